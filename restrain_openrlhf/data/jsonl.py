@@ -1,0 +1,62 @@
+"""JSON Lines files as typed rows: strict reading with line numbers, atomic writing, and safe appending."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from restrain_openrlhf.errors import DataError
+
+Row = TypeVar("Row", bound=BaseModel)
+
+
+def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
+    """Every row of `path` as `row_type`.
+
+    Raises DataError naming the file, the line and the field for anything that is not a row.
+    """
+    return [_parse(path, number, line, row_type) for number, line in _numbered_lines(path)]
+
+
+def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file. Check the path.") from None
+    except IsADirectoryError:
+        raise DataError(f"{path}: is a folder, a JSON Lines file is needed.") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start}). Re-encode it.") from None
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield number, line
+
+
+def _parse(path: Path, number: int, line: str, row_type: type[Row]) -> Row:
+    try:
+        return row_type.model_validate(json.loads(line))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise DataError(f"{path}, line {number}: not valid JSON ({error}). Fix or remove the line.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the row"
+        raise DataError(f"{path}, line {number}: {where}: {first['msg']}. Fix or remove the line.") from None
+
+
+def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
+    """Write all rows or nothing: a reader never sees half a file, and an old file survives a failure."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.writelines(dump(row.model_dump(mode="json")) for row in rows)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def dump(row: Any) -> str:
+    """One JSON line, newline included; NaN and infinities are refused because JSON has no word for them."""
+    return json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n"
