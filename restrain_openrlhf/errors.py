@@ -31,3 +31,7 @@ class HookNotActiveError(HostError):
 
 class CheckpointError(RestrainError):
     """A checkpoint cannot be written or read."""
+
+
+class RunError(RestrainError):
+    """A run stopped before its end, or two would share one folder."""

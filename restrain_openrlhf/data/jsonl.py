@@ -18,7 +18,12 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
 
     Raises DataError naming the file, the line and the field for anything that is not a row.
     """
-    return [_parse(path, number, line, row_type) for number, line in _numbered_lines(path)]
+    return [row for _, row in read_numbered_rows(path, row_type)]
+
+
+def read_numbered_rows(path: Path, row_type: type[Row]) -> list[tuple[int, Row]]:
+    """As `read_rows`, each row with its line number, for errors that concern several rows."""
+    return [(number, _parse(path, number, line, row_type)) for number, line in _numbered_lines(path)]
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

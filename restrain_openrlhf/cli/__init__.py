@@ -1,0 +1,1 @@
+"""The `restrain` command line."""

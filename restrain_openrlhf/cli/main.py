@@ -1,0 +1,50 @@
+"""Assembles the commands and turns our errors into one line and exit status 2."""
+
+import sys
+
+import typer
+from rich.console import Console
+
+from restrain_openrlhf.cli.answers import extract, grade
+from restrain_openrlhf.cli.demo import demo
+from restrain_openrlhf.cli.doctor import doctor
+from restrain_openrlhf.cli.plot import plot
+from restrain_openrlhf.cli.reference import merge_reference, reference
+from restrain_openrlhf.cli.score import score
+from restrain_openrlhf.cli.train import show, train
+from restrain_openrlhf.errors import RestrainError
+
+app = typer.Typer(
+    help="RESTRAIN: train a reasoning model by RL with no labels, on OpenRLHF.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+TRAINING = "Training"
+DATA = "Rollouts and answers"
+LOOKING = "Looking"
+
+app.command(rich_help_panel=TRAINING)(demo)
+app.command(rich_help_panel=TRAINING)(train)
+app.command(rich_help_panel=TRAINING)(reference)
+app.command("merge-reference", rich_help_panel=TRAINING)(merge_reference)
+app.command(rich_help_panel=DATA)(score)
+app.command(rich_help_panel=DATA)(extract)
+app.command(rich_help_panel=DATA)(grade)
+app.command(rich_help_panel=LOOKING)(show)
+app.command(rich_help_panel=LOOKING)(plot)
+app.command(rich_help_panel=LOOKING)(doctor)
+
+
+def main() -> None:
+    """The `restrain` console script."""
+    try:
+        app()
+    except RestrainError as error:
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted: the same command goes on from here.")
+        sys.exit(130)

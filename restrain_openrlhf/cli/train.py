@@ -1,0 +1,83 @@
+"""`restrain train` and `restrain show`."""
+
+import shlex
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from restrain_openrlhf.config.host_defaults import host_flags
+from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.run.metrics import StepRow
+
+ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file with run_dir, method and openrlhf.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as method.kappa=2. Repeatable."),
+]
+
+
+def train(config: ConfigFile, overrides: Overrides = None) -> None:
+    """Train a policy with OpenRLHF and RESTRAIN. Killed at any step, the same command goes on."""
+    from restrain_openrlhf.run.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
+
+    resolved = load_run_config(config, parse_overrides(overrides or []))
+    with step_progress("training") as on_step:
+        folder = run(resolved, on_step)
+    Console(stderr=True).print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
+
+
+def show(config: ConfigFile, overrides: Overrides = None) -> None:
+    """Print the resolved method and the exact OpenRLHF command, without starting anything."""
+    from restrain_openrlhf.devices import detect  # noqa: PLC0415 - imports torch
+    from restrain_openrlhf.hook.host_flags import parse, to_arguments  # noqa: PLC0415
+    from restrain_openrlhf.run.folder import RunFolder  # noqa: PLC0415
+    from restrain_openrlhf.run.train import command  # noqa: PLC0415
+
+    resolved = load_run_config(config, parse_overrides(overrides or []))
+    words = to_arguments({**detect().host_flags, **host_flags(resolved)})
+    parse(words)
+    typer.echo(_method_block(resolved))
+    typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))
+
+
+def _method_block(config: RunConfig) -> str:
+    block = {"method": config.method.model_dump(mode="json"), "reference": str(config.reference or "")}
+    return yaml.safe_dump(block, sort_keys=False)
+
+
+@contextmanager
+def step_progress(label: str) -> Iterator[Callable[[StepRow, int], None]]:
+    """A progress bar on a terminal, one line per step elsewhere; gives the callback that `run.train` wants."""
+    console = Console(stderr=True)
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[facts]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task(f"{label}: starting Ray and vLLM", total=None, facts="")
+
+        def on_step(row: StepRow, total: int) -> None:
+            progress.update(task, description=label, completed=row.step, total=total, facts=_facts(row))
+            if not console.is_terminal:
+                console.print(f"{label}: step {row.step}/{total}  {_facts(row)}", soft_wrap=True)
+
+        yield on_step
+
+
+def _facts(row: StepRow) -> str:
+    votes = row.votes
+    return (
+        f"majority {votes['majority_share_mean']:.2f}  penalised {votes['low_consensus_share']:.2f}  "
+        f"missing {votes['missing_share_of_rollouts']:.2f}  top answer {votes['top_answer_share']:.2f}"
+    )

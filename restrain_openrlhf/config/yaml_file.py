@@ -1,0 +1,129 @@
+"""Configuration files: YAML to typed objects, with at most one level of `extends`."""
+
+import difflib
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.method import MethodSettings, parse_settings
+
+
+class HookConfig(BaseModel):
+    """What the hook needs: the method, and the reference artifact where the method needs one."""
+
+    model_config = ConfigDict(frozen=True)
+
+    method: MethodSettings
+    reference: Path | None = None
+    metrics: Path | None = None
+
+    @field_validator("reference", "metrics")
+    @classmethod
+    def _absolute(cls, path: Path | None) -> Path | None:
+        return path.expanduser().absolute() if path else None
+
+
+class RunConfig(HookConfig):
+    """A whole run: the method, a folder for everything it writes, and OpenRLHF's flags under their dotted names."""
+
+    run_dir: Path
+    openrlhf: Mapping[str, Any] = Field(default_factory=dict)
+
+    @field_validator("run_dir")
+    @classmethod
+    def _absolute_run_dir(cls, path: Path) -> Path:
+        return path.expanduser().absolute()
+
+
+def load_hook_config(path: Path) -> HookConfig:
+    """A file with `method:`, `reference:` and `metrics:`. Raises ConfigError naming the file and the key."""
+    return HookConfig(**_blocks(read_yaml(path), path, ("method", "reference", "metrics")))
+
+
+def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
+    """A run's file, with `--set` overrides on top (`method.kappa`, `openrlhf.actor.adam.lr`, `run_dir`).
+
+    `metrics` defaults to metrics.jsonl in the run's folder. Raises ConfigError naming the file and the key.
+    """
+    document = read_yaml(path)
+    for key, value in (overrides or {}).items():
+        _override(document, key, value)
+    blocks = _blocks(document, path, ("run_dir", "method", "reference", "openrlhf"))
+    if "run_dir" not in blocks:
+        raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
+    config = RunConfig(**blocks)
+    return config.model_copy(update={"metrics": config.run_dir / "metrics.jsonl"})
+
+
+def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
+    """The document as a mapping, merged over the one it `extends` (one level), block by block."""
+    document = _parse(path)
+    parent = document.pop("extends", None)
+    if parent is None:
+        return document
+    if not may_extend:
+        raise ConfigError(f"{path}: extends {parent!r}, but is itself extended. One level is allowed.")
+    base = read_yaml(path.parent / str(parent), may_extend=False)
+    for key, value in document.items():
+        both_mappings = isinstance(value, dict) and isinstance(base.get(key), dict)
+        base[key] = {**base[key], **value} if both_mappings else value
+    return base
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML in which a key may stand once."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        twice = {key for key in keys if keys.count(key) > 1}
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"{sorted(twice)[0]!r} stands twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - a SafeLoader
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file. Check the path.") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; a YAML file is needed.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not valid YAML: {error}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: must hold keys and values at the top level.")
+    return document
+
+
+def _blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
+    """The document's blocks, the method parsed. Raises ConfigError for a key that is not allowed."""
+    allowed = tuple(allowed)
+    for key in document:
+        if key not in allowed:
+            near = difflib.get_close_matches(str(key), allowed, n=1)
+            hint = f"Did you mean {near[0]!r}?" if near else f"Allowed here: {', '.join(allowed)}."
+            raise ConfigError(f"{path}: unknown key {key!r}. {hint}")
+    if "method" not in document:
+        raise ConfigError(f"{path}: `method:` is missing, for example `method: {{name: restrain}}`.")
+    for key in ("method", "openrlhf"):
+        if not isinstance(document.get(key, {}), dict):
+            raise ConfigError(f"{path}: {key} must be a block of keys and values, not {document[key]!r}.")
+    try:
+        return {**document, "method": parse_settings(document["method"])}
+    except ConfigError as error:
+        raise ConfigError(f"{path}: method: {error}") from None
+
+
+def _override(document: dict[str, Any], key: str, value: object) -> None:
+    block, _, name = key.partition(".")
+    if not name:
+        document[block] = value
+        return
+    existing = document.setdefault(block, {})
+    if not isinstance(existing, dict):
+        raise ConfigError(f"--set {key}: {block} is not a block of keys and values.")
+    existing[name] = value

@@ -1,0 +1,44 @@
+"""The host's stack without a GPU: stand-ins for what OpenRLHF 0.11.2 and vLLM 0.29 take from CUDA.
+
+Nothing imports this package: it is found by its entry points, and it does nothing where CUDA is present.
+"""
+
+import os
+
+from restrain_openrlhf.cpu.flash_attention import provide_flash_attention
+from restrain_openrlhf.cpu.host import register_host_stand_ins
+from restrain_openrlhf.devices import Device, cuda_is_present
+
+ENVIRONMENT = {
+    "DS_ACCELERATOR": "cpu",
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    # vLLM would otherwise bind its threads to cores of its own choosing and leave the others idle.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # Several processes share a few cores: more than one thread each is what makes a step slow (measured).
+    "OMP_NUM_THREADS": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "true",
+}
+
+
+def install() -> None:
+    """Prepare this process. Host modules are adapted as they are imported; nothing heavy is imported here."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    provide_flash_attention()
+    register_host_stand_ins()
+
+
+def install_in_vllm() -> None:
+    """vLLM's `vllm.general_plugins` entry point: runs in vLLM's own worker process, which Ray does not start."""
+    if not cuda_is_present():
+        install()
+
+
+DEVICE = Device(
+    name="cpu",
+    install=install,
+    environment=ENVIRONMENT,
+    host_flags={"ds.attn_implementation": "sdpa", "vllm.sync_backend": "gloo", "vllm.enforce_eager": True},
+    has_gpus=False,
+)

@@ -1,0 +1,80 @@
+"""Adapts host modules that name CUDA directly, each as it is imported."""
+
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import wrapt
+
+from restrain_openrlhf.cpu.weight_sync import connect_over_tcp, update_weight
+
+_REGISTERED = threading.Event()
+
+
+def register_host_stand_ins() -> None:
+    """Ask to be called when each module in STAND_INS is imported. Safe to repeat."""
+    if _REGISTERED.is_set():
+        return
+    _REGISTERED.set()
+    for module, adapt in STAND_INS.items():
+        wrapt.register_post_import_hook(adapt, module)
+
+
+def _adapt_torch_cuda(cuda: ModuleType) -> None:
+    """OpenRLHF calls these without asking whether there is CUDA (trainer/ray/launcher.py, ppo_actor.py)."""
+    import torch  # noqa: PLC0415 - being imported right now, by whoever asked for it
+
+    def replace(name: str, function: Callable[..., Any]) -> None:
+        setattr(cuda, name, function)
+
+    replace("current_device", lambda: torch.device("cpu"))
+    replace("set_device", lambda _device: None)
+    replace("empty_cache", lambda: None)
+    replace("synchronize", lambda *_, **__: None)
+    replace("current_stream", lambda *_, **__: None)
+
+
+class _TorchOnCpu(ModuleType):
+    """`torch` for a module that builds `torch.device(f"cuda:{...}")`."""
+
+    def __getattr__(self, name: str) -> Any:
+        import torch  # noqa: PLC0415 - see _adapt_torch_cuda
+
+        return getattr(torch, name)
+
+    @staticmethod
+    def device(_name: object) -> Any:
+        import torch  # noqa: PLC0415 - see _adapt_torch_cuda
+
+        return torch.device("cpu")
+
+
+def _adapt_replay_buffer(module: Any) -> None:
+    """trainer/ppo_utils/replay_buffer.py: target_device is `cuda:<current device>`."""
+    module.torch = _TorchOnCpu("torch")
+
+
+def _adapt_deepspeed_strategy(module: Any) -> None:
+    """utils/deepspeed/deepspeed.py: setup_distributed asks for a "cuda" device mesh."""
+    original = module.init_device_mesh
+    module.init_device_mesh = lambda _device_type, *args, **kwargs: original("cpu", *args, **kwargs)
+
+
+def _adapt_distributed_util(module: Any) -> None:
+    """utils/distributed_util.py: weights travel to vLLM over NCCL."""
+    module.stateless_init_process_group = connect_over_tcp
+
+
+def _adapt_vllm_worker(module: Any) -> None:
+    """trainer/ray/vllm_worker_wrap.py: update_weight receives into CUDA memory and loads tensor by tensor."""
+    module.WorkerWrap.update_weight = update_weight
+
+
+STAND_INS: dict[str, Callable[[Any], None]] = {
+    "torch.cuda": _adapt_torch_cuda,
+    "openrlhf.trainer.ppo_utils.replay_buffer": _adapt_replay_buffer,
+    "openrlhf.utils.deepspeed.deepspeed": _adapt_deepspeed_strategy,
+    "openrlhf.utils.distributed_util": _adapt_distributed_util,
+    "openrlhf.trainer.ray.vllm_worker_wrap": _adapt_vllm_worker,
+}

@@ -1,0 +1,129 @@
+"""The prompts a policy is trained on: loaded as OpenRLHF loads them, rendered as it renders them, checked first."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.data.jsonl import read_numbered_rows
+from restrain_openrlhf.errors import DataError
+
+
+@dataclass(frozen=True)
+class PromptSource:
+    """Where prompts come from and how they are rendered; the fields are OpenRLHF's `data.*` flags."""
+
+    dataset: str
+    input_key: str = "input"
+    input_template: str | None = None
+    apply_chat_template: bool = False
+    split: str = "train"
+    max_samples: int = 100_000_000
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt: `problem` as the data set states it, `text` as the policy sees it; `where` names it in errors."""
+
+    id: str | int | None
+    problem: str
+    text: str
+    where: str
+
+
+class _AnyRow(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+def load_prompts(source: PromptSource, tokenizer: Any = None) -> list[Prompt]:
+    """All prompts, in file order. `tokenizer` is needed only with a chat template.
+
+    Raises DataError naming file and line for a damaged row, a missing or empty prompt, a duplicate, an empty set.
+    """
+    render = renderer(source, tokenizer)
+    prompts = [_prompt(source, where, row, render) for where, row in _rows(source)][: source.max_samples]
+    if not prompts:
+        raise DataError(f"{source.dataset}: has no prompts. Give a file with at least one row.")
+    _refuse_duplicates(source, prompts)
+    return prompts
+
+
+def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
+    """From a row's prompt field to the policy's text (openrlhf/datasets/prompts_dataset.py, preprocess_data)."""
+    if source.apply_chat_template:
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise DataError(
+                "data.apply_chat_template is set, and the model's tokenizer has no chat template. Remove the flag and "
+                "give data.input_template, or use the instruction-tuned model."
+            )
+        return lambda field: str(
+            tokenizer.apply_chat_template(_as_chat(field), tokenize=False, add_generation_prompt=True)
+        )
+    template = source.input_template
+    return lambda field: template.format(field) if template else str(field)
+
+
+def _as_chat(field: Any) -> Any:
+    return [{"role": "user", "content": field}] if isinstance(field, str) else field
+
+
+def template_identity(source: PromptSource, tokenizer: Any = None) -> str:
+    """A short text that is equal exactly when two sources render alike; the chat template enters by its hash."""
+    if source.apply_chat_template:
+        template = str(getattr(tokenizer, "chat_template", None))
+        return f"chat template {hashlib.sha256(template.encode()).hexdigest()[:16]}"
+    return f"input template {source.input_template!r}" if source.input_template else "none"
+
+
+def prompt_set_hash(prompts: Iterable[Prompt]) -> str:
+    """Identity of a set of prompts, whatever their order."""
+    digests = sorted(hashlib.sha256(prompt.text.encode()).digest() for prompt in prompts)
+    return hashlib.sha256(b"".join(digests)).hexdigest()
+
+
+def _rows(source: PromptSource) -> Iterable[tuple[str, dict[str, Any]]]:
+    path = Path(source.dataset)
+    if path.suffix == ".jsonl":
+        return [(f"line {number}", row.model_dump()) for number, row in read_numbered_rows(path, _AnyRow)]
+    return [(f"row {number}", dict(row)) for number, row in enumerate(_load_dataset(source), start=1)]
+
+
+def _load_dataset(source: PromptSource) -> Iterable[Any]:
+    """Other formats and hub data sets, by the library OpenRLHF uses (openrlhf/datasets/utils.py)."""
+    import datasets  # noqa: PLC0415 - costs a second, and local files do not need it
+
+    formats = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
+    suffix = Path(source.dataset).suffix.lower()
+    try:
+        if suffix in formats:
+            rows = datasets.load_dataset(formats[suffix], data_files=source.dataset, split="train")
+        else:
+            rows = datasets.load_dataset(source.dataset, split=source.split)
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise DataError(f"{source.dataset}: cannot be loaded ({error}). Check the path or the hub name.") from error
+    return list(rows)
+
+
+def _prompt(source: PromptSource, where: str, row: dict[str, Any], render: Callable[[Any], str]) -> Prompt:
+    field = row.get(source.input_key)
+    if field is None:
+        raise DataError(
+            f"{source.dataset}, {where}: has no {source.input_key!r}; its keys are {sorted(row)}. Set data.input_key."
+        )
+    if not field or (isinstance(field, str) and not field.strip()):
+        raise DataError(f"{source.dataset}, {where}: {source.input_key!r} is empty. Remove the row.")
+    return Prompt(id=row.get("id"), problem=str(field), text=render(field), where=where)
+
+
+def _refuse_duplicates(source: PromptSource, prompts: Iterable[Prompt]) -> None:
+    seen: dict[str, str] = {}
+    for prompt in prompts:
+        if prompt.text in seen:
+            raise DataError(
+                f"{source.dataset}: {seen[prompt.text]} and {prompt.where} hold the same prompt "
+                f"({prompt.problem[:60]!r}). Remove one: a prompt's weight u_x must not count twice."
+            )
+        seen[prompt.text] = prompt.where

@@ -1,0 +1,1 @@
+"""RESTRAIN inside OpenRLHF: the only package that imports openrlhf or ray."""

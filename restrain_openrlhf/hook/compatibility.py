@@ -1,0 +1,94 @@
+"""Host flags that would silently change RESTRAIN's maths, each refused with its reason."""
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.method import Method
+
+Flags = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A condition on the host's flags under which a run must not start."""
+
+    holds: Callable[[Flags], bool]
+    message: str
+
+
+CONTRADICTIONS = (
+    Contradiction(
+        lambda flags: flags["algo.advantage.estimator"] != "group_norm",
+        "algo.advantage.estimator is {algo.advantage.estimator!r}: the hook replaces the estimator, and others add a "
+        "critic, a baseline or whitening that erase RESTRAIN's signal. Set it to group_norm.",
+    ),
+    Contradiction(
+        lambda flags: flags["rollout.n_samples_per_prompt"] == 1,
+        "rollout.n_samples_per_prompt is 1: a vote needs a group. Set it to 2 or more (the paper uses 16).",
+    ),
+    Contradiction(
+        lambda flags: bool(flags["algo.kl.init_coef"]) and not flags["algo.kl.use_loss"],
+        "algo.kl.init_coef is {algo.kl.init_coef} without algo.kl.use_loss: KL inside the reward would be thrown away "
+        "with the host's advantages. Set algo.kl.use_loss, or algo.kl.init_coef to 0.",
+    ),
+    Contradiction(
+        lambda flags: bool(flags["algo.dynamic_filtering_enable"]),
+        "algo.dynamic_filtering_enable drops groups by their mean reward; RESTRAIN's penalised groups all have reward "
+        "0 and would never be trained on. Remove it.",
+    ),
+    Contradiction(
+        lambda flags: flags["reward.overlong_buffer_len"] is not None,
+        "reward.overlong_buffer_len changes rewards that the hook replaces, so the penalty would have no effect. "
+        "Remove it: a truncated rollout already counts as a missing answer.",
+    ),
+    Contradiction(
+        lambda flags: flags["reward.stop_properly_penalty_coef"] is not None,
+        "reward.stop_properly_penalty_coef changes rewards that the hook replaces, so the penalty would have no "
+        "effect. Remove it: a truncated rollout already counts as a missing answer.",
+    ),
+    Contradiction(
+        lambda flags: not _contains_unit_interval(flags["reward.clip_range"]),
+        "reward.clip_range is {reward.clip_range}: rewards lie in [0, 1] and would be clipped. Leave it out.",
+    ),
+    Contradiction(
+        lambda flags: bool(flags["train.agent_func_path"]),
+        "train.agent_func_path makes multi-turn episodes, whose answers the hook cannot tell from the environment's "
+        "text. Remove it.",
+    ),
+    Contradiction(
+        lambda flags: bool(flags["reward.normalize_enable"]),
+        "reward.normalize_enable normalises rewards that the hook replaces. Remove it.",
+    ),
+)
+GOLD_IN_SELECTION = Contradiction(
+    lambda flags: bool(flags["eval.dataset"]) and flags["ckpt.best_metric_key"] != "none",
+    "eval.dataset is set and ckpt.best_metric_key is {ckpt.best_metric_key!r}: the best checkpoint would be chosen by "
+    "gold answers. Set ckpt.best_metric_key to none.",
+)
+
+
+def _contains_unit_interval(bounds: object) -> bool:
+    low, high = bounds  # type: ignore[misc] - argparse gives two floats
+    return bool(low <= 0 and high >= 1)
+
+
+def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None:
+    """Raises ConfigError for the first contradiction between the host's flags and the method."""
+    flags = vars(arguments)
+    checks = CONTRADICTIONS if method.reads_gold else (*CONTRADICTIONS, GOLD_IN_SELECTION)
+    for check in checks:
+        if check.holds(flags):
+            raise ConfigError(_fill(check.message, flags))
+    if method.reads_gold and not flags["data.label_key"]:
+        raise ConfigError(
+            f"The method {method.name!r} learns from gold answers, and data.label_key is not set. Name the column of "
+            "the training file that holds them, or choose a label-free method."
+        )
+
+
+def _fill(message: str, flags: Flags) -> str:
+    for name, value in flags.items():
+        message = message.replace(f"{{{name}!r}}", repr(value)).replace(f"{{{name}}}", str(value))
+    return message

@@ -1,0 +1,63 @@
+"""Wraps RemoteExperienceMaker.make_experience_batch: every group is scored, and its pair travels with the rollouts."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+
+from restrain_openrlhf.hook.groups import RolloutGroup, group_rollouts
+from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.method import GroupScore, build
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.scoring import GroupScorer
+from restrain_openrlhf.vote_statistics import step_votes
+
+POSITIVE = "restrain/advantage_pos"
+NEGATIVE = "restrain/advantage_neg"
+KL_WEIGHT = "restrain/kl_weight"
+
+
+@cache
+def scorer_for(settings: HookSettings) -> GroupScorer:
+    """One scorer per process; the reference is read once."""
+    reference = load_reference(settings.reference) if settings.reference else None
+    return GroupScorer(build(settings.method), reference)
+
+
+def make_experience_batch(
+    wrapped: Callable[..., list[Any]], maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
+    """Score the groups, let the host make its experience, then remove the host's own advantages.
+
+    Advantages become None so that a policy actor without the hook fails at once: it must never train on them.
+    """
+    samples = args[0] if args else kwargs["rollout_samples"]
+    groups = group_rollouts(samples, maker.args.rollout.n_samples_per_prompt, maker.tokenizer)
+    scorer = scorer_for(HookSettings.from_environment())
+    scores = [scorer.score(group.prompt, group.answers, group.gold) for group in groups]
+    for group, score in zip(groups, scores, strict=True):
+        attach(group.samples, score)
+    maker.restrain_votes = step_votes(
+        scores, [group.answers for group in groups], [flag for group in groups for flag in group.truncated]
+    )
+    experiences = wrapped(*args, **kwargs)
+    for experience in experiences:
+        experience.advantages = None
+    return experiences
+
+
+def attach(samples: Sequence[Any], score: GroupScore) -> None:
+    """Put each rollout's reward, pair and KL weight into its Experience.
+
+    `info` is the host's per-sample side channel: it survives batching, and its means are logged.
+    """
+    for index, sample in enumerate(samples):
+        sample.rewards = torch.tensor([score.rewards[index]], dtype=torch.float32)
+        sample.info["reward"] = sample.rewards
+        sample.info[POSITIVE] = torch.tensor([score.pair.positive[index]], dtype=torch.float32)
+        sample.info[NEGATIVE] = torch.tensor([score.pair.negative[index]], dtype=torch.float32)
+        sample.info[KL_WEIGHT] = torch.tensor([score.kl_weight], dtype=torch.float32)
+
+
+__all__ = ["KL_WEIGHT", "NEGATIVE", "POSITIVE", "RolloutGroup", "attach", "make_experience_batch", "scorer_for"]

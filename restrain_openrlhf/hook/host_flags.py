@@ -1,0 +1,93 @@
+"""The host's command line: its own parser, taken from its own source without running it."""
+
+import argparse
+import ast
+import difflib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
+
+from restrain_openrlhf.errors import ConfigError, HostError
+from restrain_openrlhf.hook import contract
+
+
+class _Parser(argparse.ArgumentParser):
+    """argparse, but a wrong flag is our error and does not end the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"OpenRLHF's command line refuses the flags: {message}.")
+
+
+@cache
+def host_parser() -> argparse.ArgumentParser:
+    """The parser that openrlhf/cli/train_ppo_ray.py builds under `if __name__ == "__main__"`.
+
+    That block's statements up to `args = parser.parse_args()` are run from the installed file; nothing heavy is
+    imported. Raises HostError where the file no longer has this shape.
+    """
+    contract.check_version()
+    source = _source()
+    statements = _parser_statements(ast.parse(source.read_text(encoding="utf-8")), source)
+    from datetime import datetime  # noqa: PLC0415 - a name the host's statements use
+
+    namespace: dict[str, object] = {"argparse": SimpleNamespace(ArgumentParser=_Parser), "datetime": datetime}
+    exec(compile(ast.Module(statements, []), str(source), "exec"), namespace)  # noqa: S102 - the host's own file
+    parser = namespace["parser"]
+    assert isinstance(parser, argparse.ArgumentParser)
+    return parser
+
+
+def _source() -> Path:
+    spec = importlib.util.find_spec(contract.ENTRY_POINT)
+    if spec is None or spec.origin is None:
+        raise HostError(f"{contract.ENTRY_POINT} was not found in the installed OpenRLHF.")
+    return Path(spec.origin)
+
+
+def _parser_statements(module: ast.Module, source: Path) -> list[ast.stmt]:
+    for block in module.body:
+        if isinstance(block, ast.If) and "__name__" in ast.dump(block.test):
+            for index, statement in enumerate(block.body):
+                if isinstance(statement, ast.Assign) and "parse_args" in ast.dump(statement):
+                    return block.body[:index]
+    raise HostError(f"{source} no longer builds its parser in its main block, which the hook relies on.")
+
+
+def to_arguments(flags: Mapping[str, object]) -> list[str]:
+    """Command-line words for flags under OpenRLHF's dotted names.
+
+    True switches a flag on, False and None leave it out, a list gives several values. Raises ConfigError for a name
+    OpenRLHF does not have, with the nearest one it has.
+    """
+    known = {option.removeprefix("--") for option in host_parser()._option_string_actions}
+    arguments: list[str] = []
+    for name, value in flags.items():
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else " See `python -m openrlhf.cli.train_ppo_ray --help`."
+            raise ConfigError(f"openrlhf: {name!r} is not a flag of OpenRLHF's train_ppo_ray.{hint}")
+        arguments += _words(name, value)
+    return arguments
+
+
+def _words(name: str, value: object) -> list[str]:
+    takes_value = host_parser()._option_string_actions[f"--{name}"].nargs != 0
+    if value is None or value is False:
+        return []
+    if value is True:
+        if takes_value:
+            raise ConfigError(f"openrlhf: {name} needs a value; true is only for switches.")
+        return [f"--{name}"]
+    if not takes_value:
+        raise ConfigError(f"openrlhf: {name} is a switch: give true or false, not {value!r}.")
+    if isinstance(value, list | tuple):
+        return [f"--{name}", *(str(part) for part in value)]
+    return [f"--{name}", str(value)]
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The host's flat namespace (dotted names) for these words. Raises ConfigError as the host would exit."""
+    return host_parser().parse_args(list(arguments))

@@ -1,0 +1,67 @@
+"""Everything that can be checked before Ray, vLLM or a model starts."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.prompts import PromptSource, load_prompts, template_identity
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.compatibility import refuse_contradictions
+from restrain_openrlhf.method import build
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.fingerprint import model_fingerprint
+from restrain_openrlhf.reference.verify import refuse_mismatch
+from restrain_openrlhf.scoring import GroupScorer
+
+
+def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
+    """Raises a RestrainError for contradictory flags, a missing model, bad prompts or a reference for another run."""
+    method = build(config.method)
+    flags = vars(arguments)
+    refuse_contradictions(arguments, method)
+    model = flags["actor.model_name_or_path"]
+    if not model:
+        raise ConfigError("actor.model_name_or_path is not set. Name the model to train.")
+    fingerprint = model_fingerprint(model)
+    source = prompt_source(flags)
+    tokenizer = load_tokenizer(model) if source.apply_chat_template else None
+    prompts = load_prompts(source, tokenizer)
+    reference = load_reference(config.reference) if config.reference else None
+    GroupScorer(method, reference)
+    if reference is not None:
+        refuse_mismatch(reference, fingerprint, template_identity(source, tokenizer), prompts)
+
+
+def prompt_source(flags: dict[str, Any]) -> PromptSource:
+    """The host's `data.*` flags. Raises ConfigError where no training file, or a blend of several, is named."""
+    dataset = flags["data.prompt_dataset"]
+    if not dataset:
+        raise ConfigError("data.prompt_dataset is not set. Name the training file or data set.")
+    if "," in dataset and not Path(dataset).exists():
+        raise ConfigError(
+            f"data.prompt_dataset names several data sets ({dataset}). Votes and prompt weights need one set without "
+            "duplicates: join them into one file."
+        )
+    return PromptSource(
+        dataset=dataset,
+        input_key=flags["data.input_key"],
+        input_template=flags["data.input_template"],
+        apply_chat_template=flags["data.apply_chat_template"],
+        split=flags["data.prompt_split"],
+        max_samples=flags["data.max_samples"],
+    )
+
+
+def load_tokenizer(model: str) -> Any:
+    """The model's tokenizer, as the host loads it (openrlhf/utils/utils.py)."""
+    from transformers import AutoTokenizer  # noqa: PLC0415 - needed only with a chat template
+
+    return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+
+
+def prompt_count(flags: dict[str, Any]) -> int:
+    """How many prompts an episode has."""
+    source = prompt_source(flags)
+    model = flags["actor.model_name_or_path"]
+    return len(load_prompts(source, load_tokenizer(model) if source.apply_chat_template else None))

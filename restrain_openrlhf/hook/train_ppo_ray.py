@@ -1,0 +1,93 @@
+"""`python -m restrain_openrlhf.hook.train_ppo_ray FLAGS`: OpenRLHF's train_ppo_ray, same flags, with RESTRAIN on.
+
+Add `--restrain.config FILE`, a YAML file with `method:` and, where the method needs one, `reference:`.
+"""
+
+import argparse
+import os
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import ray
+
+from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
+from restrain_openrlhf.devices import Device, detect
+from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.hook import contract
+from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.instrument import install
+from restrain_openrlhf.hook.layout import gpus_needed, refuse_shortage
+from restrain_openrlhf.hook.preflight import check_run
+from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.hook.worker import SETUP_HOOK
+from restrain_openrlhf.reward import reward_func
+
+# As openrlhf/cli/train_ppo_ray.py sets them when it starts Ray itself.
+HOST_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Run the command line; an error of ours ends it with one line and status 2."""
+    try:
+        config, host_words = split_words(sys.argv[1:] if words is None else words)
+        run(config, host_words)
+    except RestrainError as error:
+        sys.exit(f"error: {error}")
+
+
+def split_words(words: Sequence[str]) -> tuple[HookConfig, list[str]]:
+    """Our configuration and the host's own words."""
+    parser = argparse.ArgumentParser(prog="python -m restrain_openrlhf.hook.train_ppo_ray", allow_abbrev=False)
+    parser.add_argument("--restrain.config", dest="config", required=True, help="YAML file with `method:`")
+    ours, host_words = parser.parse_known_args(list(words))
+    return load_hook_config(Path(ours.config)), host_words
+
+
+def run(config: HookConfig, host_words: Sequence[str]) -> None:
+    """Check everything, start Ray with the hook in every worker, and hand over to the host's own entry point."""
+    device = detect()
+    host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **reward_flag()})]
+    arguments = parse(host_words)
+    check_run(config, arguments)
+    settings = HookSettings(method=config.method, reference=config.reference, metrics=config.metrics)
+    device.install()
+    install()
+    start_ray(device, settings, gpus_needed(vars(arguments)))
+    sys.argv = [contract.ENTRY_POINT, *host_words]
+    runpy.run_module(contract.ENTRY_POINT, run_name="__main__", alter_sys=True)
+
+
+def reward_flag() -> dict[str, object]:
+    """Where the host finds the reward function, unless the command names a reward of its own."""
+    return {"reward.remote_url": reward_func.__file__}
+
+
+def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[str]:
+    """The flags that the command line does not set already, as words."""
+    given = {word.split("=", 1)[0] for word in host_words}
+    return to_arguments({name: value for name, value in flags.items() if f"--{name}" not in given})
+
+
+def start_ray(device: Device, settings: HookSettings, gpus: int) -> None:
+    """Join the cluster that RAY_ADDRESS names, or start one here; every worker will be hooked.
+
+    Without GPUs, a cluster started here gets as many logical ones as the layout needs.
+    """
+    environment = {**HOST_ENVIRONMENT, **device.environment, **settings.to_environment()}
+    environment |= {name: os.environ[name] for name in HOST_ENVIRONMENT if name in os.environ}
+    os.environ.update(environment)
+    # A submitted job has a runtime environment of its own; ours must be added to it, not refused.
+    os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
+    runtime_env = {"env_vars": environment, "worker_process_setup_hook": SETUP_HOOK}
+    if os.environ.get("RAY_ADDRESS") or device.has_gpus:
+        ray.init(runtime_env=runtime_env)
+    else:
+        # One CPU per GPU bundle, and one for each of the host's controllers.
+        ray.init(runtime_env=runtime_env, num_gpus=gpus, num_cpus=gpus + 4, include_dashboard=False)
+    refuse_shortage(gpus, ray.cluster_resources().get("GPU", 0))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Rollouts of the frozen model by vLLM, on a GPU or on the CPU build; the same prompt and seed give the same rollouts."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from restrain_openrlhf.answers import extract
+from restrain_openrlhf.data.prompts import Prompt
+from restrain_openrlhf.devices import detect
+from restrain_openrlhf.errors import DataError
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How rollouts are drawn; lengths in tokens."""
+
+    n: int = 16
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_new_tokens: int = 4096
+    max_len: int = 8192
+    seed: int = 42
+    tensor_parallel_size: int = 1
+    gpu_memory_utilization: float = 0.9
+
+
+class RolloutEngine:
+    """A vLLM engine for one model. Loading takes a while; use one for all prompts."""
+
+    def __init__(self, model: str, sampling: Sampling, tokenizer: Any) -> None:
+        device = detect()
+        device.install()
+        from vllm import LLM  # noqa: PLC0415 - must come after the device is prepared
+
+        self._sampling = sampling
+        self._tokenizer = tokenizer
+        self._llm = LLM(
+            model,
+            dtype="bfloat16",
+            seed=sampling.seed,
+            max_model_len=sampling.max_len,
+            tensor_parallel_size=sampling.tensor_parallel_size,
+            gpu_memory_utilization=sampling.gpu_memory_utilization,
+            enforce_eager=not device.has_gpus,
+            trust_remote_code=True,
+        )
+
+    def answers(self, prompts: Sequence[Prompt]) -> list[list[str | None]]:
+        """n final answers per prompt; a rollout that hit its length limit has none."""
+        tokens = [prompt_tokens(prompt, self._tokenizer, self._sampling) for prompt in prompts]
+        requests = [{"prompt_token_ids": ids} for ids in tokens]
+        outputs = self._llm.generate(requests, [self._parameters(prompt) for prompt in prompts], use_tqdm=False)
+        return [[_answer(rollout) for rollout in output.outputs] for output in outputs]
+
+    def _parameters(self, prompt: Prompt) -> Any:
+        from vllm import SamplingParams  # noqa: PLC0415 - see __init__
+
+        return SamplingParams(
+            n=self._sampling.n,
+            temperature=self._sampling.temperature,
+            top_p=self._sampling.top_p,
+            max_tokens=self._sampling.max_new_tokens,
+            min_tokens=1,
+            seed=prompt_seed(self._sampling.seed, prompt),
+        )
+
+
+def prompt_tokens(prompt: Prompt, tokenizer: Any, sampling: Sampling) -> list[int]:
+    """Token ids as the host makes them (openrlhf/utils/agent.py). Raises DataError for a prompt it would cut."""
+    ids: list[int] = tokenizer(text=prompt.text, add_special_tokens=False)["input_ids"]
+    room = sampling.max_len - sampling.max_new_tokens
+    if len(ids) > room:
+        raise DataError(
+            f"The prompt at {prompt.where} (id {prompt.id!r}) has {len(ids)} tokens; max_len {sampling.max_len} leaves "
+            f"{room} beside {sampling.max_new_tokens} new ones. Raise max_len or remove the prompt."
+        )
+    return ids
+
+
+def prompt_seed(seed: int, prompt: Prompt) -> int:
+    """A seed of the prompt's own, so that shards and resumed passes draw what one whole pass would."""
+    digest = hashlib.sha256(f"{seed}:{prompt.text}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def _answer(rollout: Any) -> str | None:
+    return None if rollout.finish_reason == "length" else extract(rollout.text)

@@ -1,0 +1,33 @@
+"""Whether a reference artifact was made for this model, this template and these prompts."""
+
+from collections.abc import Sequence
+
+from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.data.prompts import Prompt
+from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.reference.artifact import Reference
+
+
+def refuse_mismatch(reference: Reference, fingerprint: str, template: str, prompts: Sequence[Prompt]) -> None:
+    """Raises ReferencePassError naming the first difference: model, template, extractor, or a prompt without a row.
+
+    The artifact may hold more prompts than are trained on, never fewer.
+    """
+    made = reference.provenance
+    wanted = {
+        "model": (made.model_fingerprint, fingerprint, f"it was made with {made.model!r}"),
+        "template": (made.template, template, "prompts would read differently"),
+        "answer extractor": (made.extractor_version, EXTRACTOR_VERSION, "answers would be read differently"),
+    }
+    for name, (found, needed, why) in wanted.items():
+        if found != needed:
+            raise ReferencePassError(
+                f"{reference.path} was made for another {name}: {found!r}, this run has {needed!r}; {why}. "
+                "Make it again with `restrain reference`."
+            )
+    for prompt in prompts:
+        if reference.by_prompt(prompt.text) is None:
+            raise ReferencePassError(
+                f"{reference.path} was made for another prompt set: it has no row for {prompt.where} "
+                f"({prompt.problem[:60]!r}). Make it again with `restrain reference` from this file."
+            )

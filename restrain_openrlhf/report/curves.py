@@ -1,0 +1,109 @@
+"""Training curves of one or several runs, and their vote statistics, as figures."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.run.metrics import StepRow, read_steps
+
+mpl.use("Agg")
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """One run's rows under the name that the legend shows."""
+
+    name: str
+    rows: Sequence[StepRow]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small plot: a title and the value of one step's row (None: not drawn)."""
+
+    title: str
+    value: Callable[[StepRow], float | None]
+
+
+def number(name: str) -> Callable[[StepRow], float | None]:
+    """A metric the host logs."""
+    return lambda row: row.numbers.get(name)
+
+
+def vote(name: str) -> Callable[[StepRow], float | None]:
+    """A vote statistic of the step."""
+    return lambda row: float(row.votes[name])
+
+
+TRAINING = (
+    Panel("mean reward", number("rollout/reward_mean")),
+    Panel("policy loss", number("policy_loss")),
+    Panel("KL to the reference policy, weighted", number("kl")),
+    Panel("entropy, nats per token", number("entropy_loss")),
+    Panel("gradient norm", number("actor_grad_norm")),
+    Panel("response length, tokens", number("rollout/response_length_mean")),
+)
+VOTES = (
+    Panel("mean majority share", vote("majority_share_mean")),
+    Panel("groups below κ", vote("low_consensus_share")),
+    Panel("unanimous groups", vote("unanimous_share")),
+    Panel("effective number of labels", vote("effective_labels_mean")),
+    Panel("rollouts without an answer", vote("missing_share_of_rollouts")),
+    Panel("most common majority across prompts", vote("top_answer_share")),
+)
+
+
+def load_curves(run_dir: Path) -> RunCurves:
+    """A run's curves. Raises DataError where the folder has no metrics yet."""
+    rows = read_steps(run_dir / "metrics.jsonl")
+    if not rows:
+        raise DataError(f"{run_dir}: has no metrics.jsonl with a finished step. Give the folder of a run.")
+    return RunCurves(run_dir.name, rows)
+
+
+def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
+    """One small plot per panel, one line per run."""
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
+        for run in runs:
+            _line(axes, run, panel)
+        axes.set_title(panel.title, fontsize=10)
+        axes.set_xlabel("step", fontsize=8)
+        axes.grid(alpha=0.3)
+    if len(runs) > 1:
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
+    points = [(row.step, value) for row in run.rows if (value := panel.value(row)) is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), label=run.name, linewidth=1.5)
+
+
+def draw_majority_sizes(run: RunCurves) -> Figure:
+    """Share of groups by the size of their majority (vertical), step by step (horizontal)."""
+    shares = np.array([np.array(row.votes["majority_histogram"]) / row.votes["prompts"] for row in run.rows])
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    extent = (run.rows[0].step - 0.5, run.rows[-1].step + 0.5, -0.5, shares.shape[1] - 0.5)
+    image = axes.imshow(shares.T, origin="lower", aspect="auto", extent=extent, cmap="viridis")
+    axes.set(title=f"{run.name}: size of the majority", xlabel="step", ylabel="rollouts in the majority")
+    figure.colorbar(image, label="share of groups")
+    return figure
+
+
+def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
+    """Write training.png, votes.png and one majority-size picture per run into `out`; returns their paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    figures = {"training.png": draw_panels(runs, TRAINING), "votes.png": draw_panels(runs, VOTES)}
+    figures |= {f"majority-{run.name}.png": draw_majority_sizes(run) for run in runs}
+    for name, figure in figures.items():
+        figure.savefig(out / name, dpi=120)
+    return [out / name for name in figures]

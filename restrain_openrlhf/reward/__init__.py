@@ -1,0 +1,1 @@
+"""RESTRAIN behind OpenRLHF's remote reward interface."""

@@ -1,0 +1,1 @@
+"""One training run: its folder, its process, its progress."""

@@ -1,0 +1,110 @@
+"""The folder of a run: what lies where, whose it is, and whether the run has ended."""
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.errors import RunError
+
+# Where a run logs to does not change what it computes.
+FREE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps")
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths under a run's folder."""
+
+    path: Path
+
+    @property
+    def resolved(self) -> Path:
+        """The run as it was started: method, reference, and every flag of OpenRLHF."""
+        return self.path / "run.json"
+
+    @property
+    def hook_config(self) -> Path:
+        """What the hooked entry point reads."""
+        return self.path / "hook.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per optimizer step's rollout batch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """Everything the host printed."""
+        return self.path / "train.log"
+
+    @property
+    def model(self) -> Path:
+        """The trained model, a Hugging Face folder."""
+        return self.path / "model"
+
+    @property
+    def completed(self) -> Path:
+        """Exists once the run has ended well."""
+        return self.path / "completed.json"
+
+    def claim(self, config: RunConfig, flags: dict[str, object]) -> None:
+        """Make the folder this run's. Raises RunError when it already belongs to a different one."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        resolved = _resolved(config, flags)
+        if self.resolved.exists():
+            _refuse_difference(self, json.loads(self.resolved.read_text(encoding="utf-8")), resolved)
+        self.resolved.write_text(json.dumps(resolved, indent=2) + "\n", encoding="utf-8")
+        self.hook_config.write_text(yaml.safe_dump(_hook_block(config)), encoding="utf-8")
+
+    def lock(self) -> int:
+        """An open, locked descriptor; whoever inherits it holds the lock too. Raises RunError when it is taken."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise RunError(
+                f"{self.path}: another process is training in this folder. Wait for it, stop it, or choose another "
+                "run_dir."
+            ) from None
+        return descriptor
+
+    def mark_completed(self, steps: int) -> None:
+        """Written last, so that a folder with it holds a whole run."""
+        self.completed.write_text(dump({"steps": steps}), encoding="utf-8")
+
+
+def _hook_block(config: RunConfig) -> dict[str, Any]:
+    block = {
+        "method": config.method.model_dump(mode="json"),
+        "reference": str(config.reference) if config.reference else None,
+        "metrics": str(config.metrics) if config.metrics else None,
+    }
+    return {key: value for key, value in block.items() if value is not None}
+
+
+def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:
+    resolved: dict[str, Any] = json.loads(json.dumps({**_hook_block(config), "openrlhf": flags}, default=str))
+    return resolved
+
+
+def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, Any]) -> None:
+    for key in sorted({*_flat(old), *_flat(new)}):
+        before, now = _flat(old).get(key), _flat(new).get(key)
+        if before != now and not key.removeprefix("openrlhf.").startswith(FREE_FLAGS):
+            raise RunError(
+                f"{folder.path} holds a run with {key} = {before!r}; this one has {now!r}. Choose another run_dir, or "
+                "remove the folder to start again."
+            )
+
+
+def _flat(resolved: dict[str, Any]) -> dict[str, Any]:
+    blocks = {key: value if isinstance(value, dict) else {"": value} for key, value in resolved.items()}
+    return {f"{block}.{key}".rstrip("."): value for block, keys in blocks.items() for key, value in keys.items()}

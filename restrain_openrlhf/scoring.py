@@ -1,0 +1,65 @@
+"""Scores one prompt's group of rollouts: answers to classes, what is known of the prompt, then the method."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from restrain_openrlhf.answers import classes
+from restrain_openrlhf.errors import DataError, ReferencePassError
+from restrain_openrlhf.method import GroupScore, Method, PromptFacts, ReferenceVote
+from restrain_openrlhf.reference import Reference, ReferenceRow
+
+
+@dataclass(frozen=True)
+class GroupScorer:
+    """A method together with the offline pass it may need.
+
+    Raises ReferencePassError when the method needs a reference and there is none.
+    """
+
+    method: Method
+    reference: Reference | None = None
+
+    def __post_init__(self) -> None:
+        if self.method.needs_reference and self.reference is None:
+            raise ReferencePassError(
+                f"The method {self.method.name!r} needs the frozen model's vote on every prompt, and no reference was "
+                "given. Make one with `restrain reference` and name it under `reference:`."
+            )
+
+    def score(self, prompt: str, answers: Sequence[str | None], gold: str | None = None) -> GroupScore:
+        """The group's score; `prompt` is the text the policy saw, `answers` the n final answers (None: missing).
+
+        Gold reaches the method only if it says that it reads gold. Raises DataError where it does and there is none,
+        ReferencePassError where the reference lacks the prompt.
+        """
+        row = self._reference_row(prompt)
+        if self.method.reads_gold and not gold:
+            raise DataError(
+                f"The method {self.method.name!r} learns from gold answers, and the prompt {prompt[:80]!r} has none. "
+                "Give the file's answer column as data.label_key, or choose a label-free method."
+            )
+        facts = PromptFacts(
+            reference=ReferenceVote(row.majority_count, row.n) if row else None,
+            stored_class=class_of(row.majority, answers) if row else None,
+            gold_class=class_of(gold, answers) if self.method.reads_gold else None,
+        )
+        return self.method.score(classes(answers), facts)
+
+    def _reference_row(self, prompt: str) -> ReferenceRow | None:
+        if self.reference is None:
+            return None
+        row = self.reference.by_prompt(prompt)
+        if row is None and self.method.needs_reference:
+            raise ReferencePassError(
+                f"{self.reference.path} has no row for the prompt {prompt[:80]!r}. It was made for other prompts or "
+                "another template: make it again with `restrain reference` from the same file."
+            )
+        return row
+
+
+def class_of(label: str | None, answers: Sequence[str | None]) -> int | None:
+    """The class, within the group, of a label from outside it; None if no rollout gave it."""
+    if label is None:
+        return None
+    *within, outside = classes([*answers, label])
+    return outside if outside in within else None
