@@ -48,3 +48,7 @@ def main() -> None:
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted: the same command goes on from here.")
         sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,6 @@
 from typing import Any, Protocol
 
 
-
 class Tensor(Protocol):
     """What is used here of `torch.Tensor`."""
 
@@ -36,9 +35,7 @@ def connect_over_tcp(master_address: str, master_port: int, rank: int, world_siz
     return TcpGroup(group)
 
 
-def update_weight(
-    worker: Any, name: str, dtype: Any, shape: tuple[int, ...], empty_cache: bool = False
-) -> None:
+def update_weight(worker: Any, name: str, dtype: Any, shape: tuple[int, ...], empty_cache: bool = False) -> None:
     """Replaces `WorkerWrap.update_weight` (openrlhf/trainer/ray/vllm_worker_wrap.py), same arguments.
 
     vLLM prepacks weights on a CPU, so parameters cannot be loaded one by one: they are kept until the last one, which

@@ -25,6 +25,7 @@ ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
 EXPERIENCE_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
 SAMPLES_GENERATOR = "openrlhf.trainer.ppo_utils.samples_generator"
 PPO_TRAINER = "openrlhf.trainer.ppo_trainer"
+PPO_TRAINER_ASYNC = "openrlhf.trainer.ppo_trainer_async"
 PPO_ACTOR = "openrlhf.trainer.ray.ppo_actor"
 LAUNCHER = "openrlhf.trainer.ray.launcher"
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
@@ -32,9 +33,7 @@ STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 WRAPPED = (
     HostMethod(EXPERIENCE_MAKER, "RemoteExperienceMaker.make_experience_batch", ("self", "rollout_samples")),
     HostMethod(PPO_TRAINER, "BasePPOTrainer.train_step", ("self", "rollout_samples", "global_step")),
-    HostMethod(
-        PPO_ACTOR, "ActorPPOTrainer.training_step", ("self", "experience", "kl_ctl", "step", "loss_batch_info")
-    ),
+    HostMethod(PPO_ACTOR, "ActorPPOTrainer.training_step", ("self", "experience", "kl_ctl", "step", "loss_batch_info")),
 )
 CALLED = (
     HostMethod(
@@ -74,9 +73,17 @@ CALLED = (
             "metric_key",
         ),
     ),
-    HostMethod("openrlhf.datasets.prompts_dataset", "preprocess_data", (
-        "data", "input_template", "input_key", "label_key", "apply_chat_template",
-    )),
+    HostMethod(
+        "openrlhf.datasets.prompts_dataset",
+        "preprocess_data",
+        (
+            "data",
+            "input_template",
+            "input_key",
+            "label_key",
+            "apply_chat_template",
+        ),
+    ),
 )
 # openrlhf/trainer/ppo_utils/experience.py
 EXPERIENCE_FIELDS = frozenset(
@@ -131,7 +138,8 @@ def _parameters(method: HostMethod) -> tuple[str, ...]:
                 f"{method.module} has no {method.qualname}, which the hook relies on. "
                 f"Install openrlhf=={SUPPORTED_OPENRLHF[-1]} unchanged."
             )
-    return tuple(inspect.signature(target).parameters)
+    # Ray adds a parameter of its own to the methods of actor classes (_ray_trace_ctx).
+    return tuple(name for name in inspect.signature(target).parameters if not name.startswith("_ray_"))
 
 
 def check_experience(experience_type: type) -> None:

@@ -19,11 +19,20 @@ class Wrapping:
     host_method: str
     wrapper: str
 
-    def load(self) -> Callable[..., Any]:
-        """The wrapper. Imported late, because it imports torch."""
-        module, function = self.wrapper.split(":")
-        loaded: Callable[..., Any] = getattr(importlib.import_module(module), function)
-        return loaded
+
+@dataclass(frozen=True)
+class ActorMethod:
+    """An inherited method of a Ray actor class, and the function of ours that takes its place.
+
+    When a class becomes an actor, Ray copies its inherited methods onto it (ray/util/tracing/tracing_helper.py), so
+    that wrapping the base class would change nothing; and it pickles the class by value, so that changing it in the
+    driver is enough. `replacement` calls the base class itself.
+    """
+
+    host_module: str
+    actor_class: str
+    method: str
+    replacement: str
 
 
 HERE = "restrain_openrlhf.hook"
@@ -34,12 +43,17 @@ WRAPPINGS = (
         f"{HERE}.experience:make_experience_batch",
     ),
     Wrapping(contract.SAMPLES_GENERATOR, "SamplesGenerator.__init__", f"{HERE}.sampling:initialise"),
-    Wrapping(contract.PPO_TRAINER, "BasePPOTrainer.train_step", f"{HERE}.trainer:train_step"),
     Wrapping(contract.PPO_ACTOR, "ActorPPOTrainer.__init__", f"{HERE}.actor:initialise"),
     Wrapping(contract.PPO_ACTOR, "ActorPPOTrainer.training_step", f"{HERE}.actor:training_step"),
     Wrapping(contract.LAUNCHER, "RayActorGroup.async_init_model_from_pretrained", f"{HERE}.handshake:init_model"),
     Wrapping(contract.STRATEGY, "DeepspeedStrategy.save_ckpt", f"{HERE}.checkpoints:save_ckpt"),
 )
+ACTOR_METHODS = (
+    ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "train_step", f"{HERE}.trainer:train_step"),
+    ActorMethod(contract.PPO_TRAINER_ASYNC, "TrainingActor", "train_step", f"{HERE}.trainer:train_step"),
+)
+HOST_MODULES = {hooked.host_module for hooked in (*WRAPPINGS, *ACTOR_METHODS)}
+
 
 @dataclass
 class _Process:
@@ -51,6 +65,13 @@ class _Process:
 
 
 _process = _Process()
+
+
+def load(name: str) -> Callable[..., Any]:
+    """The function that `module:function` names. Imported late, because these modules import torch."""
+    module, function = name.split(":")
+    loaded: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return loaded
 
 
 def is_active() -> bool:
@@ -69,7 +90,7 @@ def install() -> None:
         _wrap_imported()
         return
     _process.registered = True
-    for module in {wrapping.host_module for wrapping in WRAPPINGS}:
+    for module in HOST_MODULES:
         wrapt.register_post_import_hook(_on_import, module)
 
 
@@ -82,7 +103,7 @@ def uninstall() -> None:
 
 
 def _wrap_imported() -> None:
-    for module in {wrapping.host_module for wrapping in WRAPPINGS} & set(sys.modules):
+    for module in HOST_MODULES & set(sys.modules):
         _on_import(sys.modules[module])
 
 
@@ -93,11 +114,22 @@ def _on_import(module: Any) -> None:
     for wrapping in WRAPPINGS:
         if wrapping.host_module == module.__name__:
             _wrap(module, wrapping)
+    for actor_method in ACTOR_METHODS:
+        if actor_method.host_module == module.__name__:
+            _replace(module, actor_method)
+
+
+def _replace(module: Any, actor_method: ActorMethod) -> None:
+    owner = getattr(module, actor_method.actor_class).__ray_metadata__.modified_class
+    original, replacement = getattr(owner, actor_method.method), load(actor_method.replacement)
+    if original is not replacement:
+        setattr(owner, actor_method.method, replacement)
+        _process.wrapped.append((owner, actor_method.method, original))
 
 
 def _wrap(module: Any, wrapping: Wrapping) -> None:
     owner, name, original = wrapt.resolve_path(module, wrapping.host_method)
     if isinstance(original, wrapt.FunctionWrapper):
         return
-    wrapt.wrap_function_wrapper(module, wrapping.host_method, wrapping.load())
+    wrapt.wrap_function_wrapper(module, wrapping.host_method, load(wrapping.wrapper))
     _process.wrapped.append((owner, name, original))

@@ -1,8 +1,7 @@
-"""Wraps BasePPOTrainer.train_step: vote statistics join the host's own metrics, and every step becomes a JSON line."""
+"""Takes the place of train_step on the trainer actors: vote statistics join the host's own metrics, and every step becomes a JSON line."""
 
 import json
 import math
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.vote_statistics import StepVotes
 
 
-def train_step(
-    wrapped: Callable[..., tuple[dict[str, Any], int]], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[dict[str, Any], int]:
+def train_step(trainer: Any, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
     """The host's step; what it returns goes on to its TensorBoard and W&B loggers, votes included."""
-    status, step = wrapped(*args, **kwargs)
+    from openrlhf.trainer.ppo_trainer import BasePPOTrainer  # noqa: PLC0415 - its import is what loads this module
+
+    status, step = BasePPOTrainer.train_step(trainer, rollout_samples, global_step)
     votes: StepVotes = trainer.experience_maker.restrain_votes
     status.update({f"restrain/{name}": value for name, value in votes.scalars().items()})
     metrics = HookSettings.from_environment().metrics

