@@ -32,18 +32,9 @@ class GroupScorer:
         Gold reaches the method only if it says that it reads gold. Raises DataError where it does and there is none,
         ReferencePassError where the reference lacks the prompt.
         """
-        row = self._reference_row(prompt)
-        if self.method.reads_gold and not gold:
-            raise DataError(
-                f"The method {self.method.name!r} learns from gold answers, and the prompt {prompt[:80]!r} has none. "
-                "Give the file's answer column as data.label_key, or choose a label-free method."
-            )
-        facts = PromptFacts(
-            reference=ReferenceVote(row.majority_count, row.n) if row else None,
-            stored_class=class_of(row.majority, answers) if row else None,
-            gold_class=class_of(gold, answers) if self.method.reads_gold else None,
+        return self.method.score(
+            classes(answers), facts_of(self.method, answers, self._reference_row(prompt), gold, prompt)
         )
-        return self.method.score(classes(answers), facts)
 
     def _reference_row(self, prompt: str) -> ReferenceRow | None:
         if self.reference is None:
@@ -55,6 +46,22 @@ class GroupScorer:
                 "another template: make it again with `restrain reference` from the same file."
             )
         return row
+
+
+def facts_of(
+    method: Method, answers: Sequence[str | None], row: ReferenceRow | None, gold: str | None, prompt: str
+) -> PromptFacts:
+    """What the method is told beside the answers. Raises DataError where it reads gold and there is none."""
+    if method.reads_gold and not gold:
+        raise DataError(
+            f"The method {method.name!r} learns from gold answers, and the prompt {prompt[:80]!r} has none. "
+            "Give the column that holds them, or choose a label-free method."
+        )
+    return PromptFacts(
+        reference=ReferenceVote(row.majority_count, row.n) if row else None,
+        stored_class=class_of(row.majority, answers) if row else None,
+        gold_class=class_of(gold, answers) if method.reads_gold else None,
+    )
 
 
 def class_of(label: str | None, answers: Sequence[str | None]) -> int | None:

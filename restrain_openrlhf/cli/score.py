@@ -1,0 +1,120 @@
+"""`restrain score`: the method's maths on anyone's rollouts, without training."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel, ConfigDict
+from rich.console import Console
+from rich.progress import track
+
+from restrain_openrlhf.answers import classes, extract
+from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.errors import DataError, RestrainError
+from restrain_openrlhf.method import GroupScore, Method, build, parse_settings
+from restrain_openrlhf.reference import Reference, load_reference
+from restrain_openrlhf.scoring import facts_of
+from restrain_openrlhf.vote_statistics import majority_answer
+
+
+class RolloutRow(BaseModel):
+    """One prompt and its rollouts; other keys are let through unread."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str | int
+    problem: str
+    responses: tuple[str, ...]
+    answer: str | int | float | None = None
+
+
+class ScoreRow(BaseModel):
+    """What the method makes of a row; lists per rollout have n entries, lists per label m."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str | int
+    answers: list[str | None]
+    classes: list[int | None]
+    counts: list[int]
+    majority: str | None
+    majority_count: int
+    penalized: bool
+    label_weights: list[float]
+    prompt_weight: float
+    advantage_pos: list[float]
+    advantage_neg: list[float]
+
+
+def score(
+    rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
+    out: Annotated[Path, typer.Option(help="Where the scores go, one row per prompt, in order.")],
+    method: Annotated[str, typer.Option(help="The method's name.")] = "restrain",
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as kappa=2. Repeatable.")
+    ] = None,
+    reference: Annotated[Path | None, typer.Option(help="Artifact of `restrain reference`, for u_x.")] = None,
+    prompt_weight: Annotated[float | None, typer.Option(min=0.0, help="The same u_x for every prompt.")] = None,
+) -> None:
+    """Score rollouts as training would: classes, votes, label weights, and each rollout's advantage pair.
+
+    The advantages include u_x. Without --reference and --prompt-weight it is 1.
+    """
+    chosen = choose_method(method, overrides or [], reference, prompt_weight)
+    artifact = load_reference(reference) if reference else None
+    rows = read_numbered_rows(rollouts, RolloutRow)
+    console = Console(stderr=True)
+    numbered = track(rows, "scoring", console=console, disable=not console.is_terminal)
+    write_rows(out, [_located(rollouts, number, row, chosen, artifact) for number, row in numbered])
+
+
+def choose_method(
+    name: str, overrides: Sequence[str], reference: Path | None, prompt_weight: float | None
+) -> Method:
+    """The method, with u_x = 1 where it needs a reference and there is none; that is said on stderr."""
+    block = {"name": name, **parse_overrides(overrides)}
+    if prompt_weight is not None:
+        block["prompt_weight"] = prompt_weight
+    method = build(parse_settings(block))
+    weighs = "prompt_weight" in type(parse_settings(block)).model_fields
+    if method.needs_reference and reference is None and weighs:
+        Console(stderr=True).print("note: no --reference and no --prompt-weight, so u_x is 1 for every prompt.")
+        return build(parse_settings({**block, "prompt_weight": 1.0}))
+    return method
+
+
+def _located(path: Path, number: int, row: RolloutRow, method: Method, reference: Reference | None) -> ScoreRow:
+    try:
+        return score_row(row, method, reference)
+    except RestrainError as error:
+        raise type(error)(f"{path}, line {number}: {error}") from None
+
+
+def score_row(row: RolloutRow, method: Method, reference: Reference | None = None) -> ScoreRow:
+    """The score of one row. Raises DataError for a row without responses, or without the gold the method reads."""
+    if not row.responses:
+        raise DataError("responses is empty. Remove the row: there is nothing to vote on.")
+    answers = [extract(response) for response in row.responses]
+    found = reference.by_problem(row.problem) if reference else None
+    gold = str(row.answer) if row.answer is not None else None
+    result = method.score(classes(answers), facts_of(method, answers, found, gold, row.problem))
+    return _row(row.id, answers, result)
+
+
+def _row(row_id: str | int, answers: list[str | None], result: GroupScore) -> ScoreRow:
+    return ScoreRow(
+        id=row_id,
+        answers=answers,
+        classes=list(result.votes.classes),
+        counts=list(result.votes.counts),
+        majority=majority_answer(answers),
+        majority_count=result.votes.majority_count,
+        penalized=result.penalized,
+        label_weights=result.label_weights.tolist(),
+        prompt_weight=result.prompt_weight,
+        advantage_pos=result.pair.positive.tolist(),
+        advantage_neg=result.pair.negative.tolist(),
+    )

@@ -1,0 +1,114 @@
+"""Every method by name, as a composition of the same small parts. The only place where a method's name has a meaning.
+
+A method of your own is a settings class, a function from settings to a composition, and `register`.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from restrain_openrlhf.method.advantages import population_std, unbiased_std
+from restrain_openrlhf.method.beliefs import Belief, Gold, Majority, Soft, Stored, Uniform
+from restrain_openrlhf.method.composition import Method
+from restrain_openrlhf.method.settings import (
+    SETTINGS,
+    CommonSettings,
+    GrpoGoldSettings,
+    RestrainSettings,
+    SrtOfflineSettings,
+    TtrlSettings,
+)
+from restrain_openrlhf.method.shaping import Shaping
+from restrain_openrlhf.method.transforms import (
+    PenalizeLowConsensus,
+    PenalizeMissing,
+    ScaleByPromptWeight,
+    Transform,
+    constant,
+    offline,
+    online,
+)
+from restrain_openrlhf.method.votes import exclude_missing, missing_as_label
+
+Settings = TypeVar("Settings", bound=CommonSettings)
+
+STDS = {"unbiased": unbiased_std, "population": population_std}
+COUNTS = {"exclude": exclude_missing, "as_label": missing_as_label, "penalize": exclude_missing}
+BELIEFS: dict[str, Callable[[RestrainSettings], Belief]] = {
+    "gaussian": lambda settings: Soft(Shaping(settings.k, settings.sigma)),
+    "majority": lambda settings: Majority(share_ties=settings.ties == "share"),
+    "uniform": lambda settings: Uniform(),
+}
+PROMPT_WEIGHTS: dict[str, Callable[[RestrainSettings], tuple[Transform, ...]]] = {
+    "offline": lambda settings: (
+        ScaleByPromptWeight(offline(_shaping(settings)), settings.scale_kl, needs_reference=True),
+    ),
+    "online": lambda settings: (ScaleByPromptWeight(online(_shaping(settings)), settings.scale_kl),),
+    "none": lambda settings: (),
+}
+
+
+def restrain(settings: RestrainSettings) -> Method:
+    """Soft labels, low consensus penalised, prompts weighed by the frozen model's confidence."""
+    return compose(
+        settings,
+        BELIEFS[settings.belief](settings),
+        PenalizeLowConsensus(settings.kappa, settings.delta),
+        *_prompt_weight(settings),
+    )
+
+
+def ttrl(settings: TtrlSettings) -> Method:
+    """The majority of the group is the label."""
+    return compose(settings, Majority(share_ties=settings.ties == "share"))
+
+
+def srt_offline(settings: SrtOfflineSettings) -> Method:
+    """The majority of the frozen model's rollouts is the label, for good."""
+    return compose(settings, Stored())
+
+
+def grpo_gold(settings: GrpoGoldSettings) -> Method:
+    """The gold answer is the label."""
+    return compose(settings, Gold())
+
+
+METHODS: dict[str, Callable[[Any], Method]] = {
+    "restrain": restrain,
+    "ttrl": ttrl,
+    "srt_offline": srt_offline,
+    "grpo_gold": grpo_gold,
+}
+
+
+def build(settings: CommonSettings) -> Method:
+    """The composition that the settings name."""
+    return METHODS[settings.name](settings)
+
+
+def register(name: str, settings: type[Settings], method: Callable[[Settings], Method]) -> None:
+    """Make a method of your own known by its name: in configurations, on the command line and in the hook."""
+    SETTINGS[name] = settings
+    METHODS[name] = method
+
+
+def compose(settings: CommonSettings, belief: Belief, *transforms: Transform) -> Method:
+    """A method with the settings that all share: missing answers, standard deviation, epsilon."""
+    penalties = (PenalizeMissing(settings.delta),) if settings.missing == "penalize" else ()
+    return Method(
+        name=settings.name,
+        belief=belief,
+        transforms=(*penalties, *transforms),
+        count_votes=COUNTS[settings.missing],
+        std=STDS[settings.std],
+        eps=settings.eps,
+    )
+
+
+def _shaping(settings: RestrainSettings) -> Shaping:
+    return Shaping(settings.k, settings.sigma)
+
+
+def _prompt_weight(settings: RestrainSettings) -> tuple[Transform, ...]:
+    if isinstance(settings.prompt_weight, float):
+        return (ScaleByPromptWeight(constant(settings.prompt_weight), settings.scale_kl),)
+    return PROMPT_WEIGHTS[settings.prompt_weight](settings)

@@ -1,0 +1,96 @@
+"""The data that flows through a method: votes, facts about the prompt, advantage pairs, scores."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Votes:
+    """One group's answers as classes: `classes[i]` is rollout i's label (None: missing), `counts[j]` is c_j."""
+
+    classes: tuple[int | None, ...]
+    counts: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        """Rollouts in the group, missing answers included."""
+        return len(self.classes)
+
+    @property
+    def majority_count(self) -> int:
+        """M = max_j c_j; 0 where no rollout has an answer."""
+        return max(self.counts, default=0)
+
+    @cached_property
+    def shares(self) -> Floats:
+        """f_j = c_j / n, shape (m,)."""
+        return np.array(self.counts, dtype=np.float64) / self.n
+
+    @property
+    def effective_labels(self) -> float:
+        """Exponential of the entropy of the labels' shares among the answers given: m if all are alike, 0 if none."""
+        if not self.counts:
+            return 0.0
+        p = np.array(self.counts) / sum(self.counts)
+        return float(np.exp(-np.sum(p * np.log(p))))
+
+
+@dataclass(frozen=True)
+class ReferenceVote:
+    """The frozen model's vote on a prompt: c_ref of n_ref rollouts."""
+
+    majority_count: int
+    n: int
+
+    @property
+    def share(self) -> float:
+        """c_ref / n_ref."""
+        return self.majority_count / self.n
+
+
+@dataclass(frozen=True)
+class PromptFacts:
+    """What a method may be told about a prompt besides its rollouts; classes are those of the group at hand."""
+
+    reference: ReferenceVote | None = None
+    stored_class: int | None = None
+    gold_class: int | None = None
+
+
+@dataclass(frozen=True)
+class AdvantagePair:
+    """A⁺ and A⁻ of every rollout, each (n,): together they carry the m-label loss exactly (docs/method.md)."""
+
+    positive: Floats
+    negative: Floats
+
+    @property
+    def net(self) -> Floats:
+        """A⁺ + A⁻: the right advantage only while no ratio is clipped."""
+        return self.positive + self.negative
+
+    def scaled(self, factor: float) -> "AdvantagePair":
+        """Both parts times a non-negative factor."""
+        return AdvantagePair(self.positive * factor, self.negative * factor)
+
+
+@dataclass(frozen=True)
+class GroupScore:
+    """What a method says of one group.
+
+    `label_weights` is w_j (m,), `rewards` the expected reward of each rollout (n,), `prompt_weight` u_x (already in
+    the pair), `kl_weight` what the KL term of this prompt is multiplied by.
+    """
+
+    votes: Votes
+    label_weights: Floats
+    pair: AdvantagePair
+    rewards: Floats
+    penalized: bool = False
+    prompt_weight: float = 1.0
+    kl_weight: float = 1.0
