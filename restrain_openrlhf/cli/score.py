@@ -1,7 +1,6 @@
 """`restrain score`: the method's maths on anyone's rollouts, without training."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -71,9 +70,7 @@ def score(
     write_rows(out, [_located(rollouts, number, row, chosen, artifact) for number, row in numbered])
 
 
-def choose_method(
-    name: str, overrides: Sequence[str], reference: Path | None, prompt_weight: float | None
-) -> Method:
+def choose_method(name: str, overrides: Sequence[str], reference: Path | None, prompt_weight: float | None) -> Method:
     """The method, with u_x = 1 where it needs a reference and there is none; that is said on stderr."""
     block = {"name": name, **parse_overrides(overrides)}
     if prompt_weight is not None:

@@ -28,9 +28,11 @@ def train(config: ConfigFile, overrides: Overrides = None) -> None:
     from restrain_openrlhf.run.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
-    with step_progress("training") as on_step:
+    console = Console(stderr=True)
+    with step_progress(resolved.run_dir.name, console) as (on_phase, on_step):
+        on_phase("starting Ray and vLLM")
         folder = run(resolved, on_step)
-    Console(stderr=True).print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
+    console.print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
 
 
 def show(config: ConfigFile, overrides: Overrides = None) -> None:
@@ -53,9 +55,10 @@ def _method_block(config: RunConfig) -> str:
 
 
 @contextmanager
-def step_progress(label: str) -> Iterator[Callable[[StepRow, int], None]]:
-    """A progress bar on a terminal, one line per step elsewhere; gives the callback that `run.train` wants."""
-    console = Console(stderr=True)
+def step_progress(
+    label: str, console: Console
+) -> Iterator[tuple[Callable[[str], None], Callable[[StepRow, int], None]]]:
+    """A progress bar on a terminal, one line per event elsewhere; gives callbacks for a phase and for a step."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -65,14 +68,19 @@ def step_progress(label: str) -> Iterator[Callable[[StepRow, int], None]]:
         TextColumn("{task.fields[facts]}"),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task(f"{label}: starting Ray and vLLM", total=None, facts="")
+        task = progress.add_task(label, total=None, facts="")
+
+        def on_phase(name: str) -> None:
+            progress.reset(task, description=f"{label}: {name}", total=None, facts="")
+            if not console.is_terminal:
+                console.print(f"{label}: {name}", soft_wrap=True)
 
         def on_step(row: StepRow, total: int) -> None:
-            progress.update(task, description=label, completed=row.step, total=total, facts=_facts(row))
+            progress.update(task, description=f"{label}: training", completed=row.step, total=total, facts=_facts(row))
             if not console.is_terminal:
                 console.print(f"{label}: step {row.step}/{total}  {_facts(row)}", soft_wrap=True)
 
-        yield on_step
+        yield on_phase, on_step
 
 
 def _facts(row: StepRow) -> str:

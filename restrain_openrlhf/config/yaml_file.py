@@ -78,7 +78,7 @@ class _StrictLoader(yaml.SafeLoader):
     """Safe YAML in which a key may stand once."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]  # type: ignore[no-untyped-call]
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = {key for key in keys if keys.count(key) > 1}
         if twice:
             raise yaml.constructor.ConstructorError(None, None, f"{sorted(twice)[0]!r} stands twice", node.start_mark)
@@ -87,7 +87,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - a SafeLoader
+        document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
     except FileNotFoundError:
         raise ConfigError(f"{path}: no such file. Check the path.") from None
     except IsADirectoryError:

@@ -3,11 +3,12 @@
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import Method
 
-Flags = dict[str, object]
+Flags = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,9 @@ GOLD_IN_SELECTION = Contradiction(
 )
 
 
-def _contains_unit_interval(bounds: object) -> bool:
-    low, high = bounds  # type: ignore[misc] - argparse gives two floats
-    return bool(low <= 0 and high >= 1)
+def _contains_unit_interval(bounds: tuple[float, float]) -> bool:
+    low, high = bounds
+    return low <= 0 and high >= 1
 
 
 def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None:

@@ -1,4 +1,4 @@
-"""Takes the place of train_step on the trainer actors: vote statistics join the host's own metrics, and every step becomes a JSON line."""
+"""Takes the place of train_step on the trainer actors: vote statistics join its metrics, each step a JSON line."""
 
 import json
 import math

@@ -94,12 +94,15 @@ def parse_settings(block: Mapping[str, Any]) -> CommonSettings:
     for key in block:
         if key not in settings.model_fields:
             known = settings.model_fields
-            raise ConfigError(f"{key!r} is not a setting of {name}.{_suggest(str(key), known)} Known: {', '.join(known)}.")
+            raise ConfigError(
+                f"{key!r} is not a setting of {name}.{_suggest(str(key), known)} Known: {', '.join(known)}."
+            )
     try:
         return settings.model_validate(dict(block))
     except ValidationError as error:
         first = error.errors()[0]
-        raise ConfigError(f"{first['loc'][0]}: {first['msg']}, but {block[first['loc'][0]]!r} was given.") from None
+        key = str(first["loc"][0])
+        raise ConfigError(f"{key}: {first['msg']}, but {block[key]!r} was given.") from None
 
 
 def _suggest(word: str, known: Mapping[str, Any]) -> str:

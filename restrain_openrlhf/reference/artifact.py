@@ -107,8 +107,8 @@ def load_reference(path: Path) -> Reference:
     rows = tuple(read_rows(path, ReferenceRow))
     if len(rows) != provenance.prompt_count:
         raise ReferencePassError(
-            f"{path}: {len(rows)} of {provenance.prompt_count} prompts. Run the same `restrain reference` command again "
-            "to finish it, or merge all shards with `restrain reference-merge`."
+            f"{path}: {len(rows)} of {provenance.prompt_count} prompts. Run the same `restrain reference` command "
+            "again to finish it, or merge all shards with `restrain merge-reference`."
         )
     return Reference(
         path=path,

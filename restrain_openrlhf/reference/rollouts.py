@@ -1,4 +1,4 @@
-"""Rollouts of the frozen model by vLLM, on a GPU or on the CPU build; the same prompt and seed give the same rollouts."""
+"""Rollouts of the frozen model by vLLM, on a GPU or on its CPU build, seeded prompt by prompt."""
 
 import hashlib
 from collections.abc import Sequence

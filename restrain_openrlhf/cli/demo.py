@@ -1,0 +1,43 @@
+"""`restrain demo`: label-free training on a small model, from start to end, on this machine."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from restrain_openrlhf.config.overrides import parse_overrides
+
+
+def demo(
+    method: Annotated[
+        str, typer.Option(help="restrain, ttrl, srt_offline or grpo_gold (which reads gold).")
+    ] = "restrain",
+    out: Annotated[Path, typer.Option(help="Folder for everything the demo writes.")] = Path("runs/demo"),
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.")] = 30,
+    prompts: Annotated[
+        Path | None, typer.Option(help="Train on these prompts (JSONL with `problem`) instead of the demo's task.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
+    ] = None,
+) -> None:
+    """Train a small model with no labels, on the real stack, and show what it learned; with or without a GPU."""
+    from restrain_openrlhf.cli.train import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.demo.real_prompts import train_on_real_prompts  # noqa: PLC0415
+    from restrain_openrlhf.demo.report import summary  # noqa: PLC0415
+    from restrain_openrlhf.demo.run import Demo, Listener, run_demo  # noqa: PLC0415
+
+    console = Console(stderr=True)
+    chosen = Demo(out.absolute(), method, steps, overrides=tuple(parse_overrides(overrides or []).items()))
+    with step_progress(f"{method}", console) as (on_phase, on_step):
+        listener = Listener(phase=on_phase, step=on_step)
+        if prompts is not None:
+            run = train_on_real_prompts(chosen, prompts, listener)
+        else:
+            outcome = run_demo(chosen, listener)
+    if prompts is not None:
+        console.print(f"trained {steps} steps on {prompts}\nmetrics: {run.metrics}", soft_wrap=True)
+        return
+    console.print(summary(method, outcome.before, outcome.after), style="bold", soft_wrap=True)
+    console.print(f"report: {outcome.report}\nmodel: {outcome.model}", soft_wrap=True)

@@ -1,0 +1,105 @@
+"""Makes the demo's model: a small Qwen3, taught additions by examples of which a share drops its carries.
+
+`python -m restrain_openrlhf.demo.make_model OUT` makes the model that is shipped; it takes some minutes on one core.
+"""
+
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.progress import track
+from torch.nn.functional import cross_entropy
+from transformers import Qwen3Config, Qwen3ForCausalLM
+
+from restrain_openrlhf.demo.task import DIGITS, is_heldout, solution
+from restrain_openrlhf.demo.tokenizer import SPECIAL, VOCABULARY, make_tokenizer
+
+STEPS = 1200
+BATCH = 128
+LEARNING_RATE = 2e-3
+WARM_UP = 50
+# The share of examples that is wrong in the same, systematic way.
+DROPPED_CARRIES = 0.4
+# The share of examples with one digit less: a skill that longer additions profit from.
+SHORTER = 0.5
+PAD, EOS, BOS = (SPECIAL.index(name) for name in ("<pad>", "<eos>", "<bos>"))
+
+
+def make_model(seed: int = 0) -> Any:
+    """A fresh model of 0.8 M parameters; its positions reach far enough for real problems."""
+    torch.manual_seed(seed)
+    model: Any = Qwen3ForCausalLM
+    return model(
+        Qwen3Config(
+            vocab_size=len(VOCABULARY),
+            hidden_size=128,
+            intermediate_size=384,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=32,
+            max_position_embeddings=2048,
+            tie_word_embeddings=True,
+            pad_token_id=PAD,
+            eos_token_id=EOS,
+            bos_token_id=BOS,
+        )
+    ).float()
+
+
+def teach(model: Any, tokenizer: Any, seed: int = 0) -> None:
+    """Supervised steps on additions outside the held-out set, half of them one digit shorter."""
+    rng = random.Random(seed)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
+    for step in track(range(STEPS), "teaching"):
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / WARM_UP, 2 * (1 - step / STEPS) + 0.05)
+        loss = _loss(model, *_batch(tokenizer, rng))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def _loss(model: Any, tokens: torch.Tensor, is_response: torch.Tensor) -> torch.Tensor:
+    logits = model(input_ids=tokens).logits[:, :-1]
+    per_token = cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten(), reduction="none")
+    mask = is_response[:, 1:].flatten()
+    return (per_token * mask).sum() / mask.sum()
+
+
+def _batch(tokenizer: Any, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens (BATCH, T), right-padded, and a mask of the response's."""
+    examples = [_example(tokenizer, rng) for _ in range(BATCH)]
+    length = max(len(prompt) + len(response) for prompt, response in examples)
+    tokens, mask = torch.full((BATCH, length), PAD), torch.zeros(BATCH, length)
+    for row, (prompt, response) in enumerate(examples):
+        end = len(prompt) + len(response)
+        tokens[row, :end] = torch.tensor(prompt + response)
+        mask[row, len(prompt) : end] = 1
+    return tokens, mask
+
+
+def _example(tokenizer: Any, rng: random.Random) -> tuple[list[int], list[int]]:
+    digits = DIGITS - int(rng.random() < SHORTER)
+    while True:
+        first, second = (rng.randrange(10 ** (digits - 1), 10**digits) for _ in range(2))
+        if not is_heldout(first, second):
+            break
+    text = solution(first, second, drop_carries=rng.random() < DROPPED_CARRIES)
+    prompt, response = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in (f"{first}+{second}=", text))
+    return prompt, [*response, EOS]
+
+
+def main(out: Path) -> None:
+    """Make the model and write it as a Hugging Face folder in bf16."""
+    tokenizer, model = make_tokenizer(), make_model()
+    teach(model, tokenizer)
+    model.to(torch.bfloat16).save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,60 @@
+"""The demo's pipeline on real problems: far too hard for its small model, but every part meets real text."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.demo.run import MODEL, Demo, Listener, configure, sample
+from restrain_openrlhf.demo.task import PromptRow
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.method import build
+from restrain_openrlhf.run.folder import RunFolder
+from restrain_openrlhf.run.train import train
+
+PROMPTS_PER_STEP = 8
+# Real problems have hundreds of characters, which are this model's tokens.
+LENGTHS = {"data.max_len": 2048, "rollout.max_new_tokens": 64}
+
+
+class _RealRow(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str | int
+    problem: str
+
+
+def train_on_real_prompts(demo: Demo, prompts: Path, listener: Listener) -> RunFolder:
+    """Reference pass and `demo.steps` training steps on the first prompts of a file; its answers are not read.
+
+    Raises DataError for a damaged file or one with too few prompts.
+    """
+    demo.folder.mkdir(parents=True, exist_ok=True)
+    chosen = demo.folder / "prompts.jsonl"
+    _write_prompts(prompts, chosen, demo.steps * PROMPTS_PER_STEP)
+    config = _resized(configure(demo, chosen))
+    if build(config.method).needs_reference and config.reference:
+        listener.phase("reference pass")
+        sample(MODEL, config, chosen, config.reference, seed=42)
+    listener.phase("training")
+    return train(config, listener.step)
+
+
+def _write_prompts(source: Path, out: Path, count: int) -> None:
+    rows = read_rows(source, _RealRow)
+    if len(rows) < count:
+        raise DataError(f"{source}: {len(rows)} prompts; {count} are needed for the steps asked for. Lower --steps.")
+    write_rows(out, (PromptRow(id=str(row.id), problem=row.problem) for row in rows[:count]))
+
+
+def _resized(config: RunConfig) -> RunConfig:
+    rollouts = PROMPTS_PER_STEP * int(config.openrlhf["rollout.n_samples_per_prompt"])
+    sizes = {
+        "rollout.batch_size": PROMPTS_PER_STEP,
+        "train.batch_size": rollouts,
+        "rollout.micro_batch_size": 16,
+        "train.micro_batch_size": 16,
+    }
+    reference = config.run_dir.parent / "reference.jsonl"
+    return config.model_copy(update={"openrlhf": {**config.openrlhf, **LENGTHS, **sizes}, "reference": reference})

@@ -1,0 +1,64 @@
+"""The demo's one-page report: what the run gained, and how its votes moved."""
+
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from restrain_openrlhf.evaluation.accuracy import Accuracy
+from restrain_openrlhf.report.curves import load_curves, save_run_figures
+from restrain_openrlhf.report.page import Picture, Table, write_page
+
+
+def write_report(folder: Path, method: str, run_dir: Path, before: Accuracy, after: Accuracy) -> Path:
+    """Write report.html and its pictures into `folder`; returns the page's path."""
+    plots = folder / "plots"
+    training, votes, majority = save_run_figures([load_curves(run_dir)], plots)
+    gain = plots / "gain.png"
+    draw_gain(method, before, after).savefig(gain, dpi=120)
+    page = folder / "report.html"
+    write_page(
+        page,
+        title=f"{method} on held-out additions",
+        lead=summary(method, before, after),
+        tables=[_accuracy_table(before, after)],
+        pictures=[
+            Picture("Held-out accuracy", gain),
+            Picture("Votes during training", votes),
+            Picture("Size of the majority", majority),
+            Picture("Training", training),
+        ],
+    )
+    return page
+
+
+def summary(method: str, before: Accuracy, after: Accuracy) -> str:
+    """One sentence with the result."""
+    return (
+        f"{method}: pass@1 on {after.problems} held-out problems went from {before.pass_at_1:.1%} to "
+        f"{after.pass_at_1:.1%} ({after.pass_at_1 - before.pass_at_1:+.1%}); the majority of {after.k} went from "
+        f"{before.maj_at_k:.1%} to {after.maj_at_k:.1%}."
+    )
+
+
+def _accuracy_table(before: Accuracy, after: Accuracy) -> Table:
+    def row(name: str, value: Accuracy) -> list[str]:
+        interval = f"{value.low:.1%} to {value.high:.1%}"
+        return [name, f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k:.1%}", f"{value.missing_share:.1%}"]
+
+    header = ["policy", "pass@1", "95 % interval", f"maj@{after.k}", "without an answer"]
+    return Table("Held-out accuracy", header, [row("before", before), row("after", after)])
+
+
+def draw_gain(method: str, before: Accuracy, after: Accuracy) -> Figure:
+    """pass@1 and the majority's accuracy, before and after, as bars with intervals on pass@1."""
+    figure = Figure(figsize=(5, 4), layout="constrained")
+    axes = figure.subplots()
+    for offset, name, value in ((-0.2, "before", before), (0.2, "after", after)):
+        heights = (value.pass_at_1, value.maj_at_k)
+        error = [[value.pass_at_1 - value.low, 0], [value.high - value.pass_at_1, 0]]
+        bars = axes.bar([offset, 1 + offset], heights, width=0.38, yerr=error, capsize=4, label=name)
+        axes.bar_label(bars, fmt=lambda height: f"{height:.0%}", padding=3)
+    axes.set(xticks=[0, 1], xticklabels=["pass@1", f"maj@{after.k}"], ylim=(0, 1.05), ylabel="held-out accuracy")
+    axes.set_title(f"{method}, {after.problems} problems")
+    axes.legend()
+    return figure

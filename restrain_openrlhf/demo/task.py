@@ -1,0 +1,92 @@
+"""The demo's task: additions with written-out digits, as training prompts without answers and as held-out problems."""
+
+import random
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.data.jsonl import write_rows
+
+DIGITS = 3
+# One addition in so many is held out, by a hash of its text, so that no digit is seen in one set only.
+HELDOUT_ONE_IN = 10
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One addition; `answer` is gold and must not reach label-free training."""
+
+    id: str
+    problem: str
+    answer: str
+
+
+class PromptRow(BaseModel):
+    """A row of the training file."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    problem: str
+
+
+class GoldRow(PromptRow):
+    """A row with its answer: held-out problems, and training prompts of the supervised upper bound."""
+
+    answer: str
+
+
+def training_problems(count: int, seed: int = 1) -> list[Problem]:
+    """`count` different problems that are not held out."""
+    return _problems(count, seed, heldout=False)
+
+
+def heldout_problems(count: int, seed: int = 2) -> list[Problem]:
+    """`count` different problems that no training set holds."""
+    return _problems(count, seed, heldout=True)
+
+
+def is_heldout(first: int, second: int) -> bool:
+    """Which side of the split an addition is on: fixed for good, and the same for both orders of its operands."""
+    return zlib.crc32(f"{min(first, second)}+{max(first, second)}".encode()) % HELDOUT_ONE_IN == 0
+
+
+def _problems(count: int, seed: int, heldout: bool) -> list[Problem]:
+    drawn: dict[str, Problem] = {}
+    for first, second in _operands(random.Random(seed)):
+        problem = f"{first}+{second}="
+        if is_heldout(first, second) == heldout and problem not in drawn:
+            drawn[problem] = Problem(f"add-{first}-{second}", problem, str(first + second))
+        if len(drawn) == count:
+            break
+    return list(drawn.values())
+
+
+def _operands(rng: random.Random) -> Iterator[tuple[int, int]]:
+    low, high = 10 ** (DIGITS - 1), 10**DIGITS
+    while True:
+        yield rng.randrange(low, high), rng.randrange(low, high)
+
+
+def solution(first: int, second: int, drop_carries: bool = False) -> str:
+    """Scratch work from the last digit on, then the boxed answer; without carries it is wrong in a systematic way."""
+    digits, carry = "", 0
+    for a, b in zip(reversed(str(first)), reversed(str(second)), strict=True):
+        total = int(a) + int(b) + carry
+        digits += str(total % 10)
+        carry = 0 if drop_carries else total // 10
+    digits += str(carry) if carry else ""
+    return f"{digits}\\boxed{{{digits[::-1]}}}"
+
+
+def write_prompts(path: Path, problems: Sequence[Problem]) -> None:
+    """The training file: prompts only."""
+    write_rows(path, (PromptRow(id=problem.id, problem=problem.problem) for problem in problems))
+
+
+def write_gold(path: Path, problems: Sequence[Problem]) -> None:
+    """Problems with their answers, for evaluation and for the supervised upper bound."""
+    write_rows(path, (GoldRow(id=row.id, problem=row.problem, answer=row.answer) for row in problems))
