@@ -56,7 +56,7 @@ def teach(model: Any, tokenizer: Any, seed: int = 0) -> None:
     for step in track(range(STEPS), "teaching"):
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / WARM_UP, 2 * (1 - step / STEPS) + 0.05)
-        loss = _loss(model, *_batch(tokenizer, rng))
+        loss: Any = _loss(model, *_batch(tokenizer, rng))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -1,5 +1,6 @@
 """The shaping function g: how far a label is believed, by the share of rollouts that gave it."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +20,7 @@ class Shaping:
         distance = (share - self.k) ** 2
         if self.sigma == 0:
             return float(distance == 0)
-        return float(np.exp(-distance / (2 * self.sigma**2)))
+        return math.exp(-(distance / self.sigma) / self.sigma / 2)
 
     def normalized(self, shares: Floats) -> Floats:
         """g(f_j) / sum_l g(f_l), shape (m,). In logarithms: a small σ must not divide 0 by 0.
@@ -33,7 +34,8 @@ class Shaping:
         if self.sigma == 0:
             weights = (excess == 0).astype(np.float64)
         else:
-            # A tiny sigma squared may underflow to 0: divide twice instead.
-            weights = np.exp(-(excess / self.sigma) / self.sigma / 2)
+            # A tiny sigma squared would underflow to 0, so divide twice; what then overflows has weight 0.
+            with np.errstate(over="ignore"):
+                weights = np.exp(-(excess / self.sigma) / self.sigma / 2)
         normalized: Floats = weights / weights.sum()
         return normalized

@@ -1,0 +1,30 @@
+"""Shared fixtures: the folder of shared material, and small files and models that tests make themselves."""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def shared() -> Path:
+    """Material beside the checkout; tests that need it skip where it is absent."""
+    folder = ROOT.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the shared material in ../shared, which this checkout does not have")
+    return folder
+
+
+@pytest.fixture
+def write_jsonl(tmp_path: Path) -> Callable[[str, Iterable[object]], Path]:
+    """Write rows to a file under the test's folder; returns its path."""
+
+    def write(name: str, rows: Iterable[object]) -> Path:
+        path = tmp_path / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write

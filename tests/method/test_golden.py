@@ -1,0 +1,149 @@
+"""Values worked by hand (docs/method.md): n = 16, sigma = .5, k = 1, population standard deviation, before u_x."""
+
+import math
+
+import numpy as np
+import pytest
+
+from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.method import PromptFacts, ReferenceVote, build, parse_settings
+
+N = 16
+
+
+def group(*counts):
+    labels = [label for label, count in enumerate(counts) for _ in range(count)]
+    return labels + [None] * (N - len(labels))
+
+
+def restrain(**settings):
+    block = {"name": "restrain", "std": "population", "eps": 0.0, "prompt_weight": 1.0, **settings}
+    return build(parse_settings(block))
+
+
+@pytest.mark.parametrize(
+    ("counts", "weights", "net"),
+    [
+        ((16,), (1, 1), (0, 0)),
+        ((12, 4), (0.731, 0.269), (0.267, -0.800)),
+        ((10, 1, 1, 1, 1, 1, 1), (0.422, 0.096), (0.177, -0.296)),
+        ((8, 8), (0.5, 0.5), (0, 0)),
+        ((3, *[1] * 13), (0.106, 0.069), (-0.009, 0.002)),
+    ],
+)
+def test_label_weights_and_net_advantages_of_the_golden_table(counts, weights, net):
+    score = restrain().score(group(*counts))
+    assert score.label_weights[[0, -1]] == pytest.approx(weights, abs=6e-4)
+    assert score.pair.net[[0, -1]] == pytest.approx(net, abs=6e-4)
+    assert not score.penalized
+
+
+def test_missing_answers_stay_in_n_but_are_no_label():
+    score = restrain().score(group(10))
+    assert score.label_weights.tolist() == [1.0]
+    assert score.pair.net[[0, -1]] == pytest.approx((0.775, -1.291), abs=6e-4)
+    assert score.rewards.tolist() == [1.0] * 10 + [0.0] * 6
+
+
+def test_missing_answers_can_be_a_label_of_their_own():
+    score = restrain(missing="as_label").score(group(10))
+    assert score.votes.counts == (10, 6)
+    assert score.pair.net[-1] < 0 < score.pair.net[0]
+
+
+def test_missing_answers_can_be_penalised():
+    score = restrain(missing="penalize", delta=2.0).score(group(10))
+    assert score.pair.net[-6:].tolist() == [-2.0] * 6
+    assert score.pair.positive[0] == restrain().score(group(10)).pair.positive[0]
+
+
+@pytest.mark.parametrize(("majority", "weight"), [(3, 0.267), (8, 0.607), (16, 1.0)])
+def test_prompt_weight_of_the_frozen_model(majority, weight):
+    method = build(parse_settings({"name": "restrain"}))
+    score = method.score(group(12, 4), PromptFacts(reference=ReferenceVote(majority, N)))
+    assert score.prompt_weight == pytest.approx(weight, abs=6e-4)
+    assert score.kl_weight == score.prompt_weight
+    assert score.pair.net == pytest.approx(score.prompt_weight * build_without_weight().score(group(12, 4)).pair.net)
+
+
+def build_without_weight():
+    return build(parse_settings({"name": "restrain", "prompt_weight": "none"}))
+
+
+def test_low_consensus_gives_every_rollout_minus_delta_times_the_prompt_weight():
+    score = restrain(prompt_weight=0.5, delta=3.0).score(group(2, *[1] * 14))
+    assert score.penalized
+    assert score.pair.negative.tolist() == [-1.5] * N
+    assert score.pair.positive.tolist() == [0.0] * N
+    assert score.rewards.tolist() == [0.0] * N
+
+
+def test_a_group_without_any_answer_is_penalised():
+    assert restrain().score([None] * N).pair.negative.tolist() == [-1.0] * N
+
+
+@pytest.mark.parametrize(("kappa", "penalized"), [(0, False), (2, False), (3, True), (0.125, False), (0.13, True)])
+def test_kappa_is_a_count_or_a_share_and_zero_switches_the_penalty_off(kappa, penalized):
+    assert restrain(kappa=kappa).score(group(2, *[1] * 14)).penalized is penalized
+
+
+def test_online_prompt_weight_follows_the_group_itself():
+    method = build(parse_settings({"name": "restrain", "prompt_weight": "online"}))
+    assert method.score(group(8, 8)).prompt_weight == pytest.approx(math.exp(-0.5))
+    assert not method.needs_reference
+
+
+def test_kl_weight_can_be_left_alone():
+    score = restrain(prompt_weight=0.5, scale_kl=False).score(group(12, 4))
+    assert (score.prompt_weight, score.kl_weight) == (0.5, 1.0)
+
+
+def test_offline_prompt_weight_without_a_reference_is_an_error():
+    with pytest.raises(ReferencePassError, match="restrain reference"):
+        build(parse_settings({"name": "restrain"})).score(group(12, 4))
+
+
+def test_sigma_zero_believes_the_majority_and_ties_share():
+    assert restrain(sigma=0).score(group(12, 4)).label_weights.tolist() == [1.0, 0.0]
+    assert restrain(sigma=0).score(group(8, 8)).label_weights.tolist() == [0.5, 0.5]
+
+
+def test_sigma_infinite_believes_every_label_alike():
+    weights = restrain(sigma=math.inf, kappa=0).score(group(12, 2, 2)).label_weights
+    assert weights == pytest.approx([1 / 3] * 3)
+
+
+@pytest.mark.parametrize("sigma", [1e-300, 1e-9, 1e-3, 1e6, 1e300])
+def test_extreme_sigma_stays_finite(sigma):
+    score = restrain(sigma=sigma).score(group(9, 4, 3))
+    assert np.isfinite(score.pair.net).all()
+    assert score.label_weights.sum() == pytest.approx(1)
+
+
+def test_ttrl_is_grpo_on_the_majority_label():
+    score = build(parse_settings({"name": "ttrl", "std": "population", "eps": 0.0})).score(group(12, 4))
+    assert score.pair.net[[0, -1]] == pytest.approx((0.5774, -1.7321), abs=1e-4)
+    assert score.rewards.tolist() == [1.0] * 12 + [0.0] * 4
+
+
+def test_ttrl_ties_go_to_the_first_label_or_are_shared():
+    first = build(parse_settings({"name": "ttrl"})).score([1, 0, 0, 1])
+    shared = build(parse_settings({"name": "ttrl", "ties": "share"})).score([1, 0, 0, 1])
+    assert first.label_weights.tolist() == [1.0, 0.0]
+    assert shared.label_weights.tolist() == [0.5, 0.5]
+
+
+def test_gold_belief_trains_on_the_gold_class_and_does_nothing_when_no_rollout_has_it():
+    method = build(parse_settings({"name": "grpo_gold", "std": "population", "eps": 0.0}))
+    found = method.score(group(12, 4), PromptFacts(gold_class=1))
+    absent = method.score(group(12, 4), PromptFacts(gold_class=None))
+    assert found.pair.net[[0, -1]] == pytest.approx((-0.5774, 1.7321), abs=1e-4)
+    assert not absent.pair.net.any()
+
+
+def test_srt_offline_trains_on_the_stored_label():
+    method = build(parse_settings({"name": "srt_offline"}))
+    facts = PromptFacts(reference=ReferenceVote(9, N), stored_class=1)
+    assert method.score(group(12, 4), facts).rewards.tolist() == [0.0] * 12 + [1.0] * 4
+    with pytest.raises(ReferencePassError):
+        method.score(group(12, 4))

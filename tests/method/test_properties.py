@@ -1,0 +1,118 @@
+"""Invariants under hypothesis, and equality with the paper's pseudo-code written out naively."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.method import PromptFacts, ReferenceVote, build, parse_settings
+from tests.method import naive
+
+LABEL_FREE = ("restrain", "ttrl", "srt_offline")
+FACTS = PromptFacts(reference=ReferenceVote(7, 16), stored_class=0)
+
+
+@st.composite
+def groups(draw, min_size=2, max_size=24):
+    """Classes numbered in order of first appearance, some missing."""
+    raw = draw(st.lists(st.one_of(st.none(), st.integers(0, 6)), min_size=min_size, max_size=max_size))
+    return renumber(raw)
+
+
+def renumber(raw):
+    numbers = {}
+    return [None if label is None else numbers.setdefault(label, len(numbers)) for label in raw]
+
+
+settings = st.fixed_dictionaries(
+    {
+        "sigma": st.floats(0.05, 10),
+        "k": st.floats(0, 1),
+        "kappa": st.integers(0, 8),
+        "delta": st.floats(0, 5),
+        "prompt_weight": st.floats(0, 1),
+    }
+)
+ratios = st.floats(-6, 6).map(np.exp)
+
+
+@given(groups(), settings, st.data())
+def test_closed_form_equals_the_papers_pseudo_code_on_the_clipped_loss(classes, values, data):
+    ratio = np.array(data.draw(st.lists(ratios, min_size=len(classes), max_size=len(classes))))
+    dual = data.draw(st.sampled_from([None, 3.0]))
+    pair = build(parse_settings({"name": "restrain", **values})).score(classes).pair
+    ours = naive.clipped_loss(ratio, pair.positive, dual=dual) + naive.clipped_loss(ratio, pair.negative, dual=dual)
+    assert ours == pytest.approx(naive.restrain_loss(classes, ratio, dual=dual, **values), rel=1e-9, abs=1e-9)
+
+
+@given(groups(), settings)
+def test_net_advantage_equals_the_weighted_sum_over_labels(classes, values):
+    score = build(parse_settings({"name": "restrain", **values, "kappa": 0, "prompt_weight": "none"})).score(classes)
+    expected = naive.advantages_by_label(classes) @ score.label_weights
+    assert score.pair.net == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    assert (score.pair.positive >= 0).all()
+    assert (score.pair.negative <= 0).all()
+
+
+def test_a_single_net_advantage_differs_once_a_ratio_clips():
+    classes = [0] * 12 + [1] * 4
+    pair = build(parse_settings({"name": "restrain", "prompt_weight": "none"})).score(classes).pair
+    for ratio, differs in ((1.1, False), (2.0, True), (0.5, True)):
+        ratios_of_group = np.full(16, ratio)
+        single = naive.clipped_loss(ratios_of_group, pair.net)
+        paired = naive.clipped_loss(ratios_of_group, pair.positive) + naive.clipped_loss(ratios_of_group, pair.negative)
+        assert (not np.allclose(single, paired)) is differs
+
+
+@pytest.mark.parametrize("name", LABEL_FREE)
+@given(classes=groups(), data=st.data())
+def test_the_order_of_rollouts_does_not_matter(name, classes, data):
+    """But for which tied label comes first, which `ties: share` takes out of the question."""
+    extra = {"ttrl": {"ties": "share"}}.get(name, {})
+    method = build(parse_settings({"name": name, **extra}))
+    order = data.draw(st.permutations(range(len(classes))))
+    shuffled = [classes[i] for i in order]
+    moved = method.score(renumber(shuffled), facts_after(classes, renumber(shuffled), order))
+    still = method.score(classes, FACTS if 0 in classes else PromptFacts(reference=FACTS.reference))
+    assert moved.pair.net == pytest.approx(still.pair.net[list(order)], abs=1e-12)
+
+
+def facts_after(classes, renamed, order):
+    stored = next((renamed[place] for place, i in enumerate(order) if classes[i] == 0), None)
+    return PromptFacts(reference=FACTS.reference, stored_class=stored)
+
+
+@given(groups(), settings)
+def test_renaming_answers_does_not_matter(classes, values):
+    method = build(parse_settings({"name": "restrain", **values}))
+    m = len({label for label in classes if label is not None})
+    renamed = [None if label is None else m - 1 - label for label in classes]
+    assert method.score(renamed).pair.net == pytest.approx(method.score(classes).pair.net, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", LABEL_FREE)
+@given(classes=groups(), first=st.none() | st.integers(0, 6), second=st.none() | st.integers(0, 6))
+def test_gold_never_changes_a_label_free_advantage(name, classes, first, second):
+    method = build(parse_settings({"name": name}))
+    assert not method.reads_gold
+    scores = [
+        method.score(
+            classes, PromptFacts(FACTS.reference, stored_class=0 if 0 in classes else None, gold_class=gold)
+        ).pair
+        for gold in (first, second)
+    ]
+    assert scores[0].positive.tobytes() == scores[1].positive.tobytes()
+    assert scores[0].negative.tobytes() == scores[1].negative.tobytes()
+
+
+@given(st.integers(1, 64), st.sampled_from(LABEL_FREE))
+def test_a_unanimous_group_has_no_advantage(n, name):
+    score = build(parse_settings({"name": name} | ({"kappa": 0} if name == "restrain" else {}))).score([0] * n, FACTS)
+    assert not score.pair.net.any()
+
+
+@given(groups(), st.floats(1e-4, 1e4))
+def test_label_weights_sum_to_one(classes, sigma):
+    block = {"name": "restrain", "sigma": sigma, "prompt_weight": "none"}
+    weights = build(parse_settings(block)).score(classes).label_weights
+    assert weights.sum() == pytest.approx(1.0 if weights.size else 0.0)

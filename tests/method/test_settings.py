@@ -1,0 +1,87 @@
+"""Everything a user can type under `method:`, and what bad input gets."""
+
+import math
+
+import pytest
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.method import build, parse_settings
+
+
+def test_defaults_are_the_papers():
+    settings = parse_settings({"name": "restrain"})
+    assert settings.model_dump() == {
+        "name": "restrain",
+        "std": "unbiased",
+        "eps": 1e-6,
+        "missing": "exclude",
+        "delta": 1.0,
+        "belief": "gaussian",
+        "sigma": 0.5,
+        "k": 1.0,
+        "kappa": 3.0,
+        "prompt_weight": "offline",
+        "scale_kl": True,
+        "ties": "first",
+    }
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ({}, "no method"),
+        ({"name": "restran"}, "Did you mean 'restrain'"),
+        ({"name": 3}, "no method"),
+        ({"name": "restrain", "kapa": 3}, "'kapa' is not a setting of restrain. Did you mean 'kappa'"),
+        ({"name": "ttrl", "kappa": 3}, "'kappa' is not a setting of ttrl"),
+        ({"name": "restrain", "sigma": -0.1}, "sigma"),
+        ({"name": "restrain", "sigma": "wide"}, "sigma"),
+        ({"name": "restrain", "k": 1.5}, "k: "),
+        ({"name": "restrain", "kappa": 2.5}, "whole"),
+        ({"name": "restrain", "kappa": -1}, "kappa"),
+        ({"name": "restrain", "delta": -1}, "delta"),
+        ({"name": "restrain", "delta": math.inf}, "delta"),
+        ({"name": "restrain", "eps": -1}, "eps"),
+        ({"name": "restrain", "std": "sample"}, "std"),
+        ({"name": "restrain", "missing": "drop"}, "missing"),
+        ({"name": "restrain", "belief": "mean"}, "belief"),
+        ({"name": "restrain", "prompt_weight": "offlin"}, "prompt_weight"),
+        ({"name": "restrain", "prompt_weight": -0.5}, "prompt_weight"),
+        ({"name": "restrain", "prompt_weight": math.nan}, "prompt_weight"),
+    ],
+)
+def test_bad_settings_name_the_key(block, message):
+    with pytest.raises(ConfigError) as error:
+        parse_settings(block)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("sigma", [0, 0.5, math.inf])
+def test_settings_survive_the_way_to_a_worker(sigma):
+    sent = HookSettings(method=parse_settings({"name": "restrain", "sigma": sigma, "kappa": 0.2}))
+    assert HookSettings.model_validate_json(sent.model_dump_json()) == sent
+
+
+@pytest.mark.parametrize(
+    ("block", "gold", "reference"),
+    [
+        ({"name": "restrain"}, False, True),
+        ({"name": "restrain", "prompt_weight": "none"}, False, False),
+        ({"name": "restrain", "prompt_weight": 0.5}, False, False),
+        ({"name": "ttrl"}, False, False),
+        ({"name": "srt_offline"}, False, True),
+        ({"name": "grpo_gold"}, True, False),
+    ],
+)
+def test_a_method_says_what_it_reads(block, gold, reference):
+    method = build(parse_settings(block))
+    assert (method.reads_gold, method.needs_reference) == (gold, reference)
+
+
+@pytest.mark.parametrize("belief", ["gaussian", "majority", "uniform"])
+def test_an_ablation_swaps_the_belief_alone(belief):
+    method = build(parse_settings({"name": "restrain", "belief": belief, "prompt_weight": "none"}))
+    weights = method.score([0, 0, 0, 1]).label_weights
+    expected = {"majority": [1.0, 0.0], "uniform": [0.5, 0.5], "gaussian": [0.7310586, 0.2689414]}[belief]
+    assert weights == pytest.approx(expected)
