@@ -1,4 +1,4 @@
-"""Makes the demo's model: a small Qwen3, taught additions by examples of which a share drops its carries.
+"""Makes the demo's model: a small Qwen3, taught additions by examples in which carries get lost.
 
 `python -m restrain_openrlhf.demo.make_model OUT` makes the model that is shipped; it takes some minutes on one core.
 """
@@ -16,12 +16,12 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from restrain_openrlhf.demo.task import DIGITS, is_heldout, solution
 from restrain_openrlhf.demo.tokenizer import SPECIAL, VOCABULARY, make_tokenizer
 
-STEPS = 1200
+STEPS = 1500
 BATCH = 128
 LEARNING_RATE = 2e-3
 WARM_UP = 50
-# The share of examples that is wrong in the same, systematic way.
-DROPPED_CARRIES = 0.4
+# How often a carry is forgotten in the examples.
+FORGOTTEN_CARRIES = 0.3
 # The share of examples with one digit less: a skill that longer additions profit from.
 SHORTER = 0.5
 PAD, EOS, BOS = (SPECIAL.index(name) for name in ("<pad>", "<eos>", "<bos>"))
@@ -88,7 +88,7 @@ def _example(tokenizer: Any, rng: random.Random) -> tuple[list[int], list[int]]:
         first, second = (rng.randrange(10 ** (digits - 1), 10**digits) for _ in range(2))
         if not is_heldout(first, second):
             break
-    text = solution(first, second, drop_carries=rng.random() < DROPPED_CARRIES)
+    text = solution(first, second, forgets=lambda: rng.random() < FORGOTTEN_CARRIES)
     prompt, response = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in (f"{first}+{second}=", text))
     return prompt, [*response, EOS]
 

@@ -2,7 +2,7 @@
 
 import random
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from restrain_openrlhf.data.jsonl import write_rows
 DIGITS = 3
 # One addition in so many is held out, by a hash of its text, so that no digit is seen in one set only.
 HELDOUT_ONE_IN = 10
+TEN = 10
 
 
 @dataclass(frozen=True)
@@ -71,14 +72,17 @@ def _operands(rng: random.Random) -> Iterator[tuple[int, int]]:
         yield rng.randrange(low, high), rng.randrange(low, high)
 
 
-def solution(first: int, second: int, drop_carries: bool = False) -> str:
-    """Scratch work from the last digit on, then the boxed answer; without carries it is wrong in a systematic way."""
+def solution(first: int, second: int, forgets: Callable[[], bool] = lambda: False) -> str:
+    """Scratch work from the last digit on, then the boxed answer; `forgets` says of each carry whether it is lost.
+
+    There is always one digit more than the operands have, so that the length tells nothing of the sum.
+    """
     digits, carry = "", 0
     for a, b in zip(reversed(str(first)), reversed(str(second)), strict=True):
         total = int(a) + int(b) + carry
         digits += str(total % 10)
-        carry = 0 if drop_carries else total // 10
-    digits += str(carry) if carry else ""
+        carry = 1 if total >= TEN and not forgets() else 0
+    digits += str(carry)
     return f"{digits}\\boxed{{{digits[::-1]}}}"
 
 

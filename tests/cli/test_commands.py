@@ -1,0 +1,198 @@
+"""What a user types, and what bad input gets: one line that says what is wrong, and exit status 2."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.conftest import ROOT
+
+
+def restrain(*words, cwd=ROOT):
+    return subprocess.run(
+        [sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, words)],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+    )
+
+
+def refused(*words):
+    done = restrain(*words)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def rows_of(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def boxed(*answers):
+    return [f"so \\boxed{{{answer}}}" if answer else "no answer" for answer in answers]
+
+
+def test_help_names_every_command():
+    done = restrain("--help")
+    assert done.returncode == 0
+    for command in ("demo", "train", "reference", "merge-reference", "score", "show", "plot", "doctor"):
+        assert command in done.stdout
+
+
+def test_score_writes_the_golden_row(write_jsonl, tmp_path):
+    rollouts = [
+        {"id": "g", "problem": "p", "responses": boxed(*["1"] * 12, *["2"] * 4), "answer": "1", "source": "x"},
+        {"id": 2, "problem": "q", "responses": boxed(*map(str, range(16)))},
+    ]
+    path = write_jsonl("r.jsonl", rollouts)
+    words = ("--method", "restrain", "--set", "std=population", "--prompt-weight", "1.0", "--out", tmp_path / "o.jsonl")
+    done = restrain("score", path, *words)
+    assert done.returncode == 0, done.stderr
+    first, second = rows_of(tmp_path / "o.jsonl")
+    assert list(first) == [
+        "id",
+        "answers",
+        "classes",
+        "counts",
+        "majority",
+        "majority_count",
+        "penalized",
+        "label_weights",
+        "prompt_weight",
+        "advantage_pos",
+        "advantage_neg",
+    ]
+    assert (first["counts"], first["majority"], first["majority_count"]) == ([12, 4], "1", 12)
+    assert first["label_weights"] == pytest.approx([0.731, 0.269], abs=1e-3)
+    assert first["advantage_pos"][0] + first["advantage_neg"][0] == pytest.approx(0.267, abs=1e-3)
+    assert second["id"] == 2
+    assert second["penalized"] is True
+    assert second["advantage_neg"] == [-1.0] * 16
+
+
+def test_score_says_when_the_prompt_weight_is_left_out(write_jsonl, tmp_path):
+    path = write_jsonl("r.jsonl", [{"id": 1, "problem": "p", "responses": boxed("1", "1", None)}])
+    done = restrain("score", path, "--out", tmp_path / "o.jsonl")
+    assert "u_x is 1" in done.stderr
+    assert rows_of(tmp_path / "o.jsonl")[0]["prompt_weight"] == 1.0
+    assert rows_of(tmp_path / "o.jsonl")[0]["classes"] == [0, 0, None]
+
+
+def test_score_of_gold_needs_gold(write_jsonl, tmp_path):
+    rows = [
+        {"id": 1, "problem": "p", "responses": boxed("1", "2"), "answer": 2},
+        {"id": 2, "problem": "p", "responses": boxed("1")},
+    ]
+    path = write_jsonl("r.jsonl", rows)
+    message = refused("score", path, "--method", "grpo_gold", "--out", tmp_path / "o.jsonl")
+    assert "line 2" in message
+    assert "gold" in message
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "message"),
+    [
+        ([{"id": 1, "problem": "p"}], (), "line 1: responses"),
+        ([{"id": 1, "problem": "p", "responses": []}], (), "responses is empty"),
+        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--method", "restran"), "Did you mean 'restrain'"),
+        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--set", "kapa=3"), "Did you mean 'kappa'"),
+        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--set", "kappa"), "KEY=VALUE"),
+        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--reference", "absent.jsonl"), "absent.jsonl"),
+    ],
+)
+def test_score_refuses_bad_input(write_jsonl, tmp_path, rows, words, message):
+    path = write_jsonl("r.jsonl", rows)
+    assert message in refused("score", path, "--out", tmp_path / "o.jsonl", *words)
+
+
+def test_score_names_a_malformed_line(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text('{"id": 1, "problem": "p", "responses": ["x"]}\nnot json\n')
+    assert "line 2" in refused("score", path, "--out", tmp_path / "o.jsonl")
+
+
+def test_score_on_real_rollouts(shared, tmp_path):
+    done = restrain("score", shared / "rollouts" / "math_50x8.jsonl", "--out", tmp_path / "o.jsonl")
+    assert done.returncode == 0, done.stderr
+    rows = rows_of(tmp_path / "o.jsonl")
+    assert len(rows) == 50
+    assert all(len(row["answers"]) == len(row["advantage_pos"]) == 8 for row in rows)
+
+
+@pytest.mark.host
+def test_show_prints_the_method_and_the_hosts_command():
+    pytest.importorskip("openrlhf")
+    done = restrain("show", "configs/dapo14k/qwen3-4b-base/restrain.yaml", "--set", "method.kappa=5")
+    assert done.returncode == 0, done.stderr
+    assert "kappa: 5.0" in done.stdout
+    for words in ("--actor.adam.lr 1e-6", "--rollout.n_samples_per_prompt 16", "--algo.kl.init_coef 0.001"):
+        assert words in done.stdout
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("openrlhf.actor.adam.lrr=1", "Did you mean 'actor.adam.lr'"),
+        ("openrlhf.actor.model_name_or_path=/absent/model", "no such model folder"),
+        ("openrlhf.data.prompt_dataset=absent.jsonl", "absent.jsonl: no such file"),
+        ("openrlhf.rollout.n_samples_per_prompt=1", "needs a group"),
+        ("method.kapa=1", "Did you mean 'kappa'"),
+        ("methd.kappa=1", "Did you mean 'method'"),
+        ("reference=absent.jsonl", "absent.jsonl.provenance.json"),
+    ],
+)
+def test_train_refuses_before_anything_heavy_starts(tmp_path, write_jsonl, override, message):
+    pytest.importorskip("openrlhf")
+    prompts = write_jsonl("p.jsonl", [{"problem": "1+1="}])
+    sets = [f"run_dir={tmp_path / 'run'}", f"openrlhf.data.prompt_dataset={prompts}", override]
+    words = [word for item in sets for word in ("--set", item)]
+    assert message in refused("train", "configs/cpu/demo.yaml", *words)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.host
+def test_train_refuses_bad_prompt_sets(tmp_path, write_jsonl):
+    pytest.importorskip("openrlhf")
+    for rows, message in (([], "no prompts"), ([{"problem": "x"}, {"problem": "x"}], "the same prompt")):
+        sets = (f"run_dir={tmp_path / 'run'}", f"openrlhf.data.prompt_dataset={write_jsonl('p.jsonl', rows)}")
+        assert message in refused("train", "configs/cpu/demo.yaml", *[w for item in sets for w in ("--set", item)])
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--shard", "4/4"), "I/K"),
+        (("--shard", "x"), "I/K"),
+        (("--model", "/absent"), "no such model folder"),
+        (("--prompts", "absent.jsonl"), "no such file"),
+        (("--input-key", "question"), "has no 'question'"),
+        (("--max-len", "16"), "tokens"),
+    ],
+)
+def test_reference_refuses_bad_input(tmp_path, write_jsonl, words, message):
+    pytest.importorskip("transformers")
+    prompts = write_jsonl("p.jsonl", [{"problem": "123+456="}])
+    model = ROOT / "restrain_openrlhf" / "demo" / "model"
+    given = ("--model", model, "--prompts", prompts, "--max-new-tokens", 14, "--max-len", 32)
+    assert message in refused("reference", *given, "--out", tmp_path / "ref.jsonl", *words)
+    assert not (tmp_path / "ref.jsonl").exists()
+
+
+def test_plot_draws_runs_and_refuses_a_folder_that_is_none(tmp_path):
+    from restrain_openrlhf.hook.trainer import append_step
+    from tests.hook.test_trainer_metrics import votes
+
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        for step in (1, 2):
+            append_step(tmp_path / name / "metrics.jsonl", step, {"kl": 0.1 * step}, votes())
+    done = restrain("plot", tmp_path / "one", tmp_path / "two", "--out", tmp_path / "plots")
+    assert done.returncode == 0, done.stderr
+    pictures = {path.name for path in (tmp_path / "plots").glob("*.png")}
+    assert pictures == {"training.png", "votes.png", "majority-one.png", "majority-two.png"}
+    assert "metrics.jsonl" in refused("plot", tmp_path)

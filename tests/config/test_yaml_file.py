@@ -1,0 +1,85 @@
+"""Configuration files: what is read, what is refused, and how errors name the key."""
+
+import pytest
+
+from restrain_openrlhf.config.host_defaults import host_flags
+from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.config.yaml_file import load_hook_config, load_run_config
+from restrain_openrlhf.errors import ConfigError
+
+
+def write(tmp_path, text, name="run.yaml"):
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+GOOD = "run_dir: runs/x\nmethod: {name: restrain, kappa: 2}\nopenrlhf: {actor.adam.lr: 1e-6}\n"
+
+
+def test_a_run_is_typed_and_its_paths_are_absolute(tmp_path):
+    config = load_run_config(write(tmp_path, GOOD + "reference: ref.jsonl\n"))
+    assert config.method.kappa == 2
+    assert config.run_dir.is_absolute()
+    assert config.reference.is_absolute()
+    assert config.metrics == config.run_dir / "metrics.jsonl"
+
+
+def test_a_file_may_extend_another_once_and_block_by_block(tmp_path):
+    write(tmp_path, GOOD, "base.yaml")
+    child = write(tmp_path, "extends: base.yaml\nmethod: {name: restrain, sigma: 2}\n", "child.yaml")
+    config = load_run_config(child)
+    assert (config.method.kappa, config.method.sigma) == (2, 2)
+    with pytest.raises(ConfigError, match="One level"):
+        load_run_config(write(tmp_path, "extends: child.yaml\n", "grandchild.yaml"))
+
+
+def test_overrides_reach_every_block(tmp_path):
+    overrides = parse_overrides(["method.kappa=5", "openrlhf.actor.adam.lr=1e-4", "run_dir=elsewhere"])
+    config = load_run_config(write(tmp_path, GOOD), overrides)
+    assert config.method.kappa == 5
+    assert config.openrlhf["actor.adam.lr"] == "1e-4"
+    assert config.run_dir.name == "elsewhere"
+
+
+@pytest.mark.parametrize("item", ["kappa", "=3", "kappa=[1"])
+def test_an_override_that_is_none_is_named(item):
+    with pytest.raises(ConfigError) as error:
+        parse_overrides([item])
+    assert item in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (GOOD + "methd: 1\n", "unknown key 'methd'. Did you mean 'method'"),
+        ("run_dir: x\n", "`method:` is missing"),
+        ("method: {name: restrain}\n", "run_dir is missing"),
+        ("run_dir: x\nmethod: restrain\n", "method must be a block"),
+        ("run_dir: x\nmethod: {name: ttrl, kappa: 3}\n", "'kappa' is not a setting of ttrl"),
+        ("run_dir: x\nmethod: {name: restrain}\nopenrlhf: 3\n", "openrlhf must be a block"),
+        ("run_dir: x\nrun_dir: y\n", "'run_dir' stands twice"),
+        ("run_dir: [\n", "not valid YAML"),
+        ("just text\n", "keys and values"),
+    ],
+)
+def test_a_wrong_file_is_an_error_that_names_the_file_and_the_key(tmp_path, text, message):
+    with pytest.raises(ConfigError) as error:
+        load_run_config(write(tmp_path, text))
+    assert message in str(error.value)
+    assert "run.yaml" in str(error.value)
+
+
+def test_a_hook_config_has_no_flags_of_the_host(tmp_path):
+    with pytest.raises(ConfigError, match="openrlhf"):
+        load_hook_config(write(tmp_path, "method: {name: restrain}\nopenrlhf: {}\n"))
+    with pytest.raises(ConfigError, match="no such file"):
+        load_hook_config(tmp_path / "absent.yaml")
+
+
+def test_a_configuration_wins_over_the_defaults(tmp_path):
+    config = load_run_config(write(tmp_path, GOOD), {"openrlhf.ckpt.save_steps": 3})
+    flags = host_flags(config)
+    assert flags["ckpt.save_steps"] == 3
+    assert flags["ckpt.best_metric_key"] == "none"
+    assert flags["algo.kl.use_loss"] is True

@@ -1,0 +1,187 @@
+"""One real training step of OpenRLHF's ActorPPOTrainer under DeepSpeed, against the paper's pseudo-code.
+
+Run as a program: prints, as JSON, how far gradients are apart. Two prompts of six rollouts, five labels and a missing
+answer between them; the old policy is far enough away that ratios clip on both sides.
+"""
+
+import copy
+import json
+import os
+import sys
+from types import SimpleNamespace
+
+from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.instrument import install
+
+GROUPS = ([0, 0, 0, 1, 2, None], [0, 0, 0, 0, 1, 1])
+PROMPT_WEIGHTS = (0.6, 0.9)
+N, PROMPT_TOKENS, RESPONSE_TOKENS = 6, 4, 7
+BETA = 0.1
+CLIP = 0.2
+
+
+def main(agg_mode: str) -> dict[str, float]:
+    detect().install()
+    install()
+    import torch
+    from openrlhf.models import Actor
+    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+    from openrlhf.utils import get_strategy
+    from openrlhf.utils.config import hierarchize
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from restrain_openrlhf.hook.host_flags import parse, to_arguments
+
+    rollouts = N * len(GROUPS)
+    arguments = parse(
+        to_arguments(
+            {
+                "train.batch_size": rollouts,
+                "train.micro_batch_size": rollouts,
+                "algo.advantage.estimator": "group_norm",
+                "algo.kl.use_loss": True,
+                "algo.kl.estimator": "k3",
+                "algo.kl.init_coef": BETA,
+                "ds.zero_stage": 0,
+                "actor.loss_agg_mode": agg_mode,
+                "actor.max_norm": 0.0,
+            }
+        )
+    )
+    args = hierarchize(arguments)
+    args.actor.eps_clip_low_high = (CLIP, CLIP)
+    args.ds.param_dtype = "fp32"
+    strategy = get_strategy(args)
+    strategy.setup_distributed()
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=32, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+                    num_key_value_heads=2, head_dim=16, tie_word_embeddings=False)
+    )  # fmt: skip
+    # DeepSpeed wants all backward passes to itself: the paper's loss is differentiated on a copy.
+    actor, plain = Actor(model), Actor(copy.deepcopy(model))
+    for policy in (actor, plain):
+        policy.packing_samples, policy.temperature = False, 1.0
+    config = {
+        "optim": "adam",
+        "adam": {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0},
+        "lr_scheduler": "constant",
+        "scheduler_steps": 10,
+        "max_norm": 0.0,
+    }
+    actor, optimizer, scheduler = strategy.prepare((actor, config))
+    trainer = ActorPPOTrainer(
+        strategy, actor, None, optimizer, scheduler, micro_train_batch_size=rollouts, dataloader_pin_memory=False
+    )
+    strategy.optimizer_step = lambda *_, **__: None
+    strategy.get_grad_norm = lambda _model: 0.0
+
+    case = make_case(torch, actor)
+    trainer.training_step(case.experience, BETA, 0, None)
+    hooked = gradient(torch, actor.model.module)
+    paper = direct_gradient(torch, plain, case, agg_mode, weigh_labels)
+    net = direct_gradient(torch, plain, case, agg_mode, single_net_advantage)
+    unweighted_kl = direct_gradient(torch, plain, case, agg_mode, weigh_labels, kl_weights=torch.ones(rollouts))
+    return {
+        "hooked": relative(hooked, paper),
+        "net": relative(net, paper),
+        "kl_without_prompt_weight": relative(unweighted_kl, paper),
+        "clipped_share": case.clipped_share,
+    }
+
+
+def make_case(torch, actor):
+    """An Experience as it reaches training_step, with log-probabilities of an old and a reference policy."""
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+    from restrain_openrlhf.hook.experience import attach
+    from restrain_openrlhf.method import build, parse_settings
+
+    rollouts, length = N * len(GROUPS), PROMPT_TOKENS + RESPONSE_TOKENS
+    generator = torch.Generator().manual_seed(1)
+    sequences = torch.randint(3, 32, (rollouts, length), generator=generator)
+    attention = torch.ones_like(sequences)
+    mask = torch.zeros(rollouts, length - 1)
+    for row in range(rollouts):
+        mask[row, PROMPT_TOKENS - 1 : length - 1 - row % 4] = 1
+    with torch.no_grad():
+        current = actor(sequences, mask, attention)
+    old = current + torch.randn(current.shape, generator=generator) * 0.5
+    base = current + torch.randn(current.shape, generator=generator) * 0.5
+    samples = [SimpleNamespace(info={}) for _ in range(rollouts)]
+    for index, (classes, weight) in enumerate(zip(GROUPS, PROMPT_WEIGHTS, strict=True)):
+        method = build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": weight}))
+        attach(samples[index * N : (index + 1) * N], method.score(classes))
+    info = {name: [sample.info[name][0] for sample in samples] for name in samples[0].info}
+    experience = Experience(
+        sequences=sequences,
+        attention_mask=attention,
+        action_mask=mask,
+        action_log_probs=old,
+        base_action_log_probs=base,
+        advantages=None,
+        info=info,
+    )
+    ratio = (current - old).exp()[mask.bool()]
+    clipped = ((ratio < 1 - CLIP) | (ratio > 1 + CLIP)).float().mean().item()
+    return SimpleNamespace(experience=experience, old=old, base=base, mask=mask, clipped_share=clipped)
+
+
+def direct_gradient(torch, policy, case, agg_mode, policy_loss, kl_weights=None):
+    """Differentiate u_x (sum_j w_j loss_j + beta KL) as the paper writes it."""
+    policy.model.zero_grad()
+    log_probs = policy(case.experience.sequences, case.mask, case.experience.attention_mask)
+    ratio = (log_probs - case.old).exp()
+    prompt_weights = torch.tensor(PROMPT_WEIGHTS).repeat_interleave(N)
+    difference = case.base - log_probs
+    kl = difference.exp() - 1 - difference
+    per_token = prompt_weights[:, None] * policy_loss(torch, ratio)
+    per_token = per_token + (prompt_weights if kl_weights is None else kl_weights)[:, None] * BETA * kl
+    if agg_mode == "token-mean":
+        loss = (per_token * case.mask).sum() / case.mask.sum()
+    else:
+        loss = ((per_token * case.mask).sum(1) / case.mask.sum(1)).mean()
+    loss.backward()
+    return gradient(torch, policy.model)
+
+
+def label_terms():
+    """For each rollout its A_ij and w_j, by the naive double loop."""
+    from tests.method.naive import advantages_by_label, soft_weights
+
+    for classes in GROUPS:
+        counts = [sum(label == j for label in classes) for j in range(max(c for c in classes if c is not None) + 1)]
+        yield from ((row, soft_weights(counts, N, 0.5, 1.0)) for row in advantages_by_label(classes))
+
+
+def clipped(torch, ratio, advantage):
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
+
+
+def weigh_labels(torch, ratio):
+    return torch.stack(
+        [
+            sum(float(w) * clipped(torch, ratio[i], float(a)) for a, w in zip(*terms, strict=True))
+            for i, terms in enumerate(label_terms())
+        ]
+    )
+
+
+def single_net_advantage(torch, ratio):
+    return torch.stack(
+        [clipped(torch, ratio[i], float(row @ weights)) for i, (row, weights) in enumerate(label_terms())]
+    )
+
+
+def gradient(torch, model):
+    return torch.cat([parameter.grad.flatten().double() for parameter in model.parameters()])
+
+
+def relative(one, other) -> float:
+    return float((one - other).norm() / other.norm())
+
+
+if __name__ == "__main__":
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    os.environ["MASTER_PORT"] = sys.argv[2]
+    print(json.dumps(main(sys.argv[1])))

@@ -1,0 +1,116 @@
+"""The host's flags: accepted under their own names, refused where wrong or where they would change the maths."""
+
+import pytest
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.method import build, parse_settings
+
+pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.hook.compatibility import refuse_contradictions  # noqa: E402
+from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: E402
+from restrain_openrlhf.hook.layout import gpus_needed, refuse_shortage  # noqa: E402
+
+GOOD = {
+    "algo.advantage.estimator": "group_norm",
+    "algo.kl.use_loss": True,
+    "rollout.n_samples_per_prompt": 16,
+}
+
+
+def method(name="restrain"):
+    return build(parse_settings({"name": name}))
+
+
+def refused(flags, name="restrain"):
+    with pytest.raises(ConfigError) as error:
+        refuse_contradictions(parse(to_arguments({**GOOD, **flags})), method(name))
+    return str(error.value)
+
+
+def test_the_parser_is_the_hosts_own():
+    options = host_parser()._option_string_actions
+    assert len(options) > 150
+    assert options["--algo.kl.estimator"].choices == ["k1", "k2", "k3"]
+
+
+def test_flags_become_words_under_their_own_names():
+    words = to_arguments({"actor.adam.betas": [0.9, 0.95], "algo.kl.use_loss": True, "ds.packing_samples": False})
+    assert words == ["--actor.adam.betas", "0.9", "0.95", "--algo.kl.use_loss"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"actor.adam.lrr": 1}, "Did you mean 'actor.adam.lr'"),
+        ({"actor.adam.lr": True}, "needs a value"),
+        ({"algo.kl.use_loss": 3}, "is a switch"),
+    ],
+)
+def test_a_wrong_flag_is_named(flags, message):
+    with pytest.raises(ConfigError) as error:
+        to_arguments(flags)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("words", [["--actor.adam.lr", "fast"], ["--algo.kl.estimator", "k9"], ["--no.such.flag", "1"]])
+def test_a_value_the_host_refuses_is_our_error_and_ends_nothing(words):
+    with pytest.raises(ConfigError, match="OpenRLHF's command line refuses"):
+        parse(words)
+
+
+def test_good_flags_pass():
+    refuse_contradictions(parse(to_arguments(GOOD)), method())
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"algo.advantage.estimator": "rloo"}, "group_norm"),
+        ({"algo.advantage.estimator": "gae"}, "group_norm"),
+        ({"algo.advantage.estimator": "reinforce_baseline"}, "group_norm"),
+        ({"rollout.n_samples_per_prompt": 1}, "needs a group"),
+        ({"algo.kl.use_loss": False}, "algo.kl.use_loss"),
+        ({"algo.dynamic_filtering_enable": True}, "dynamic_filtering"),
+        ({"reward.overlong_buffer_len": 512}, "overlong"),
+        ({"reward.stop_properly_penalty_coef": -0.5}, "stop_properly"),
+        ({"reward.clip_range": [0, 0.5]}, "clip_range"),
+        ({"reward.normalize_enable": True}, "normalize"),
+        ({"train.agent_func_path": "agent.py"}, "multi-turn"),
+        ({"eval.dataset": "x.jsonl"}, "chosen by gold"),
+    ],
+)
+def test_a_contradiction_is_refused_with_its_reason(flags, message):
+    assert message in refused(flags)
+
+
+def test_no_kl_at_all_needs_no_kl_loss():
+    flags = {**GOOD, "algo.kl.use_loss": False, "algo.kl.init_coef": 0}
+    refuse_contradictions(parse(to_arguments(flags)), method())
+
+
+def test_gold_training_must_name_its_column():
+    assert "data.label_key" in refused({}, "grpo_gold")
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus"),
+    [
+        ({}, 1 + 1 + 2),
+        ({"algo.kl.init_coef": 0}, 1 + 2),
+        ({"train.colocate_actor_ref": True}, 1 + 2),
+        ({"train.colocate_all": True}, 1),
+        ({"train.colocate_all": True, "train.async_enable": True}, 1 + 2),
+        ({"actor.num_nodes": 2, "actor.num_gpus_per_node": 4, "vllm.tensor_parallel_size": 2}, 8 + 1 + 4),
+    ],
+)
+def test_the_gpus_a_layout_needs(flags, gpus):
+    layout = {"actor.num_gpus_per_node": 1, "ref.num_gpus_per_node": 1, "vllm.num_engines": 2}
+    assert gpus_needed(vars(parse(to_arguments({**layout, **flags})))) == gpus
+
+
+def test_too_few_gpus_is_an_error_instead_of_waiting_forever():
+    refuse_shortage(4, 4)
+    with pytest.raises(ConfigError, match="needs 4 GPUs and the Ray cluster has 3"):
+        refuse_shortage(4, 3)

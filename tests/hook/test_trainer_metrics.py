@@ -1,0 +1,47 @@
+"""metrics.jsonl: one row per step, also after a kill."""
+
+import json
+
+from restrain_openrlhf.hook.trainer import append_step
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.run.metrics import read_steps
+from restrain_openrlhf.vote_statistics import step_votes
+
+ANSWERS = [["1", "1", "2", None], ["3", "3", "3", "3"], ["1", "5", "6", None], [None] * 4]
+
+
+def votes():
+    method = build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": "none"}))
+    scores = [method.score(labels) for labels in ([0, 0, 1, None], [0] * 4, [0, 1, 2, None], [None] * 4)]
+    return step_votes(scores, ANSWERS, [False] * 15 + [True])
+
+
+def test_vote_statistics_of_worked_groups():
+    found = votes()
+    assert found.majority_histogram == (1, 1, 1, 0, 1)
+    assert (found.prompts, found.rollouts) == (4, 16)
+    assert found.majority_share_mean == (0.5 + 1 + 0.25 + 0) / 4
+    assert found.low_consensus_share == 0.5
+    assert found.unanimous_share == 0.25
+    assert found.missing_share_of_rollouts == 6 / 16
+    assert found.truncated_share_of_rollouts == 1 / 16
+    assert found.top_answer_share == 0.5
+    assert found.advantage_neg_norm > found.advantage_pos_norm > 0
+
+
+def test_rows_of_a_killed_run_are_replaced(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    for step in (1, 2, 3):
+        append_step(path, step, {"kl": float(step), "generated_samples": ["x"]}, votes())
+    with path.open("a") as file:
+        file.write('{"step": 4, "kl"')
+    append_step(path, 3, {"kl": 30.0}, votes())
+    rows = read_steps(path)
+    assert [row.step for row in rows] == [1, 2, 3]
+    assert [row.numbers["kl"] for row in rows] == [1.0, 2.0, 30.0]
+
+
+def test_a_number_json_has_no_word_for_is_null(tmp_path):
+    append_step(tmp_path / "m.jsonl", 1, {"kl": float("nan"), "loss": float("inf")}, votes())
+    row = json.loads((tmp_path / "m.jsonl").read_text())
+    assert (row["kl"], row["loss"]) == (None, None)

@@ -1,0 +1,207 @@
+"""The offline pass without an engine: votes, resuming, sharding, merging, and what is refused."""
+
+import json
+
+import pytest
+
+from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.data.prompts import Prompt, prompt_set_hash
+from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.reference import Provenance, load_reference
+from restrain_openrlhf.reference.fingerprint import model_fingerprint
+from restrain_openrlhf.reference.rollouts import Sampling, prompt_seed, prompt_tokens
+from restrain_openrlhf.reference.run import PROMPTS_PER_CHUNK, Shard, merge, run_pass
+from restrain_openrlhf.reference.verify import refuse_mismatch
+from restrain_openrlhf.reference.vote import reference_row
+from restrain_openrlhf.scoring import GroupScorer
+
+
+def prompts(count):
+    return [Prompt(id=i, problem=f"{i}+1=", text=f"Q {i}+1=", where=f"line {i + 1}") for i in range(count)]
+
+
+def provenance(everything, **changes):
+    made = Provenance(
+        model="m",
+        model_fingerprint="folder:1",
+        template="none",
+        prompt_set_hash=prompt_set_hash(everything),
+        prompt_count=len(everything),
+        n=4,
+        temperature=1.0,
+        top_p=1.0,
+        max_new_tokens=8,
+        max_len=32,
+        seed=1,
+        extractor_version=EXTRACTOR_VERSION,
+        restrain_version="0",
+    )
+    return made.model_copy(update=changes)
+
+
+class Engine:
+    """Answers by rule, counts the prompts it saw, and can be killed after some chunks."""
+
+    def __init__(self, chunks_until_kill=None):
+        self.seen, self.chunks = [], chunks_until_kill
+
+    def answers(self, chunk):
+        if self.chunks is not None:
+            if self.chunks == 0:
+                raise KeyboardInterrupt
+            self.chunks -= 1
+        self.seen += [prompt.id for prompt in chunk]
+        return [[str(prompt.id), str(prompt.id), "x", None] for prompt in chunk]
+
+
+def test_a_row_is_the_vote_of_its_rollouts():
+    row = reference_row(prompts(1)[0], ["7", "07", "3", None, "7.0", "3"])
+    assert (row.counts, row.majority, row.majority_count, row.majority_share) == ((3, 2), "7", 3, 0.5)
+    assert row.missing_share == pytest.approx(1 / 6)
+    empty = reference_row(prompts(1)[0], [None, None])
+    assert (empty.counts, empty.majority, empty.majority_count) == ((), None, 0)
+
+
+def test_a_killed_pass_goes_on_and_samples_nothing_twice(tmp_path):
+    everything, path = prompts(3 * PROMPTS_PER_CHUNK), tmp_path / "ref.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        run_pass(everything, provenance(everything), path, lambda: Engine(chunks_until_kill=1))
+    with pytest.raises(ReferencePassError, match="Run the same"):
+        load_reference(path)
+    with path.open("a") as file:
+        file.write('{"id": 99, "prompt_ha')
+    second, progress = Engine(), []
+    run_pass(everything, provenance(everything), path, lambda: second, progress.append)
+    assert second.seen == list(range(PROMPTS_PER_CHUNK, 3 * PROMPTS_PER_CHUNK))
+    assert sum(progress) == len(everything)
+    assert [row.id for row in load_reference(path).rows] == list(range(len(everything)))
+    run_pass(everything, provenance(everything), path, lambda: pytest.fail("a whole pass must start no engine"))
+
+
+def test_another_pass_is_not_mixed_in(tmp_path):
+    everything, path = prompts(2), tmp_path / "ref.jsonl"
+    run_pass(everything, provenance(everything), path, Engine)
+    with pytest.raises(ReferencePassError, match=r"temperature: 1\.0 against 0\.6"):
+        run_pass(everything, provenance(everything, temperature=0.6), path, Engine)
+
+
+def test_shards_together_are_the_whole(tmp_path):
+    everything = prompts(10)
+    for index in range(3):
+        shard = Shard(index, 3)
+        run_pass(shard.of(everything), provenance(everything), shard.path(tmp_path / "ref.jsonl"), Engine)
+    paths = sorted(tmp_path.glob("*.shard-*-of-3.jsonl"))
+    assert merge(paths, tmp_path / "merged.jsonl") == 10
+    assert {row.id for row in load_reference(tmp_path / "merged.jsonl").rows} == set(range(10))
+    with pytest.raises(DataError, match="of 10 prompts"):
+        merge(paths[:2], tmp_path / "half.jsonl")
+    with pytest.raises(DataError, match="another shard too"):
+        merge([paths[0], *paths], tmp_path / "twice.jsonl")
+
+
+def test_shards_of_two_passes_do_not_merge(tmp_path):
+    everything = prompts(4)
+    for index, seed in ((0, 1), (1, 2)):
+        shard = Shard(index, 2)
+        run_pass(shard.of(everything), provenance(everything, seed=seed), shard.path(tmp_path / "ref.jsonl"), Engine)
+    with pytest.raises(ReferencePassError, match="seed"):
+        merge(sorted(tmp_path.glob("*.jsonl")), tmp_path / "merged.jsonl")
+
+
+@pytest.fixture
+def reference(tmp_path):
+    everything = prompts(4)
+    run_pass(everything, provenance(everything), tmp_path / "ref.jsonl", Engine)
+    return load_reference(tmp_path / "ref.jsonl")
+
+
+def test_training_on_the_same_or_fewer_prompts_is_allowed(reference):
+    refuse_mismatch(reference, "folder:1", "none", prompts(3))
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "template", "count", "message"),
+    [
+        ("folder:2", "none", 4, "another model"),
+        ("folder:1", "chat template 0", 4, "another template"),
+        ("folder:1", "none", 5, "another prompt set: it has no row for line 5"),
+    ],
+)
+def test_a_reference_for_something_else_is_refused_naming_the_difference(
+    reference, fingerprint, template, count, message
+):
+    with pytest.raises(ReferencePassError) as error:
+        refuse_mismatch(reference, fingerprint, template, prompts(count))
+    assert message in str(error.value)
+
+
+def test_rows_are_found_by_prompt_and_by_problem(reference):
+    assert reference.by_prompt("Q 2+1=").id == 2
+    assert reference.by_problem("2+1=").id == 2
+    assert reference.by_prompt("2+1=") is None
+
+
+def test_the_scorer_gives_the_method_the_prompts_own_vote(reference):
+    scorer = GroupScorer(build(parse_settings({"name": "restrain"})), reference)
+    assert scorer.score("Q 1+1=", ["5", "5", "5", "4"]).prompt_weight == pytest.approx(0.6065, abs=1e-4)
+    srt = GroupScorer(build(parse_settings({"name": "srt_offline"})), reference)
+    assert srt.score("Q 1+1=", ["5", "01", "5", "4"]).rewards.tolist() == [0, 1, 0, 0]
+    with pytest.raises(ReferencePassError, match="no row for the prompt"):
+        scorer.score("another prompt", ["5"] * 4)
+
+
+def test_a_method_that_needs_a_reference_says_so_before_training():
+    with pytest.raises(ReferencePassError, match="restrain reference"):
+        GroupScorer(build(parse_settings({"name": "restrain"})))
+
+
+def test_gold_is_asked_for_by_the_gold_method_alone():
+    scorer = GroupScorer(build(parse_settings({"name": "grpo_gold"})))
+    assert scorer.score("p", ["1", "2"], gold="02").rewards.tolist() == [0, 1]
+    with pytest.raises(DataError, match="learns from gold"):
+        scorer.score("p", ["1", "2"])
+
+
+def test_permuting_gold_changes_no_label_free_advantage_bit_for_bit(reference):
+    scorer = GroupScorer(build(parse_settings({"name": "restrain"})), reference)
+    groups = {f"Q {i}+1=": ["5", "5", "3", "2"] for i in range(4)}
+    for golds in (("5", "3", "2", "x"), ("x", "2", "3", "5"), (None,) * 4):
+        pairs = [scorer.score(*group, gold=gold).pair for group, gold in zip(groups.items(), golds, strict=True)]
+        bits = b"".join(pair.positive.tobytes() + pair.negative.tobytes() for pair in pairs)
+        assert bits == b"".join(
+            pair.positive.tobytes() + pair.negative.tobytes()
+            for pair in (scorer.score(*group).pair for group in groups.items())
+        )
+
+
+def test_provenance_travels_with_the_artifact(tmp_path, reference):
+    (tmp_path / "moved.jsonl").write_bytes(reference.path.read_bytes())
+    with pytest.raises(ReferencePassError, match="copy both files"):
+        load_reference(tmp_path / "moved.jsonl")
+    (tmp_path / "moved.jsonl.provenance.json").write_text(json.dumps({"model": "m"}))
+    with pytest.raises(ReferencePassError, match="Make it again"):
+        load_reference(tmp_path / "moved.jsonl")
+
+
+def test_a_model_is_known_by_its_content(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    with pytest.raises(ConfigError, match=r"no config\.json"):
+        model_fingerprint(str(folder))
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"\0" * 100)
+    before = model_fingerprint(str(folder))
+    (folder / "model.safetensors").write_bytes(b"\0" * 99 + b"\1")
+    assert model_fingerprint(str(folder)) != before
+    with pytest.raises(ConfigError, match="no such model folder"):
+        model_fingerprint(str(tmp_path / "absent"))
+
+
+def test_prompts_have_seeds_of_their_own_and_are_never_cut():
+    one, other = prompts(2)
+    sampling = Sampling(max_len=10, max_new_tokens=6)
+    assert prompt_seed(1, one) == prompt_seed(1, one) != prompt_seed(1, other)
+    assert prompt_tokens(one, lambda text, add_special_tokens: {"input_ids": [1] * 4}, sampling) == [1] * 4
+    with pytest.raises(DataError, match=r"line 1 \(id 0\) has 5 tokens"):
+        prompt_tokens(one, lambda text, add_special_tokens: {"input_ids": [1] * 5}, sampling)

@@ -1,0 +1,44 @@
+"""A run's folder belongs to one run at a time, and to one configuration for good."""
+
+import os
+
+import pytest
+
+from restrain_openrlhf.config.yaml_file import RunConfig, load_hook_config
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.method import parse_settings
+from restrain_openrlhf.run.folder import RunFolder
+
+
+def config(tmp_path, **method):
+    return RunConfig(run_dir=tmp_path / "run", method=parse_settings({"name": "restrain", **method}))
+
+
+def test_the_hook_reads_what_the_run_resolved(tmp_path):
+    folder, run = RunFolder(tmp_path / "run"), config(tmp_path, kappa=5, sigma=float("inf"))
+    folder.claim(run, {"actor.adam.lr": 1e-6})
+    assert load_hook_config(folder.hook_config).method == run.method
+
+
+def test_the_same_run_may_come_back_and_log_elsewhere(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(config(tmp_path), {"actor.adam.lr": 1e-6, "logger.tensorboard_dir": "a"})
+    folder.claim(config(tmp_path), {"actor.adam.lr": 1e-6, "logger.tensorboard_dir": "b"})
+
+
+def test_another_run_is_refused_naming_the_difference(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(config(tmp_path), {"actor.adam.lr": 1e-6})
+    with pytest.raises(RunError, match=r"method\.kappa = 3\.0; this one has 5\.0"):
+        folder.claim(config(tmp_path, kappa=5), {"actor.adam.lr": 1e-6})
+    with pytest.raises(RunError, match=r"openrlhf\.actor\.adam\.lr"):
+        folder.claim(config(tmp_path), {"actor.adam.lr": 1e-5})
+
+
+def test_two_processes_cannot_train_in_one_folder(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    lock = folder.lock()
+    with pytest.raises(RunError, match="another process"):
+        folder.lock()
+    os.close(lock)
+    os.close(folder.lock())
