@@ -1,5 +1,6 @@
 """What one training step's votes look like: the signals that tell learning from collapse, without any gold."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +17,7 @@ class StepVotes:
 
     prompts: int
     rollouts: int
+    prompts_digest: str
     majority_share_mean: float
     low_consensus_share: float
     unanimous_share: float
@@ -29,15 +31,19 @@ class StepVotes:
     majority_histogram: tuple[int, ...]
 
     def scalars(self) -> dict[str, float]:
-        """All but the histogram, for loggers that take numbers."""
-        return {name: float(value) for name, value in asdict(self).items() if name != "majority_histogram"}
+        """All but the histogram and the digest, for loggers that take numbers."""
+        return {name: float(value) for name, value in asdict(self).items() if isinstance(value, int | float)}
 
 
 def step_votes(
-    scores: Sequence[GroupScore], answers: Sequence[Sequence[str | None]], truncated: Sequence[bool]
+    scores: Sequence[GroupScore],
+    prompts: Sequence[str],
+    answers: Sequence[Sequence[str | None]],
+    truncated: Sequence[bool],
 ) -> StepVotes:
-    """Statistics of one step's groups; `answers` in the groups' order, `truncated` one per rollout.
+    """Statistics of one step's groups; `prompts` and `answers` in the groups' order, `truncated` one per rollout.
 
+    `prompts_digest` is equal for two steps exactly when they trained on the same prompts in any order.
     `majority_histogram[c]` counts the groups whose majority has c rollouts, c = 0..n. `low_consensus_share` counts
     the groups the method penalised. The norms are Euclidean over all rollouts, u_x included.
     """
@@ -46,6 +52,7 @@ def step_votes(
     return StepVotes(
         prompts=len(votes),
         rollouts=sum(vote.n for vote in votes),
+        prompts_digest=hashlib.sha256("\0".join(sorted(prompts)).encode()).hexdigest()[:16],
         majority_share_mean=float(np.mean([vote.majority_count / vote.n for vote in votes])),
         low_consensus_share=float(np.mean([score.penalized for score in scores])),
         unanimous_share=float(np.mean([vote.majority_count == vote.n for vote in votes])),

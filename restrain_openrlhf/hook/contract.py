@@ -23,7 +23,6 @@ class HostMethod:
 
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
 EXPERIENCE_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
-SAMPLES_GENERATOR = "openrlhf.trainer.ppo_utils.samples_generator"
 PPO_TRAINER = "openrlhf.trainer.ppo_trainer"
 PPO_TRAINER_ASYNC = "openrlhf.trainer.ppo_trainer_async"
 PPO_ACTOR = "openrlhf.trainer.ray.ppo_actor"

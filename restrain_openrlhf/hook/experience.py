@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from restrain_openrlhf.hook.groups import RolloutGroup, group_rollouts
+from restrain_openrlhf.hook.groups import group_rollouts
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.reference import load_reference
@@ -39,7 +39,10 @@ def make_experience_batch(
     for group, score in zip(groups, scores, strict=True):
         attach(group.samples, score)
     maker.restrain_votes = step_votes(
-        scores, [group.answers for group in groups], [flag for group in groups for flag in group.truncated]
+        scores,
+        [group.prompt for group in groups],
+        [group.answers for group in groups],
+        [flag for group in groups for flag in group.truncated],
     )
     experiences = wrapped(*args, **kwargs)
     for experience in experiences:
@@ -58,6 +61,3 @@ def attach(samples: Sequence[Any], score: GroupScore) -> None:
         sample.info[POSITIVE] = torch.tensor([score.pair.positive[index]], dtype=torch.float32)
         sample.info[NEGATIVE] = torch.tensor([score.pair.negative[index]], dtype=torch.float32)
         sample.info[KL_WEIGHT] = torch.tensor([score.kl_weight], dtype=torch.float32)
-
-
-__all__ = ["KL_WEIGHT", "NEGATIVE", "POSITIVE", "RolloutGroup", "attach", "make_experience_batch", "scorer_for"]

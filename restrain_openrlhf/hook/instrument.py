@@ -42,7 +42,7 @@ WRAPPINGS = (
         "RemoteExperienceMaker.make_experience_batch",
         f"{HERE}.experience:make_experience_batch",
     ),
-    Wrapping(contract.SAMPLES_GENERATOR, "SamplesGenerator.__init__", f"{HERE}.sampling:initialise"),
+    Wrapping(contract.STRATEGY, "DeepspeedStrategy.setup_dataloader", f"{HERE}.sampling:setup_dataloader"),
     Wrapping(contract.PPO_ACTOR, "ActorPPOTrainer.__init__", f"{HERE}.actor:initialise"),
     Wrapping(contract.PPO_ACTOR, "ActorPPOTrainer.training_step", f"{HERE}.actor:training_step"),
     Wrapping(contract.LAUNCHER, "RayActorGroup.async_init_model_from_pretrained", f"{HERE}.handshake:init_model"),

@@ -1,4 +1,4 @@
-"""Wraps SamplesGenerator.__init__: the order of the prompts follows --train.seed."""
+"""Wraps DeepspeedStrategy.setup_dataloader: the order of the prompts follows --train.seed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import torch
 
 
-def initialise(wrapped: Callable[..., None], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Seed torch in the process that shuffles the prompts.
 
-    The host (trainer/ppo_trainer.py) seeds the model processes only, so that its prompt order differs from start to
-    start; this can go when the host's dataloader takes a seeded generator.
+    The host seeds its model processes only (utils/deepspeed/deepspeed.py, setup_distributed), so that the order differs
+    from start to start; this can go when its dataloader takes a seeded generator.
     """
-    wrapped(*args, **kwargs)
-    torch.manual_seed(generator.args.train.seed)
+    torch.manual_seed(strategy.seed)
+    return wrapped(*args, **kwargs)

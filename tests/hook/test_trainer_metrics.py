@@ -13,7 +13,7 @@ ANSWERS = [["1", "1", "2", None], ["3", "3", "3", "3"], ["1", "5", "6", None], [
 def votes():
     method = build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": "none"}))
     scores = [method.score(labels) for labels in ([0, 0, 1, None], [0] * 4, [0, 1, 2, None], [None] * 4)]
-    return step_votes(scores, ANSWERS, [False] * 15 + [True])
+    return step_votes(scores, list("abcd"), ANSWERS, [False] * 15 + [True])
 
 
 def test_vote_statistics_of_worked_groups():
