@@ -14,7 +14,7 @@ def demo(
         str, typer.Option(help="restrain, ttrl, srt_offline or grpo_gold (which reads gold).")
     ] = "restrain",
     out: Annotated[Path, typer.Option(help="Folder for everything the demo writes.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.")] = 30,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.")] = 20,
     prompts: Annotated[
         Path | None, typer.Option(help="Train on these prompts (JSONL with `problem`) instead of the demo's task.")
     ] = None,

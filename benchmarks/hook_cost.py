@@ -1,0 +1,175 @@
+"""What the hook adds to a training step: OpenRLHF's own optimizer pass with stock GRPO and with RESTRAIN, in turn.
+
+One process, DeepSpeed, 512 rollouts of a model that --hidden and --layers size. Generation and the log-probability
+passes, which the hook does not touch, are left out, so that the shares printed are upper bounds for a whole step.
+"""
+
+import argparse
+import os
+import socket
+import statistics
+import time
+from types import SimpleNamespace
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+
+from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.instrument import install, uninstall
+
+PROMPTS, N, MICRO = 32, 16, 32
+PROMPT_TOKENS, RESPONSE_TOKENS = 8, 32
+REPEATS = 7
+
+
+def main() -> None:
+    """Measure and print."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--hidden", type=int, default=256)
+    options.add_argument("--layers", type=int, default=4)
+    sizes = options.parse_args()
+    detect().install()
+    install()
+    stock_trainer, hooked_trainer, experiences = prepare(sizes.hidden, sizes.layers)
+    stock, hooked, scoring = [], [], []
+    for repeat in track(range(REPEATS + 1), "measuring"):
+        uninstall()
+        first = optimizer_pass(stock_trainer, experiences(hooked=False))
+        install()
+        second = optimizer_pass(hooked_trainer, experiences(hooked=True))
+        third = score_groups()
+        if repeat:
+            stock.append(first)
+            hooked.append(second)
+            scoring.append(third)
+    base = statistics.median(stock)
+    difference = statistics.median(b - a for a, b in zip(stock, hooked, strict=True))
+    Console().print(
+        f"stock optimizer pass over {PROMPTS * N} rollouts: {base:.2f} s (median of {REPEATS})\n"
+        f"paired loss and weighted KL: {difference / base:+.2%} of it "
+        f"(single repeats: {', '.join(f'{(b - a) / a:+.1%}' for a, b in zip(stock, hooked, strict=True))})\n"
+        f"decoding, extraction, votes and advantages: {statistics.median(scoring) / base:.2%} of it"
+    )
+
+
+def prepare(hidden: int, layers: int) -> Any:
+    """Two trainers over one model, the host's and the hooked one, and a maker of micro-batches."""
+    import torch
+    from openrlhf.models import Actor
+    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+    from openrlhf.utils import get_strategy
+    from openrlhf.utils.config import hierarchize
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    from restrain_openrlhf.hook.host_flags import parse, to_arguments
+
+    flags = {
+        "train.batch_size": PROMPTS * N,
+        "train.micro_batch_size": MICRO,
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.use_loss": True,
+        "algo.kl.estimator": "k3",
+        "algo.kl.init_coef": 0.001,
+        "ds.zero_stage": 0,
+    }
+    args = hierarchize(parse(to_arguments(flags)))
+    args.actor.eps_clip_low_high = (0.2, 0.2)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
+    strategy = get_strategy(args)
+    strategy.setup_distributed()
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=2048, hidden_size=hidden, intermediate_size=3 * hidden, num_hidden_layers=layers,
+                    num_attention_heads=4, num_key_value_heads=2, head_dim=hidden // 4)
+    ).bfloat16()  # fmt: skip
+    actor = Actor(model)
+    actor.packing_samples, actor.temperature = False, 1.0
+    adam = {"lr": 1e-6, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0}
+    config = {"optim": "adam", "adam": adam, "lr_scheduler": "constant", "scheduler_steps": 100, "max_norm": 1.0}
+    actor, optimizer, scheduler = strategy.prepare((actor, config))
+
+    def trainer() -> Any:
+        return ActorPPOTrainer(
+            strategy, actor, None, optimizer, scheduler, micro_train_batch_size=MICRO, dataloader_pin_memory=False
+        )
+
+    hooked_trainer = trainer()
+    uninstall()
+    stock_trainer = trainer()
+    return (
+        stock_trainer,
+        hooked_trainer,
+        lambda hooked: [micro_batch(torch, hooked) for _ in range(PROMPTS * N // MICRO)],
+    )
+
+
+def micro_batch(torch: Any, hooked: bool) -> Any:
+    """One micro-batch as it reaches training_step."""
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+    length = PROMPT_TOKENS + RESPONSE_TOKENS
+    sequences = torch.randint(3, 2048, (MICRO, length))
+    mask = torch.zeros(MICRO, length - 1)
+    mask[:, PROMPT_TOKENS - 1 :] = 1
+    columns = ("restrain/advantage_pos", "restrain/advantage_neg", "restrain/kl_weight")
+    return Experience(
+        sequences=sequences,
+        attention_mask=torch.ones_like(sequences),
+        action_mask=mask,
+        action_log_probs=torch.full((MICRO, length - 1), -7.6),
+        base_action_log_probs=torch.full((MICRO, length - 1), -7.6),
+        advantages=None if hooked else torch.randn(MICRO, length - 1),
+        info={name: list(torch.rand(MICRO)) for name in columns} if hooked else {},
+    )
+
+
+def optimizer_pass(trainer: Any, experiences: list[Any]) -> float:
+    """Seconds of one optimizer step's micro-batches through the host's own training_step."""
+    start = time.perf_counter()
+    for step, experience in enumerate(experiences):
+        trainer.training_step(experience, 0.001, step, None)
+    return time.perf_counter() - start
+
+
+def score_groups() -> float:
+    """Seconds of what the hook does before the host makes its experience, for the same number of rollouts."""
+    import torch
+
+    from restrain_openrlhf.demo.run import MODEL
+    from restrain_openrlhf.hook.experience import attach
+    from restrain_openrlhf.hook.groups import group_rollouts
+    from restrain_openrlhf.hook.preflight import load_tokenizer
+    from restrain_openrlhf.method import build, parse_settings
+    from restrain_openrlhf.scoring import GroupScorer
+
+    tokenizer = load_tokenizer(str(MODEL))
+    scorer = GroupScorer(build(parse_settings({"name": "restrain", "prompt_weight": "online"})))
+    samples = []
+    for index in range(PROMPTS * N):
+        text = f"{index // N:08d}" + f"some steps of scratch \\boxed{{{index % 5}}}"
+        tokens = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
+        mask = torch.ones(1, tokens.shape[1] - 1)
+        mask[:, : PROMPT_TOKENS - 1] = 0
+        samples.append(
+            SimpleNamespace(
+                sequences=tokens,
+                action_mask=mask,
+                prompts=[str(index // N)],
+                labels=[""],
+                truncated=torch.tensor([False]),
+                info={},
+            )
+        )
+    start = time.perf_counter()
+    for group in group_rollouts(samples, N, tokenizer):
+        attach(group.samples, scorer.score(group.prompt, group.answers))
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

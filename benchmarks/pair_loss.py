@@ -1,0 +1,61 @@
+"""The pair loss (two calls of OpenRLHF's PolicyLoss) against the naive loss over m labels (m calls), side by side.
+
+Prints, for growing m, the time of one forward and backward pass relative to a single call, medians of repeats.
+"""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from restrain_openrlhf.devices import detect
+
+ROLLOUTS, TOKENS, REPEATS = 64, 1024, 15
+LABELS = (1, 2, 4, 8, 16, 32)
+
+
+def main() -> None:
+    """Measure and print."""
+    detect().install()
+    from openrlhf.models import PolicyLoss
+
+    from restrain_openrlhf.hook.paired_loss import PairedLoss
+
+    host = PolicyLoss()
+    paired = PairedLoss(host)
+    torch.manual_seed(0)
+    log_probs = (torch.randn(ROLLOUTS, TOKENS) * 0.1).requires_grad_()
+    old, mask = log_probs.detach() + torch.randn(ROLLOUTS, TOKENS) * 0.3, torch.ones(ROLLOUTS, TOKENS)
+    pair = torch.stack([torch.rand(ROLLOUTS, 1), -torch.rand(ROLLOUTS, 1)])
+    table = Table("labels m", "one call", "pair", "naive over labels", title="time relative to one call of PolicyLoss")
+    for labels in LABELS:
+        advantages = torch.randn(labels, ROLLOUTS, 1)
+        cases = {
+            "one": lambda: host(log_probs, old, pair[0], action_mask=mask)[0],
+            "pair": lambda: paired(log_probs, old, pair, action_mask=mask)[0],
+            "naive": lambda advantages=advantages: sum(
+                host(log_probs, old, one, action_mask=mask)[0] for one in advantages
+            ),
+        }
+        times = measure(cases, log_probs)
+        table.add_row(str(labels), *(f"{times[name] / times['one']:.2f}" for name in cases))
+    Console().print(table)
+
+
+def measure(cases: dict[str, Callable[[], torch.Tensor]], leaf: torch.Tensor) -> dict[str, float]:
+    """Median seconds of forward and backward for each case, the cases taken in turn."""
+    times: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(REPEATS):
+        for name, case in cases.items():
+            leaf.grad = None
+            start = time.perf_counter()
+            case().backward()
+            times[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in times.items()}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Every way into training, on the real stack: a few steps each."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from restrain_openrlhf.demo.run import MODEL
+from tests.conftest import ROOT
+from tests.e2e.conftest import SMALL, run, small_disk
+
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
+TWO_STEPS = "openrlhf.data.max_samples=16"
+
+
+def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
+    """What a deployment that runs `python -m openrlhf.cli.train_ppo_ray FLAGS` changes."""
+    (tmp_path / "method.yaml").write_text(f"method: {{name: ttrl}}\nmetrics: {tmp_path / 'metrics.jsonl'}\n")
+    flags = {
+        **SMALL,
+        "actor.model_name_or_path": MODEL,
+        "data.prompt_dataset": job.prompts,
+        "data.input_key": "problem",
+        "data.label_key": "answer",
+        "data.max_len": 32,
+        "data.max_samples": 16,
+        "rollout.max_new_tokens": 14,
+        "actor.num_gpus_per_node": 1,
+        "ref.num_gpus_per_node": 1,
+        "vllm.num_engines": 1,
+        "vllm.gpu_memory_utilization": 0.2,
+        "ds.zero_stage": 0,
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.init_coef": 0.001,
+        "ckpt.output_dir": tmp_path / "model",
+        "ckpt.path": tmp_path / "checkpoints",
+    }
+    words = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
+    command = [
+        sys.executable,
+        "-m",
+        "restrain_openrlhf.hook.train_ppo_ray",
+        "--restrain.config",
+        tmp_path / "method.yaml",
+    ]
+    done = run([*map(str, command), *words, "--algo.kl.use_loss"])
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [1, 2]
+    assert rows[0]["restrain/advantage_pos"] > 0
+    assert (tmp_path / "model" / "config.json").exists()
+
+
+def test_an_existing_command_with_a_contradiction_is_refused_at_once(job, tmp_path):
+    (tmp_path / "method.yaml").write_text("method: {name: ttrl}\n")
+    words = ["--restrain.config", str(tmp_path / "method.yaml"), "--algo.advantage.estimator", "rloo"]
+    done = run([sys.executable, "-m", "restrain_openrlhf.hook.train_ppo_ray", *words])
+    assert done.returncode != 0
+    assert done.stderr.strip().splitlines()[-1].startswith("error: algo.advantage.estimator is 'rloo'")
+
+
+def test_the_asynchronous_trainer_is_hooked_too(job):
+    done = job.train(TWO_STEPS, "openrlhf.train.async_enable=true")
+    assert done.returncode == 0, job.log()[-3000:]
+    assert [row["step"] for row in job.rows()] == [1, 2]
+    assert any(row["restrain/advantage_neg"] < 0 for row in job.rows())
+
+
+def test_gold_training_reads_its_column(job):
+    done = job.train(TWO_STEPS, "method={name: grpo_gold}", "openrlhf.data.label_key=answer")
+    assert done.returncode == 0, job.log()[-3000:]
+    assert 0.2 < job.rows()[0]["rollout/reward_mean"] < 0.95
+
+
+UNHOOKED = """
+import sys
+from restrain_openrlhf.hook import train_ppo_ray
+train_ppo_ray.SETUP_HOOK = "tests.e2e.test_training.cpu_only"
+train_ppo_ray.main(sys.argv[1:])
+"""
+
+
+def cpu_only() -> None:
+    """A worker set-up that forgets the hook."""
+    from restrain_openrlhf.devices import detect
+
+    detect().install()
+
+
+def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
+    from restrain_openrlhf.config.host_defaults import host_flags
+    from restrain_openrlhf.config.overrides import parse_overrides
+    from restrain_openrlhf.config.yaml_file import load_run_config
+    from restrain_openrlhf.hook.host_flags import to_arguments
+    from restrain_openrlhf.run.folder import RunFolder
+
+    sets = job.sets("reference=", TWO_STEPS)[1::2]
+    config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets))
+    flags = host_flags(config)
+    RunFolder(config.run_dir).claim(config, flags)
+    words = ["--restrain.config", str(job.run_dir / "hook.yaml"), *to_arguments(flags)]
+    done = run([sys.executable, "-c", UNHOOKED, *words])
+    assert done.returncode != 0
+    assert "processes run without the RESTRAIN hook" in done.stderr
+    assert job.rows() == []
+
+
+def test_a_full_disk_loses_nothing_and_the_run_goes_on_with_more_space(job):
+    with small_disk(job.folder / "disk", 22) as disk:
+        extra = ("openrlhf.data.max_samples=32", f"openrlhf.ckpt.path={disk / 'checkpoints'}")
+        done = job.train(*extra)
+        assert done.returncode == 2
+        assert re.search(r"checkpoint under .* cannot be saved", done.stderr)
+        assert (disk / "checkpoints" / "_actor" / "latest").read_text() == "global_step2"
+        assert [row["step"] for row in job.rows()] == [1, 2, 3, 4]
+        run(["mount", "-o", "remount,size=200m", str(disk)])
+        again = job.train(*extra)
+        assert again.returncode == 0, job.log()[-3000:]
+        assert [row["step"] for row in job.rows()] == [1, 2, 3, 4]
+        assert (disk / "checkpoints" / "_actor" / "latest").read_text() == "global_step4"
