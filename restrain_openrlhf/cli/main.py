@@ -37,8 +37,13 @@ app.command(rich_help_panel=LOOKING)(doctor)
 
 def main() -> None:
     """The `restrain` console script."""
+    run_app(app)
+
+
+def run_app(commands: typer.Typer) -> None:
+    """Run a command line; an error of ours is one line and status 2, an interruption says how to go on."""
     try:
-        app()
+        commands()
     except RestrainError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
         sys.exit(2)

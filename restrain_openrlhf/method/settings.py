@@ -3,11 +3,15 @@
 import difflib
 import math
 from collections.abc import Mapping
+from importlib.metadata import entry_points
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, ValidationError, field_validator
 
 from restrain_openrlhf.errors import ConfigError
+
+# How a package makes its methods known in every process, Ray's workers included.
+ENTRY_POINT_GROUP = "restrain_openrlhf.methods"
 
 StdName = Literal["unbiased", "population"]
 MissingName = Literal["exclude", "as_label", "penalize"]
@@ -88,6 +92,8 @@ SETTINGS: dict[str, type[CommonSettings]] = {
 def parse_settings(block: Mapping[str, Any]) -> CommonSettings:
     """The settings of a `method:` block. Raises ConfigError naming the key, what was found, and the fix."""
     name = block.get("name")
+    if name not in SETTINGS:
+        _load_methods_of_others()
     if not isinstance(name, str) or name not in SETTINGS:
         raise ConfigError(f"name: {name!r} is no method.{_suggest(str(name), SETTINGS)} Known: {', '.join(SETTINGS)}.")
     settings = SETTINGS[name]
@@ -103,6 +109,12 @@ def parse_settings(block: Mapping[str, Any]) -> CommonSettings:
         first = error.errors()[0]
         key = str(first["loc"][0])
         raise ConfigError(f"{key}: {first['msg']}, but {block[key]!r} was given.") from None
+
+
+def _load_methods_of_others() -> None:
+    """Import what installed packages register under the entry point group; each module calls `register`."""
+    for plugin in entry_points(group=ENTRY_POINT_GROUP):
+        plugin.load()
 
 
 def _suggest(word: str, known: Mapping[str, Any]) -> str:
