@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
+from typing import Any
 
 from restrain_openrlhf.errors import HostError
 
@@ -19,13 +20,15 @@ class Device:
     """How the host's processes run on one kind of accelerator.
 
     `install` is called in every process before it imports the host; it must be quick and safe to repeat.
-    `environment` is set for every process. `host_flags` are OpenRLHF flags the accelerator cannot do without.
+    `environment` is set for every process. `host_flags` are OpenRLHF flags the accelerator cannot do without, and
+    `engine_options` vLLM's.
     """
 
     name: str
     install: Callable[[], None] = _nothing
     environment: Mapping[str, str] = field(default_factory=dict)
     host_flags: Mapping[str, object] = field(default_factory=dict)
+    engine_options: Mapping[str, Any] = field(default_factory=dict)
     has_gpus: bool = True
 
 

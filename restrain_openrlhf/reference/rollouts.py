@@ -42,8 +42,8 @@ class RolloutEngine:
             max_model_len=sampling.max_len,
             tensor_parallel_size=sampling.tensor_parallel_size,
             gpu_memory_utilization=sampling.gpu_memory_utilization,
-            enforce_eager=not device.has_gpus,
             trust_remote_code=True,
+            **device.engine_options,
         )
 
     def answers(self, prompts: Sequence[Prompt]) -> list[list[str | None]]:

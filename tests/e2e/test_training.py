@@ -1,6 +1,7 @@
 """Every way into training, on the real stack: a few steps each."""
 
 import json
+import os
 import re
 import sys
 
@@ -100,7 +101,7 @@ def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
     flags = host_flags(config)
     RunFolder(config.run_dir).claim(config, flags)
     words = ["--restrain.config", str(job.run_dir / "hook.yaml"), *to_arguments(flags)]
-    done = run([sys.executable, "-c", UNHOOKED, *words])
+    done = run([sys.executable, "-c", UNHOOKED, *words], env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode != 0
     assert "processes run without the RESTRAIN hook" in done.stderr
     assert job.rows() == []
