@@ -54,7 +54,12 @@ def detect() -> Device:
 
 
 def cuda_is_present() -> bool:
-    """Whether torch is a CUDA build and sees a device."""
-    import torch  # noqa: PLC0415 - costs seconds, and most commands never ask
-
+    """Whether torch is a CUDA build and sees a device. Raises HostError where there is no torch."""
+    try:
+        import torch  # noqa: PLC0415 - costs seconds, and most commands never ask
+    except ImportError:
+        raise HostError(
+            "PyTorch is not installed: this command needs the training stack. `make install` sets it up, or install "
+            "requirements/gpu.txt."
+        ) from None
     return torch.cuda.is_available()
