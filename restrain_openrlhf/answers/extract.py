@@ -1,51 +1,103 @@
-"""The final answer of a response: the last \\boxed{...}, else what follows a phrase that announces one."""
+"""The final answer of a response: the last box, else an announced answer, else the last formula, choice or number."""
 
 import re
 
-# Part of every reference artifact's provenance: raise it when extraction or keys change.
-EXTRACTOR_VERSION = "1"
+from restrain_openrlhf.answers.boxes import last_boxes
 
-BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
-# `\boxed 5` stands for a box around one token.
-BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
-ANNOUNCEMENT = re.compile(
-    r"(?:final\s+answer\s*(?:is|:)|answer\s+is|answer\s*:|####)\s*:?\s*(?P<answer>[^\n]{1,300})", re.IGNORECASE
+# Part of every reference artifact's provenance: raise it when extraction or keys change.
+EXTRACTOR_VERSION = "2"
+
+_PHRASE = re.compile(
+    r"(?:final\s+answer\s*(?:is|:)|answer\s*(?:is|:|=)|answer(?=\s*(?:\$|\\\[|\\\())|####)\s*:?", re.IGNORECASE
 )
-# An answer announced in words stands at the end; a bounded look keeps the search linear on hostile text.
-TAIL = 2000
-WRAPPERS = "$* \t\n.`"
+_FORMULA = re.compile(r"\$\$(.+?)\$\$|\$([^$\n]+)\$|\\\[(.+?)\\\]|\\\((.+?)\\\)", re.DOTALL)
+_LETTER = r"\(?\b([A-J])\b\)?"
+_LETTER_FIRST = re.compile(rf"^{_LETTER}(?=$|[.,:;)]|\s+(?:because|since|as|is|\(|-|—))")
+_LETTER_ANYWHERE = re.compile(r"(?<![A-Za-z])\(([A-J])\)|^([A-J])(?=\.?$|\.\s)")
+_NUMBER = re.compile(r"(?<![A-Za-z\d])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/\d+)?")
+_IS = re.compile(r"\b(?:is|are|equals)\s*:?\s+(?=[^\s])|=\s*")
+# Templates' own words after the end of the answer.
+_CHAT_MARK = re.compile(r"<\|[a-z_]+\|>.*", re.DOTALL)
+_BOILERPLATE = re.compile(r"\s*I hope it is correct\.?.*", re.DOTALL | re.IGNORECASE)
+# An answer in words stands at the end; a bounded look keeps the search quick on any text.
+TAIL = 1500
+WINDOW = 20_000
+SHORT = 60
+MAX_ANSWER = 2000
 
 
 def extract(response: str) -> str | None:
-    """The final answer as written, stripped of what surrounds it; None where there is none or it is empty."""
-    boxed = _last_box(response)
-    found = boxed if boxed is not None else _announced(response[-TAIL:])
-    answer = (found or "").strip().strip(WRAPPERS).strip()
-    return answer or None
+    """The final answer as written, without what surrounds it; None where there is none. Total on any text."""
+    boxed = last_boxes(response)
+    found = boxed if boxed is not None else _in_words(response)
+    answer = _trim(found or "")
+    return answer if answer and len(answer) <= MAX_ANSWER else None
 
 
-def _last_box(response: str) -> str | None:
-    boxes = list(BOX.finditer(response))
-    for box in reversed(boxes):
-        content = _balanced(response, box.end())
-        if content is not None:
-            return content
-    bare = BARE_BOX.findall(response)
-    return bare[-1] if bare and not boxes else None
+def _trim(found: str) -> str:
+    answer = found.strip().strip("`*\n\t ").strip()
+    while len(answer) > 1 and answer[0] == answer[-1] == "$":
+        answer = answer[1:-1].strip()
+    return answer.strip("$").strip() if answer.count("$") == 1 else answer
 
 
-def _balanced(text: str, start: int) -> str | None:
-    """From `start`, just inside an opening brace, to its closing one; None if it is never closed."""
-    depth = 1
-    for position in range(start, len(text)):
-        escaped = text[position - 1] == "\\" and text[position - 2 : position] != "\\\\"
-        if text[position] in "{}" and not escaped:
-            depth += 1 if text[position] == "{" else -1
-            if depth == 0:
-                return text[start:position]
-    return None
+def _in_words(response: str) -> str | None:
+    tail = _CHAT_MARK.sub("", response[-TAIL:]).strip()
+    window = _CHAT_MARK.sub("", response[-WINDOW:])
+    phrases = list(_PHRASE.finditer(window))
+    announced = _announced(window[phrases[-1].end() :]) if phrases else None
+    if announced:
+        return announced
+    return _last_formula(tail) or _choice(tail) or _last_value(tail)
 
 
-def _announced(tail: str) -> str | None:
-    answers = [match["answer"] for match in ANNOUNCEMENT.finditer(tail)]
-    return re.split(r"\.\s|\.$", answers[-1].strip())[0] if answers else None
+def _announced(rest: str) -> str | None:
+    """What follows "the answer is": one letter, one formula, or the sentence's rest without the words before it."""
+    rest = _BOILERPLATE.sub("", rest).strip()
+    formula = _FORMULA.match(rest)
+    line = rest.split("\n")[0].strip()
+    letter = _LETTER_FIRST.match(line)
+    if letter:
+        return letter[1]
+    if formula and not re.search(r"[a-zA-Z]{3}", line[formula.end() :].split(". ")[0]):
+        joined = _formulas_in(line)
+        return joined or _group(formula)
+    sentence = re.split(r"\.\s|\.$|。", line)[0].strip(" *_")
+    return _after_is(sentence) or None
+
+
+def _after_is(sentence: str) -> str:
+    """ "the largest n is 34" as "34"; a short answer as it stands."""
+    parts = _IS.split(sentence)
+    wordy = len(re.findall(r"(?<!\\)\b[a-zA-Z]{2,}", sentence)) > 2  # noqa: PLR2004 - a sentence, not an answer
+    return parts[-1].strip() if wordy and len(parts) > 1 else sentence
+
+
+def _formulas_in(line: str) -> str | None:
+    """Several formulas of one announcement, `$1$ and $2$`, as one list."""
+    found = [_group(match) for match in _FORMULA.finditer(line)]
+    between = _FORMULA.sub("", line)
+    return ", ".join(found) if len(found) > 1 and re.fullmatch(r"(?:[\s,.;]|and|or)*", between) else None
+
+
+def _group(match: re.Match[str]) -> str:
+    return next(group for group in match.groups() if group is not None).strip()
+
+
+def _last_formula(tail: str) -> str | None:
+    formulas = list(_FORMULA.finditer(tail))
+    return _group(formulas[-1]) if formulas else None
+
+
+def _choice(tail: str) -> str | None:
+    last = tail.rsplit("\n", 1)[-1]
+    letters = [one or other for one, other in _LETTER_ANYWHERE.findall(last)]
+    return letters[-1] if letters else None
+
+
+def _last_value(tail: str) -> str | None:
+    """A short response is its own answer if it has a digit; else the last number of the last line."""
+    if len(tail) <= SHORT and "\n" not in tail and re.fullmatch(r"[^a-zA-Z]*\d[^a-zA-Z]*", tail):
+        return tail
+    numbers = _NUMBER.findall(tail.rsplit("\n", 1)[-1])
+    return numbers[-1] if numbers else None

@@ -5,6 +5,7 @@ import sys
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.plot import plot
@@ -30,6 +31,8 @@ app.command(rich_help_panel=TRAINING)(train)
 app.command(rich_help_panel=TRAINING)(reference)
 app.command("merge-reference", rich_help_panel=TRAINING)(merge_reference)
 app.command(rich_help_panel=DATA)(score)
+app.command(rich_help_panel=DATA)(extract)
+app.command(rich_help_panel=DATA)(grade)
 app.command(rich_help_panel=LOOKING)(show)
 app.command(rich_help_panel=LOOKING)(plot)
 app.command(rich_help_panel=LOOKING)(doctor)

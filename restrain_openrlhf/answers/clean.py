@@ -1,0 +1,83 @@
+"""Takes off an answer what does not change it: spacing, fonts, brackets' sizes, units, currency, thousands separators."""
+
+import re
+
+_REPLACEMENTS = (
+    (re.compile(r"\\[dtc]frac"), r"\\frac"),
+    (
+        re.compile(
+            r"\\(?:left|right|bigl?|bigr|Bigl?|Bigr|biggl?|biggr|displaystyle|textstyle|limits|mathop)(?![a-zA-Z])"
+        ),
+        "",
+    ),
+    (re.compile(r"(?<=\d)\s*(?:\{\s*,\s*\}|,\\!|\\,|\\!,)\s*(?=\d{3}(?!\d))"), ""),
+    (re.compile(r"(?<!\\)\\[!,;: ]|\\(?:quad|qquad|,|;)(?![a-zA-Z])|~|\u00a0"), " "),
+    (
+        re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|textbf|textit|textrm|operatorname|bf|rm|mathcal)(?![a-zA-Z])\*?"),
+        "",
+    ),
+    (re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°"), ""),
+    (re.compile(r"\\?%"), ""),
+    (re.compile(r"\\(?:leqslant|leq|le)(?![a-zA-Z])|≤|<="), r"\\le "),
+    (re.compile(r"\\(?:geqslant|geq|ge)(?![a-zA-Z])|≥|>="), r"\\ge "),
+    (re.compile(r"\\(?:neq|ne)(?![a-zA-Z])|≠"), r"\\ne "),
+    (re.compile(r"\\(?:lt)(?![a-zA-Z])"), "<"),
+    (re.compile(r"\\(?:gt)(?![a-zA-Z])"), ">"),
+    (re.compile(r"\\(?:infin|infty)|∞"), r"\\infty "),
+    (re.compile(r"[−–—]"), "-"),
+    (re.compile(r"×|\\times(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\ast(?![a-zA-Z])|·"), "*"),
+    (re.compile(r"÷|\\div(?![a-zA-Z])"), "/"),
+    (re.compile(r"\*\*"), "^"),
+    (re.compile("π"), r"\\pi "),
+    (re.compile("√"), r"\\sqrt "),
+    (re.compile("∪"), r"\\cup "),
+    (re.compile("∈"), r"\\in "),
+    (re.compile("±"), r"\\pm "),
+)
+_TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}")
+_CONJUNCTION = re.compile(r"\s*(?:,\s*)?\b(?:and|or)\b\s*")
+# Commas between groups of three digits, the first group without a leading zero; (12,102) stays a pair.
+_THOUSANDS = re.compile(r"(?<![\d.,(\[])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,)\]])")
+_EMPTY_ITEM = re.compile(r",\s*,")
+_TIME_OF_DAY = re.compile(r"[ap]\.?\s*m\.?", re.IGNORECASE)
+_CURRENCY = re.compile(r"^(?:\\?\$|Rs\.?|USD|EUR|[€£¥₹])\s*(?=[-\d.])")
+# A number followed by words of three letters or more: the words are its unit.
+_UNIT = re.compile(
+    r"^(?P<number>[-+]?\s*(?:\d[\d.,/]*|\.\d+))\s*(?:[A-Za-z]{3,}|per|sq|cubic)(?:[\s./-]*[A-Za-z]+)*(?:\s*\^\s*\{?\d\}?)?$"
+)
+
+
+def clean(answer: str) -> str:
+    """The answer in one notation; what is text stays text."""
+    text = answer.strip().strip("$").strip()
+    if "\\begin" not in text:
+        # Escaped once too often, as after a round through JSON.
+        text = re.sub(r"\\\\(?=[a-zA-Z{}])", lambda _found: "\\", text)
+    text = re.sub(r"^\\[(\[]\s*|\s*\\[)\]]$", "", text)
+    for pattern, replacement in _REPLACEMENTS:
+        text = pattern.sub(replacement, text)
+    text = _TEXT.sub(_unwrap, text)
+    text = _EMPTY_ITEM.sub(",", text)
+    text = _CURRENCY.sub("", text.strip().rstrip("\\").rstrip(".").strip())
+    text = re.sub(r"\\?\$", " ", text).strip()
+    text = _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text)
+    unit = _UNIT.match(text)
+    return unit["number"].strip() if unit and " and " not in text else text
+
+
+def _unwrap(found: re.Match[str]) -> str:
+    """Text inside a formula: a conjunction separates, what follows a value is a unit, all else stays as words."""
+    words = found[1].strip()
+    if _CONJUNCTION.fullmatch(f" {words} "):
+        return " , "
+    before = found.string[: found.start()].rstrip()
+    follows_value = bool(before) and before[-1] in "0123456789})]!"
+    is_unit = not any(character.isdigit() for character in words) and not _TIME_OF_DAY.fullmatch(words)
+    return " " if follows_value and is_unit else f" {words} "
+
+
+def split_conjunctions(text: str) -> str:
+    """`6 and 8` as `6,8`."""
+    return (
+        _CONJUNCTION.sub(",", text) if re.search(r"[\d}\)\]a-zA-Z]\s*(?:and|or)\b\s*[-\d\\(\[a-zA-Z]", text) else text
+    )

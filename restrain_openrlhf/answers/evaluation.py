@@ -1,0 +1,80 @@
+"""Equality for evaluation, as lenient as Qwen2.5-Math's grader where it is stated; never used to vote."""
+
+import re
+
+from restrain_openrlhf.answers.clean import clean, split_conjunctions
+from restrain_openrlhf.answers.expression import NotAnExpression, parse
+from restrain_openrlhf.answers.keys import canonical_key
+from restrain_openrlhf.answers.structure import bracketed, split_top_level
+from restrain_openrlhf.answers.value import CONTEXT, Value, inexact, values
+
+RELATIVE_TOLERANCE = 1e-4
+MATRIX = re.compile(r"\\begin\{[pb]matrix\}(.*?)\\end\{[pb]matrix\}", re.S)
+
+
+def equal_in_evaluation(prediction: str, reference: str) -> bool:
+    """Whether a prediction counts as right, by the first rule that says so (docs/answers.md lists them)."""
+    return any(rule(prediction, reference) for rule in RULES)
+
+
+def same_key(prediction: str, reference: str) -> bool:
+    """Equal by the vote's own key."""
+    return canonical_key(prediction) == canonical_key(reference)
+
+
+def same_choice(prediction: str, reference: str) -> bool:
+    """The reference is one letter A to E, and the prediction's last such letter is it."""
+    letters = re.findall(r"\b([A-E])\b", prediction.upper())
+    return bool(re.fullmatch(r"[A-E]", reference.strip())) and letters[-1:] == [reference.strip()]
+
+
+def close_numbers(prediction: str, reference: str) -> bool:
+    """Numbers within a relative tolerance of 1e-4, the reference also taken a hundredfold or as per cent."""
+    one, other = _number(prediction), _number(reference)
+    if one is None or other is None:
+        return False
+    return any(_close(one, candidate) for candidate in (other, other / 100, other * 100))
+
+
+def close_items(prediction: str, reference: str) -> bool:
+    """Tuples, intervals and matrices of the same length, whose items are right one by one; brackets may differ."""
+    one, other = _items(prediction), _items(reference)
+    if one is None or other is None or len(one) != len(other):
+        return False
+    return all(_item(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _item(prediction: str, reference: str) -> bool:
+    return same_key(prediction, reference) or close_numbers(prediction, reference)
+
+
+def _items(answer: str) -> list[str] | None:
+    text = clean(answer)
+    matrix = MATRIX.fullmatch(text)
+    if matrix:
+        return [cell for row in re.split(r"\\\\", matrix[1]) if row.strip() for cell in row.split("&")]
+    found = bracketed(text)
+    if found is None or found.opening == "\\{":
+        return None
+    items = split_top_level(split_conjunctions(found.inside), (",", ";"))
+    return items if len(items) > 1 else None
+
+
+def _number(answer: str) -> Value | None:
+    """A real number, the right-hand side of an assignment taken for it."""
+    text = clean(answer).rsplit("=", 1)[-1]
+    try:
+        found = values(parse(text))
+    except NotAnExpression:
+        return None
+    value = inexact(found[0])
+    return value if len(found) == 1 and not getattr(value, "imag", 0) else None
+
+
+def _close(one: Value, other: Value) -> bool:
+    return bool(abs(one - other) <= RELATIVE_TOLERANCE * max(abs(one), abs(other)) or one == other) and bool(
+        CONTEXT.isfinite(one)
+    )
+
+
+RULES = (same_key, same_choice, close_numbers, close_items)
