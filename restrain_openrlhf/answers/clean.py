@@ -1,4 +1,4 @@
-"""Takes off an answer what does not change it: spacing, fonts, brackets' sizes, units, currency, thousands separators."""
+"""Takes off an answer what does not change it: spacing, fonts, sizes, units, currency, thousands separators."""
 
 import re
 

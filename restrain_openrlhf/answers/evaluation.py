@@ -5,6 +5,7 @@ import re
 from restrain_openrlhf.answers.clean import clean, split_conjunctions
 from restrain_openrlhf.answers.expression import NotAnExpression, parse
 from restrain_openrlhf.answers.keys import canonical_key
+from restrain_openrlhf.answers.relations import is_name
 from restrain_openrlhf.answers.structure import bracketed, split_top_level
 from restrain_openrlhf.answers.value import CONTEXT, Value, inexact, values
 
@@ -37,11 +38,13 @@ def close_numbers(prediction: str, reference: str) -> bool:
 
 
 def close_items(prediction: str, reference: str) -> bool:
-    """Tuples, intervals and matrices of the same length, whose items are right one by one; brackets may differ."""
+    """Lists, tuples, sets, intervals and matrices of equal length, their items right one by one; brackets may differ."""
     one, other = _items(prediction), _items(reference)
     if one is None or other is None or len(one) != len(other):
         return False
-    return all(_item(a, b) for a, b in zip(one, other, strict=True))
+    return all(_item(a, b) for a, b in zip(one, other, strict=True)) or sorted(map(canonical_key, one)) == sorted(
+        map(canonical_key, other)
+    )
 
 
 def _item(prediction: str, reference: str) -> bool:
@@ -54,15 +57,18 @@ def _items(answer: str) -> list[str] | None:
     if matrix:
         return [cell for row in re.split(r"\\\\", matrix[1]) if row.strip() for cell in row.split("&")]
     found = bracketed(text)
-    if found is None or found.opening == "\\{":
+    items = split_top_level(split_conjunctions(found.inside if found else text), (",", ";"))
+    if len(items) < 2:  # noqa: PLR2004 - a list has two items
         return None
-    items = split_top_level(split_conjunctions(found.inside), (",", ";"))
-    return items if len(items) > 1 else None
+    return sorted(items, key=canonical_key) if found and found.opening == "\\{" else items
 
 
 def _number(answer: str) -> Value | None:
-    """A real number, the right-hand side of an assignment taken for it."""
-    text = clean(answer).rsplit("=", 1)[-1]
+    """A real number, the right-hand side of an assignment taken for it; one of two signs is no number."""
+    name, equals, right = clean(answer).rpartition("=")
+    if (equals and not is_name(name.strip())) or re.search(r"\\(?:pm|mp)(?![a-zA-Z])", right):
+        return None
+    text = right
     try:
         found = values(parse(text))
     except NotAnExpression:

@@ -38,9 +38,7 @@ class Apply:
 
 Node = Number | Symbol | Apply
 
-FUNCTIONS = (
-    "arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc ln log lg exp sqrt abs".split()  # noqa: SIM905
-)
+FUNCTIONS = tuple("arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc ln log lg exp sqrt abs".split())
 _NAMES = "|".join(FUNCTIONS)
 _TOKEN = re.compile(
     rf"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d{{1,3}}(?![a-zA-Z\d]))?|\.\d+)|\\(?P<command>[a-zA-Z]+)"
@@ -48,9 +46,9 @@ _TOKEN = re.compile(
 )
 _WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}")
 DECORATIONS = ("vec", "bar", "hat", "overline", "tilde", "overrightarrow")
-GREEK = (
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta kappa lambda mu nu xi rho sigma tau phi varphi chi "
-    "psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega pi infty ell hbar".split()  # noqa: SIM905
+GREEK = tuple(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta kappa lambda mu nu xi rho sigma tau phi varphi "
+    "chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega pi infty ell hbar".split()
 )
 # A letter that names a function when brackets follow: f(x) is not f times x.
 CALLED = "fghFG"

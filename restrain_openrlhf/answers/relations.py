@@ -13,7 +13,9 @@ _RELATION = re.compile(r"\\(?:le|ge|ne|in|approx|simeq|equiv|to|implies|iff|mid|
 # x, f(x), a_{37}, \theta, y', N
 _NAME = re.compile(r"\\?[a-zA-Z]+'*(?:_(?:\{[^{}]*\}|\w))?(?:\s*\(\s*[a-zA-Z](?:\s*,\s*[a-zA-Z])*\s*\))?")
 _NAME_TUPLE = re.compile(r"\(\s*[a-zA-Z](?:_\w)?(?:\s*,\s*[a-zA-Z](?:_\w)?)*\s*\)")
-MEMBERSHIP, INEQUALITY, LESS = r"\in", ("<", ">", r"\le", r"\ge"), ("<", r"\le")
+MEMBERSHIP, UNEQUAL = r"\in", r"\ne"
+INEQUALITY, LESS = ("<", ">", r"\le", r"\ge"), ("<", r"\le")
+APPROXIMATE = (r"\approx", "≈", r"\simeq")
 STRICT = ("<", ">")
 
 
@@ -23,17 +25,21 @@ def relation_key(text: str, key_of: KeyOf) -> str | None:
     if not signs:
         return None
     sides = [side.strip() for side in split_top_level(text, tuple(dict.fromkeys(signs)))]
-    if signs[0] in (r"\approx", "≈", r"\simeq"):
+    if signs[0] in APPROXIMATE:
         return key_of(sides[0])
-    if signs == [MEMBERSHIP] and is_name(sides[0]):
-        return key_of(sides[1])
-    if signs == [r"\ne"]:
-        return _unequal(sides, key_of)
-    if set(signs) <= {"="} or (signs[-1] in (r"\approx", "≈") and set(signs[:-1]) == {"="}):
+    if signs[0] in (MEMBERSHIP, UNEQUAL) and len(signs) == 1:
+        return _membership_or_unequal(sides, signs[0], key_of)
+    if set(signs) <= {"="} or (signs[-1] in APPROXIMATE and set(signs[:-1]) == {"="}):
         return _equation(sides[: signs.count("=") + 1], key_of)
-    if all(sign in INEQUALITY for sign in signs):
-        return _inequality(sides, signs)
-    return None
+    return _inequality(sides, signs) if all(sign in INEQUALITY for sign in signs) else None
+
+
+def _membership_or_unequal(sides: list[str], sign: str, key_of: KeyOf) -> str | None:
+    """`x in A` is A; `x != 1` is told from 1; without a name, both sides count."""
+    if is_name(sides[0]):
+        return key_of(sides[1]) if sign == MEMBERSHIP else f"not {key_of(sides[1])}"
+    scaled = _scaled_difference(sides[0], sides[1]) if sign == UNEQUAL else None
+    return f"unequal {scaled}" if scaled else None
 
 
 def _top_level_signs(text: str) -> list[str]:
@@ -68,13 +74,6 @@ def _equation(sides: list[str], key_of: KeyOf) -> str | None:
         return None
     scaled = _scaled_difference(sides[0], sides[1])
     return f"equation {scaled}" if scaled else None
-
-
-def _unequal(sides: list[str], key_of: KeyOf) -> str | None:
-    if is_name(sides[0]):
-        return f"not {key_of(sides[1])}"
-    scaled = _scaled_difference(sides[0], sides[1])
-    return f"unequal {scaled}" if scaled else None
 
 
 def _difference(left: str, right: str) -> tuple[Value, ...] | None:

@@ -13,9 +13,13 @@ from typing import IO
 # The commands latex2sympy2 reads and our parser does not. Other text stays text: on it latex2sympy2 reads a prefix and
 # says nothing, which would merge different answers.
 _COMMANDS = re.compile(
-    r"\\(?:sum|prod|int|lim|lfloor|lceil|floor|ceil|max|min|gcd|lcm|det|begin\{[v]matrix\})(?![a-zA-Z])"
+    r"\\(?:sum|prod|int|lim|lfloor|lceil|floor|ceil|max|min|gcd|lcm|det|begin\{vmatrix\})(?![a-zA-Z])"
 )
-_REFUSED = re.compile(r"[<>,;:=]|\\(?:text|le|ge|ne|in|cup|cdots|ldots|dots)(?![a-zA-Z])|[a-zA-Z]{5,}(?<!\\)\s|\d{5}")
+_REFUSED = re.compile(
+    r"[<>,;:=&]|\\(?:text|le|ge|ne|in|cup|cdots|ldots|dots)(?![a-zA-Z])|(?<![\\a-zA-Z])[a-zA-Z]{4,}|\d{5}|\^\{?\d{3}"
+)
+# Bounds under a sum or a limit, and the arguments of these functions, may hold what an answer may not.
+_INSIDE = re.compile(r"_\{[^{}]*\}|\\(?:max|min|gcd|lcm)\s*\([^()]*\)|\\begin\{vmatrix\}.*?\\end\{vmatrix\}")
 MAX_LENGTH = 160
 DEADLINE_SECONDS = 1.0
 START_SECONDS = 60.0
@@ -44,14 +48,13 @@ class Residual:
             try:
                 worker.stdin.write(json.dumps(text) + "\n")
                 worker.stdin.flush()
+                reply = _line(worker.stdout, DEADLINE_SECONDS)
             except BrokenPipeError:
-                return self._give_up(worker)
-            reply = _line(worker.stdout, DEADLINE_SECONDS)
-            if reply is None:
-                self.timed_out += 1
-                return self._give_up(worker)
+                reply = ""
             if not reply:
-                return self._give_up(worker)
+                self.timed_out += reply is None
+                self._give_up(worker)
+                return None
             key: str | None = json.loads(reply)
             self.answered += key is not None
             return key
@@ -89,6 +92,8 @@ RESIDUAL = Residual()
 @lru_cache(maxsize=10_000)
 def residual_key(text: str) -> str | None:
     """The key of a text with a sum, limit, floor and the like; None for any other text, or if it cannot be had."""
-    if len(text) > MAX_LENGTH or not _COMMANDS.search(text) or _REFUSED.search(text.replace("_{", "_ {")):
+    if len(text) > MAX_LENGTH or not _COMMANDS.search(text) or _REFUSED.search(_INSIDE.sub("", text)):
+        return None
+    if re.search(r"\d{5}|\^\s*\{?\s*\d{2}", text):
         return None
     return RESIDUAL.key(text)

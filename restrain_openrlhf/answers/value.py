@@ -18,6 +18,9 @@ POINTS = 3
 MAX_BITS = 40_000
 MAX_FACTORIAL = 2100
 MAX_ARGUMENT = 10**5
+MAX_ROOT = 1000
+# Python refuses to print whole numbers longer than this; they are known by a hash.
+MAX_PRINTED_BITS = 13_000
 
 Value = Any  # Fraction, or an mpmath number of CONTEXT
 
@@ -50,7 +53,7 @@ def fingerprint(value: Value) -> str:
     if isinstance(value, Fraction) and value.denominator == 1 and abs(value) >= 10 ** (SIGNIFICANT - 1):
         return (
             f"{value}"
-            if value.numerator.bit_length() <= 13_000
+            if value.numerator.bit_length() <= MAX_PRINTED_BITS
             else hashlib.sha256(hex(value.numerator).encode()).hexdigest()
         )
     number = CONTEXT.mpc(inexact(value))
@@ -120,7 +123,7 @@ def _power(base: Value, exponent: Value) -> Value:
 
 
 def _root(base: Value, index: Value) -> Value:
-    if not isinstance(index, Fraction) or index.denominator != 1 or not 0 < index <= 1000:
+    if not isinstance(index, Fraction) or index.denominator != 1 or not 0 < index <= MAX_ROOT:
         return _power(base, Fraction(1) / index)
     if isinstance(base, Fraction) and base < 0 and index % 2:
         return -_root(-base, index)
@@ -191,7 +194,7 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "log": _logarithm,
     "lg": _logarithm,
     "ln": lambda value: CONTEXT.log(inexact(value)),
-    **{name: _elementary(name) for name in "exp sin cos tan cot sec csc sinh cosh tanh".split()},  # noqa: SIM905
+    **{name: _elementary(name) for name in "exp sin cos tan cot sec csc sinh cosh tanh".split()},
     "arcsin": _elementary("asin"),
     "arccos": _elementary("acos"),
     "arctan": _elementary("atan"),
