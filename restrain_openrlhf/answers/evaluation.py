@@ -38,13 +38,11 @@ def close_numbers(prediction: str, reference: str) -> bool:
 
 
 def close_items(prediction: str, reference: str) -> bool:
-    """Lists, tuples, sets, intervals and matrices of equal length, their items right one by one; brackets may differ."""
+    """Lists, tuples, intervals, sets and matrices, right item by item; the kind of bracket may differ."""
     one, other = _items(prediction), _items(reference)
     if one is None or other is None or len(one) != len(other):
         return False
-    return all(_item(a, b) for a, b in zip(one, other, strict=True)) or sorted(map(canonical_key, one)) == sorted(
-        map(canonical_key, other)
-    )
+    return all(_item(a, b) for a, b in zip(one, other, strict=True))
 
 
 def _item(prediction: str, reference: str) -> bool:

@@ -121,7 +121,7 @@ class _Parser:
             raise NotAnExpression("too deep")
         terms = [self._signed_product(depth)]
         while sign := self.accept("+", "-", "pm", "mp"):
-            terms.append(self._with_sign(sign, self._product(depth)))
+            terms.append(self._with_sign(sign, self._signed_product(depth)))
         return terms[0] if len(terms) == 1 else Apply("+", tuple(terms))
 
     def _signed_product(self, depth: int) -> Node:

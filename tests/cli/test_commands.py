@@ -196,3 +196,21 @@ def test_plot_draws_runs_and_refuses_a_folder_that_is_none(tmp_path):
     pictures = {path.name for path in (tmp_path / "plots").glob("*.png")}
     assert pictures == {"training.png", "votes.png", "majority-one.png", "majority-two.png"}
     assert "metrics.jsonl" in refused("plot", tmp_path)
+
+
+def test_extract_and_grade_keep_order(write_jsonl, tmp_path):
+    responses = write_jsonl("r.jsonl", [{"response": r"\boxed{7}"}, {"response": "nothing"}, {"response": "Answer: 3"}])
+    assert restrain("extract", responses, "--out", tmp_path / "a.jsonl").returncode == 0
+    assert rows_of(tmp_path / "a.jsonl") == [{"answer": "7"}, {"answer": None}, {"answer": "3"}]
+    pairs = write_jsonl("p.jsonl", [{"a": "1/2", "b": "0.5"}, {"a": "100.001", "b": "100"}])
+    for policy, verdicts in (("vote", [True, False]), ("eval", [True, True])):
+        done = restrain("grade", pairs, "--policy", policy, "--out", tmp_path / "g.jsonl")
+        assert done.returncode == 0, done.stderr
+        assert [row["equal"] for row in rows_of(tmp_path / "g.jsonl")] == verdicts
+
+
+def test_extract_and_grade_refuse_bad_input(write_jsonl, tmp_path):
+    rows = write_jsonl("x.jsonl", [{"a": "1"}])
+    assert "line 1: b" in refused("grade", rows, "--out", tmp_path / "g.jsonl")
+    assert "line 1: response" in refused("extract", rows, "--out", tmp_path / "a.jsonl")
+    assert "vote" in refused("grade", rows, "--policy", "fuzzy", "--out", tmp_path / "g.jsonl")

@@ -1,0 +1,165 @@
+"""Keys and classes of 1,024 groups of 16 answers, side by side with other graders where they can be had.
+
+Groups are made from the answers of a benchmark file (rows `{answer}`): each rollout writes the gold in one of several
+forms or slips by a little. OpenRLHF's grader is measured where OpenRLHF is installed; Math-Verify in an environment of
+its own, made on request (`--math-verify`), because it needs another antlr. Peers compare each new string of a group
+with the representatives found so far, on a part of the groups, and are extrapolated.
+"""
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from restrain_openrlhf.answers import classes, extract
+from restrain_openrlhf.answers.keys import canonical_key
+
+GROUPS, N = 1024, 16
+HOSTILE = (r"9^{9^{9^9}}", "99999999!", r"\sum_{k=1}^{10^9} k", "(((9!)!)!)", "{" * 2000, "open('x','w')", "9" * 20_000)
+
+
+def main() -> None:
+    """Measure and print."""
+    options = argparse.ArgumentParser()
+    options.add_argument("answers", type=Path, help="JSON Lines with `answer`, such as a file of MATH-500")
+    options.add_argument("--math-verify", action="store_true", help="make an environment for it and measure it too")
+    chosen = options.parse_args()
+    gold = [json.loads(line)["answer"] for line in chosen.answers.read_text(encoding="utf-8").splitlines()]
+    groups = make_groups(gold)
+    table = Table("what", "seconds", "relative", title=f"{GROUPS} x {N} answers, {len(gold)} golds")
+    ours = timed(lambda: [classes(group) for group in groups])
+    rows = {"keys and classes, one core": ours}
+    hostile = with_hostile(groups)
+    rows["the same with 1 % hostile answers"] = timed(lambda: [classes(group) for group in hostile])
+    rows["with extraction, two processes"] = timed(lambda: extracted_in_two(groups))
+    rows |= peers(groups, chosen.math_verify)
+    for name, seconds in rows.items():
+        table.add_row(name, f"{seconds:.2f}", f"{seconds / ours:.2f}")
+    Console().print(table)
+
+
+def make_groups(gold: list[str], seed: int = 0) -> list[list[str]]:
+    """Seeded groups: about half right in various forms, the rest near misses."""
+    rng = random.Random(seed)
+    forms: tuple[Callable[[str], str], ...] = (
+        lambda answer: answer,
+        lambda answer: f" {answer} ",
+        lambda answer: answer.replace("\\frac", "\\dfrac"),
+        lambda answer: f"\\left({answer}\\right)" if answer.isdigit() else answer.replace(" ", ""),
+        lambda answer: f"{answer}.",
+    )
+
+    def slip(answer: str) -> str:
+        places = [place for place, letter in enumerate(answer) if letter.isdigit()]
+        if not places:
+            return answer + "1"
+        place = rng.choice(places)
+        return answer[:place] + str(rng.randrange(10)) + answer[place + 1 :]
+
+    return [
+        [rng.choice(forms)(answer) if rng.random() < 0.5 else slip(answer) for _ in range(N)]
+        for answer in (rng.choice(gold) for _ in range(GROUPS))
+    ]
+
+
+def with_hostile(groups: list[list[str]], seed: int = 1) -> list[list[str]]:
+    """One answer in a hundred replaced by a hostile one, none of them twice."""
+    rng = random.Random(seed)
+    return [
+        [f"{rng.choice(HOSTILE)}+{rng.randrange(10**6)}" if rng.random() < 0.01 else answer for answer in group]
+        for group in groups
+    ]
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds of one run from an empty cache: the median of three."""
+    times = []
+    for _ in range(3):
+        canonical_key.cache_clear()
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return sorted(times)[1]
+
+
+def extracted_in_two(groups: list[list[str]]) -> None:
+    """Extraction, keys and classes of responses of about 1,200 characters, half the groups in each process."""
+    with ProcessPoolExecutor(2) as pool:
+        list(pool.map(_extract_and_classify, (groups[::2], groups[1::2])))
+
+
+def _extract_and_classify(groups: list[list[str]]) -> int:
+    text = "Some reasoning about the problem with $x^2$ in it. " * 24
+    return sum(len(set(classes([extract(f"{text}\\boxed{{{answer}}}") for answer in group]))) for group in groups)
+
+
+def peers(groups: list[list[str]], math_verify: bool) -> dict[str, float]:
+    """Seconds of the other graders, extrapolated from a part of the groups."""
+    found = {}
+    try:
+        from openrlhf.utils.math_utils import grade_answer
+    except ImportError:
+        Console(stderr=True).print("OpenRLHF is not installed here: its grader is left out.")
+    else:
+        part = groups[:64]
+        start = time.perf_counter()
+        for group in part:
+            cluster(group, grade_answer)
+        found["OpenRLHF grade_answer (extrapolated)"] = (time.perf_counter() - start) * GROUPS / len(part)
+    if math_verify:
+        found["Math-Verify 0.9.0 (extrapolated)"] = math_verify_seconds(groups[:32]) * GROUPS / 32
+    return found
+
+
+def cluster(group: list[str], equal: Callable[[str, str], bool]) -> list[str]:
+    """Representatives of a group's classes by pairwise comparison."""
+    representatives: list[str] = []
+    for answer in dict.fromkeys(group):
+        if not any(equal(answer, other) for other in representatives):
+            representatives.append(answer)
+    return representatives
+
+
+MATH_VERIFY = """
+import json, sys, time
+from math_verify import parse, verify
+groups = json.load(sys.stdin)
+parsed = {}
+def read(text):
+    if text not in parsed:
+        parsed[text] = parse(f"\\\\boxed{{{text}}}")
+    return parsed[text]
+start = time.perf_counter()
+for group in groups:
+    representatives = []
+    for answer in dict.fromkeys(group):
+        if not any(verify(read(other), read(answer)) for other in representatives):
+            representatives.append(answer)
+print(time.perf_counter() - start)
+"""
+
+
+def math_verify_seconds(groups: list[list[str]]) -> float:
+    """Seconds that Math-Verify takes for these groups, in an environment made for it."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+        python = Path(folder) / "bin" / "python"
+        packages = ("math-verify==0.9.0", "antlr4-python3-runtime==4.13.2")
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        done = subprocess.run(
+            [python, "-c", MATH_VERIFY], input=json.dumps(groups), capture_output=True, text=True, check=True
+        )
+    return float(done.stdout.strip().splitlines()[-1])
+
+
+if __name__ == "__main__":
+    main()

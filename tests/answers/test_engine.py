@@ -1,0 +1,145 @@
+"""The engine as a whole: public cases, hostile input, threads, determinism, and that equality is an equivalence."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from restrain_openrlhf.answers import canonical_key, classes, extract
+from restrain_openrlhf.answers.evaluation import equal_in_evaluation
+from restrain_openrlhf.answers.residual import RESIDUAL, Residual
+
+ATOMS = (
+    r"\frac \sqrt \binom \pm \sin \log ^ _ { } ( ) [ ] | ! + - * / = < > , ; . 0 1 2 99 x y e i \pi \infty \cup \in "
+    r"\text{and} \begin{pmatrix} \end{pmatrix} & \\ \{ \} \boxed{ $ % 10^ sin( \left \right \le f( a_{ : \sum_{"
+).split()
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_public_pairs_by_vote_and_by_evaluation(shared):
+    pairs = rows(shared / "grading" / "pairs_public.jsonl")
+    core = [row for row in pairs if row["policy"] is None]
+    verdicts = [(canonical_key(row["a"]) == canonical_key(row["b"]), row["equal"]) for row in core]
+    assert sum(ours and not truth for ours, truth in verdicts) == 0
+    assert sum(truth and not ours for ours, truth in verdicts) <= 3
+    evaluated = [(equal_in_evaluation(row["a"], row["b"]), row) for row in pairs]
+    assert not [row for ours, row in evaluated if ours and not row["equal"] and not row["qwen_reference"]]
+    assert sum(ours == row["qwen_reference"] for ours, row in evaluated) / len(evaluated) > 0.88
+
+
+def test_public_extraction_cases(shared):
+    cases = rows(shared / "grading" / "extract_public.jsonl")
+    right = sum(
+        (answer is not None and canonical_key(answer) == canonical_key(case["expected_answer"])) == case["match"]
+        for case in cases
+        for answer in [extract(case["response"])]
+    )
+    assert right >= 127
+
+
+def test_real_rollouts_are_graded_like_the_reference_but_for_one_that_it_got_wrong(shared):
+    differences = [
+        (row["id"], index)
+        for row in rows(shared / "rollouts" / "math_50x8.jsonl")
+        for index, (response, verdict) in enumerate(zip(row["responses"], row["reference_correct"], strict=True))
+        if (len(set(classes([extract(response), row["answer"]]))) == 1) != verdict
+    ]
+    # 10000 against 10{,}000, which the reference grading calls different.
+    assert differences == [("72", 7)]
+
+
+def test_hostile_answers_run_nothing_and_come_back_at_once(shared, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for probe in rows(shared / "grading" / "probes.jsonl"):
+        for text in (probe["a"], probe["b"], f"\\boxed{{{probe['a']}}}"):
+            canonical_key(text)
+            extract(text)
+            equal_in_evaluation(text, probe["b"])
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(ATOMS), max_size=25).map("".join) | st.text(max_size=60))
+def test_any_text_has_a_key_and_a_total_extraction(text):
+    assert canonical_key(text) == canonical_key(text)
+    answer = extract(text)
+    assert answer is None or answer.strip()
+
+
+expressions = st.recursive(
+    st.integers(0, 20).map(str) | st.sampled_from(["x", "y", r"\pi", "0.5", r"\sqrt{2}"]),
+    lambda inner: st.tuples(inner, inner).flatmap(
+        lambda pair: st.sampled_from(
+            [
+                f"({pair[0]})+({pair[1]})",
+                f"({pair[0]})({pair[1]})",
+                rf"\frac{{{pair[0]}}}{{1+{pair[1]}^2}}",
+                f"-({pair[0]})",
+            ]
+        )
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None)
+@given(expressions, expressions)
+def test_equal_expressions_are_equal_however_they_are_written(one, other):
+    assert canonical_key(f"({one})+({other})") == canonical_key(f"({other})+({one})")
+    assert canonical_key(f"({one})*2") == canonical_key(f"({one})+({one})")
+    assert canonical_key(f"({one})-({one})") == canonical_key("0")
+
+
+def test_equality_is_an_equivalence_on_all_public_strings(shared):
+    """By construction: classes are a dict of keys, so it is enough that a key is a function of the text alone."""
+    texts = sorted({row[side] for row in rows(shared / "grading" / "pairs_public.jsonl") for side in "ab"})
+    forwards, backwards = classes(texts), classes(texts[::-1])[::-1]
+    pairs = set(zip(forwards, backwards, strict=True))
+    assert len(pairs) == len(set(forwards)) == len(set(backwards))
+
+
+def test_keys_are_the_same_in_another_process():
+    texts = [r"\frac{1}{3}x+y", r"\{1,2\}", "k=0, n=1", "some words", "9" * 500]
+    script = f"from restrain_openrlhf.answers import canonical_key; print([canonical_key(t) for t in {texts!r}])"
+    environment = {**os.environ, "PYTHONHASHSEED": "7"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == str([canonical_key(text) for text in texts])
+
+
+def test_the_residual_worker_serves_threads_and_is_replaced_when_it_dies():
+    residual, found = Residual(), []
+    threads = [threading.Thread(target=lambda: found.append(residual.key(r"\sum_{k=1}^{4} k"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [canonical_key("10")] * 4
+    residual._worker.kill()
+    residual._worker.wait()
+    assert residual.key(r"\lfloor 5/2 \rfloor") == canonical_key("2")
+    residual.close()
+
+
+def test_a_slow_text_is_given_up_counted_and_harms_no_other():
+    residual = Residual()
+    residual.key("1")
+    before = residual.timed_out
+    assert residual.key(r"\sum_{k=1}^{100000000} \sin(k^k)") is None
+    assert residual.timed_out == before + 1
+    assert residual.key(r"\prod_{k=1}^{3} k") == canonical_key("6")
+    residual.close()
+
+
+@pytest.mark.parametrize("text", ["x < 1, y", r"\text{some} \sum words", "9" * 300, r"\sum_{k=1}^{99999} k"])
+def test_texts_it_would_misread_never_reach_latex2sympy2(text):
+    before = RESIDUAL.asked
+    canonical_key(text)
+    assert RESIDUAL.asked == before
