@@ -1,6 +1,6 @@
 """`restrain score`: the method's maths on anyone's rollouts, without training."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +12,7 @@ from rich.progress import track
 from restrain_openrlhf.answers import classes, extract
 from restrain_openrlhf.config.overrides import parse_overrides
 from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
-from restrain_openrlhf.errors import DataError, RestrainError
+from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.method import GroupScore, Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.scoring import facts_of
@@ -60,27 +60,61 @@ def score(
 ) -> None:
     """Score rollouts as training would: classes, votes, label weights, and each rollout's advantage pair.
 
-    The advantages include u_x. Without --reference and --prompt-weight it is 1.
+    The advantages include u_x. Without --reference and --prompt-weight it is 1, in this command only.
     """
     chosen = choose_method(method, overrides or [], reference, prompt_weight)
     artifact = load_reference(reference) if reference else None
     rows = read_numbered_rows(rollouts, RolloutRow)
+    if not rows:
+        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
+    _check_out(out, rollouts, reference)
     console = Console(stderr=True)
     numbered = track(rows, "scoring", console=console, disable=not console.is_terminal)
-    write_rows(out, [_located(rollouts, number, row, chosen, artifact) for number, row in numbered])
+    _write(out, [_located(rollouts, number, row, chosen, artifact) for number, row in numbered])
 
 
 def choose_method(name: str, overrides: Sequence[str], reference: Path | None, prompt_weight: float | None) -> Method:
     """The method, with u_x = 1 where it needs a reference and there is none; that is said on stderr."""
-    block = {"name": name, **parse_overrides(overrides)}
-    if prompt_weight is not None:
-        block["prompt_weight"] = prompt_weight
-    method = build(parse_settings(block))
-    weighs = "prompt_weight" in type(parse_settings(block)).model_fields
-    if method.needs_reference and reference is None and weighs:
-        Console(stderr=True).print("note: no --reference and no --prompt-weight, so u_x is 1 for every prompt.")
+    block = _settings_block(name, parse_overrides(overrides), reference, prompt_weight)
+    settings = parse_settings(block)
+    method = build(settings)
+    unsaid = "prompt_weight" in type(settings).model_fields and "prompt_weight" not in block
+    if method.needs_reference and reference is None and unsaid:
+        Console(stderr=True).print(
+            "note: no --reference and no --prompt-weight, so u_x is not applied: u_x is 1 for every prompt."
+        )
         return build(parse_settings({**block, "prompt_weight": 1.0}))
     return method
+
+
+def _settings_block(
+    name: str, overrides: Mapping[str, object], reference: Path | None, prompt_weight: float | None
+) -> dict[str, object]:
+    """The method's settings as given. Raises ConfigError where two options say different things."""
+    if "name" in overrides:
+        raise ConfigError(f"--set name={overrides['name']}: give the method as --method {overrides['name']}.")
+    if prompt_weight is None:
+        return {"name": name, **overrides}
+    if reference is not None or "prompt_weight" in overrides:
+        other = "--reference" if reference is not None else "--set prompt_weight"
+        raise ConfigError(f"--prompt-weight and {other} both say what u_x is. Leave one of them out.")
+    return {"name": name, **overrides, "prompt_weight": prompt_weight}
+
+
+def _check_out(out: Path, *inputs: Path | None) -> None:
+    if out.is_dir():
+        raise ConfigError(f"--out {out}: is a folder. Name the file to write, such as {out / 'scores.jsonl'}.")
+    if out.resolve() in [path.resolve() for path in inputs if path is not None]:
+        raise ConfigError(f"--out {out}: is the file that is read. Name another, so that nothing is lost.")
+
+
+def _write(out: Path, rows: Sequence[ScoreRow]) -> None:
+    try:
+        write_rows(out, rows)
+    except OSError as error:
+        raise ConfigError(
+            f"--out {out}: cannot be written ({error.strerror}). Name a file in another folder."
+        ) from None
 
 
 def _located(path: Path, number: int, row: RolloutRow, method: Method, reference: Reference | None) -> ScoreRow:

@@ -2,7 +2,7 @@
 
 from restrain_openrlhf.method.composition import Method
 from restrain_openrlhf.method.methods import METHODS, build, register
-from restrain_openrlhf.method.settings import MethodSettings, parse_settings
+from restrain_openrlhf.method.parsing import MethodSettings, parse_settings
 from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts, ReferenceVote, Votes
 
 __all__ = [

@@ -36,7 +36,7 @@ def advantage_pair(votes: Votes, weights: Floats, std: Std, eps: float) -> Advan
     positive = np.where(present, np.append(gain, 0.0)[labels], 0.0)
     others = _sum_of_others(loss)
     negative = np.where(present, np.append(others, 0.0)[labels], loss.sum())
-    return AdvantagePair(positive, -negative)
+    return AdvantagePair(positive, 0.0 - negative)
 
 
 def _sum_of_others(values: Floats) -> Floats:

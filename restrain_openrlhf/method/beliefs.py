@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.errors import GroupError, ReferencePassError
 from restrain_openrlhf.method.shaping import Shaping
 from restrain_openrlhf.method.types import Floats, PromptFacts, Votes
 
@@ -69,7 +69,7 @@ class Gold:
     needs_reference: bool = False
 
     def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
-        return _on(votes, _present(facts.gold_class))
+        return _on(votes, _within(votes, facts.gold_class))
 
 
 @dataclass(frozen=True)
@@ -88,10 +88,15 @@ class Stored:
                 "This method trains on labels stored by the offline pass, and the prompt has none. Make a reference "
                 "with `restrain reference`."
             )
-        return _on(votes, _present(facts.stored_class))
+        return _on(votes, _within(votes, facts.stored_class))
 
 
-def _present(label: int | None) -> np.ndarray:
+def _within(votes: Votes, label: int | None) -> np.ndarray:
+    """The label as an index array, empty for None. Raises GroupError for a class the group does not have."""
+    if label is not None and not 0 <= label < len(votes.counts):
+        raise GroupError(
+            f"The believed class {label} is not among the group's {len(votes.counts)}. Give None for an absent one."
+        )
     return np.array([] if label is None else [label], dtype=int)
 
 

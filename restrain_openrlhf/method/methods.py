@@ -6,6 +6,7 @@ A method of your own is a settings class, a function from settings to a composit
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method.advantages import population_std, unbiased_std
 from restrain_openrlhf.method.beliefs import Belief, Gold, Majority, Soft, Stored, Uniform
 from restrain_openrlhf.method.composition import Method
@@ -35,7 +36,7 @@ STDS = {"unbiased": unbiased_std, "population": population_std}
 COUNTS = {"exclude": exclude_missing, "as_label": missing_as_label, "penalize": exclude_missing}
 BELIEFS: dict[str, Callable[[RestrainSettings], Belief]] = {
     "gaussian": lambda settings: Soft(Shaping(settings.k, settings.sigma)),
-    "majority": lambda settings: Majority(share_ties=settings.ties == "share"),
+    "majority": lambda settings: Majority(share_ties=settings.ties == "split"),
     "uniform": lambda settings: Uniform(),
 }
 PROMPT_WEIGHTS: dict[str, Callable[[RestrainSettings], tuple[Transform, ...]]] = {
@@ -59,7 +60,7 @@ def restrain(settings: RestrainSettings) -> Method:
 
 def ttrl(settings: TtrlSettings) -> Method:
     """The majority of the group is the label."""
-    return compose(settings, Majority(share_ties=settings.ties == "share"))
+    return compose(settings, Majority(share_ties=settings.ties == "split"))
 
 
 def srt_offline(settings: SrtOfflineSettings) -> Method:
@@ -86,7 +87,12 @@ def build(settings: CommonSettings) -> Method:
 
 
 def register(name: str, settings: type[Settings], method: Callable[[Settings], Method]) -> None:
-    """Make a method of your own known by its name: in configurations, on the command line and in the hook."""
+    """Make a method of your own known by its name: in configurations, on the command line and in the hook.
+
+    Raises ConfigError where another method has the name.
+    """
+    if name in METHODS:
+        raise ConfigError(f"A method named {name!r} is registered already. Choose another name for yours.")
     SETTINGS[name] = settings
     METHODS[name] = method
 

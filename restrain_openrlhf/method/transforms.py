@@ -30,8 +30,9 @@ class PenalizeLowConsensus:
 
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
         votes = score.votes
-        threshold = self.kappa * votes.n if self.kappa < 1 else self.kappa
-        if votes.majority_count >= threshold:
+        # M / n, not κ · n: .07 · 100 rounds above 7, and would penalise a group that stands exactly at κ.
+        majority = votes.majority_count / votes.n if self.kappa < 1 else votes.majority_count
+        if majority >= self.kappa:
             return score
         pair = AdvantagePair(np.zeros(votes.n), np.full(votes.n, -self.delta))
         return replace(score, pair=pair, rewards=np.zeros(votes.n), penalized=True)

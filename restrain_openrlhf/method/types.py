@@ -6,6 +6,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from restrain_openrlhf.errors import ReferencePassError
+
 Floats = NDArray[np.float64]
 
 
@@ -26,6 +28,11 @@ class Votes:
         """M = max_j c_j; 0 where no rollout has an answer."""
         return max(self.counts, default=0)
 
+    @property
+    def missing_count(self) -> int:
+        """Rollouts that count for no label."""
+        return self.classes.count(None)
+
     @cached_property
     def shares(self) -> Floats:
         """f_j = c_j / n, shape (m,)."""
@@ -42,10 +49,20 @@ class Votes:
 
 @dataclass(frozen=True)
 class ReferenceVote:
-    """The frozen model's vote on a prompt: c_ref of n_ref rollouts."""
+    """The frozen model's vote on a prompt: c_ref of n_ref rollouts.
+
+    Raises ReferencePassError for numbers that are no vote.
+    """
 
     majority_count: int
     n: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.majority_count <= self.n or self.n == 0:
+            raise ReferencePassError(
+                f"The frozen model's vote is {self.majority_count} of {self.n} rollouts, which is no vote. Make the "
+                "reference again with `restrain reference`."
+            )
 
     @property
     def share(self) -> float:

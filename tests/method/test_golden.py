@@ -128,7 +128,7 @@ def test_ttrl_is_grpo_on_the_majority_label():
 
 def test_ttrl_ties_go_to_the_first_label_or_are_shared():
     first = build(parse_settings({"name": "ttrl"})).score([1, 0, 0, 1])
-    shared = build(parse_settings({"name": "ttrl", "ties": "share"})).score([1, 0, 0, 1])
+    shared = build(parse_settings({"name": "ttrl", "ties": "split"})).score([1, 0, 0, 1])
     assert first.label_weights.tolist() == [1.0, 0.0]
     assert shared.label_weights.tolist() == [0.5, 0.5]
 

@@ -67,8 +67,8 @@ def test_a_single_net_advantage_differs_once_a_ratio_clips():
 @pytest.mark.parametrize("name", LABEL_FREE)
 @given(classes=groups(), data=st.data())
 def test_the_order_of_rollouts_does_not_matter(name, classes, data):
-    """But for which tied label comes first, which `ties: share` takes out of the question."""
-    extra = {"ttrl": {"ties": "share"}}.get(name, {})
+    """But for which tied label comes first, which `ties: split` takes out of the question."""
+    extra = {"ttrl": {"ties": "split"}}.get(name, {})
     method = build(parse_settings({"name": name, **extra}))
     order = data.draw(st.permutations(range(len(classes))))
     shuffled = [classes[i] for i in order]
