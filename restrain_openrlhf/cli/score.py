@@ -80,9 +80,8 @@ def choose_method(name: str, overrides: Sequence[str], reference: Path | None, p
     method = build(settings)
     unsaid = "prompt_weight" in type(settings).model_fields and "prompt_weight" not in block
     if method.needs_reference and reference is None and unsaid:
-        Console(stderr=True).print(
-            "note: no --reference and no --prompt-weight, so u_x is not applied: u_x is 1 for every prompt."
-        )
+        note = "note: no --reference and no --prompt-weight, so u_x is not applied: u_x is 1 for every prompt."
+        Console(stderr=True, soft_wrap=True).print(note)
         return build(parse_settings({**block, "prompt_weight": 1.0}))
     return method
 

@@ -54,6 +54,42 @@ def test_net_advantage_equals_the_weighted_sum_over_labels(classes, values):
     assert (score.pair.negative <= 0).all()
 
 
+@given(groups(), st.sampled_from(["unbiased", "population"]), st.sampled_from(["exclude", "as_label"]))
+def test_both_standard_deviations_and_missing_labels_equal_the_naive_loop(classes, std, missing):
+    block = {"name": "restrain", "std": std, "missing": missing, "kappa": 0, "prompt_weight": "none"}
+    score = build(parse_settings(block)).score(classes)
+    labels = {label for label in classes if label is not None}
+    voted = [len(labels) if label is None and missing == "as_label" else label for label in classes]
+    per_label = naive.advantages_by_label(voted, ddof=1 if std == "unbiased" else 0)
+    weights = naive.soft_weights([voted.count(j) for j in range(per_label.shape[1])], len(voted), 0.5, 1.0)
+    assert score.label_weights == pytest.approx(weights)
+    assert score.pair.positive == pytest.approx(np.maximum(per_label, 0) @ weights, abs=1e-9)
+    assert score.pair.negative == pytest.approx(np.minimum(per_label, 0) @ weights, abs=1e-9)
+
+
+@given(groups(), st.floats(0, 5))
+def test_penalising_missing_answers_touches_no_other_rollout(classes, delta):
+    plain = build(parse_settings({"name": "ttrl"})).score(classes).pair
+    penalised = build(parse_settings({"name": "ttrl", "missing": "penalize", "delta": delta})).score(classes).pair
+    for i, label in enumerate(classes):
+        expected = (0.0, -delta) if label is None else (plain.positive[i], plain.negative[i])
+        assert (penalised.positive[i], penalised.negative[i]) == expected
+
+
+@given(groups())
+def test_sigma_to_zero_is_the_shared_majority_and_sigma_to_infinity_is_uniform(classes):
+    def weights(**block):
+        return (
+            build(parse_settings({"name": "restrain", "prompt_weight": "none", **block})).score(classes).label_weights
+        )
+
+    majority, uniform = weights(belief="majority", ties="split"), weights(belief="uniform")
+    assert weights(sigma=0).tolist() == majority.tolist()
+    assert weights(sigma=1e-3) == pytest.approx(majority, abs=1e-12)
+    assert weights(sigma=float("inf")).tolist() == pytest.approx(uniform)
+    assert weights(sigma=1e9) == pytest.approx(uniform, abs=1e-12)
+
+
 def test_a_single_net_advantage_differs_once_a_ratio_clips():
     classes = [0] * 12 + [1] * 4
     pair = build(parse_settings({"name": "restrain", "prompt_weight": "none"})).score(classes).pair

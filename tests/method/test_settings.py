@@ -33,20 +33,31 @@ def test_defaults_are_the_papers():
         ({}, "no method"),
         ({"name": "restran"}, "Did you mean 'restrain'"),
         ({"name": 3}, "no method"),
+        ({"name": ["restrain"]}, "no method"),
         ({"name": "restrain", "kapa": 3}, "'kapa' is not a setting of restrain. Did you mean 'kappa'"),
         ({"name": "ttrl", "kappa": 3}, "'kappa' is not a setting of ttrl"),
+        ({"name": "ttrl", "ties": "share"}, "ties: Input should be 'first' or 'split', but 'share' was given"),
+        ({"name": "ttrl", "delta": 2}, "delta: it has an effect only with missing: penalize"),
+        ({"name": "grpo_gold", "sigma": 1}, "'sigma' is not a setting of grpo_gold"),
+        ({"name": "srt_offline", "eps": True}, "eps: a number is needed"),
         ({"name": "restrain", "sigma": -0.1}, "sigma"),
         ({"name": "restrain", "sigma": "wide"}, "sigma"),
+        ({"name": "restrain", "sigma": math.nan}, "sigma"),
+        ({"name": "restrain", "sigma": True}, "sigma: a number is needed"),
+        ({"name": "restrain", "k": math.nan}, "k: "),
         ({"name": "restrain", "k": 1.5}, "k: "),
         ({"name": "restrain", "kappa": 2.5}, "whole"),
         ({"name": "restrain", "kappa": -1}, "kappa"),
         ({"name": "restrain", "delta": -1}, "delta"),
         ({"name": "restrain", "delta": math.inf}, "delta"),
+        ({"name": "restrain", "kappa": math.inf}, "kappa"),
         ({"name": "restrain", "eps": -1}, "eps"),
+        ({"name": "restrain", "eps": math.inf}, "eps"),
+        ({"name": "restrain", "scale_kl": "yes"}, "scale_kl"),
         ({"name": "restrain", "std": "sample"}, "std"),
         ({"name": "restrain", "missing": "drop"}, "missing"),
         ({"name": "restrain", "belief": "mean"}, "belief"),
-        ({"name": "restrain", "prompt_weight": "offlin"}, "prompt_weight"),
+        ({"name": "restrain", "prompt_weight": "offlin"}, "'none' or Input should be a valid number"),
         ({"name": "restrain", "prompt_weight": -0.5}, "prompt_weight"),
         ({"name": "restrain", "prompt_weight": math.nan}, "prompt_weight"),
     ],
@@ -55,6 +66,23 @@ def test_bad_settings_name_the_key(block, message):
     with pytest.raises(ConfigError) as error:
         parse_settings(block)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("method", ["restrain", None, 3, ["restrain"]])
+def test_a_method_that_is_no_block_of_settings_is_refused(method):
+    with pytest.raises(ConfigError, match="no block of settings"):
+        HookSettings(method=method)
+
+
+def test_numbers_may_be_text_because_yaml_reads_1e_6_as_text():
+    assert parse_settings({"name": "restrain", "eps": "1e-6", "sigma": "1e-3"}).sigma == 1e-3
+
+
+@pytest.mark.parametrize("name", ["ttrl", "srt_offline", "grpo_gold"])
+def test_delta_counts_where_missing_answers_are_penalised_and_survives_the_way_to_a_worker(name):
+    for block in ({"name": name}, {"name": name, "missing": "penalize", "delta": 2}):
+        sent = HookSettings(method=parse_settings(block))
+        assert HookSettings.model_validate_json(sent.model_dump_json()) == sent
 
 
 @pytest.mark.parametrize("sigma", [0, 0.5, math.inf])

@@ -1,0 +1,195 @@
+"""`restrain score`: the golden table from text to advantages, where u_x comes from, and options that contradict."""
+
+The command's shape and its errors for malformed rows are in test_commands.py.
+"""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from restrain_openrlhf.cli.main import app
+from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
+from restrain_openrlhf.reference.artifact import Provenance, ReferenceRow, provenance_path, text_hash
+
+N = 16
+GOLDEN = [
+    ((16,), 0, (1, 1), (0, 0)),
+    ((12, 4), 0, (0.731, 0.269), (0.267, -0.800)),
+    ((10, 1, 1, 1, 1, 1, 1), 0, (0.422, 0.096), (0.177, -0.296)),
+    ((8, 8), 0, (0.5, 0.5), (0, 0)),
+    ((3, *[1] * 13), 0, (0.106, 0.069), (-0.009, 0.002)),
+    ((10,), 6, (1, 1), (0.775, -1.291)),
+]
+
+
+def responses(*counts, missing=0):
+    answers = [label for label, count in enumerate(counts) for _ in range(count)]
+    return [f"so \\boxed{{{answer + 40}}}" for answer in answers] + ["I give up"] * missing
+
+
+def row(*counts, missing=0, **more):
+    return {"id": "a", "problem": "p", "responses": responses(*counts, missing=missing), **more}
+
+
+def score(*words):
+    """Run the command; an error of ours is raised as it is."""
+    done = CliRunner().invoke(app, ["score", *map(str, words)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+@pytest.fixture
+def scored(write_jsonl, tmp_path):
+    """Score rows with the given options; returns the rows written."""
+
+    def run(rows, *words):
+        done = score(write_jsonl("r.jsonl", rows), "--out", tmp_path / "o.jsonl", *words)
+        assert done.exit_code == 0, done.stderr
+        return [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def reference(tmp_path):
+    """A complete artifact for the problem "p" with the given vote."""
+
+    def make(majority, count):
+        path = tmp_path / "ref.jsonl"
+        counts = (count, N - count) if count < N else (count,)
+        vote = ReferenceRow(
+            prompt_hash=text_hash("p"), problem_hash=text_hash("p"), n=N, answers=(), counts=counts, majority=majority,
+            majority_count=count, majority_share=count / N, missing_share=0.0,
+        )  # fmt: skip
+        provenance = Provenance(
+            model="m", model_fingerprint="f", template="", prompt_set_hash="h", prompt_count=1, n=N, temperature=1.0,
+            top_p=1.0, max_new_tokens=8, max_len=8, seed=0, extractor_version="1", restrain_version="0",
+        )  # fmt: skip
+        path.write_text(vote.model_dump_json() + "\n")
+        provenance_path(path).write_text(provenance.model_dump_json())
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(("counts", "missing", "weights", "net"), GOLDEN)
+def test_the_golden_table_from_text(scored, counts, missing, weights, net):
+    (got,) = scored([row(*counts, missing=missing)], "--set", "std=population", "--prompt-weight", "1.0")
+    assert got["counts"] == list(counts)
+    assert [got["label_weights"][0], got["label_weights"][-1]] == pytest.approx(weights, abs=6e-4)
+    both = [positive + negative for positive, negative in zip(got["advantage_pos"], got["advantage_neg"], strict=True)]
+    assert [both[0], both[-1]] == pytest.approx(net, abs=6e-4)
+
+
+@pytest.mark.parametrize(("count", "weight"), [(3, 0.267), (8, 0.607), (16, 1.0)])
+def test_advantages_include_the_prompt_weight_of_the_reference(scored, reference, count, weight):
+    (got,) = scored([row(12, 4)], "--reference", reference("40", count))
+    (plain,) = scored([row(12, 4)], "--prompt-weight", "1")
+    assert got["prompt_weight"] == pytest.approx(weight, abs=6e-4)
+    assert got["advantage_neg"] == pytest.approx([value * got["prompt_weight"] for value in plain["advantage_neg"]])
+
+
+def test_srt_trains_on_the_label_of_the_reference(scored, reference):
+    (got,) = scored([row(12, 4)], "--method", "srt_offline", "--reference", reference("41.0", 9))
+    assert got["label_weights"] == [0.0, 1.0]
+    (absent,) = scored([row(12, 4)], "--method", "srt_offline", "--reference", reference("77", 9))
+    assert not any(absent["advantage_pos"] + absent["advantage_neg"])
+
+
+def test_gold_is_read_by_grpo_gold_alone(scored):
+    (gold,) = scored([row(12, 4, answer=41)], "--method", "grpo_gold")
+    assert gold["label_weights"] == [0.0, 1.0]
+    for method in ("restrain", "ttrl"):
+        assert scored([row(12, 4, answer="40")], "--method", method) == scored([row(12, 4)], "--method", method)
+
+
+def test_ids_stay_as_they_are_and_other_keys_are_let_through(scored):
+    rows = [row(4, 4, level=3), {**row(8), "id": 7}]
+    assert [got["id"] for got in scored(rows)] == ["a", 7]
+
+
+def test_missing_answers_as_a_label_have_a_count_and_a_weight(scored):
+    (got,) = scored([row(10, missing=6)], "--set", "missing=as_label")
+    assert (got["counts"], got["majority_count"], len(got["label_weights"])) == ([10, 6], 10, 2)
+
+
+def test_settings_are_read_as_yaml(scored):
+    (got,) = scored([row(12, 4)], "--set", "sigma=.inf", "--set", "eps=1e-6", "--set", "prompt_weight=none")
+    assert got["label_weights"] == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (("--set", "name=ttrl"), ConfigError, "--method ttrl"),
+        (("--set", "prompt_weight=0.5", "--prompt-weight", "1"), ConfigError, "both say what u_x is"),
+        (("--reference", "REFERENCE", "--prompt-weight", "1"), ConfigError, "both say what u_x is"),
+        (("--method", "ttrl", "--prompt-weight", "1"), ConfigError, "'prompt_weight' is not a setting of ttrl"),
+        (("--set", "prompt_weight=offline"), ReferencePassError, "line 1: The prompt weight u_x needs"),
+        (("--method", "srt_offline"), ReferencePassError, "line 1: This method trains on labels stored"),
+        (("--prompt-weight", "inf"), ConfigError, "finite"),
+        (("--set", "sigma=wide"), ConfigError, "sigma: Input should be a valid number"),
+        (("--set", "kappa=[3"), ConfigError, "not valid YAML"),
+        (("--set", "=3"), ConfigError, "KEY=VALUE"),
+    ],
+)
+def test_options_that_cannot_be_right_are_refused(write_jsonl, tmp_path, reference, words, error, message):
+    words = [reference("40", 8) if word == "REFERENCE" else word for word in words]
+    with pytest.raises(error, match=message):
+        score(write_jsonl("r.jsonl", [row(12, 4)]), "--out", tmp_path / "o.jsonl", *words)
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+@pytest.mark.parametrize("weight", ["-1", "much"])
+def test_a_prompt_weight_that_is_no_weight_is_refused(write_jsonl, tmp_path, weight):
+    done = score(write_jsonl("r.jsonl", [row(2)]), "--out", tmp_path / "o.jsonl", "--prompt-weight", weight)
+    assert done.exit_code == 2
+    assert "--prompt-weight" in done.stderr
+
+
+def test_a_problem_the_reference_lacks_is_named_by_its_line(write_jsonl, tmp_path, reference):
+    path = write_jsonl("r.jsonl", [row(12, 4), row(12, 4) | {"problem": "q"}])
+    with pytest.raises(ReferencePassError, match=r"r\.jsonl, line 2"):
+        score(path, "--out", tmp_path / "o.jsonl", "--reference", reference("40", 8))
+
+
+def test_a_file_without_rows_is_refused(write_jsonl, tmp_path):
+    with pytest.raises(DataError, match="no rows"):
+        score(write_jsonl("r.jsonl", []), "--out", tmp_path / "o.jsonl")
+
+
+def test_rollouts_are_never_overwritten(write_jsonl):
+    path = write_jsonl("r.jsonl", [row(12, 4)])
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="is the file that is read"):
+        score(path, "--out", path.parent / "." / path.name)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_and_a_place_that_cannot_be_written_are_refused(write_jsonl, tmp_path):
+    path = write_jsonl("r.jsonl", [row(12, 4)])
+    with pytest.raises(ConfigError, match="is a folder"):
+        score(path, "--out", tmp_path)
+    with pytest.raises(ConfigError, match="cannot be written"):
+        score(path, "--out", path / "o.jsonl")
+
+
+def test_scores_of_before_survive_a_failure(write_jsonl, tmp_path):
+    out = tmp_path / "o.jsonl"
+    out.write_text("before\n")
+    with pytest.raises(DataError, match="line 2"):
+        score(write_jsonl("r.jsonl", [row(2), {**row(), "responses": []}]), "--out", out)
+    assert out.read_text() == "before\n"
+
+
+def test_the_note_and_no_progress_bar_go_to_stderr_where_it_is_no_terminal(write_jsonl, tmp_path):
+    done = score(write_jsonl("r.jsonl", [row(12, 4)]), "--out", tmp_path / "o.jsonl")
+    assert done.stdout == ""
+    assert "u_x is not applied" in done.stderr
+    assert "scoring" not in done.stderr
+
+
+def test_help_says_that_the_advantages_include_u_x():
+    assert "advantages include u_x" in " ".join(score("--help").stdout.split())
