@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 
-_BOX = re.compile(r"\\+(?:boxed|fbox)\s*\{")
+# Row breaks and escaped braces are matched first, so that they are passed over.
+_MARK = re.compile(r"\\+(?:boxed|fbox)\s*\{|\\\\|\\[{}]|[{}]")
 # `\boxed 5` stands for a box around one token.
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 # Between boxes that belong together: commas, "and", spacing, ends and starts of formulas.
@@ -21,12 +22,10 @@ class Box:
 
 def last_boxes(text: str) -> str | None:
     """The content of the last box, joined by commas with boxes right before it; None without a box that closes."""
-    boxes = [box for match in _BOX.finditer(text) if (box := _closed(text, match)) is not None]
-    # A box within a box is part of the outer one.
-    boxes = [box for box in boxes if not any(other.start < box.start and box.end <= other.end for other in boxes[-50:])]
+    boxes, opened = _outer_boxes(text)
     if not boxes:
         bare = _BARE_BOX.findall(text)
-        return bare[-1] if bare and not _BOX.search(text) else None
+        return bare[-1] if bare and not opened else None
     run = [boxes[-1]]
     for box in reversed(boxes[:-1]):
         gap = text[box.end : run[0].start]
@@ -36,16 +35,21 @@ def last_boxes(text: str) -> str | None:
     return ", ".join(dict.fromkeys(box.content.strip() for box in run))
 
 
-def _closed(text: str, match: re.Match[str]) -> Box | None:
-    """The box that opens at `match`; None if its brace is never closed. Escaped braces do not count."""
-    depth, position = 1, match.end()
-    for brace in _BRACE.finditer(text, position, position + MAX_BOX):
-        depth += {"{": 1, "}": -1}.get(brace[0], 0)
-        if depth == 0:
-            return Box(text[match.end() : brace.start()], match.start(), brace.end())
-    return None
-
-
-# Row breaks and escaped braces are matched first, so that they are passed over.
-_BRACE = re.compile(r"\\\\|\\[{}]|[{}]")
-MAX_BOX = 20_000
+def _outer_boxes(text: str) -> tuple[list[Box], bool]:
+    """Boxes that close and stand in no other such box, in order, and whether any box was opened; one pass."""
+    closed: list[Box] = []
+    open_braces: list[re.Match[str]] = []
+    opened = False
+    for mark in _MARK.finditer(text):
+        if mark[0].endswith("{") and mark[0] != "\\{":
+            open_braces.append(mark)
+            opened = opened or len(mark[0]) > 1
+        elif mark[0] == "}" and open_braces:
+            start = open_braces.pop()
+            if len(start[0]) > 1:
+                closed.append(Box(text[start.end() : mark.start()], start.start(), mark.end()))
+    outer: list[Box] = []
+    for box in sorted(closed, key=lambda box: box.start):
+        if not outer or box.start >= outer[-1].end:
+            outer.append(box)
+    return outer, opened

@@ -8,6 +8,8 @@ from fractions import Fraction
 MAX_LENGTH = 1000
 MAX_DEPTH = 40
 MAX_DIGITS = 400
+# A product of so many factors is a tree as deep, and evaluation recurses over it.
+MAX_TOKENS = 250
 
 
 class NotAnExpression(Exception):  # noqa: N818 - a signal inside this package, not an error of the user's
@@ -80,7 +82,10 @@ def parse(text: str, plus_minus: int = 1) -> Node:
     words = [word for word in _WORD.findall(text) if not re.fullmatch(rf"(?:{_NAMES})[a-zA-Z]?", word)]
     if len(text) > MAX_LENGTH or words:
         raise NotAnExpression(text)
-    parser = _Parser(list(tokens(text)), plus_minus)
+    words_of_text = list(tokens(text))
+    if len(words_of_text) > MAX_TOKENS:
+        raise NotAnExpression("too many parts")
+    parser = _Parser(words_of_text, plus_minus)
     node = parser.sum(0)
     if parser.peek() is not None:
         raise NotAnExpression(text)

@@ -136,8 +136,9 @@ def _number_key(text: str, plus_minus: int) -> str | None:
         return None
 
 
-def _residual(text: str, _depth: int) -> str | None:
-    return residual_key(text)
+def _residual(text: str, depth: int) -> str | None:
+    """An answer, or one side of an equation, by latex2sympy2; parts deeper inside are not worth a process's time."""
+    return residual_key(text) if depth <= 1 else None
 
 
 FORMS = (

@@ -5,7 +5,16 @@ from collections.abc import Callable
 
 from restrain_openrlhf.answers.expression import NotAnExpression, parse
 from restrain_openrlhf.answers.structure import split_top_level
-from restrain_openrlhf.answers.value import CONTEXT, Value, fingerprint, fingerprints, inexact, values, variables
+from restrain_openrlhf.answers.value import (
+    CONTEXT,
+    Value,
+    at_point,
+    fingerprint,
+    fingerprints,
+    inexact,
+    values,
+    variables,
+)
 
 KeyOf = Callable[[str], str]
 
@@ -124,23 +133,30 @@ def _interval_key(low: str, low_open: bool, high: str, high_open: bool) -> str:
 def _one_sided(left: str, right: str, strict: bool) -> str | None:
     """left < right: linear in one variable, it is a ray; otherwise compared as left − right up to a positive scale."""
     found = _difference(left, right)
-    if found is None:
+    heights = [_real(value) for value in found or ()]
+    if not heights or None in heights:
         return None
+    real = [height for height in heights if height is not None]
     names = variables(parse(f"({left})-({right})"))
-    ray = _ray(found, next(iter(names)), strict) if len(names) == 1 else None
+    ray = _ray(real, next(iter(names)), strict) if len(names) == 1 else None
     if ray:
         return ray
-    scale = abs(inexact(found[0])) or CONTEXT.mpf(1)
-    return f"less {strict} " + " | ".join(fingerprint(inexact(value) / scale) for value in found)
+    scale = abs(real[0]) or CONTEXT.mpf(1)
+    return f"less {strict} " + " | ".join(fingerprint(height / scale) for height in real)
 
 
-def _ray(found: tuple[Value, ...], name: str, strict: bool) -> str | None:
+def _real(value: Value) -> Value | None:
+    """The value as a real number; None if it has an imaginary part, for then there is no order."""
+    number = CONTEXT.mpc(inexact(value))
+    return None if number.imag else number.real
+
+
+def _ray(heights: list[Value], name: str, strict: bool) -> str | None:
     """Where a x + b < 0, by its values at the three points; None where they are not on a line."""
-    points = [inexact(values(parse(name))[index]) for index in range(len(found))]
-    heights = [inexact(value) for value in found]
+    points = [inexact(at_point(name, index)) for index in range(len(heights))]
     slope = (heights[1] - heights[0]) / (points[1] - points[0])
     on_line = heights[0] + slope * (points[2] - points[0])
-    if slope == 0 or getattr(slope, "imag", 0) or abs(on_line - heights[2]) > CONTEXT.mpf(10) ** -40:
+    if slope == 0 or abs(on_line - heights[2]) > CONTEXT.mpf(10) ** -40:
         return None
     bound = "value " + fingerprint(points[0] - heights[0] / slope)
     if slope > 0:

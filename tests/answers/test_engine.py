@@ -66,6 +66,18 @@ def test_hostile_answers_run_nothing_and_come_back_at_once(shared, tmp_path, mon
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["1/" * 400 + "3", "2*" * 120 + "x", "(" * 300 + "1" + ")" * 300, "-" * 500 + "3", r"\sin " * 300, "2^" * 300 + "2",
+     "2000!" * 50, r"\frac" * 300, r"\sqrt{" * 200 + "2" + "}" * 200, "[" * 2000, "9" * 100_000, r"\{1," * 500,
+     r"x^{12345}", r"(\sqrt{2}+x)^{9999}", r"\binom{9999}{5000}", r"\tan(10^5)", "1+" * 900 + "1"],
+)  # fmt: skip
+def test_deep_and_long_texts_are_bounded(text):
+    assert canonical_key(text)
+    extract(text)
+    extract(f"\\boxed{{{text}}}")
+
+
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(ATOMS), max_size=25).map("".join) | st.text(max_size=60))
 def test_any_text_has_a_key_and_a_total_extraction(text):
