@@ -1,4 +1,4 @@
-"""`restrain score`: the golden table from text to advantages, where u_x comes from, and options that contradict."""
+"""`restrain score`: the golden table from text to advantages, where u_x comes from, and options that contradict.
 
 The command's shape and its errors for malformed rows are in test_commands.py.
 """
@@ -164,7 +164,7 @@ def test_rollouts_are_never_overwritten(write_jsonl):
     path = write_jsonl("r.jsonl", [row(12, 4)])
     before = path.read_bytes()
     with pytest.raises(ConfigError, match="is the file that is read"):
-        score(path, "--out", path.parent / "." / path.name)
+        score(path, "--out", path.parent / "elsewhere" / ".." / path.name)
     assert path.read_bytes() == before
 
 
