@@ -115,6 +115,17 @@ def test_missing_answers_as_a_label_have_a_count_and_a_weight(scored):
     assert (got["counts"], got["majority_count"], len(got["label_weights"])) == ([10, 6], 10, 2)
 
 
+@pytest.mark.parametrize(("missing", "majority"), [(4, "40"), (12, None)])
+def test_the_majority_is_null_where_missing_answers_as_a_label_win(scored, missing, majority):
+    (got,) = scored([row(N - missing, missing=missing)], "--set", "missing=as_label")
+    assert (got["majority"], got["majority_count"]) == (majority, 12)
+
+
+def test_a_group_without_answers_has_no_majority(scored):
+    (got,) = scored([row(missing=N)])
+    assert (got["majority"], got["majority_count"], got["counts"], got["penalized"]) == (None, 0, [], True)
+
+
 def test_settings_are_read_as_yaml(scored):
     (got,) = scored([row(12, 4)], "--set", "sigma=.inf", "--set", "eps=1e-6", "--set", "prompt_weight=none")
     assert got["label_weights"] == pytest.approx([0.5, 0.5])
@@ -129,6 +140,7 @@ def test_settings_are_read_as_yaml(scored):
         (("--method", "ttrl", "--prompt-weight", "1"), ConfigError, "'prompt_weight' is not a setting of ttrl"),
         (("--set", "prompt_weight=offline"), ReferencePassError, "line 1: The prompt weight u_x needs"),
         (("--method", "srt_offline"), ReferencePassError, "line 1: This method trains on labels stored"),
+        (("--method", "grpo_gold"), DataError, "line 1: The method 'grpo_gold' learns from gold answers"),
         (("--prompt-weight", "inf"), ConfigError, "finite"),
         (("--set", "sigma=wide"), ConfigError, "sigma: Input should be a valid number"),
         (("--set", "kappa=[3"), ConfigError, "not valid YAML"),
