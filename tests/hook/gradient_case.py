@@ -136,11 +136,13 @@ def direct_gradient(torch, policy, case, agg_mode, policy_loss, kl_weights=None)
     difference = case.base - log_probs
     kl = difference.exp() - 1 - difference
     per_token = prompt_weights[:, None] * policy_loss(torch, ratio)
-    per_token = per_token + (prompt_weights if kl_weights is None else kl_weights)[:, None] * BETA * kl
     if agg_mode == "token-mean":
         loss = (per_token * case.mask).sum() / case.mask.sum()
     else:
         loss = ((per_token * case.mask).sum(1) / case.mask.sum(1)).mean()
+    # The host takes the mean of KL over tokens, whatever actor.loss_agg_mode says (trainer/ray/ppo_actor.py).
+    weighted_kl = (prompt_weights if kl_weights is None else kl_weights)[:, None] * BETA * kl
+    loss = loss + (weighted_kl * case.mask).sum() / case.mask.sum()
     loss.backward()
     return gradient(torch, policy.model)
 
