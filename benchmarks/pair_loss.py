@@ -1,25 +1,30 @@
 """The pair loss (two calls of OpenRLHF's PolicyLoss) against the naive loss over m labels (m calls), side by side.
 
-Prints, for growing m, the time of one forward and backward pass relative to a single call, medians of repeats.
+Prints, for growing m, the time of one forward and backward pass relative to a single call: the median over the repeats
+of one run, and the middle half of them. The pair's cost does not depend on m; the naive loop's grows with it.
 """
 
 import statistics
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
 
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from restrain_openrlhf.devices import detect
 
-ROLLOUTS, TOKENS, REPEATS = 64, 1024, 15
+ROLLOUTS, TOKENS, REPEATS = 64, 1024, 21
 LABELS = (1, 2, 4, 8, 16, 32)
 
 
 def main() -> None:
-    """Measure and print."""
+    """Measure and print; without the training stack, say so and stop."""
+    if find_spec("torch") is None or find_spec("openrlhf") is None:
+        raise SystemExit("This benchmark times OpenRLHF's own PolicyLoss: install the training stack (make install).")
     detect().install()
+    import torch
     from openrlhf.models import PolicyLoss
 
     from restrain_openrlhf.hook.paired_loss import PairedLoss
@@ -40,13 +45,13 @@ def main() -> None:
                 host(log_probs, old, one, action_mask=mask)[0] for one in advantages
             ),
         }
-        times = measure(cases, log_probs)
-        table.add_row(str(labels), *(f"{times[name] / times['one']:.2f}" for name in cases))
+        ratios = measure(cases, log_probs)
+        table.add_row(str(labels), *(spread(ratios[name]) for name in cases))
     Console().print(table)
 
 
-def measure(cases: dict[str, Callable[[], torch.Tensor]], leaf: torch.Tensor) -> dict[str, float]:
-    """Median seconds of forward and backward for each case, the cases taken in turn."""
+def measure(cases: dict[str, Callable[[], Any]], leaf: Any) -> dict[str, list[float]]:
+    """Time of forward and backward of each case relative to the first, repeat by repeat, the cases taken in turn."""
     times: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(REPEATS):
         for name, case in cases.items():
@@ -54,7 +59,14 @@ def measure(cases: dict[str, Callable[[], torch.Tensor]], leaf: torch.Tensor) ->
             start = time.perf_counter()
             case().backward()
             times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+    first = next(iter(times.values()))
+    return {name: [a / b for a, b in zip(values, first, strict=True)] for name, values in times.items()}
+
+
+def spread(ratios: list[float]) -> str:
+    """Median, and the middle half in brackets."""
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{middle:.2f} ({low:.2f}–{high:.2f})"
 
 
 if __name__ == "__main__":
