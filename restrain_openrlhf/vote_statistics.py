@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from restrain_openrlhf.answers import classes
+from restrain_openrlhf.answers.residual import RESIDUAL
 from restrain_openrlhf.method import GroupScore
 
 
@@ -28,6 +29,7 @@ class StepVotes:
     advantage_pos_norm: float
     advantage_neg_norm: float
     prompt_weight_mean: float
+    residual_timeouts: int
     majority_histogram: tuple[int, ...]
 
     def scalars(self) -> dict[str, float]:
@@ -45,7 +47,8 @@ def step_votes(
 
     `prompts_digest` is equal for two steps exactly when they trained on the same prompts in any order.
     `majority_histogram[c]` counts the groups whose majority has c rollouts, c = 0..n. `low_consensus_share` counts
-    the groups the method penalised. The norms are Euclidean over all rollouts, u_x included.
+    the groups the method penalised. `residual_timeouts` counts, since the process began, the
+    answers that latex2sympy2 took too long over. The norms are Euclidean over all rollouts, u_x included.
     """
     votes = [score.votes for score in scores]
     histogram = np.bincount([vote.majority_count for vote in votes], minlength=max(vote.n for vote in votes) + 1)
@@ -63,6 +66,7 @@ def step_votes(
         advantage_pos_norm=_norm([score.pair.positive for score in scores]),
         advantage_neg_norm=_norm([score.pair.negative for score in scores]),
         prompt_weight_mean=float(np.mean([score.prompt_weight for score in scores])),
+        residual_timeouts=RESIDUAL.timed_out,
         majority_histogram=tuple(int(count) for count in histogram),
     )
 

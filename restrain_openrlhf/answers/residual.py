@@ -1,6 +1,7 @@
 """What the fast parser cannot read goes to latex2sympy2, in a process of its own with a deadline and a memory cap."""
 
 import json
+import os
 import re
 import select
 import subprocess
@@ -36,13 +37,14 @@ class Residual:
     answered: int = 0
     timed_out: int = 0
     _worker: "subprocess.Popen[str] | None" = None
+    _owner: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def key(self, text: str) -> str | None:
         """The key by latex2sympy2; None where it cannot read the text, is too slow, or dies."""
         with self._lock:
             self.asked += 1
-            worker = self._worker if self._worker and self._worker.poll() is None else self._start()
+            worker = self._running() or self._start()
             assert worker.stdin
             assert worker.stdout
             try:
@@ -59,11 +61,16 @@ class Residual:
             self.answered += key is not None
             return key
 
+    def _running(self) -> "subprocess.Popen[str] | None":
+        """The worker, if it lives and is this process's own: a forked child must not share its pipes."""
+        mine = self._worker is not None and self._owner == os.getpid() and self._worker.poll() is None
+        return self._worker if mine else None
+
     def _start(self) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "restrain_openrlhf.answers.residual_worker"]
         pipe = subprocess.PIPE
         worker = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True)
-        self._worker = worker
+        self._worker, self._owner = worker, os.getpid()
         assert worker.stdout
         _line(worker.stdout, START_SECONDS)
         return worker
@@ -76,8 +83,9 @@ class Residual:
     def close(self) -> None:
         """End the worker; the next text starts another."""
         with self._lock:
-            if self._worker:
-                self._give_up(self._worker)
+            worker = self._running()
+            if worker:
+                self._give_up(worker)
 
 
 def _line(stream: IO[str], seconds: float) -> str | None:

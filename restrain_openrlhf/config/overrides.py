@@ -8,7 +8,10 @@ from restrain_openrlhf.errors import ConfigError
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, object]:
-    """Keys, dots kept, and values read as YAML; of equal keys the last counts. Raises ConfigError naming the item that is none."""
+    """Keys, dots kept, and values read as YAML; of equal keys the last counts.
+
+    Raises ConfigError naming the item that is none.
+    """
     return dict(_parse(item) for item in items)
 
 
