@@ -18,6 +18,7 @@ def demo(
     prompts: Annotated[
         Path | None, typer.Option(help="Train on these prompts (JSONL with `problem`) instead of the demo's task.")
     ] = None,
+    config: Annotated[Path | None, typer.Option(help="Another configuration than configs/cpu/demo.yaml.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
     ] = None,
@@ -26,10 +27,16 @@ def demo(
     from restrain_openrlhf.cli.train import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.demo.real_prompts import train_on_real_prompts  # noqa: PLC0415
     from restrain_openrlhf.demo.report import summary  # noqa: PLC0415
-    from restrain_openrlhf.demo.run import Demo, Listener, run_demo  # noqa: PLC0415
+    from restrain_openrlhf.demo.run import CONFIG, Demo, Listener, run_demo  # noqa: PLC0415
 
     console = Console(stderr=True)
-    chosen = Demo(out.absolute(), method, steps, overrides=tuple(parse_overrides(overrides or []).items()))
+    chosen = Demo(
+        out.absolute(),
+        method,
+        steps,
+        config=config or CONFIG,
+        overrides=tuple(parse_overrides(overrides or []).items()),
+    )
     with step_progress(f"{method}", console) as (on_phase, on_step):
         listener = Listener(phase=on_phase, step=on_step)
         if prompts is not None:
