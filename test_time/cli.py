@@ -49,3 +49,7 @@ def adapt(
 def main() -> None:
     """The `test-time` console script."""
     run_app(app)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,28 @@
+"""`test-time adapt` from start to end: votes, training, votes again, an answer for every problem."""
+
+import json
+import sys
+
+import pytest
+
+from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.task import heldout_problems, write_prompts
+from tests.conftest import ROOT
+from tests.e2e.conftest import SMALL, run
+
+pytest.importorskip("openrlhf", reason="needs the training stack")
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
+
+
+def test_a_test_set_without_answers_gets_answers(tmp_path):
+    problems = heldout_problems(16)
+    write_prompts(tmp_path / "test.jsonl", problems)
+    sets = [word for name, value in SMALL.items() for word in ("--set", f"openrlhf.{name}={value}")]
+    config = ROOT / "configs" / "cpu" / "demo.yaml"
+    paths = ("--model", MODEL, "--prompts", tmp_path / "test.jsonl", "--out", tmp_path / "out", "--config", config)
+    done = run([sys.executable, "-m", "test_time.cli", "adapt", *map(str, paths), *sets])
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in rows] == [problem.id for problem in problems]
+    assert all(row["answer"] is not None and 0 < row["vote_share"] <= 1 for row in rows)
+    assert (tmp_path / "out" / "train" / "model" / "model.safetensors").exists()

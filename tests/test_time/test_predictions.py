@@ -1,0 +1,51 @@
+"""What a user gets back for a test set, and what bad input gets."""
+
+import subprocess
+import sys
+
+import pytest
+
+from restrain_openrlhf.data.prompts import Prompt
+from restrain_openrlhf.reference.vote import reference_row
+from test_time.predictions import _prediction
+from tests.conftest import ROOT
+
+
+def row(*answers):
+    return reference_row(Prompt("p1", "p", "p", "line 1"), answers)
+
+
+def test_a_prediction_names_the_vote_the_runner_up_and_what_changed():
+    found = _prediction(row("1", "2", "2", None), row("3", "03", "2", "3"))
+    assert (found.id, found.answer, found.vote_share) == ("p1", "3", 0.75)
+    assert (found.runner_up, found.runner_up_share) == ("2", 0.25)
+    assert (found.before, found.before_share, found.changed) == ("2", 0.5, True)
+
+
+def test_the_same_answer_in_another_form_is_no_change():
+    assert not _prediction(row("1/2", "1/2"), row("0.5", "0.50")).changed
+
+
+def test_a_problem_without_any_answer_has_none():
+    found = _prediction(row(None, None), row(None, None))
+    assert (found.answer, found.vote_share, found.runner_up, found.changed) == (None, 0.0, None, False)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ('{"problem": "x"}\n{"problem": "x"}\n', "the same prompt"),
+        ("", "no prompts"),
+        ('{"problem": ""}\n', "is empty"),
+    ],
+)
+def test_bad_prompts_are_refused(tmp_path, rows, message):
+    pytest.importorskip("openrlhf")
+    (tmp_path / "p.jsonl").write_text(rows)
+    config, model = ROOT / "configs" / "cpu" / "demo.yaml", ROOT / "restrain_openrlhf" / "demo" / "model"
+    words = ("--model", model, "--prompts", tmp_path / "p.jsonl", "--out", tmp_path / "out", "--config", config)
+    command = [sys.executable, "-m", "test_time.cli", "adapt", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 2
+    assert message in done.stderr
