@@ -3,11 +3,13 @@
 import re
 
 from restrain_openrlhf.answers.clean import clean, split_conjunctions
-from restrain_openrlhf.answers.expression import NotAnExpression, parse
+from restrain_openrlhf.answers.expression import NotAnExpression
 from restrain_openrlhf.answers.keys import canonical_key
+from restrain_openrlhf.answers.operations import CONTEXT, Value, inexact
+from restrain_openrlhf.answers.parser import parse
 from restrain_openrlhf.answers.relations import is_name
 from restrain_openrlhf.answers.structure import bracketed, split_top_level
-from restrain_openrlhf.answers.value import CONTEXT, Value, inexact, values
+from restrain_openrlhf.answers.value import values
 
 RELATIVE_TOLERANCE = 1e-4
 MATRIX = re.compile(r"\\begin\{[pb]matrix\}(.*?)\\end\{[pb]matrix\}", re.S)

@@ -4,7 +4,8 @@ import re
 from functools import lru_cache
 
 from restrain_openrlhf.answers.clean import clean, split_conjunctions
-from restrain_openrlhf.answers.expression import NotAnExpression, parse
+from restrain_openrlhf.answers.expression import NotAnExpression
+from restrain_openrlhf.answers.parser import parse
 from restrain_openrlhf.answers.relations import relation_key
 from restrain_openrlhf.answers.residual import residual_key
 from restrain_openrlhf.answers.structure import Bracketed, bracketed, split_top_level, unwrap_braces

@@ -3,18 +3,11 @@
 import re
 from collections.abc import Callable
 
-from restrain_openrlhf.answers.expression import NotAnExpression, parse
+from restrain_openrlhf.answers.expression import NotAnExpression
+from restrain_openrlhf.answers.operations import CONTEXT, Value, inexact
+from restrain_openrlhf.answers.parser import parse
 from restrain_openrlhf.answers.structure import split_top_level
-from restrain_openrlhf.answers.value import (
-    CONTEXT,
-    Value,
-    at_point,
-    fingerprint,
-    fingerprints,
-    inexact,
-    values,
-    variables,
-)
+from restrain_openrlhf.answers.value import at_point, fingerprint, fingerprints, values, variables
 
 KeyOf = Callable[[str], str]
 

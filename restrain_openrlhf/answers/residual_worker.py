@@ -34,7 +34,8 @@ def key_of(read: Any, text: str) -> str | None:
 
 
 def _key(expression: Any) -> str | None:
-    from restrain_openrlhf.answers.value import CONTEXT, at_point, fingerprints  # noqa: PLC0415
+    from restrain_openrlhf.answers.operations import CONTEXT  # noqa: PLC0415 - after latex2sympy2
+    from restrain_openrlhf.answers.value import at_point, fingerprints  # noqa: PLC0415
 
     symbols = sorted(expression.free_symbols, key=str)
     found = []

@@ -1,28 +1,15 @@
 """The value of an expression: exact where it is rational, else 60 digits; at fixed points where it has variables."""
 
 import hashlib
-from collections.abc import Callable
 from fractions import Fraction
-from math import comb, factorial
-from typing import Any
-
-import mpmath
 
 from restrain_openrlhf.answers.expression import Apply, Node, NotAnExpression, Number, Symbol
+from restrain_openrlhf.answers.operations import CONSTANTS, CONTEXT, OPERATIONS, Value, bounded, inexact
 
-CONTEXT = mpmath.mp.clone()
-CONTEXT.dps = 60
 SIGNIFICANT = 30
 POINTS = 3
-# Bounds that keep the exact arithmetic of hostile answers cheap.
-MAX_BITS = 40_000
-MAX_FACTORIAL = 2100
-MAX_ARGUMENT = 10**5
-MAX_ROOT = 1000
 # Python refuses to print whole numbers longer than this; they are known by a hash.
 MAX_PRINTED_BITS = 13_000
-
-Value = Any  # Fraction, or an mpmath number of CONTEXT
 
 
 def values(node: Node) -> tuple[Value, ...]:
@@ -78,7 +65,7 @@ def _evaluate(node: Node, point: int) -> Value:
     arguments = [_evaluate(part, point) for part in node.arguments]
     if node.name.startswith("call "):
         return at_point(f"{node.name} {fingerprint(arguments[0])}", point)
-    return _bounded(OPERATIONS[node.name](*arguments))
+    return bounded(OPERATIONS[node.name](*arguments))
 
 
 def at_point(name: str, point: int) -> Fraction:
@@ -86,117 +73,3 @@ def at_point(name: str, point: int) -> Fraction:
     digest = hashlib.sha256(f"{point}:{name}".encode()).digest()
     value = Fraction(int.from_bytes(digest[:5], "big"), 2**39) + Fraction(1, 3)
     return -value if point == 1 else value
-
-
-def _bounded(value: Value) -> Value:
-    if isinstance(value, Fraction):
-        if max(value.numerator.bit_length(), value.denominator.bit_length()) > MAX_BITS:
-            raise NotAnExpression("too large")
-        return value
-    if not CONTEXT.isfinite(value):
-        raise NotAnExpression("not finite")
-    return value
-
-
-def inexact(value: Value) -> Any:
-    """The value as a number of CONTEXT."""
-    if isinstance(value, Fraction):
-        return CONTEXT.mpf(value.numerator) / value.denominator
-    return value
-
-
-def _power(base: Value, exponent: Value) -> Value:
-    if isinstance(exponent, Fraction) and exponent.denominator == 1 and isinstance(base, Fraction):
-        bits = max(base.numerator.bit_length(), base.denominator.bit_length()) * abs(exponent)
-        if bits > MAX_BITS:
-            raise NotAnExpression("too large")
-        return base ** int(exponent)
-    if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator % 2 and base < 0:
-        return (
-            _power(_power(base, Fraction(exponent.numerator)), Fraction(1, exponent.denominator))
-            if exponent.numerator != 1
-            else -_power(-base, exponent)
-        )
-    if abs(inexact(exponent)) > MAX_ARGUMENT:
-        raise NotAnExpression("too large")
-    return CONTEXT.power(inexact(base), inexact(exponent))
-
-
-def _root(base: Value, index: Value) -> Value:
-    if not isinstance(index, Fraction) or index.denominator != 1 or not 0 < index <= MAX_ROOT:
-        return _power(base, Fraction(1) / index)
-    if isinstance(base, Fraction) and base < 0 and index % 2:
-        return -_root(-base, index)
-    return CONTEXT.root(inexact(base), int(index))
-
-
-def _factorial(value: Value) -> Value:
-    if not isinstance(value, Fraction) or value.denominator != 1 or not 0 <= value <= MAX_FACTORIAL:
-        raise NotAnExpression("no factorial")
-    return Fraction(factorial(int(value)))
-
-
-def _binomial(n: Value, k: Value) -> Value:
-    if not all(isinstance(x, Fraction) and x.denominator == 1 and 0 <= x <= 10**4 for x in (n, k)):
-        raise NotAnExpression("no binomial")
-    return Fraction(comb(int(n), int(k)))
-
-
-def _logarithm(value: Value, base: Value = None) -> Value:
-    if base is None:
-        return CONTEXT.log(inexact(value), 10)
-    return CONTEXT.log(inexact(value)) / CONTEXT.log(inexact(base))
-
-
-def _sum(*terms: Value) -> Value:
-    total: Value = Fraction(0)
-    for term in terms:
-        total = _mix(total, term, lambda a, b: a + b)
-    return total
-
-
-def _mix(one: Value, other: Value, operation: Callable[[Any, Any], Any]) -> Value:
-    if isinstance(one, Fraction) and isinstance(other, Fraction):
-        return operation(one, other)
-    return operation(inexact(one), inexact(other))
-
-
-def _elementary(name: str) -> Callable[[Value], Value]:
-    def apply(value: Value) -> Value:
-        if abs(inexact(value)) > MAX_ARGUMENT:
-            raise NotAnExpression("too large")
-        return getattr(CONTEXT, name)(inexact(value))
-
-    return apply
-
-
-def _infinity() -> Value:
-    raise NotAnExpression("infinity is no number")
-
-
-CONSTANTS: dict[str, Callable[[], Value]] = {
-    "pi": lambda: +CONTEXT.pi,
-    "e": lambda: +CONTEXT.e,
-    "i": lambda: CONTEXT.mpc(0, 1),
-    "infty": _infinity,
-}
-OPERATIONS: dict[str, Callable[..., Value]] = {
-    "+": _sum,
-    "-": lambda value: -value,
-    "*": lambda a, b: _mix(a, b, lambda x, y: x * y),
-    "/": lambda a, b: _mix(a, b, lambda x, y: x / y),
-    "frac": lambda a, b: _mix(a, b, lambda x, y: x / y),
-    "^": _power,
-    "root": _root,
-    "!": _factorial,
-    "binom": _binomial,
-    "abs": abs,
-    "log": _logarithm,
-    "lg": _logarithm,
-    "ln": lambda value: CONTEXT.log(inexact(value)),
-    **{name: _elementary(name) for name in "exp sin cos tan cot sec csc sinh cosh tanh".split()},
-    "arcsin": _elementary("asin"),
-    "arccos": _elementary("acos"),
-    "arctan": _elementary("atan"),
-    "arccot": _elementary("acot"),
-}
