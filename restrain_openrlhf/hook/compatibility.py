@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import Method
+from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
 
 Flags = dict[str, Any]
 
@@ -82,10 +82,21 @@ def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None
     for check in checks:
         if check.holds(flags):
             raise ConfigError(_fill(check.message, flags))
+    _refuse_penalty_of_all(method, flags["rollout.n_samples_per_prompt"])
     if method.reads_gold and not flags["data.label_key"]:
         raise ConfigError(
             f"The method {method.name!r} learns from gold answers, and data.label_key is not set. Name the column of "
             "the training file that holds them, or choose a label-free method."
+        )
+
+
+def _refuse_penalty_of_all(method: Method, n: int) -> None:
+    """A method that penalises even a unanimous group (kappa above n) would penalise every group and learn nothing."""
+    facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0)
+    if method.score([0] * n, facts).penalized:
+        raise ConfigError(
+            f"The method {method.name!r} penalises even a unanimous group of rollout.n_samples_per_prompt = {n}: its "
+            "kappa is above that. Lower kappa, or give it as a share below 1."
         )
 
 

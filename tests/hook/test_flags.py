@@ -93,6 +93,12 @@ def test_no_kl_at_all_needs_no_kl_loss():
     refuse_contradictions(parse(to_arguments(flags)), method())
 
 
+def test_a_kappa_above_the_groups_size_is_refused():
+    strict = build(parse_settings({"name": "restrain", "kappa": 17}))
+    with pytest.raises(ConfigError, match="even a unanimous group"):
+        refuse_contradictions(parse(to_arguments(GOOD)), strict)
+
+
 def test_gold_training_must_name_its_column():
     assert "data.label_key" in refused({}, "grpo_gold")
 
