@@ -1,6 +1,6 @@
 """Keys and classes of 1,024 groups of 16 answers, side by side with other graders where they can be had.
 
-Groups are made from the answers of a benchmark file (rows `{answer}`): each rollout writes the gold in one of several
+Groups are made from the answers of a benchmark file (rows `{answer}`, such as MATH-500's): each rollout writes the gold in one of several
 forms or slips by a little. OpenRLHF's grader is measured where OpenRLHF is installed; Math-Verify in an environment of
 its own, made on request (`--math-verify`), because it needs another antlr. Peers compare each new string of a group
 with the representatives found so far, on a part of the groups, and are extrapolated.
@@ -30,10 +30,10 @@ HOSTILE = (r"9^{9^{9^9}}", "99999999!", r"\sum_{k=1}^{10^9} k", "(((9!)!)!)", "{
 def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser()
-    options.add_argument("answers", type=Path, help="JSON Lines with `answer`, such as a file of MATH-500")
+    options.add_argument("answers", type=Path, nargs="?", help="JSON Lines with `answer`; a few of our own if left out")
     options.add_argument("--math-verify", action="store_true", help="make an environment for it and measure it too")
     chosen = options.parse_args()
-    gold = [json.loads(line)["answer"] for line in chosen.answers.read_text(encoding="utf-8").splitlines()]
+    gold = read_gold(chosen.answers)
     groups = make_groups(gold)
     table = Table("what", "seconds", "relative", title=f"{GROUPS} x {N} answers, {len(gold)} golds")
     ours = timed(lambda: [classes(group) for group in groups])
@@ -45,6 +45,23 @@ def main() -> None:
     for name, seconds in rows.items():
         table.add_row(name, f"{seconds:.2f}", f"{seconds / ours:.2f}")
     Console().print(table)
+
+
+def read_gold(path: Path | None) -> list[str]:
+    """The answers of a file; without one, whole numbers with some other forms between them."""
+    if path is not None:
+        return [json.loads(line)["answer"] for line in path.read_text(encoding="utf-8").splitlines()]
+    others = [
+        r"\frac{3}{7}",
+        r"2\sqrt{3}",
+        "(1,2)",
+        r"x^2+2x+1",
+        r"\frac{\pi}{4}",
+        "[0,5)",
+        r"\{1,2,3\}",
+        r"\text{east}",
+    ]
+    return [*map(str, range(100, 180)), *others * 2]
 
 
 def make_groups(gold: list[str], seed: int = 0) -> list[list[str]]:
