@@ -1,9 +1,9 @@
 """Keys and classes of 1,024 groups of 16 answers, side by side with other graders where they can be had.
 
 Groups are made from the answers of a benchmark file (rows `{answer}`, such as MATH-500's): each rollout writes the gold
-in one of several forms or slips by a little. OpenRLHF's grader is measured where OpenRLHF is installed; Math-Verify in an
-environment of its own, made on request (`--math-verify`), because it needs another antlr. Peers compare each new string
-of a group with the representatives found so far, on a part of the groups, and are extrapolated.
+in one of several forms or slips by a little. OpenRLHF's grader is measured where OpenRLHF is installed; Math-Verify in
+an environment of its own, made on request (`--math-verify`), because it needs another antlr. Peers compare each new
+string of a group with the representatives found so far, on a part of the groups, and are extrapolated.
 """
 
 import argparse
