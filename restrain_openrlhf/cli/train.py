@@ -71,7 +71,10 @@ def step_progress(
         task = progress.add_task(label, total=None, facts="")
 
         def on_phase(name: str) -> None:
-            progress.reset(task, description=f"{label}: {name}", total=None, facts="")
+            nonlocal task
+            # A task that has had a total keeps it: a phase without one needs a task of its own.
+            progress.remove_task(task)
+            task = progress.add_task(f"{label}: {name}", total=None, facts="")
             if not console.is_terminal:
                 console.print(f"{label}: {name}", soft_wrap=True)
 

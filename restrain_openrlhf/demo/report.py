@@ -1,5 +1,8 @@
 """The demo's one-page report: what the run gained, and how its votes moved."""
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -8,9 +11,40 @@ from restrain_openrlhf.evaluation.accuracy import Accuracy
 from restrain_openrlhf.report.curves import load_curves, save_run_figures
 from restrain_openrlhf.report.page import Picture, Table, write_page
 
+RESULT_FILE = "result.json"
+
+
+@dataclass(frozen=True)
+class MethodResult:
+    """What one method made of the demo; kept beside its report, so that methods can be compared."""
+
+    method: str
+    before: Accuracy
+    after: Accuracy
+
+    def write(self, folder: Path) -> None:
+        """Keep it in the method's folder."""
+        (folder / RESULT_FILE).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "MethodResult":
+        """The result another run left."""
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return cls(kept["method"], Accuracy(**kept["before"]), Accuracy(**kept["after"]))
+
+
+def results_beside(folder: Path) -> list[MethodResult]:
+    """All methods' results of this demo's folder, best first."""
+    found = [MethodResult.read(path) for path in folder.parent.glob(f"*/{RESULT_FILE}")]
+    return sorted(found, key=lambda result: -result.after.pass_at_1)
+
 
 def write_report(folder: Path, method: str, run_dir: Path, before: Accuracy, after: Accuracy) -> Path:
-    """Write report.html and its pictures into `folder`; returns the page's path."""
+    """Write report.html and its pictures into `folder`; returns the page's path.
+
+    Methods that ran in the same demo folder before are compared with this one.
+    """
+    MethodResult(method, before, after).write(folder)
     plots = folder / "plots"
     training, votes, majority = save_run_figures([load_curves(run_dir)], plots)
     gain = plots / "gain.png"
@@ -20,7 +54,7 @@ def write_report(folder: Path, method: str, run_dir: Path, before: Accuracy, aft
         page,
         title=f"{method} on held-out additions",
         lead=summary(method, before, after),
-        tables=[_accuracy_table(before, after)],
+        tables=[_accuracy_table(before, after), _comparison(results_beside(folder))],
         pictures=[
             Picture("Held-out accuracy", gain),
             Picture("Votes during training", votes),
@@ -47,6 +81,20 @@ def _accuracy_table(before: Accuracy, after: Accuracy) -> Table:
 
     header = ["policy", "pass@1", "95 % interval", f"maj@{after.k}", "without an answer"]
     return Table("Held-out accuracy", header, [row("before", before), row("after", after)])
+
+
+def _comparison(results: Sequence[MethodResult]) -> Table:
+    rows = [
+        [
+            result.method,
+            f"{result.before.pass_at_1:.1%}",
+            f"{result.after.pass_at_1:.1%}",
+            f"{result.after.pass_at_1 - result.before.pass_at_1:+.1%}",
+            f"{result.after.maj_at_k:.1%}",
+        ]
+        for result in results
+    ]
+    return Table("Methods in this folder", ["method", "pass@1 before", "after", "gain", "majority after"], rows)
 
 
 def draw_gain(method: str, before: Accuracy, after: Accuracy) -> Figure:
