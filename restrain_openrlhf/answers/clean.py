@@ -28,13 +28,18 @@ _REPLACEMENTS = (
     (re.compile(r"×|\\times(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\ast(?![a-zA-Z])|·"), "*"),
     (re.compile(r"÷|\\div(?![a-zA-Z])"), "/"),
     (re.compile(r"\*\*"), "^"),
+    (re.compile(r"\\varnothing|∅"), r"\\emptyset"),
     (re.compile("π"), r"\\pi "),
     (re.compile("√"), r"\\sqrt "),
     (re.compile("∪"), r"\\cup "),
     (re.compile("∈"), r"\\in "),
     (re.compile("±"), r"\\pm "),
 )
-_TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}")
+# Text in a formula, with the exponent that makes a unit of area or volume of it.
+_TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}(\s*\^\s*\{?[23]\}?)?")
+# Degrees are a unit to drop, but not inside a trigonometric function.
+_DEGREE = re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°")
+_TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _CONJUNCTION = re.compile(r"\s*(?:,\s*)?\b(?:and|or)\b\s*")
 # Commas between groups of three digits, the first group without a leading zero; (12,102) stays a pair.
 _THOUSANDS = re.compile(r"(?<![\d.,(\[])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,)\]])")
@@ -54,6 +59,8 @@ def clean(answer: str) -> str:
         # Escaped once too often, as after a round through JSON.
         text = re.sub(r"\\\\(?=[a-zA-Z{}])", lambda _found: "\\", text)
     text = re.sub(r"^\\[(\[]\s*|\s*\\[)\]]$", "", text)
+    if _TRIGONOMETRIC.search(text):
+        text = _DEGREE.sub(r"(\\pi/180)", text)
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     text = _TEXT.sub(_unwrap, text)
@@ -73,7 +80,7 @@ def _unwrap(found: re.Match[str]) -> str:
     before = found.string[: found.start()].rstrip()
     follows_value = bool(before) and before[-1] in "0123456789})]!"
     is_unit = not any(character.isdigit() for character in words) and not _TIME_OF_DAY.fullmatch(words)
-    return " " if follows_value and is_unit else f" {words} "
+    return " " if follows_value and is_unit else f" {words} {found[2] or ''}"
 
 
 def split_conjunctions(text: str) -> str:

@@ -17,7 +17,7 @@ MAX_NESTING = 12
 _MATRIX = re.compile(
     r"\\begin\{(?:[pbB]?matrix|array)\}(?:\{[clr|]*\})?(?P<rows>.*?)\\end\{(?:[pbB]?matrix|array)\}", re.S
 )
-_LETTER = re.compile(r"\(?\s*([A-Za-z])\s*\)?")
+_LETTER = re.compile(r"\(?\s*([A-Z])\s*\)?")
 _BASE = re.compile(r"(\d+)\s*_\s*\{?(\d+)\}?")
 
 
