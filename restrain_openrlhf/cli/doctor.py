@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.errors import HostError, RestrainError
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,12 @@ def _accelerator() -> Finding:
 
         if detect() is not CUDA:
             return f"no GPU; stand-in {detect().name!r}"
-        import torch  # noqa: PLC0415
-
+        try:
+            import torch  # noqa: PLC0415
+        except ImportError:
+            raise HostError("PyTorch is not installed: `make install` sets up the training stack.") from None
+        if not torch.cuda.is_available():
+            raise HostError("The CUDA stack is installed, and torch sees no GPU here. Fine for a head node only.")
         return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
 
     return _checked("accelerator", found)

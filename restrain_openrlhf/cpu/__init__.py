@@ -7,7 +7,7 @@ import os
 
 from restrain_openrlhf.cpu.flash_attention import provide_flash_attention
 from restrain_openrlhf.cpu.host import register_host_stand_ins
-from restrain_openrlhf.devices import Device, cuda_is_present
+from restrain_openrlhf.devices import Device, is_cuda_stack
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",
@@ -31,7 +31,7 @@ def install() -> None:
 
 def install_in_vllm() -> None:
     """vLLM's `vllm.general_plugins` entry point: runs in vLLM's own worker process, which Ray does not start."""
-    if not cuda_is_present():
+    if not is_cuda_stack():
         install()
 
 

@@ -1,0 +1,50 @@
+"""Which accelerator a process takes, by the stack that is installed and not by what it happens to see."""
+
+import pytest
+
+from restrain_openrlhf import devices
+from restrain_openrlhf.errors import HostError
+
+
+@pytest.fixture(autouse=True)
+def asked_anew():
+    devices.detect.cache_clear()
+    yield
+    devices.detect.cache_clear()
+
+
+def installed(monkeypatch, cpu_build):
+    monkeypatch.setattr(devices, "_is_installed", lambda name: name == devices.CPU_BUILD and cpu_build)
+
+
+def test_the_cuda_stack_stays_cudas_where_a_process_sees_no_gpu(monkeypatch):
+    installed(monkeypatch, cpu_build=False)
+    assert devices.detect() is devices.CUDA
+
+
+def test_the_cpu_build_takes_the_stand_in(monkeypatch):
+    torch = pytest.importorskip("torch")
+    installed(monkeypatch, cpu_build=True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    device = devices.detect()
+    assert (device.name, device.has_gpus) == ("cpu", False)
+    assert device.environment["DS_ACCELERATOR"] == "cpu"
+
+
+def test_the_stand_in_is_inert_where_cuda_is_there(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from restrain_openrlhf import cpu
+
+    installed(monkeypatch, cpu_build=True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(cpu, "install", lambda: pytest.fail("must do nothing where CUDA is present"))
+    assert devices.detect() is devices.CUDA
+    cpu.install_in_vllm()
+
+
+def test_a_missing_stand_in_is_an_error(monkeypatch):
+    installed(monkeypatch, cpu_build=True)
+    monkeypatch.setattr(devices, "is_cuda_stack", lambda: False)
+    monkeypatch.setattr(devices, "entry_points", lambda group: ())
+    with pytest.raises(HostError, match="Reinstall restrain-openrlhf"):
+        devices.detect()
