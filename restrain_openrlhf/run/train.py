@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -82,11 +83,14 @@ def _stopping_with_us(host: "subprocess.Popen[bytes]") -> Iterator[None]:
     def interrupt(_signal: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    # Python lets the main thread alone handle signals; a library call from another one does without.
+    handles_signals = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, interrupt) if handles_signals else None
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        if handles_signals:
+            signal.signal(signal.SIGTERM, before)
         if host.poll() is None:
             host.send_signal(signal.SIGINT)
             try:
