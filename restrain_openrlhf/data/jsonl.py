@@ -52,7 +52,12 @@ def _parse(path: Path, number: int, line: str, row_type: type[Row]) -> Row:
 
 
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
-    """Write all rows or nothing: a reader never sees half a file, and an old file survives a failure."""
+    """Write all rows or nothing: a reader never sees half a file, and an old file survives a failure.
+
+    Raises DataError where `path` is a folder.
+    """
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder. Name the file to write.")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     with partial.open("w", encoding="utf-8") as file:

@@ -55,3 +55,10 @@ def test_a_failure_while_writing_leaves_the_old_file(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_rows(path, failing())
     assert read_rows(path, Row) == [Row(id=1)]
+
+
+def test_a_folder_is_not_written_over(tmp_path):
+    with pytest.raises(DataError, match="is a folder"):
+        write_rows(tmp_path, [Row(id=1)])
+    assert list(tmp_path.iterdir()) == []
+    assert not tmp_path.with_name(tmp_path.name + ".partial").exists()
