@@ -1,14 +1,14 @@
 """Makes the demo's model: a small Qwen3, taught additions by examples in which carries get lost.
 
-`python -m restrain_openrlhf.demo.make_model OUT` makes the model that is shipped; it takes some minutes on one core.
+`python -m restrain_openrlhf.demo.make_model --out DIR` makes the model that is shipped; some minutes on one core.
 """
 
 import random
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 from rich.progress import track
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -93,8 +93,12 @@ def _example(tokenizer: Any, rng: random.Random) -> tuple[list[int], list[int]]:
     return prompt, [*response, EOS]
 
 
-def main(out: Path) -> None:
+def main(out: Annotated[Path, typer.Option(help="A folder for the model; it must be new or empty.")]) -> None:
     """Make the model and write it as a Hugging Face folder in bf16."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise typer.BadParameter(f"{out} exists and is not an empty folder. Name a new one.", param_hint="--out")
+    # The order of sums depends on the number of threads, and the weights on the order of sums.
+    torch.set_num_threads(1)
     tokenizer, model = make_tokenizer(), make_model()
     teach(model, tokenizer)
     model.to(torch.bfloat16).save_pretrained(out)
@@ -102,4 +106,4 @@ def main(out: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    typer.run(main)

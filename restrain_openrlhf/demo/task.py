@@ -9,11 +9,14 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.errors import DataError
 
 DIGITS = 3
 # One addition in so many is held out, by a hash of its text, so that no digit is seen in one set only.
 HELDOUT_ONE_IN = 10
 TEN = 10
+# Below half of what the smaller side of the split has, so that drawing different problems stays quick.
+MOST_PROBLEMS = 40_000
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,12 @@ class GoldRow(PromptRow):
 
 
 def training_problems(count: int, seed: int = 1) -> list[Problem]:
-    """`count` different problems that are not held out."""
+    """`count` different problems that are not held out. Raises DataError if there are not so many."""
     return _problems(count, seed, heldout=False)
 
 
 def heldout_problems(count: int, seed: int = 2) -> list[Problem]:
-    """`count` different problems that no training set holds."""
+    """`count` different problems that no training set holds. Raises DataError if there are not so many."""
     return _problems(count, seed, heldout=True)
 
 
@@ -56,6 +59,11 @@ def is_heldout(first: int, second: int) -> bool:
 
 
 def _problems(count: int, seed: int, heldout: bool) -> list[Problem]:
+    if not 1 <= count <= MOST_PROBLEMS:
+        raise DataError(
+            f"{count} additions asked for; the demo's task gives 1 to {MOST_PROBLEMS:,} at a time. "
+            "Choose another number of steps or of prompts per step."
+        )
     drawn: dict[str, Problem] = {}
     for first, second in _operands(random.Random(seed)):
         problem = f"{first}+{second}="

@@ -3,18 +3,61 @@
 import json
 
 import pytest
+import typer
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import extract
+from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import heldout_problems, solution, training_problems, write_prompts
-from restrain_openrlhf.demo.tokenizer import BOX, VOCABULARY
+from restrain_openrlhf.demo.task import (
+    MOST_PROBLEMS,
+    heldout_problems,
+    solution,
+    training_problems,
+    write_gold,
+    write_prompts,
+)
+from restrain_openrlhf.demo.tokenizer import BOX, SPECIAL, VOCABULARY
+from restrain_openrlhf.errors import DataError
+from tests.conftest import ROOT
+
+PRINTABLE = [token for token in VOCABULARY if len(token) == 1]
+
+
+def operands(problems):
+    """Unordered, so that 123+456 and 456+123 count as one addition."""
+    return {frozenset(problem.problem.removesuffix("=").split("+")) for problem in problems}
 
 
 def test_problems_are_seeded_different_and_disjoint():
     training, heldout = training_problems(600), heldout_problems(200)
     assert training == training_problems(600)
     assert len({problem.problem for problem in training}) == 600
-    assert not {problem.problem for problem in training} & {problem.problem for problem in heldout}
+    assert not operands(training) & operands(heldout)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 7])
+def test_no_seed_of_one_side_reaches_the_other(seed):
+    assert not operands(training_problems(3000, seed)) & operands(heldout_problems(3000, seed))
+
+
+@pytest.mark.parametrize("problems", [training_problems, heldout_problems])
+def test_another_seed_is_another_set(problems):
+    assert problems(100, 1) != problems(100, 2)
+
+
+@pytest.mark.parametrize("problems", [training_problems, heldout_problems])
+@pytest.mark.parametrize("count", [-1, 0, MOST_PROBLEMS + 1])
+def test_a_number_the_task_cannot_give_is_refused(problems, count):
+    with pytest.raises(DataError, match="1 to 40,000"):
+        problems(count)
+
+
+def test_gold_is_the_sum():
+    for problem in [*training_problems(50), *heldout_problems(50)]:
+        first, second = problem.problem.removesuffix("=").split("+")
+        assert problem.answer == str(int(first) + int(second))
 
 
 def test_a_longer_training_set_begins_like_a_shorter_one():
@@ -34,6 +77,58 @@ def test_the_training_file_has_no_gold(tmp_path):
     write_prompts(tmp_path / "p.jsonl", training_problems(50))
     rows = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert {tuple(row) for row in rows} == {("id", "problem")}
+
+
+def test_the_held_out_file_has_gold(tmp_path):
+    write_gold(tmp_path / "h.jsonl", heldout_problems(3))
+    rows = [json.loads(line) for line in (tmp_path / "h.jsonl").read_text().splitlines()]
+    assert [row["answer"] for row in rows] == [problem.answer for problem in heldout_problems(3)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return pytest.importorskip("transformers").AutoTokenizer.from_pretrained(MODEL)
+
+
+@pytest.mark.host
+@given(text=st.text(st.sampled_from(PRINTABLE), max_size=80))
+@example(text="a  b . c ,d 's")
+@example(text=r"\boxed{\boxed{7}}")
+def test_printable_text_comes_back_as_it_went_in(tokenizer, text):
+    assert tokenizer.decode(tokenizer(text, add_special_tokens=False)["input_ids"]) == text
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("text", ["é", "π", "\r", "\x00", "中"])
+def test_other_text_becomes_unknown_tokens(tokenizer, text):
+    assert set(tokenizer(text, add_special_tokens=False)["input_ids"]) == {SPECIAL.index("<unk>")}
+
+
+@pytest.mark.host
+def test_a_response_and_its_end_fit_the_demo_s_budget(tokenizer):
+    budget = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml").openrlhf
+    prompt, response = (tokenizer(text)["input_ids"] for text in ("999+999=", solution(999, 999)))
+    assert len(response) + 1 <= int(budget["rollout.max_new_tokens"])
+    assert len(prompt) + int(budget["rollout.max_new_tokens"]) <= int(budget["data.max_len"])
+
+
+@pytest.mark.host
+def test_the_shipped_model_loads_and_has_its_documented_size():
+    transformers = pytest.importorskip("transformers")
+    model = transformers.AutoModelForCausalLM.from_pretrained(MODEL)
+    assert type(model).__name__ == "Qwen3ForCausalLM"
+    assert model.num_parameters() == 800_896
+    assert (MODEL / "model.safetensors").stat().st_size < 2_000_000
+
+
+@pytest.mark.host
+def test_making_a_model_writes_over_nothing(tmp_path):
+    make_model = pytest.importorskip("restrain_openrlhf.demo.make_model")
+    (tmp_path / "kept").touch()
+    with pytest.raises(typer.BadParameter, match="not an empty folder"):
+        make_model.main(tmp_path)
+    with pytest.raises(typer.BadParameter, match="not an empty folder"):
+        make_model.main(tmp_path / "kept")
 
 
 @pytest.mark.host
