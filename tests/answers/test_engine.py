@@ -93,7 +93,7 @@ expressions = st.recursive(
             [
                 f"({pair[0]})+({pair[1]})",
                 f"({pair[0]})({pair[1]})",
-                rf"\frac{{{pair[0]}}}{{1+{pair[1]}^2}}",
+                rf"\frac{{{pair[0]}}}{{1+({pair[1]})^2}}",
                 f"-({pair[0]})",
             ]
         )
