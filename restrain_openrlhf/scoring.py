@@ -1,7 +1,7 @@
 """Scores one prompt's group of rollouts: answers to classes, what is known of the prompt, then the method."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.errors import DataError, ReferencePassError
@@ -26,15 +26,20 @@ class GroupScorer:
                 "given. Make one with `restrain reference` and name it under `reference:`."
             )
 
-    def score(self, prompt: str, answers: Sequence[str | None], gold: str | None = None) -> GroupScore:
-        """The group's score; `prompt` is the text the policy saw, `answers` the n final answers (None: missing).
+    def score(
+        self,
+        prompt: str,
+        answers: Sequence[str | None],
+        gold: str | None = None,
+        entropies: tuple[float, ...] | None = None,
+    ) -> GroupScore:
+        """The group's score; `prompt` is the text the policy saw, `answers` the final answers (None: missing).
 
         Gold reaches the method only if it says that it reads gold. Raises DataError where it does and there is none,
         ReferencePassError where the reference lacks the prompt.
         """
-        return self.method.score(
-            classes(answers), facts_of(self.method, answers, self._reference_row(prompt), gold, prompt)
-        )
+        facts = facts_of(self.method, answers, self._reference_row(prompt), gold, prompt)
+        return self.method.score(classes(answers), replace(facts, entropies=entropies))
 
     def _reference_row(self, prompt: str) -> ReferenceRow | None:
         if self.reference is None:

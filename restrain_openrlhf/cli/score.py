@@ -1,6 +1,7 @@
 """`restrain score`: the method's maths on anyone's rollouts, without training."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -27,10 +28,15 @@ class RolloutRow(BaseModel):
     problem: str
     responses: tuple[str, ...]
     answer: str | int | float | None = None
+    # Mean token entropy of each rollout that is trained on, for methods that reshape advantages by it.
+    entropies: tuple[float, ...] | None = None
 
 
 class ScoreRow(BaseModel):
-    """What the method makes of a row; lists per rollout have n entries, lists per label m."""
+    """What the method makes of a row; lists per rollout have n entries, lists per label m.
+
+    The advantages are those of the rollouts that are trained on: all, or the first of a vote.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -129,7 +135,8 @@ def score_row(row: RolloutRow, method: Method, reference: Reference | None = Non
     answers = [extract(response) for response in row.responses]
     found = reference.by_problem(row.problem) if reference else None
     gold = str(row.answer) if row.answer is not None else None
-    result = method.score(classes(answers), facts_of(method, answers, found, gold, row.problem))
+    facts = replace(facts_of(method, answers, found, gold, row.problem), entropies=row.entropies)
+    result = method.score(classes(answers), facts)
     return _row(row.id, answers, result)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
@@ -20,6 +20,8 @@ class HookConfig(BaseModel):
     method: MethodSettings
     reference: Path | None = None
     metrics: Path | None = None
+    # Evaluate the base model too, before the first step, where the host evaluates at all.
+    evaluate_first: StrictBool = False
 
     @field_validator("reference", "metrics")
     @classmethod
@@ -41,7 +43,7 @@ class RunConfig(HookConfig):
 
 def load_hook_config(path: Path) -> HookConfig:
     """A file with `method:`, `reference:` and `metrics:`. Raises ConfigError naming the file and the key."""
-    return HookConfig(**_blocks(read_yaml(path), path, ("method", "reference", "metrics")))
+    return HookConfig(**_blocks(read_yaml(path), path, ("method", "reference", "metrics", "evaluate_first")))
 
 
 def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
@@ -52,7 +54,7 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     document = read_yaml(path)
     for key, value in (overrides or {}).items():
         _override(document, key, value)
-    blocks = _blocks(document, path, ("run_dir", "method", "reference", "openrlhf"))
+    blocks = _blocks(document, path, ("run_dir", "method", "reference", "evaluate_first", "openrlhf"))
     if "run_dir" not in blocks:
         raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
     config = RunConfig(**blocks)

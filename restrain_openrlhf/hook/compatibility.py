@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.rollout_size import refuse_other_size
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
 
 Flags = dict[str, Any]
@@ -63,6 +64,11 @@ CONTRADICTIONS = (
         "reward.normalize_enable normalises rewards that the hook replaces. Remove it.",
     ),
 )
+PLAN_AND_CORRECTION = Contradiction(
+    lambda flags: flags["algo.advantage.is_correction_level"] != "off",
+    "algo.advantage.is_correction_level is {algo.advantage.is_correction_level!r}: it wants the log-probability of "
+    "every sampled token, which rollouts drawn by the method (votes, trees) do not bring. Set it to off.",
+)
 GOLD_IN_SELECTION = Contradiction(
     lambda flags: bool(flags["eval.dataset"]) and flags["ckpt.best_metric_key"] != "none",
     "eval.dataset is set and ckpt.best_metric_key is {ckpt.best_metric_key!r}: the best checkpoint would be chosen by "
@@ -82,6 +88,10 @@ def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None
     for check in checks:
         if check.holds(flags):
             raise ConfigError(_fill(check.message, flags))
+    if method.rollouts is not None:
+        refuse_other_size(method.rollouts, flags["rollout.n_samples_per_prompt"])
+        if PLAN_AND_CORRECTION.holds(flags):
+            raise ConfigError(_fill(PLAN_AND_CORRECTION.message, flags))
     _refuse_penalty_of_all(method, flags["rollout.n_samples_per_prompt"])
     if method.reads_gold and not flags["data.label_key"]:
         raise ConfigError(
@@ -92,8 +102,9 @@ def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None
 
 def _refuse_penalty_of_all(method: Method, n: int) -> None:
     """A method that penalises even a unanimous group (kappa above n) would penalise every group and learn nothing."""
-    facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0)
-    if method.score([0] * n, facts).penalized:
+    facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0, entropies=(1.0,) * n)
+    voters = method.rollouts.voters if method.rollouts else n
+    if method.score([0] * voters, facts).penalized:
         raise ConfigError(
             f"The method {method.name!r} penalises even a unanimous group of rollout.n_samples_per_prompt = {n}: its "
             "kappa is above that. Lower kappa, or give it as a share below 1."

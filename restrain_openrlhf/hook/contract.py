@@ -21,18 +21,56 @@ class HostMethod:
     parameters: tuple[str, ...]
 
 
+# Where the hook took a method's place on an actor class, the host's own stays there under this prefix.
+ORIGINAL = "_restrain_original_"
+
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
 EXPERIENCE_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
 PPO_TRAINER = "openrlhf.trainer.ppo_trainer"
 PPO_TRAINER_ASYNC = "openrlhf.trainer.ppo_trainer_async"
 PPO_ACTOR = "openrlhf.trainer.ray.ppo_actor"
 LAUNCHER = "openrlhf.trainer.ray.launcher"
+SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
+VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 
 WRAPPED = (
     HostMethod(EXPERIENCE_MAKER, "RemoteExperienceMaker.make_experience_batch", ("self", "rollout_samples")),
     HostMethod(PPO_TRAINER, "BasePPOTrainer.train_step", ("self", "rollout_samples", "global_step")),
     HostMethod(PPO_ACTOR, "ActorPPOTrainer.training_step", ("self", "experience", "kl_ctl", "step", "loss_batch_info")),
+    HostMethod(SAMPLES, "SamplesGenerator.generate_samples", ("self", "generate_kwargs")),
+    HostMethod(
+        SAMPLES,
+        "SamplesGenerator._dispatch_prompts_to_vllm",
+        ("self", "prompts", "labels", "images", "generate_kwargs"),
+    ),
+    HostMethod(SAMPLES, "SamplesGenerator._process_response_into_experience", ("self", "response", "generate_kwargs")),
+)
+# Methods of Ray actor classes, which are looked up on the class that Ray keeps behind the actor.
+REPLACED = (
+    HostMethod(PPO_TRAINER, "PPOTrainer.fit", ("self", "global_step")),
+    HostMethod(
+        PPO_TRAINER,
+        "PPOTrainer.save_best_checkpoint",
+        ("self", "eval_metrics", "global_step", "client_states"),
+    ),
+    HostMethod(
+        VLLM_ENGINE,
+        "RolloutRayActor.generate_responses",
+        (
+            "self",
+            "prompt",
+            "label",
+            "sampling_params",
+            "max_length",
+            "hf_tokenizer",
+            "num_samples",
+            "images",
+        ),
+    ),
+    HostMethod(
+        VLLM_ENGINE, "RolloutRayActor.generate", ("self", "prompt_token_ids", "sampling_params", "multi_modal_data")
+    ),
 )
 CALLED = (
     HostMethod(
@@ -84,6 +122,7 @@ CALLED = (
         ),
     ),
 )
+ALL = (*WRAPPED, *REPLACED, *CALLED)
 # openrlhf/trainer/ppo_utils/experience.py
 EXPERIENCE_FIELDS = frozenset(
     {"sequences", "action_mask", "advantages", "rewards", "truncated", "prompts", "labels", "info"}
@@ -108,13 +147,13 @@ def check_version() -> str:
 def check_all() -> None:
     """Import every host module relied on and check it. Takes seconds; used by `restrain doctor` and by the tests."""
     check_version()
-    check_methods((*WRAPPED, *CALLED))
+    check_methods(ALL)
     check_experience(importlib.import_module("openrlhf.trainer.ppo_utils.experience").Experience)
 
 
 def check_module(module: str) -> None:
     """Check what is relied on in one host module, as it is imported. Raises HostError naming what differs."""
-    check_methods(method for method in (*WRAPPED, *CALLED) if method.module == module)
+    check_methods(method for method in ALL if method.module == module)
 
 
 def check_methods(methods: Iterable[HostMethod]) -> None:
@@ -131,14 +170,22 @@ def check_methods(methods: Iterable[HostMethod]) -> None:
 def _parameters(method: HostMethod) -> tuple[str, ...]:
     target: Any = importlib.import_module(method.module)
     for part in method.qualname.split("."):
-        target = getattr(target, part, None)
+        owner = _behind_actor(target)
+        target = getattr(owner, ORIGINAL + part, None) or getattr(owner, part, None)
         if target is None:
             raise HostError(
                 f"{method.module} has no {method.qualname}, which the hook relies on. "
                 f"Install openrlhf=={SUPPORTED_OPENRLHF[-1]} unchanged."
             )
+    target = _behind_actor(target)
     # Ray adds a parameter of its own to the methods of actor classes (_ray_trace_ctx).
     return tuple(name for name in inspect.signature(target).parameters if not name.startswith("_ray_"))
+
+
+def _behind_actor(target: Any) -> Any:
+    """The plain class of a Ray actor class; anything else as it is."""
+    metadata = getattr(target, "__ray_metadata__", None)
+    return target if metadata is None else metadata.modified_class
 
 
 def check_experience(experience_type: type) -> None:

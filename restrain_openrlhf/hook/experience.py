@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from restrain_openrlhf.hook.groups import group_rollouts
+from restrain_openrlhf.hook.rollouts import refuse_undrawn
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.reference import load_reference
@@ -35,7 +36,8 @@ def make_experience_batch(
     samples = args[0] if args else kwargs["rollout_samples"]
     groups = group_rollouts(samples, maker.args.rollout.n_samples_per_prompt, maker.tokenizer)
     scorer = scorer_for(HookSettings.from_environment())
-    scores = [scorer.score(group.prompt, group.answers, group.gold) for group in groups]
+    refuse_undrawn(scorer.method.rollouts, all(group.entropies is not None for group in groups))
+    scores = [scorer.score(group.prompt, group.answers, group.gold, group.entropies) for group in groups]
     for group, score in zip(groups, scores, strict=True):
         attach(group.samples, score)
     maker.restrain_votes = step_votes(

@@ -8,6 +8,7 @@ import torch
 
 from restrain_openrlhf.answers import extract
 from restrain_openrlhf.errors import GroupError
+from restrain_openrlhf.hook.carried import entropies_of, votes_beside
 
 
 class Tokenizer(Protocol):
@@ -18,13 +19,18 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class RolloutGroup:
-    """One prompt's n rollouts: `samples` are the host's Experience objects, one rollout each (experience.py)."""
+    """One prompt's n rollouts: `samples` are the host's Experience objects, one rollout each (experience.py).
+
+    `answers` are those of the samples, then those of rollouts that only voted. `entropies` are None where the
+    rollouts were drawn without.
+    """
 
     prompt: str
     samples: tuple[Any, ...]
     answers: tuple[str | None, ...]
     truncated: tuple[bool, ...]
     gold: str | None
+    entropies: tuple[float, ...] | None
 
 
 def group_rollouts(samples: Sequence[Any], n: int, tokenizer: Tokenizer) -> list[RolloutGroup]:
@@ -53,9 +59,10 @@ def _group(samples: Sequence[Any], answers: Sequence[str | None]) -> RolloutGrou
     return RolloutGroup(
         prompt=prompts.pop(),
         samples=tuple(samples),
-        answers=tuple(answers),
+        answers=(*answers, *votes_beside(samples[0])),
         truncated=tuple(is_truncated(sample) for sample in samples),
         gold=str(gold) if gold not in (None, "") else None,
+        entropies=entropies_of(samples),
     )
 
 

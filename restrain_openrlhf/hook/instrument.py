@@ -22,11 +22,11 @@ class Wrapping:
 
 @dataclass(frozen=True)
 class ActorMethod:
-    """An inherited method of a Ray actor class, and the function of ours that takes its place.
+    """A method of a Ray actor class, and the function of ours that takes its place.
 
     When a class becomes an actor, Ray copies its inherited methods onto it (ray/util/tracing/tracing_helper.py), so
     that wrapping the base class would change nothing; and it pickles the class by value, so that changing it in the
-    driver is enough. `replacement` calls the base class itself.
+    driver is enough. `replacement` calls the base class, or what `original_of` gives.
     """
 
     host_module: str
@@ -43,6 +43,9 @@ WRAPPINGS = (
         f"{HERE}.experience:make_experience_batch",
     ),
     Wrapping(contract.STRATEGY, "DeepspeedStrategy.setup_dataloader", f"{HERE}.sampling:setup_dataloader"),
+    Wrapping(contract.SAMPLES, "SamplesGenerator.generate_samples", f"{HERE}.rollouts:generate_samples"),
+    Wrapping(contract.SAMPLES, "SamplesGenerator._dispatch_prompts_to_vllm", f"{HERE}.rollouts:dispatch_prompts"),
+    Wrapping(contract.SAMPLES, "SamplesGenerator._process_response_into_experience", f"{HERE}.carried:keep_votes"),
     Wrapping(contract.PPO_ACTOR, "ActorPPOTrainer.__init__", f"{HERE}.actor:initialise"),
     Wrapping(contract.PPO_ACTOR, "ActorPPOTrainer.training_step", f"{HERE}.actor:training_step"),
     Wrapping(contract.LAUNCHER, "RayActorGroup.async_init_model_from_pretrained", f"{HERE}.handshake:init_model"),
@@ -51,6 +54,12 @@ WRAPPINGS = (
 ACTOR_METHODS = (
     ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "train_step", f"{HERE}.trainer:train_step"),
     ActorMethod(contract.PPO_TRAINER_ASYNC, "TrainingActor", "train_step", f"{HERE}.trainer:train_step"),
+    ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "fit", f"{HERE}.evaluations:fit"),
+    ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "save_best_checkpoint", f"{HERE}.evaluations:save_best_checkpoint"),
+    ActorMethod(
+        contract.PPO_TRAINER_ASYNC, "TrainingActor", "save_best_checkpoint", f"{HERE}.evaluations:save_best_checkpoint"
+    ),
+    ActorMethod(contract.VLLM_ENGINE, "RolloutRayActor", "generate_responses", f"{HERE}.rollouts:generate_responses"),
 )
 HOST_MODULES = {hooked.host_module for hooked in (*WRAPPINGS, *ACTOR_METHODS)}
 
@@ -100,6 +109,8 @@ def uninstall() -> None:
     while _process.wrapped:
         owner, name, original = _process.wrapped.pop()
         setattr(owner, name, original)
+        if hasattr(owner, contract.ORIGINAL + name):
+            delattr(owner, contract.ORIGINAL + name)
 
 
 def _wrap_imported() -> None:
@@ -123,8 +134,16 @@ def _replace(module: Any, actor_method: ActorMethod) -> None:
     owner = getattr(module, actor_method.actor_class).__ray_metadata__.modified_class
     original, replacement = getattr(owner, actor_method.method), load(actor_method.replacement)
     if original is not replacement:
+        # On the class, because it must travel with it to the actor's process.
+        setattr(owner, contract.ORIGINAL + actor_method.method, original)
         setattr(owner, actor_method.method, replacement)
         _process.wrapped.append((owner, actor_method.method, original))
+
+
+def original_of(actor: Any, method: str) -> Callable[..., Any]:
+    """The host's own function behind a replaced method of this actor; it wants the actor as its first argument."""
+    original: Callable[..., Any] = getattr(type(actor), contract.ORIGINAL + method)
+    return original
 
 
 def _wrap(module: Any, wrapping: Wrapping) -> None:

@@ -1,6 +1,7 @@
 """Everything that can be checked before Ray, vLLM or a model starts."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.prompts import PromptSource, load_prompts, template_identity
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.compatibility import refuse_contradictions
-from restrain_openrlhf.method import build
-from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.method import Method, build
+from restrain_openrlhf.reference import Reference, load_reference
+from restrain_openrlhf.reference.easy import selected
 from restrain_openrlhf.reference.fingerprint import model_fingerprint
 from restrain_openrlhf.reference.verify import refuse_mismatch
 from restrain_openrlhf.scoring import GroupScorer
@@ -31,6 +33,7 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     GroupScorer(method, reference)
     if reference is not None:
         refuse_mismatch(reference, fingerprint, template_identity(source, tokenizer), prompts)
+        trained_on(method, reference, [prompt.text for prompt in prompts])
 
 
 def prompt_source(flags: dict[str, Any]) -> PromptSource:
@@ -60,8 +63,17 @@ def load_tokenizer(model: str) -> Any:
     return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
 
 
-def prompt_count(flags: dict[str, Any]) -> int:
-    """How many prompts an episode has."""
+def prompt_count(config: HookConfig, flags: dict[str, Any]) -> int:
+    """How many prompts an episode has: those of the training file that the method trains on."""
     source = prompt_source(flags)
     model = flags["actor.model_name_or_path"]
-    return len(load_prompts(source, load_tokenizer(model) if source.apply_chat_template else None))
+    prompts = load_prompts(source, load_tokenizer(model) if source.apply_chat_template else None)
+    reference = load_reference(config.reference) if config.reference else None
+    return trained_on(build(config.method), reference, [prompt.text for prompt in prompts])
+
+
+def trained_on(method: Method, reference: Reference | None, prompts: Sequence[str]) -> int:
+    """How many of the prompts the method keeps. Raises ReferencePassError where it keeps none."""
+    if method.selection is None or reference is None:
+        return len(prompts)
+    return len(selected(method.selection, reference, prompts))

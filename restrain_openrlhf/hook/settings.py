@@ -19,6 +19,7 @@ class HookSettings(BaseModel):
     method: MethodSettings
     reference: Path | None = None
     metrics: Path | None = None
+    evaluate_first: bool = False
 
     def to_environment(self) -> dict[str, str]:
         """The variable that hands these settings to a worker."""

@@ -51,7 +51,12 @@ def run(config: HookConfig, host_words: Sequence[str]) -> None:
     host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **reward_flag()})]
     arguments = parse(host_words)
     check_run(config, arguments)
-    settings = HookSettings(method=config.method, reference=config.reference, metrics=config.metrics)
+    settings = HookSettings(
+        method=config.method,
+        reference=config.reference,
+        metrics=config.metrics,
+        evaluate_first=config.evaluate_first,
+    )
     device.install()
     install()
     start_ray(device, settings, gpus_needed(vars(arguments)))
@@ -85,7 +90,7 @@ def start_ray(device: Device, settings: HookSettings, gpus: int) -> None:
         ray.init(runtime_env=runtime_env)
     else:
         # One CPU per GPU bundle, and one for each of the host's controllers.
-        ray.init(runtime_env=runtime_env, num_gpus=gpus, num_cpus=gpus + 4, include_dashboard=False)
+        ray.init("local", runtime_env=runtime_env, num_gpus=gpus, num_cpus=gpus + 4, include_dashboard=False)
     refuse_shortage(gpus, ray.cluster_resources().get("GPU", 0))
 
 

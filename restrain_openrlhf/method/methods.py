@@ -8,16 +8,19 @@ from typing import Any, TypeVar
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method.advantages import population_std, unbiased_std
-from restrain_openrlhf.method.beliefs import Belief, Gold, Majority, Soft, Stored, Uniform
-from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.settings import (
-    SETTINGS,
-    CommonSettings,
+from restrain_openrlhf.method.baseline_settings import (
+    EttrlSettings,
     GrpoGoldSettings,
-    RestrainSettings,
+    MajoritySettings,
+    SrtEasySettings,
     SrtOfflineSettings,
     TtrlSettings,
 )
+from restrain_openrlhf.method.beliefs import Belief, Gold, Majority, Soft, Stored, Uniform
+from restrain_openrlhf.method.composition import Method
+from restrain_openrlhf.method.entropy_reshaping import ClipAdvantages, ResidualEntropy
+from restrain_openrlhf.method.selection import AtLeast, Easiest, Selection
+from restrain_openrlhf.method.settings import SETTINGS, CommonSettings, RestrainSettings
 from restrain_openrlhf.method.shaping import Shaping
 from restrain_openrlhf.method.transforms import (
     PenalizeLowConsensus,
@@ -29,6 +32,7 @@ from restrain_openrlhf.method.transforms import (
     online,
 )
 from restrain_openrlhf.method.votes import exclude_missing, missing_as_label
+from restrain_openrlhf.rollouts import EntropyTrees, Independent, RolloutPlan
 
 Settings = TypeVar("Settings", bound=CommonSettings)
 
@@ -46,6 +50,12 @@ PROMPT_WEIGHTS: dict[str, Callable[[RestrainSettings], tuple[Transform, ...]]] =
     "online": lambda settings: (ScaleByPromptWeight(online(_shaping(settings)), settings.scale_kl),),
     "none": lambda settings: (),
 }
+EARS: dict[str, Callable[[EttrlSettings], tuple[Transform, ...]]] = {
+    "residual": lambda settings: (ResidualEntropy(),),
+    "clip": lambda settings: (ClipAdvantages(settings.ear_bound),),
+    "both": lambda settings: (ResidualEntropy(), ClipAdvantages(settings.ear_bound)),
+    "none": lambda settings: (),
+}
 
 
 def restrain(settings: RestrainSettings) -> Method:
@@ -60,12 +70,24 @@ def restrain(settings: RestrainSettings) -> Method:
 
 def ttrl(settings: TtrlSettings) -> Method:
     """The majority of the group is the label."""
-    return compose(settings, Majority(share_ties=settings.ties == "split"))
+    return compose(settings, _majority(settings), rollouts=_independent(settings))
+
+
+def ettrl(settings: EttrlSettings) -> Method:
+    """The majority over the leaves of entropy-forked trees is the label; advantages are reshaped by entropy."""
+    rollouts = _trees(settings) if settings.etmr else _independent(settings, settings.entropy_top_k)
+    return compose(settings, _majority(settings), *EARS[settings.ear](settings), rollouts=rollouts)
 
 
 def srt_offline(settings: SrtOfflineSettings) -> Method:
     """The majority of the frozen model's rollouts is the label, for good."""
     return compose(settings, Stored())
+
+
+def srt_easy(settings: SrtEasySettings) -> Method:
+    """The majority of the group is the label, on the prompts that are easy for the frozen model."""
+    easy = Easiest(settings.easy_share) if settings.easy_cutoff is None else AtLeast(settings.easy_cutoff)
+    return compose(settings, _majority(settings), rollouts=_independent(settings), selection=easy)
 
 
 def grpo_gold(settings: GrpoGoldSettings) -> Method:
@@ -76,7 +98,9 @@ def grpo_gold(settings: GrpoGoldSettings) -> Method:
 METHODS: dict[str, Callable[[Any], Method]] = {
     "restrain": restrain,
     "ttrl": ttrl,
+    "ettrl": ettrl,
     "srt_offline": srt_offline,
+    "srt_easy": srt_easy,
     "grpo_gold": grpo_gold,
 }
 
@@ -97,7 +121,13 @@ def register(name: str, settings: type[Settings], method: Callable[[Settings], M
     METHODS[name] = method
 
 
-def compose(settings: CommonSettings, belief: Belief, *transforms: Transform) -> Method:
+def compose(
+    settings: CommonSettings,
+    belief: Belief,
+    *transforms: Transform,
+    rollouts: RolloutPlan | None = None,
+    selection: Selection | None = None,
+) -> Method:
     """A method with the settings that all share: missing answers, standard deviation, epsilon."""
     penalties = (PenalizeMissing(settings.delta),) if settings.missing == "penalize" else ()
     return Method(
@@ -107,6 +137,29 @@ def compose(settings: CommonSettings, belief: Belief, *transforms: Transform) ->
         count_votes=COUNTS[settings.missing],
         std=STDS[settings.std],
         eps=settings.eps,
+        rollouts=rollouts,
+        selection=selection,
+    )
+
+
+def _majority(settings: MajoritySettings) -> Majority:
+    return Majority(share_ties=settings.ties == "split")
+
+
+def _independent(settings: MajoritySettings, top_k: int | None = None) -> Independent | None:
+    if settings.votes is None:
+        return None
+    return Independent(settings.votes, settings.train_on or settings.votes, top_k)
+
+
+def _trees(settings: EttrlSettings) -> EntropyTrees:
+    return EntropyTrees(
+        trees=settings.trees,
+        forks=settings.forks,
+        branches=settings.branches,
+        top_k=settings.entropy_top_k,
+        fork_token=settings.fork_token,
+        spacing=settings.fork_spacing,
     )
 
 

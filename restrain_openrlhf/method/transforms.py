@@ -34,8 +34,9 @@ class PenalizeLowConsensus:
         majority = votes.majority_count / votes.n if self.kappa < 1 else votes.majority_count
         if majority >= self.kappa:
             return score
-        pair = AdvantagePair(np.zeros(votes.n), np.full(votes.n, -self.delta))
-        return replace(score, pair=pair, rewards=np.zeros(votes.n), penalized=True)
+        nothing = np.zeros_like(score.rewards)
+        pair = AdvantagePair(nothing, np.full_like(score.rewards, -self.delta))
+        return replace(score, pair=pair, rewards=nothing, penalized=True)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class PenalizeMissing:
     needs_reference: bool = False
 
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
-        missing = np.array([label is None for label in score.votes.classes])
+        missing = np.array([label is None for label in score.votes.classes[: score.rewards.size]])
         positive = np.where(missing, 0.0, score.pair.positive)
         negative = np.where(missing, -self.delta, score.pair.negative)
         return replace(score, pair=AdvantagePair(positive, negative))

@@ -1,5 +1,6 @@
 """The data that flows through a method: votes, facts about the prompt, advantage pairs, scores."""
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -13,7 +14,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Votes:
-    """One group's answers as classes: `classes[i]` is rollout i's label (None: missing), `counts[j]` is c_j."""
+    """One group's answers as classes: `classes[i]` is rollout i's label (None: missing), `counts[j]` is c_j.
+
+    A count may be 0 in a part of a group.
+    """
 
     classes: tuple[int | None, ...]
     counts: tuple[int, ...]
@@ -43,8 +47,13 @@ class Votes:
         """Exponential of the entropy of the labels' shares among the answers given: m if all are alike, 0 if none."""
         if not self.counts:
             return 0.0
-        p = np.array(self.counts) / sum(self.counts)
+        p = np.array([count for count in self.counts if count]) / sum(self.counts)
         return float(np.exp(-np.sum(p * np.log(p))))
+
+    def first(self, n: int) -> "Votes":
+        """The first n rollouts, with the labels of the whole group."""
+        counts = Counter(self.classes[:n])
+        return Votes(self.classes[:n], tuple(counts[label] for label in range(len(self.counts))))
 
 
 @dataclass(frozen=True)
@@ -72,11 +81,15 @@ class ReferenceVote:
 
 @dataclass(frozen=True)
 class PromptFacts:
-    """What a method may be told about a prompt besides its rollouts; classes are those of the group at hand."""
+    """What a method may be told about a prompt besides its rollouts; classes are those of the group at hand.
+
+    `entropies` is H_i, the mean token entropy of each rollout in nats, where the rollouts were drawn with it.
+    """
 
     reference: ReferenceVote | None = None
     stored_class: int | None = None
     gold_class: int | None = None
+    entropies: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -95,13 +108,22 @@ class AdvantagePair:
         """Both parts times a non-negative factor."""
         return AdvantagePair(self.positive * factor, self.negative * factor)
 
+    def times(self, factors: Floats) -> "AdvantagePair":
+        """Each rollout's advantages times its factor, (n,); a negative one turns A⁺ into A⁻ and back."""
+        one, other = self.positive * factors, self.negative * factors
+        return AdvantagePair(np.where(factors < 0, other, one), np.where(factors < 0, one, other))
+
+    def clipped(self, bound: float) -> "AdvantagePair":
+        """Both parts clipped to ±bound: with a single believed label exactly clip(A, −bound, bound)."""
+        return AdvantagePair(np.minimum(self.positive, bound), np.maximum(self.negative, -bound))
+
 
 @dataclass(frozen=True)
 class GroupScore:
-    """What a method says of one group.
+    """What a method says of one group. All rollouts vote; the first n of them are trained on (mostly all).
 
-    `label_weights` is w_j (m,), `rewards` the expected reward of each rollout (n,), `prompt_weight` u_x (already in
-    the pair), `kl_weight` what the KL term of this prompt is multiplied by.
+    `label_weights` is w_j (m,), `rewards` the expected reward of each trained rollout (n,), `prompt_weight` u_x
+    (already in the pair), `kl_weight` what the KL term of this prompt is multiplied by.
     """
 
     votes: Votes

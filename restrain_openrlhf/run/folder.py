@@ -86,6 +86,7 @@ def _hook_block(config: RunConfig) -> dict[str, Any]:
         "method": config.method.model_dump(mode="json"),
         "reference": str(config.reference) if config.reference else None,
         "metrics": str(config.metrics) if config.metrics else None,
+        "evaluate_first": config.evaluate_first or None,
     }
     return {key: value for key, value in block.items() if value is not None}
 

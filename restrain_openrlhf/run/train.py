@@ -37,18 +37,19 @@ def train(config: RunConfig, on_step: Callable[[StepRow, int], None] = lambda _r
     try:
         folder.claim(config, flags)
         if not folder.completed.exists():
-            _run_host(folder, words, lock, lambda row: on_step(row, total_steps(flags)))
+            total = total_steps(config, flags)
+            _run_host(folder, words, lock, lambda row: on_step(row, total))
             folder.mark_completed(steps=max((row.step for row in read_steps(folder.metrics)), default=0))
     finally:
         os.close(lock)
     return folder
 
 
-def total_steps(flags: dict[str, object]) -> int:
+def total_steps(config: RunConfig, flags: dict[str, object]) -> int:
     """Rollout batches of the whole run: the host takes a last, smaller batch at the end of an episode."""
     arguments = vars(parse(to_arguments(flags)))
     batch = int(arguments["rollout.batch_size"])
-    return int(arguments["train.num_episodes"]) * -(-prompt_count(arguments) // batch)
+    return int(arguments["train.num_episodes"]) * -(-prompt_count(config, arguments) // batch)
 
 
 def command(folder: RunFolder, words: list[str]) -> list[str]:

@@ -1,0 +1,92 @@
+"""Draws a training group's rollouts as the method plans them, in the host's rollout actors; evaluation stays plain."""
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.hook.carried import carry
+from restrain_openrlhf.hook.instrument import original_of
+from restrain_openrlhf.hook.rollout_engine import PlannedEngine
+from restrain_openrlhf.hook.rollout_size import refuse_other_size
+from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.method import build
+from restrain_openrlhf.rollouts import RolloutPlan
+
+
+class TrainingPrompt(str):
+    """A prompt whose rollouts are trained on; the host passes it through to its rollout actors as it is."""
+
+    __slots__ = ()
+
+
+@cache
+def plan_for(settings: HookSettings) -> RolloutPlan | None:
+    """The method's plan; None for plain sampling."""
+    return build(settings.method).rollouts
+
+
+def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wraps SamplesGenerator.generate_samples (samples_generator.py): what is dispatched within is for training."""
+    generator.restrain_training = True
+    try:
+        return wrapped(*args, **kwargs)
+    finally:
+        generator.restrain_training = False
+
+
+def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wraps SamplesGenerator._dispatch_prompts_to_vllm, which training and evaluation share: marks training's."""
+    prompts: Sequence[str] = args[0] if args else kwargs.pop("prompts")
+    if getattr(generator, "restrain_training", False):
+        prompts = [TrainingPrompt(prompt) for prompt in prompts]
+    return wrapped(prompts, *args[1:], **kwargs)
+
+
+async def generate_responses(
+    actor: Any,
+    prompt: str,
+    label: str,
+    sampling_params: Any,
+    max_length: int,
+    hf_tokenizer: Any,
+    num_samples: int = 1,
+    images: Any = None,
+) -> list[dict[str, Any]]:
+    """Takes the place of RolloutRayActor.generate_responses (trainer/ray/vllm_engine.py), which it calls itself.
+
+    Without a plan, or for evaluation, that is all. With one, the host's method runs over a stand-in that hands it the
+    plan's rollouts, so that tokenizing, rewards and bookkeeping stay the host's.
+    """
+    host_method = original_of(actor, "generate_responses")
+    host_arguments = {
+        "label": label,
+        "sampling_params": sampling_params,
+        "max_length": max_length,
+        "hf_tokenizer": hf_tokenizer,
+        "images": images,
+    }
+    plan = plan_for(HookSettings.from_environment())
+    if plan is None or not isinstance(prompt, TrainingPrompt):
+        plain: list[dict[str, Any]] = await host_method(
+            actor, prompt=str(prompt), num_samples=num_samples, **host_arguments
+        )
+        return plain
+    refuse_other_size(plan, num_samples)
+    engine = PlannedEngine(actor, plan, hf_tokenizer)
+    responses: list[dict[str, Any]] = await host_method(
+        engine, prompt=str(prompt), num_samples=plan.trained, **host_arguments
+    )
+    entropies = [chain.mean_entropy for chain in await engine.trained()] if plan.top_k else None
+    carry(responses, entropies, await engine.votes_beside())
+    return responses
+
+
+def refuse_undrawn(plan: RolloutPlan | None, has_entropies: bool) -> None:
+    """Raises HookNotActiveError where the plan measures entropies and the rollouts came without."""
+    if plan is not None and plan.top_k and not has_entropies:
+        raise HookNotActiveError(
+            "The rollouts carry no token entropies, so the rollout actors that drew them are not hooked. Every Ray "
+            "node needs restrain-openrlhf installed, and the run must be started with `restrain train` or "
+            "`python -m restrain_openrlhf.hook.train_ppo_ray`."
+        )

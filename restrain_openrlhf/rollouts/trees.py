@@ -1,0 +1,87 @@
+"""ETTRL's entropy-forked trees (ETMR): chains branch where the policy is least sure, and every leaf is a rollout."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import cycle, islice
+from typing import Literal
+
+from restrain_openrlhf.rollouts.chain import Chain, Continue
+
+ForkToken = Literal["resample", "distinct"]
+
+
+@dataclass(frozen=True)
+class EntropyTrees:
+    """M trees: one full chain each, N forks at its tokens of highest entropy, B continuations per fork.
+
+    `fork_token`: the token at a fork is sampled again, or forced to the most likely ones that the chain did not take.
+    `spacing`: the least distance between two forks of a tree, in tokens.
+    """
+
+    trees: int
+    forks: int
+    branches: int
+    top_k: int
+    fork_token: ForkToken = "resample"
+    spacing: int = 1
+
+    @property
+    def voters(self) -> int:
+        """M (1 + B · N): every leaf votes."""
+        return self.trees * (1 + self.branches * self.forks)
+
+    @property
+    def trained(self) -> int:
+        """Every leaf is trained on."""
+        return self.voters
+
+    async def draw(self, continue_from: Continue) -> list[Chain]:
+        """All leaves, tree by tree: the full chain first, then its branches, fork by fork."""
+        trees = await asyncio.gather(*[self._tree(continue_from) for _ in range(self.trees)])
+        return [leaf for tree in trees for leaf in tree]
+
+    async def _tree(self, continue_from: Continue) -> list[Chain]:
+        root = await continue_from(())
+        starts = [start for position in self.fork_positions(root) for start in [root.upto(position)] * self.branches]
+        if self.fork_token == "distinct":
+            starts = _with_distinct_tokens(root, starts)
+        branches = await asyncio.gather(*[continue_from(start.tokens) for start in starts])
+        return [root, *(start.then(branch) for start, branch in zip(starts, branches, strict=True))]
+
+    def fork_positions(self, chain: Chain) -> list[int]:
+        """The N positions of highest entropy, highest first, at least `spacing` apart; ties go to the earlier one.
+
+        A chain with fewer such positions is forked there again, so that a group always has M (1 + B · N) leaves.
+        """
+        chosen: list[int] = []
+        for position in sorted(range(len(chain.tokens)), key=lambda t: (-chain.entropies[t], t)):
+            if len(chosen) < self.forks and all(abs(position - other) >= self.spacing for other in chosen):
+                chosen.append(position)
+        return list(islice(cycle(chosen or [0]), self.forks))
+
+
+def _with_distinct_tokens(root: Chain, starts: Sequence[Chain]) -> list[Chain]:
+    """Each start with its next token forced: the likeliest that neither the chain nor an earlier branch took there.
+
+    Where none is left, the token is sampled.
+    """
+    taken: set[tuple[int, int]] = {(position, token) for position, token in enumerate(root.tokens)}
+    forced = []
+    for start in starts:
+        position = len(start.tokens)
+        candidates = root.alternatives[position] if position < len(root.tokens) else ()
+        token = next((token for token in candidates if (position, token) not in taken), None)
+        forced.append(start if token is None else _forced(root, start, token))
+        taken |= {(position, token)} if token is not None else set()
+    return forced
+
+
+def _forced(root: Chain, start: Chain, token: int) -> Chain:
+    position = len(start.tokens)
+    return replace(
+        start,
+        tokens=(*start.tokens, token),
+        entropies=root.entropies[: position + 1],
+        alternatives=root.alternatives[: position + 1],
+    )
