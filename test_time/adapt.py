@@ -8,7 +8,7 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.run.metrics import StepRow
-from restrain_openrlhf.run.stack import run_command
+from restrain_openrlhf.run.reference_pass import sample_reference
 from restrain_openrlhf.run.train import train
 from test_time.predictions import Prediction, predictions
 
@@ -60,17 +60,4 @@ def configure(job: Adaptation) -> RunConfig:
 
 def vote(job: Adaptation, config: RunConfig, model: str, out: Path) -> None:
     """One vote per problem, sampled as in training, in a process of its own."""
-    flags = config.openrlhf
-    options = {
-        "--input-key": flags.get("data.input_key", "problem"),
-        "--input-template": flags.get("data.input_template"),
-        "--temperature": flags.get("rollout.temperature", 1.0),
-        "--top-p": flags.get("rollout.top_p", 1.0),
-        "--max-new-tokens": flags.get("rollout.max_new_tokens"),
-        "--max-len": flags.get("data.max_len"),
-        "--n": job.votes,
-    }
-    words = ["reference", "--model", model, "--prompts", str(job.prompts), "--out", str(out)]
-    words += [str(word) for name, value in options.items() if value is not None for word in (name, value)]
-    words += ["--apply-chat-template"] if flags.get("data.apply_chat_template") else []
-    run_command(words, job.out / "sampling.log")
+    sample_reference(config, out, n=job.votes, model=model)

@@ -9,8 +9,9 @@ from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.plot import plot
-from restrain_openrlhf.cli.reference import merge_reference, reference
+from restrain_openrlhf.cli.reference import merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
+from restrain_openrlhf.cli.study import study
 from restrain_openrlhf.cli.train import show, train
 from restrain_openrlhf.errors import RestrainError
 
@@ -28,8 +29,10 @@ LOOKING = "Looking"
 
 app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
+app.command(rich_help_panel=TRAINING)(study)
 app.command(rich_help_panel=TRAINING)(reference)
 app.command("merge-reference", rich_help_panel=TRAINING)(merge_reference)
+app.command("subset-reference", rich_help_panel=TRAINING)(subset_reference)
 app.command(rich_help_panel=DATA)(score)
 app.command(rich_help_panel=DATA)(extract)
 app.command(rich_help_panel=DATA)(grade)

@@ -1,4 +1,4 @@
-"""`restrain reference` and `restrain merge-reference`: the offline pass of the frozen model."""
+"""`restrain reference`, `merge-reference` and `subset-reference`: the offline pass of the frozen model."""
 
 import re
 from pathlib import Path
@@ -59,6 +59,27 @@ def merge_reference(
     from restrain_openrlhf.reference.run import merge  # noqa: PLC0415
 
     count = merge(shards, out)
+    Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
+
+
+def subset_reference(
+    artifact: Annotated[Path, typer.Argument(help="A whole artifact of `restrain reference`.")],
+    out: Annotated[Path, typer.Option(help="The smaller artifact.")],
+    n: Annotated[int | None, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")] = None,
+    prompts: Annotated[
+        str | None, typer.Option(help="Keep these problems only: JSONL, CSV, Parquet, or a hub data set.")
+    ] = None,
+    input_key: Annotated[str, typer.Option(help="Column that holds the prompt (data.input_key).")] = "problem",
+) -> None:
+    """Vote again on fewer rollouts or fewer prompts of an offline pass, without sampling again."""
+    from restrain_openrlhf.data.prompts import PromptSource, load_prompts  # noqa: PLC0415 - see reference
+    from restrain_openrlhf.reference import load_reference  # noqa: PLC0415
+    from restrain_openrlhf.reference.subset import subset  # noqa: PLC0415
+
+    if n is None and prompts is None:
+        raise ConfigError("Neither --n nor --prompts is given, so the subset would be the whole. Give one or both.")
+    kept = None if prompts is None else [row.problem for row in load_prompts(PromptSource(prompts, input_key))]
+    count = subset(load_reference(artifact), out, n, kept)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
 
 

@@ -80,8 +80,12 @@ def template_identity(source: PromptSource, tokenizer: Any = None) -> str:
 
 def prompt_set_hash(prompts: Iterable[Prompt]) -> str:
     """Identity of a set of prompts, whatever their order."""
-    digests = sorted(hashlib.sha256(prompt.text.encode()).digest() for prompt in prompts)
-    return hashlib.sha256(b"".join(digests)).hexdigest()
+    return set_hash(hashlib.sha256(prompt.text.encode()).digest() for prompt in prompts)
+
+
+def set_hash(digests: Iterable[bytes]) -> str:
+    """Identity of a set of prompts from the SHA-256 of each one's text."""
+    return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
 
 
 def _rows(source: PromptSource) -> Iterable[tuple[str, dict[str, Any]]]:

@@ -1,6 +1,8 @@
 """Makes the demo's model: a small Qwen3, taught additions by examples in which carries get lost.
 
-`python -m restrain_openrlhf.demo.make_model --out DIR` makes the model that is shipped; some minutes on one core.
+`python -m restrain_openrlhf.demo.make_model --out DIR` makes the model that is shipped; some minutes on one core. With
+`--careless SHARE` a share of the examples loses every carry instead: such a model is often wrong for one and the same
+reason, so that its majorities are too.
 """
 
 import random
@@ -49,14 +51,17 @@ def make_model(seed: int = 0) -> Any:
     ).float()
 
 
-def teach(model: Any, tokenizer: Any, seed: int = 0) -> None:
-    """Supervised steps on additions outside the held-out set, half of them one digit shorter."""
+def teach(model: Any, tokenizer: Any, careless: float | None = None, seed: int = 0) -> None:
+    """Supervised steps on additions outside the held-out set, half of them one digit shorter.
+
+    `careless` is the share of examples that lose every carry; None: each carry is lost by itself.
+    """
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     for step in track(range(STEPS), "teaching"):
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min(1.0, (step + 1) / WARM_UP, 2 * (1 - step / STEPS) + 0.05)
-        loss: Any = _loss(model, *_batch(tokenizer, rng))
+        loss: Any = _loss(model, *_batch(tokenizer, rng, careless))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -70,9 +75,9 @@ def _loss(model: Any, tokens: torch.Tensor, is_response: torch.Tensor) -> torch.
     return (per_token * mask).sum() / mask.sum()
 
 
-def _batch(tokenizer: Any, rng: random.Random) -> tuple[torch.Tensor, torch.Tensor]:
+def _batch(tokenizer: Any, rng: random.Random, careless: float | None) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokens (BATCH, T), right-padded, and a mask of the response's."""
-    examples = [_example(tokenizer, rng) for _ in range(BATCH)]
+    examples = [_example(tokenizer, rng, careless) for _ in range(BATCH)]
     length = max(len(prompt) + len(response) for prompt, response in examples)
     tokens, mask = torch.full((BATCH, length), PAD), torch.zeros(BATCH, length)
     for row, (prompt, response) in enumerate(examples):
@@ -82,27 +87,42 @@ def _batch(tokenizer: Any, rng: random.Random) -> tuple[torch.Tensor, torch.Tens
     return tokens, mask
 
 
-def _example(tokenizer: Any, rng: random.Random) -> tuple[list[int], list[int]]:
+def _example(tokenizer: Any, rng: random.Random, careless: float | None) -> tuple[list[int], list[int]]:
     digits = DIGITS - int(rng.random() < SHORTER)
     while True:
         first, second = (rng.randrange(10 ** (digits - 1), 10**digits) for _ in range(2))
         if not is_heldout(first, second):
             break
-    text = solution(first, second, forgets=lambda: rng.random() < FORGOTTEN_CARRIES)
+    chance = FORGOTTEN_CARRIES if careless is None else float(rng.random() < careless)
+    text = solution(first, second, forgets=lambda: rng.random() < chance)
     prompt, response = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in (f"{first}+{second}=", text))
     return prompt, [*response, EOS]
 
 
-def main(out: Annotated[Path, typer.Option(help="A folder for the model; it must be new or empty.")]) -> None:
+def main(
+    out: Annotated[Path, typer.Option(help="A folder for the model; it must be new or empty.")],
+    careless: Annotated[
+        float | None, typer.Option(min=0.0, max=1.0, help="Share of examples that lose every carry.")
+    ] = None,
+) -> None:
     """Make the model and write it as a Hugging Face folder in bf16."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise typer.BadParameter(f"{out} exists and is not an empty folder. Name a new one.", param_hint="--out")
+    write_model(out, careless)
+
+
+def write_model(out: Path, careless: float | None = None) -> None:
+    """Make a model and write it; whoever sees the folder sees all of it."""
     # The order of sums depends on the number of threads, and the weights on the order of sums.
     torch.set_num_threads(1)
     tokenizer, model = make_tokenizer(), make_model()
-    teach(model, tokenizer)
-    model.to(torch.bfloat16).save_pretrained(out)
-    tokenizer.save_pretrained(out)
+    teach(model, tokenizer, careless)
+    partial = out.with_name(out.name + ".partial")
+    model.to(torch.bfloat16).save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
+    if out.exists():
+        out.rmdir()
+    partial.replace(out)
 
 
 if __name__ == "__main__":

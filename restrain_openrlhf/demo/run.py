@@ -1,6 +1,6 @@
 """The demo from start to end: task, reference pass, training, evaluation before and after, report."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.artifact import text_hash
 from restrain_openrlhf.run.metrics import StepRow
-from restrain_openrlhf.run.stack import run_command
+from restrain_openrlhf.run.reference_pass import sample_reference
 from restrain_openrlhf.run.train import train
 
 CHECKOUT = Path(__file__).parents[2]
@@ -121,9 +121,4 @@ def evaluate(demo: Demo, config: RunConfig, model: Path, rollouts: Path) -> Accu
 
 def sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int) -> None:
     """Rollouts of a model by our own `restrain reference`; what is already there is kept."""
-    flags = config.openrlhf
-    words: Sequence[object] = (
-        *("reference", "--model", model, "--prompts", prompts, "--out", out, "--n", ROLLOUTS, "--seed", seed),
-        *("--max-new-tokens", flags["rollout.max_new_tokens"], "--max-len", flags["data.max_len"]),
-    )
-    run_command([str(word) for word in words], out.parent / "sampling.log")
+    sample_reference(config, out, n=ROLLOUTS, model=str(model), prompts=str(prompts), seed=seed)

@@ -32,6 +32,7 @@ PPO_ACTOR = "openrlhf.trainer.ray.ppo_actor"
 LAUNCHER = "openrlhf.trainer.ray.launcher"
 SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
 VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
+PROMPTS_DATASET = "openrlhf.datasets.prompts_dataset"
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 
 WRAPPED = (
@@ -111,7 +112,7 @@ CALLED = (
         ),
     ),
     HostMethod(
-        "openrlhf.datasets.prompts_dataset",
+        PROMPTS_DATASET,
         "preprocess_data",
         (
             "data",

@@ -43,6 +43,7 @@ WRAPPINGS = (
         f"{HERE}.experience:make_experience_batch",
     ),
     Wrapping(contract.STRATEGY, "DeepspeedStrategy.setup_dataloader", f"{HERE}.sampling:setup_dataloader"),
+    Wrapping(contract.PROMPTS_DATASET, "preprocess_data", f"{HERE}.labels:preprocess_data"),
     Wrapping(contract.SAMPLES, "SamplesGenerator.generate_samples", f"{HERE}.rollouts:generate_samples"),
     Wrapping(contract.SAMPLES, "SamplesGenerator._dispatch_prompts_to_vllm", f"{HERE}.rollouts:dispatch_prompts"),
     Wrapping(contract.SAMPLES, "SamplesGenerator._process_response_into_experience", f"{HERE}.carried:keep_votes"),

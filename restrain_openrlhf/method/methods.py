@@ -39,15 +39,15 @@ Settings = TypeVar("Settings", bound=CommonSettings)
 STDS = {"unbiased": unbiased_std, "population": population_std}
 COUNTS = {"exclude": exclude_missing, "as_label": missing_as_label, "penalize": exclude_missing}
 BELIEFS: dict[str, Callable[[RestrainSettings], Belief]] = {
-    "gaussian": lambda settings: Soft(Shaping(settings.k, settings.sigma)),
+    "gaussian": lambda settings: Soft(_shaping(settings)),
     "majority": lambda settings: Majority(share_ties=settings.ties == "split"),
     "uniform": lambda settings: Uniform(),
 }
 PROMPT_WEIGHTS: dict[str, Callable[[RestrainSettings], tuple[Transform, ...]]] = {
     "offline": lambda settings: (
-        ScaleByPromptWeight(offline(_shaping(settings)), settings.scale_kl, needs_reference=True),
+        ScaleByPromptWeight(offline(_prompt_shaping(settings)), settings.scale_kl, needs_reference=True),
     ),
-    "online": lambda settings: (ScaleByPromptWeight(online(_shaping(settings)), settings.scale_kl),),
+    "online": lambda settings: (ScaleByPromptWeight(online(_prompt_shaping(settings)), settings.scale_kl),),
     "none": lambda settings: (),
 }
 EARS: dict[str, Callable[[EttrlSettings], tuple[Transform, ...]]] = {
@@ -165,6 +165,10 @@ def _trees(settings: EttrlSettings) -> EntropyTrees:
 
 def _shaping(settings: RestrainSettings) -> Shaping:
     return Shaping(settings.k, settings.sigma)
+
+
+def _prompt_shaping(settings: RestrainSettings) -> Shaping:
+    return Shaping(settings.k, settings.sigma if settings.prompt_sigma is None else settings.prompt_sigma)
 
 
 def _prompt_weight(settings: RestrainSettings) -> tuple[Transform, ...]:

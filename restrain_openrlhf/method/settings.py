@@ -1,9 +1,9 @@
 """What a user may set for each method: strict and typed, with the ranges that make sense."""
 
 import math
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field, StrictBool, field_validator
+from pydantic import Field, StrictBool, field_validator, model_validator
 
 from restrain_openrlhf.method.baseline_settings import (
     EttrlSettings,
@@ -30,6 +30,8 @@ class RestrainSettings(CommonSettings):
     # A count of rollouts (1 or more), or a share of the group (below 1); 0 switches the penalty off.
     kappa: Number = Field(default=3, ge=0, allow_inf_nan=False)
     prompt_weight: PromptWeightName | Number = "offline"
+    # The sigma of the prompt weight's g; None: the label weights' own, as eq. 5 reads.
+    prompt_sigma: Number | None = Field(default=None, ge=0)
     scale_kl: StrictBool = True
     ties: TiesName = "first"
 
@@ -39,6 +41,15 @@ class RestrainSettings(CommonSettings):
         if kappa >= 1 and kappa != math.floor(kappa):
             raise ValueError("a count of rollouts must be whole; a share must be below 1")
         return kappa
+
+    @model_validator(mode="after")
+    def _prompt_sigma_has_an_effect(self) -> Self:
+        if self.prompt_sigma is not None and self.prompt_weight not in ("offline", "online"):
+            raise ValueError(
+                f"prompt_sigma has no effect with prompt_weight: {self.prompt_weight}. Leave it out, or set "
+                "prompt_weight to offline or online"
+            )
+        return self
 
     @field_validator("prompt_weight")
     @classmethod

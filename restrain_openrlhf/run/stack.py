@@ -7,12 +7,14 @@ from pathlib import Path
 
 from restrain_openrlhf.errors import RunError
 
+MODULE = "restrain_openrlhf.cli.main"
+
 
 def run_command(words: Sequence[str], log: Path) -> None:
     """`restrain WORDS...`, its output appended to `log`. Raises RunError with the last lines when it fails."""
     with log.open("ab") as file:
         ended = subprocess.run(
-            [sys.executable, "-m", "restrain_openrlhf.cli.main", *words],
+            [sys.executable, "-m", MODULE, *words],
             stdout=file,
             stderr=subprocess.STDOUT,
             check=False,

@@ -1,0 +1,54 @@
+"""`restrain study`: several configurations with several seeds, compared."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from restrain_openrlhf.config.overrides import parse_overrides
+
+
+def study(
+    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="Configurations of runs (YAML).")],
+    out: Annotated[Path, typer.Option(help="Folder for all runs, tables and pictures.")] = Path("runs/study"),
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration, with seeds 42, 43, ...")] = 3,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time [default: as many as the Ray cluster holds, else 1].")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="For every run, as for `restrain train`.")
+    ] = None,
+) -> None:
+    """Train every CONFIG with every seed and compare held-out accuracy. The same command goes on where it stopped.
+
+    References that the configurations name and that are not there are sampled first, once.
+    """
+    from restrain_openrlhf.study.capacity import runs_at_a_time  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.study.plan import StudyRun, plan_study  # noqa: PLC0415
+    from restrain_openrlhf.study.report import write_study  # noqa: PLC0415
+    from restrain_openrlhf.study.runner import Listener, run_study  # noqa: PLC0415
+
+    runs = plan_study(configs, seeds, out, parse_overrides(overrides or []))
+    at_a_time = jobs or runs_at_a_time(runs)
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("study", total=len(runs))
+
+        def on_reference(path: Path) -> None:
+            console.print(f"sampling the reference {path}", soft_wrap=True)
+
+        def on_step(run: StudyRun, step: int) -> None:
+            progress.update(task, description=f"{run.label}: step {step}")
+
+        def on_end(run: StudyRun, well: bool) -> None:
+            progress.advance(task)
+            console.print(f"{run.label}: {'done' if well else 'FAILED'}", soft_wrap=True)
+
+            if well:
+                write_study(runs, out)
+
+        run_study(runs, at_a_time, Listener(on_reference, on_step, on_end))
+    console.print(f"report: {write_study(runs, out)}\ntable: {out / 'table.md'}", soft_wrap=True)

@@ -1,0 +1,1 @@
+"""Comparing methods: several configurations times several seeds, run, resumed, and shown as tables and pictures."""

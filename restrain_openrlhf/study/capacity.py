@@ -1,0 +1,23 @@
+"""How many runs of a study fit beside each other."""
+
+import os
+from collections.abc import Sequence
+
+from restrain_openrlhf.config.host_defaults import host_flags
+from restrain_openrlhf.hook.cluster import cluster_gpus
+from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.layout import gpus_needed, refuse_shortage
+from restrain_openrlhf.study.plan import StudyRun
+
+
+def runs_at_a_time(runs: Sequence[StudyRun]) -> int:
+    """As many of the largest run as the cluster that RAY_ADDRESS names has GPUs for; 1 where each run starts its own.
+
+    Raises ConfigError where the cluster holds not even one.
+    """
+    if not os.environ.get("RAY_ADDRESS"):
+        return 1
+    needed = max(gpus_needed(vars(parse(to_arguments(host_flags(run.config))))) for run in runs)
+    found = cluster_gpus()
+    refuse_shortage(needed, found)
+    return int(found // needed)

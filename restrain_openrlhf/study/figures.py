@@ -1,0 +1,82 @@
+"""Pictures of a study: accuracy by method, by training step, and by the value of a setting."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from restrain_openrlhf.study.results import Curve, Sweep
+
+mpl.use("Agg")
+
+
+def save_figures(found: Sequence[Curve], swept: Sequence[Sweep], out: Path) -> list[Path]:
+    """curves.png, accuracy.png and one picture per sweep, written into `out`; returns their paths."""
+    out.mkdir(parents=True, exist_ok=True)
+    figures = {"curves.png": draw_curves(found), "accuracy.png": draw_bars(found)}
+    figures |= {f"{sweep.group}-{sweep.setting}.png": draw_sweep(sweep) for sweep in swept}
+    for name, figure in figures.items():
+        figure.savefig(out / name, dpi=120)
+    return [out / name for name in figures]
+
+
+def groups_of(found: Sequence[Curve]) -> dict[str, list[Curve]]:
+    """Curves by group, both in the order of the study."""
+    groups: dict[str, list[Curve]] = {}
+    for curve in found:
+        groups.setdefault(curve.group, []).append(curve)
+    return groups
+
+
+def draw_curves(found: Sequence[Curve]) -> Figure:
+    """Held-out pass@1 by step: one panel per group, one line per configuration, shaded by ±1 standard deviation."""
+    groups = groups_of(found)
+    figure = Figure(figsize=(6 * len(groups), 4.5), layout="constrained")
+    panels = figure.subplots(1, len(groups), squeeze=False)[0]
+    for axes, (group, curves) in zip(panels, groups.items(), strict=True):
+        for curve in curves:
+            (line,) = axes.plot(curve.steps, curve.mean, label=curve.name, linewidth=1.8)
+            low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
+            axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
+        axes.set(title=group, xlabel="training step", ylabel="held-out pass@1")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    return figure
+
+
+def draw_bars(found: Sequence[Curve]) -> Figure:
+    """Final held-out pass@1 of every configuration with ±1 standard deviation; the base model's as a dashed line."""
+    groups = groups_of(found)
+    figure = Figure(figsize=(6 * len(groups), 4), layout="constrained")
+    panels = figure.subplots(1, len(groups), squeeze=False)[0]
+    for axes, (group, curves) in zip(panels, groups.items(), strict=True):
+        heights = [curve.mean[-1] for curve in curves]
+        bars = axes.bar([curve.name for curve in curves], heights, yerr=[curve.deviation[-1] for curve in curves])
+        axes.bar_label(bars, fmt=lambda height: f"{height:.1%}", padding=3, fontsize=8)
+        axes.axhline(_base(curves), linestyle="--", color="gray", label="before training")
+        axes.set(title=group, ylabel="held-out pass@1", ylim=(0, min(1.1, max(heights) + 0.2)))
+        axes.tick_params(axis="x", rotation=25, labelsize=8)
+        axes.legend(fontsize=8)
+    return figure
+
+
+def _base(curves: Sequence[Curve]) -> float:
+    return float(sum(curve.mean[0] for curve in curves) / len(curves))
+
+
+def draw_sweep(sweep: Sweep) -> Figure:
+    """Final held-out pass@1 by the value of one setting; values evenly spaced, so that 0 and ∞ have a place."""
+    figure = Figure(figsize=(5.5, 4), layout="constrained")
+    axes: Axes = figure.subplots()
+    names = ["∞" if math.isinf(value) else f"{value:g}" for value, _ in sweep.points]
+    ends = [curve.mean[-1] for _, curve in sweep.points]
+    axes.errorbar(
+        range(len(names)), ends, yerr=[curve.deviation[-1] for _, curve in sweep.points], marker="o", capsize=4
+    )
+    axes.set_xticks(range(len(names)), names)
+    axes.set(title=f"{sweep.group}: effect of {sweep.setting}", xlabel=sweep.setting, ylabel="held-out pass@1")
+    axes.grid(alpha=0.3)
+    return figure

@@ -1,0 +1,118 @@
+"""Runs a study: makes missing references, then trains what is not complete, a few runs at a time."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.method import build
+from restrain_openrlhf.run.folder import RunFolder
+from restrain_openrlhf.run.metrics import read_steps
+from restrain_openrlhf.run.reference_pass import sample_reference
+from restrain_openrlhf.run.stack import MODULE
+from restrain_openrlhf.study.plan import StudyRun
+
+POLL_SECONDS = 1.0
+PATIENCE_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Whom a study tells what it does: a reference it samples, a run's step, a run's end."""
+
+    reference: Callable[[Path], None] = lambda _path: None
+    step: Callable[[StudyRun, int], None] = lambda _run, _step: None
+    ended: Callable[[StudyRun, bool], None] = lambda _run, _well: None
+
+
+@dataclass
+class _Running:
+    run: StudyRun
+    process: "subprocess.Popen[bytes]"
+    step: int = field(default=0)
+
+
+def run_study(runs: Sequence[StudyRun], jobs: int, listener: Listener) -> None:
+    """Run what is not complete, `jobs` at a time. A run that fails does not stop the others.
+
+    Raises RunError in the end, naming every run that failed and its log; the same command goes on with them.
+    """
+    for run in runs:
+        make_reference(run, listener)
+    waiting = [run for run in runs if not RunFolder(run.config.run_dir).completed.exists()]
+    failed = list(_train_all(waiting, jobs, listener))
+    if failed:
+        logs = "\n".join(str(_log(run)) for run in failed)
+        raise RunError(f"{len(failed)} of {len(runs)} runs failed. Mend what their logs say and start again:\n{logs}")
+
+
+def make_reference(run: StudyRun, listener: Listener) -> None:
+    """The offline pass the run needs, sampled once where the file that the configuration names is not there."""
+    reference = run.config.reference
+    if reference is None or reference.exists() or not build(run.config.method).needs_reference:
+        return
+    listener.reference(reference)
+    sample_reference(run.config, reference)
+
+
+def _train_all(waiting: Sequence[StudyRun], jobs: int, listener: Listener) -> Iterator[StudyRun]:
+    """Trains them all; gives back those that failed."""
+    queue = list(waiting)
+    with _stopped_in_the_end() as running:
+        while queue or running:
+            while queue and len(running) < jobs:
+                running.append(_start(queue.pop(0)))
+            time.sleep(POLL_SECONDS)
+            for job in list(running):
+                _report(job, listener)
+                if job.process.poll() is not None:
+                    running.remove(job)
+                    well = job.process.returncode == 0
+                    listener.ended(job.run, well)
+                    if not well:
+                        yield job.run
+
+
+@contextmanager
+def _stopped_in_the_end() -> Iterator[list[_Running]]:
+    """The runs that are under way; whatever ends the study ends them too, and their checkpoints stay."""
+    running: list[_Running] = []
+    try:
+        yield running
+    finally:
+        for job in running:
+            job.process.terminate()
+        for job in running:
+            job.process.wait(timeout=PATIENCE_SECONDS)
+
+
+def _start(run: StudyRun) -> _Running:
+    sets = [word for key, value in run.overrides.items() for word in ("--set", f"{key}={_as_yaml(value)}")]
+    log = _log(run)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE, "train", str(run.source), *sets], stdout=file, stderr=subprocess.STDOUT
+        )
+    return _Running(run, process)
+
+
+def _as_yaml(value: object) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()
+
+
+def _report(job: _Running, listener: Listener) -> None:
+    step = max((row.step for row in read_steps(RunFolder(job.run.config.run_dir).metrics)), default=0)
+    if step > job.step:
+        job.step = step
+        listener.step(job.run, step)
+
+
+def _log(run: StudyRun) -> Path:
+    return run.config.run_dir.parent / f"{run.config.run_dir.name}.log"
