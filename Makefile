@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
   "$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo "$$p" && break; done)
 PIP := $(BIN)/python -m pip install --quiet --progress-bar on
+# Runs of a study at a time.
+JOBS ?= 2
 # Which stack to install: gpu where there is an NVIDIA driver.
 STACK ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 # Several processes share the cores: one thread each is what makes a CPU step quick.
@@ -13,13 +15,17 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: help demo test check lint bench install install-cpu install-gpu clean
+.PHONY: help demo study test check lint bench install install-cpu install-gpu clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: install ## Train a small model with no labels, on the real stack, and show what it learned
 	$(BIN)/restrain demo
+
+study: install ## Compare the methods on the demo's task: two regimes, three seeds (about an hour on two cores)
+	$(BIN)/python -m restrain_openrlhf.demo.study_task --out runs/study
+	$(BIN)/restrain study configs/cpu/study/right/[a-z]*.yaml configs/cpu/study/spurious/[a-z]*.yaml --seeds 3 --jobs $(JOBS) --out runs/study
 
 test: install ## Run all tests, the real end-to-end runs included
 	$(BIN)/python -m pytest
