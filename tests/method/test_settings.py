@@ -22,6 +22,7 @@ def test_defaults_are_the_papers():
         "k": 1.0,
         "kappa": 3.0,
         "prompt_weight": "offline",
+        "prompt_sigma": None,
         "scale_kl": True,
         "ties": "first",
     }

@@ -1,0 +1,79 @@
+"""`restrain study` from start to end: killed, started again, and shown."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
+from tests.conftest import ROOT
+from tests.e2e.conftest import SMALL, run
+
+pytest.importorskip("openrlhf", reason="needs the training stack")
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+BASE = """
+run_dir: unused
+openrlhf:
+{flags}
+"""
+
+
+@pytest.fixture
+def configs(tmp_path):
+    """TTRL and RESTRAIN with an online prompt weight on 16 prompts without answers, evaluated at each step."""
+    write_prompts(tmp_path / "prompts.jsonl", training_problems(16))
+    write_gold(tmp_path / "heldout.jsonl", heldout_problems(16))
+    flags = {
+        **SMALL,
+        "actor.model_name_or_path": MODEL,
+        "data.prompt_dataset": tmp_path / "prompts.jsonl",
+        "data.label_key": "answer",
+        "data.max_len": 32,
+        "rollout.max_new_tokens": 14,
+        "eval.dataset": tmp_path / "heldout.jsonl",
+        "eval.steps": 1,
+        "eval.n_samples_per_prompt": 4,
+        "actor.num_gpus_per_node": 1,
+        "ref.num_gpus_per_node": 1,
+        "vllm.num_engines": 1,
+        "vllm.gpu_memory_utilization": 0.2,
+        "ds.zero_stage": 0,
+        "ckpt.save_steps": 1,
+    }
+    folder = tmp_path / "small"
+    folder.mkdir()
+    lines = "\n".join(f"  {name}: {value}" for name, value in flags.items())
+    (folder / "_base.yaml").write_text(BASE.format(flags=lines))
+    methods = {"ttrl": "{name: ttrl}", "restrain": "{name: restrain, kappa: 2, prompt_weight: online}"}
+    for name, method in methods.items():
+        (folder / f"{name}.yaml").write_text(f"extends: _base.yaml\nmethod: {method}\n")
+    return [folder / f"{name}.yaml" for name in methods]
+
+
+def test_a_study_is_killed_goes_on_and_compares(configs, tmp_path):
+    out = tmp_path / "study"
+    words = [sys.executable, "-m", "restrain_openrlhf.cli.main", "study", *map(str, configs)]
+    words += ["--seeds", "1", "--out", str(out)]
+    process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    ttrl = out / "small" / "ttrl" / "seed-42"
+    while not (ttrl / "metrics.jsonl").exists():
+        assert process.poll() is None, (out / "small" / "ttrl" / "seed-42.log").read_text()[-3000:]
+        time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=120) == 130
+    done = run(words)
+    assert done.returncode == 0, done.stderr[-3000:]
+    table = (out / "table.md").read_text()
+    assert "| small | ttrl | 1 |" in table
+    assert "| small | restrain | 1 |" in table
+    for name in ("ttrl", "restrain"):
+        rows = (out / "small" / name / "seed-42" / "evaluations.jsonl").read_text().splitlines()
+        assert [json.loads(row)["step"] for row in rows] == [0, 1, 2]
+        assert (out / "small" / name / "seed-42" / "completed.json").exists()
+    assert {path.name for path in out.glob("*.png")} == {"curves.png", "accuracy.png"}
+    assert (out / "report.html").read_text().count("data:image/png") == 2

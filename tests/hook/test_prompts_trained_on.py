@@ -1,0 +1,108 @@
+"""The host's training set is shortened to the prompts a method selects, and needs no column of answers."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch", reason="needs the training stack")
+pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.devices import detect  # noqa: E402
+
+detect().install()
+
+from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data  # noqa: E402
+
+from restrain_openrlhf.answers import EXTRACTOR_VERSION  # noqa: E402
+from restrain_openrlhf.data.prompts import Prompt, prompt_set_hash  # noqa: E402
+from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
+from restrain_openrlhf.hook import labels, sampling  # noqa: E402
+from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
+from restrain_openrlhf.method import parse_settings  # noqa: E402
+from restrain_openrlhf.reference import Provenance  # noqa: E402
+from restrain_openrlhf.reference.artifact import provenance_path  # noqa: E402
+from restrain_openrlhf.reference.vote import reference_row  # noqa: E402
+
+# Majority shares of 4: .5, 1, .75, 1, .25, 0
+ANSWERS = [["1", "1", "2", "3"], ["1"] * 4, ["1", "1", "1", None], ["2"] * 4, ["1", "2", "3", "4"], [None] * 4]
+
+
+@pytest.fixture
+def reference(tmp_path):
+    prompts = [Prompt(i, f"{i}?", f"Q {i}?", f"line {i}") for i in range(len(ANSWERS))]
+    rows = [reference_row(prompt, answers) for prompt, answers in zip(prompts, ANSWERS, strict=True)]
+    path = tmp_path / "ref.jsonl"
+    path.write_text("".join(row.model_dump_json() + "\n" for row in rows))
+    made = Provenance(
+        model="m", model_fingerprint="f", template="none", prompt_set_hash=prompt_set_hash(prompts),
+        prompt_count=len(prompts), n=4, temperature=1.0, top_p=1.0, max_new_tokens=8, max_len=32, seed=1,
+        extractor_version=EXTRACTOR_VERSION, restrain_version="0",
+    )  # fmt: skip
+    provenance_path(path).write_text(made.model_dump_json())
+    return path
+
+
+def dataset(count=6):
+    data = SimpleNamespace(input_key="problem", label_key=None, apply_chat_template=False)
+    strategy = SimpleNamespace(args=SimpleNamespace(data=data), is_rank_0=lambda: False)
+    rows = [{"problem": f"{i}?"} for i in range(count)]
+    return PromptDataset(rows, None, strategy, input_template="Q {}")
+
+
+def settings(reference, **method):
+    return HookSettings(method=parse_settings(method), reference=reference)
+
+
+def test_srt_easy_trains_on_the_top_third(reference):
+    prompts = dataset()
+    sampling.keep_selected(prompts, settings(reference, name="srt_easy"))
+    assert prompts.prompts == ["Q 1?", "Q 3?"]
+    assert len(prompts) == len(prompts.labels) == len(prompts.images) == len(prompts.datasources) == 2
+
+
+def test_or_on_those_above_a_cutoff(reference):
+    prompts = dataset()
+    sampling.keep_selected(prompts, settings(reference, name="srt_easy", easy_cutoff=0.75))
+    assert prompts.prompts == ["Q 1?", "Q 2?", "Q 3?"]
+
+
+def test_other_methods_train_on_every_prompt(reference):
+    prompts = dataset()
+    sampling.keep_selected(prompts, settings(reference, name="srt_offline"))
+    assert len(prompts) == 6
+
+
+def test_a_prompt_without_a_row_is_named(reference):
+    with pytest.raises(ReferencePassError, match=r"no row for the prompt 'Q 6\?'"):
+        sampling.keep_selected(dataset(7), settings(reference, name="srt_easy"))
+
+
+def test_a_cutoff_that_keeps_nothing_is_refused(tmp_path, reference):
+    rows = [json.loads(line) for line in reference.read_text().splitlines()]
+    reference.write_text("".join(json.dumps({**row, "majority_share": 0.5}) + "\n" for row in rows))
+    with pytest.raises(
+        ReferencePassError, match=r"keeps none of the 6 prompts; their highest majority share is 0\.500"
+    ):
+        sampling.keep_selected(dataset(), settings(reference, name="srt_easy", easy_cutoff=0.9))
+
+
+class Strategy:
+    seed = 3
+
+
+@pytest.mark.parametrize(("shuffle", "kept"), [(True, 2), (False, 6)])
+def test_the_evaluation_set_is_left_whole(reference, monkeypatch, shuffle, kept):
+    for name, value in settings(reference, name="srt_easy").to_environment().items():
+        monkeypatch.setenv(name, value)
+    made = sampling.setup_dataloader(lambda data, *_: data, Strategy(), (dataset(), 1, True, shuffle, None), {})
+    assert len(made) == kept
+
+
+def test_a_row_without_the_label_column_has_the_empty_label():
+    row = {"problem": "1+1=", "answer": "2"}
+    assert labels.preprocess_data(preprocess_data, None, (row, None, "problem", "answer", None), {}) == ("1+1=", "2")
+    bare = {"problem": "1+1="}
+    assert labels.preprocess_data(preprocess_data, None, (bare, None, "problem", "answer", None), {}) == ("1+1=", "")
+    assert bare == {"problem": "1+1="}

@@ -1,0 +1,131 @@
+"""Entropy-forked trees over a policy made up for the test, so that every fork can be worked out."""
+
+import asyncio
+import itertools
+import math
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.rollouts import Chain, EntropyTrees, Independent
+from restrain_openrlhf.rollouts.entropy import token_entropy
+
+
+@dataclass
+class Policy:
+    """Token t of the i-th sample drawn is 100 · i + t, and its entropy `entropies[t]`."""
+
+    entropies: tuple[float, ...]
+    asked: list[tuple[int, ...]] = field(default_factory=list)
+
+    async def __call__(self, response):
+        sample = len(self.asked)
+        self.asked.append(tuple(response))
+        positions = range(len(response), len(self.entropies))
+        return Chain(
+            tokens=tuple(100 * sample + t for t in positions),
+            finish_reason="stop",
+            entropies=tuple(self.entropies[t] for t in positions),
+            alternatives=tuple((100 * sample + t, 7, 8, 9) for t in positions),
+        )
+
+
+def trees(**changes):
+    return EntropyTrees(**{"trees": 1, "forks": 2, "branches": 2, "top_k": 4, **changes})
+
+
+def draw(plan, policy):
+    return asyncio.run(plan.draw(policy))
+
+
+def test_a_tree_forks_where_the_policy_is_least_sure():
+    policy = Policy((0.1, 0.9, 0.2, 0.8, 0.3))
+    leaves = draw(trees(), policy)
+    assert [leaf.tokens for leaf in leaves] == [
+        (0, 1, 2, 3, 4),
+        (0, 101, 102, 103, 104),
+        (0, 201, 202, 203, 204),
+        (0, 1, 2, 303, 304),
+        (0, 1, 2, 403, 404),
+    ]
+    assert policy.asked == [(), (0,), (0,), (0, 1, 2), (0, 1, 2)]
+
+
+@pytest.mark.parametrize(("m", "n", "b"), [(12, 2, 2), (1, 1, 1), (3, 4, 1)])
+def test_there_are_m_times_one_plus_b_n_leaves(m, n, b):
+    plan = trees(trees=m, forks=n, branches=b)
+    leaves = draw(plan, Policy((0.5,) * 6))
+    assert len(leaves) == plan.voters == plan.trained == m * (1 + b * n)
+
+
+def test_a_leafs_entropy_is_that_of_all_its_tokens_the_shared_ones_too():
+    leaves = draw(trees(), Policy((0.1, 0.9, 0.2, 0.8, 0.3)))
+    assert [leaf.mean_entropy for leaf in leaves] == pytest.approx([0.46] * 5)
+    assert all(len(leaf.entropies) == len(leaf.tokens) for leaf in leaves)
+
+
+def test_forks_keep_their_distance():
+    chain = Chain((0, 1, 2, 3, 4), "stop", entropies=(0.1, 0.9, 0.85, 0.2, 0.3))
+    assert trees().fork_positions(chain) == [1, 2]
+    assert trees(spacing=2).fork_positions(chain) == [1, 4]
+
+
+def test_a_short_chain_is_forked_again_at_the_same_place():
+    assert trees(forks=3).fork_positions(Chain((5,), "stop", entropies=(0.4,))) == [0, 0, 0]
+    assert len(draw(trees(forks=3), Policy((0.4,)))) == 7
+
+
+def test_ties_go_to_the_earlier_position():
+    assert trees().fork_positions(Chain((1, 2, 3), "stop", entropies=(0.5, 0.5, 0.5))) == [0, 1]
+
+
+def test_distinct_forks_take_the_likeliest_tokens_that_the_chain_did_not():
+    leaves = draw(trees(fork_token="distinct"), Policy((0.1, 0.9, 0.2)))
+    assert [leaf.tokens[1] for leaf in leaves[1:3]] == [7, 8]
+    assert [leaf.tokens[2] for leaf in leaves[3:]] == [7, 8]
+    assert [leaf.entropies for leaf in leaves] == [(0.1, 0.9, 0.2)] * 5
+
+
+def test_distinct_forks_at_one_place_differ_from_each_other_and_then_sample():
+    leaves = draw(trees(forks=2, fork_token="distinct"), Policy((0.9,)))
+    assert [leaf.tokens for leaf in leaves] == [(0,), (7,), (8,), (9,), (400,)]
+
+
+def test_a_branch_is_truncated_when_its_continuation_is():
+    start = Chain((1, 2), None, (0.1, 0.2))
+    assert start.then(Chain((), "length")).is_truncated
+    assert start.then(Chain((3,), "stop", (0.3,))) == Chain((1, 2, 3), "stop", (0.1, 0.2, 0.3))
+
+
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=30), st.integers(1, 6), st.integers(1, 5))
+def test_fork_positions_are_as_many_as_asked_and_within_the_chain(entropies, forks, spacing):
+    chain = Chain(tuple(range(len(entropies))), "stop", tuple(entropies))
+    positions = trees(forks=forks, spacing=spacing).fork_positions(chain)
+    assert len(positions) == forks
+    assert all(0 <= position < len(entropies) for position in positions)
+    distinct = sorted(set(positions))
+    assert all(b - a >= spacing for a, b in itertools.pairwise(distinct))
+    assert entropies[positions[0]] == max(entropies)
+
+
+def test_independent_rollouts_are_drawn_from_the_prompt_alone():
+    policy = Policy((0.1, 0.2))
+    assert len(draw(Independent(voters=5, trained=2), policy)) == 5
+    assert policy.asked == [()] * 5
+
+
+def test_the_entropy_of_a_token_worked_by_hand():
+    assert token_entropy([math.log(0.5), math.log(0.5)]) == pytest.approx(math.log(2))
+    assert token_entropy([0.0]) == 0
+    # .5 and .25 are given, .25 is left and counts as one token.
+    assert token_entropy([math.log(0.5), math.log(0.25)]) == pytest.approx(1.5 * math.log(2))
+
+
+@given(st.lists(st.floats(0.001, 1), min_size=2, max_size=30))
+def test_fewer_tokens_never_give_a_higher_entropy(weights):
+    log_probs = sorted((math.log(w / sum(weights)) for w in weights), reverse=True)
+    exact = token_entropy(log_probs)
+    for k in range(1, len(log_probs)):
+        assert token_entropy(log_probs[:k]) <= exact + 1e-9

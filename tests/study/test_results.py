@@ -1,0 +1,91 @@
+"""Tables and pictures of a study, from files as its runs leave them."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.study.plan import plan_study
+from restrain_openrlhf.study.report import write_study
+from restrain_openrlhf.study.results import curves, sweeps
+
+FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: answer}"
+
+
+@pytest.fixture
+def study(tmp_path):
+    def study(methods, seeds=2):
+        paths = []
+        for name, method in methods.items():
+            path = tmp_path / "group" / f"{name}.yaml"
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"run_dir: x\nmethod: {method}\n{FLAGS}\n")
+            paths.append(path)
+        return plan_study(paths, seeds, tmp_path / "out")
+
+    return study
+
+
+def evaluated(run, accuracies):
+    run.config.run_dir.mkdir(parents=True)
+    rows = [{"step": step, "eval_default_pass1": value, "eval_num_samples": 8} for step, value in accuracies.items()]
+    (run.config.run_dir / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    metrics = {"step": max(accuracies), "votes": {"majority_share_mean": 0.75}}
+    (run.config.run_dir / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
+
+
+def test_a_curve_is_the_mean_over_seeds_of_the_steps_they_share(study):
+    one, other = study({"ttrl": "{name: ttrl}"})
+    evaluated(one, {0: 0.5, 5: 0.6, 10: 0.8})
+    evaluated(other, {0: 0.5, 5: 0.8})
+    (curve,) = curves([one, other])
+    assert curve.steps == (0, 5)
+    assert curve.mean == pytest.approx([0.5, 0.7])
+    assert curve.deviation == pytest.approx([0, np.sqrt(0.02)])
+    assert curve.majority_share == 0.75
+
+
+def test_configurations_keep_their_order_and_the_unevaluated_are_left_out(study):
+    runs = study({"z": "{name: ttrl}", "m": "{name: ttrl}", "a": "{name: srt_easy}"}, seeds=1)
+    evaluated(runs[0], {0: 0.5})
+    evaluated(runs[2], {0: 0.6})
+    assert [curve.name for curve in curves(runs)] == ["z", "a"]
+
+
+def test_a_sweep_is_what_differs_in_one_setting_only(study):
+    methods = {
+        "none": "{name: restrain, sigma: .inf}",
+        "half": "{name: restrain}",
+        "zero": "{name: restrain, sigma: 0}",
+        "other": "{name: restrain, delta: 2}",
+        "ttrl": "{name: ttrl}",
+    }
+    runs = study(methods, seeds=1)
+    for run, accuracy in zip(runs, (0.1, 0.2, 0.3, 0.4, 0.5), strict=True):
+        evaluated(run, {0: 0.0, 1: accuracy})
+    found = {sweep.setting: [(value, curve.name) for value, curve in sweep.points] for sweep in sweeps(curves(runs))}
+    assert found == {"sigma": [(0, "zero"), (0.5, "half"), (np.inf, "none")], "delta": [(1, "half"), (2, "other")]}
+
+
+def test_tables_and_pictures_are_written(study, tmp_path):
+    runs = study({"half": "{name: restrain}", "zero": "{name: restrain, sigma: 0}"})
+    for run, accuracy in zip(runs, (0.6, 0.3, 0.8, 0.3), strict=True):
+        evaluated(run, {0: 0.5, 10: accuracy, 20: accuracy - 0.1})
+    page = write_study(runs, tmp_path / "out")
+    rows = list(csv.DictReader((tmp_path / "out" / "table.csv").open()))
+    half = {**rows[0]}
+    assert [half[key] for key in ("group", "method", "seeds", "before", "after", "best", "at step", "steps")] == [
+        "group", "half", "2", "50.0%", "60.0%", "70.0%", "10", "20",
+    ]  # fmt: skip
+    assert half["sd"] == "14.1%"
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert "## group: effect of sigma" in table
+    assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"curves.png", "accuracy.png", "group-sigma.png"}
+    assert page.read_text().count("data:image/png") == 3
+
+
+def test_a_study_without_any_evaluation_says_so(study, tmp_path):
+    with pytest.raises(RunError, match="no run has an evaluation yet"):
+        write_study(study({"ttrl": "{name: ttrl}"}), tmp_path / "out")
