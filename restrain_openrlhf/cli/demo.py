@@ -11,7 +11,7 @@ from restrain_openrlhf.config.overrides import parse_overrides
 
 def demo(
     method: Annotated[
-        str, typer.Option(help="restrain, ttrl, srt_offline or grpo_gold (which reads gold).")
+        str, typer.Option(help="restrain, ttrl, srt_offline, srt_easy or grpo_gold (which reads gold).")
     ] = "restrain",
     out: Annotated[Path, typer.Option(help="Folder for everything the demo writes.")] = Path("runs/demo"),
     steps: Annotated[int, typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.")] = 20,

@@ -37,7 +37,7 @@ def boxed(*answers):
 def test_help_names_every_command():
     done = restrain("--help")
     assert done.returncode == 0
-    for command in ("demo", "train", "reference", "merge-reference", "score", "show", "plot", "doctor"):
+    for command in "demo train study reference merge-reference subset-reference score show plot doctor".split():
         assert command in done.stdout
 
 
@@ -214,3 +214,37 @@ def test_extract_and_grade_refuse_bad_input(write_jsonl, tmp_path):
     assert "line 1: b" in refused("grade", rows, "--out", tmp_path / "g.jsonl")
     assert "line 1: response" in refused("extract", rows, "--out", tmp_path / "a.jsonl")
     assert "vote" in refused("grade", rows, "--policy", "fuzzy", "--out", tmp_path / "g.jsonl")
+
+
+STUDY = "run_dir: x\nmethod: {name: ttrl}\nopenrlhf: {eval.dataset: h.jsonl, eval.steps: 1, data.label_key: answer}\n"
+
+
+def test_study_refuses_before_anything_starts(tmp_path):
+    config = tmp_path / "a.yaml"
+    config.write_text("run_dir: x\nmethod: {name: ttrl}\n")
+    assert "has no eval.dataset, and a study compares" in refused("study", config, "--out", tmp_path / "o")
+    assert "no such file" in refused("study", tmp_path / "absent.yaml", "--out", tmp_path / "o")
+    assert "--seeds" in refused("study", config, "--seeds", 0)
+    config.write_text(STUDY)
+    assert f"are called {tmp_path.name}/a" in refused("study", config, config, "--out", tmp_path / "o")
+    assert not (tmp_path / "o").exists()
+
+
+def test_a_run_of_a_study_that_fails_is_named_with_its_log(tmp_path):
+    (tmp_path / "a.yaml").write_text(STUDY)
+    message = refused("study", tmp_path / "a.yaml", "--seeds", 1, "--out", tmp_path / "o")
+    assert "1 of 1 runs failed" in message
+    log = tmp_path / "o" / tmp_path.name / "a" / "seed-42.log"
+    assert str(log) in message
+    assert "n_samples_per_prompt is 1: a vote needs a group" in log.read_text()
+
+
+def test_subset_reference_says_what_is_wrong(tmp_path):
+    assert "the subset would be the whole" in refused("subset-reference", tmp_path / "r", "--out", tmp_path / "o")
+    assert "no such file" in refused("subset-reference", tmp_path / "r", "--n", 2, "--out", tmp_path / "o")
+
+
+def test_methods_that_train_on_other_group_sizes_say_so(tmp_path):
+    config = ROOT / "configs" / "cpu" / "demo.yaml"
+    message = refused("train", config, "--set", "method={name: ettrl}", "--set", f"run_dir={tmp_path / 'run'}")
+    assert "rollout.n_samples_per_prompt is 16. Set it to 60" in message

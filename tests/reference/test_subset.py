@@ -1,0 +1,58 @@
+"""A part of an offline pass is the pass itself, sampled less: fewer rollouts, fewer prompts, nothing drawn again."""
+
+import pytest
+
+from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.run import run_pass
+from restrain_openrlhf.reference.subset import subset
+from tests.reference.test_offline_pass import Engine, prompts, provenance
+
+
+@pytest.fixture
+def reference(tmp_path):
+    """Four prompts; each answered [i, i, "x", None]."""
+    everything = prompts(4)
+    run_pass(everything, provenance(everything), tmp_path / "ref.jsonl", Engine)
+    return load_reference(tmp_path / "ref.jsonl")
+
+
+def test_the_first_rollouts_vote_again(reference, tmp_path):
+    assert subset(reference, tmp_path / "three.jsonl", n=3) == 4
+    made = load_reference(tmp_path / "three.jsonl")
+    row = made.by_problem("2+1=")
+    assert (row.n, row.answers, row.counts, row.majority_share, row.missing_share) == (
+        3, ("2", "2", "x"), (2, 1), pytest.approx(2 / 3), 0.0,
+    )  # fmt: skip
+    assert made.provenance == reference.provenance.model_copy(update={"n": 3})
+
+
+def test_fewer_prompts_are_what_a_pass_over_them_would_be(reference, tmp_path):
+    few = prompts(2)
+    subset(reference, tmp_path / "two.jsonl", problems=[prompt.problem for prompt in few])
+    run_pass(few, provenance(few), tmp_path / "sampled.jsonl", Engine)
+    two, sampled = (load_reference(tmp_path / f"{name}.jsonl") for name in ("two", "sampled"))
+    assert two.rows == sampled.rows
+    assert two.provenance == sampled.provenance
+
+
+def test_more_rollouts_than_there_are_must_be_sampled(reference, tmp_path):
+    with pytest.raises(ReferencePassError, match="has 4 rollouts per prompt, and 5 are asked for"):
+        subset(reference, tmp_path / "o.jsonl", n=5)
+
+
+def test_a_problem_without_a_row_is_named(reference, tmp_path):
+    with pytest.raises(ReferencePassError, match=r"no row for the problem '9\+9='"):
+        subset(reference, tmp_path / "o.jsonl", problems=["9+9="])
+
+
+def test_answers_of_another_extractor_are_not_voted_on_again(reference, tmp_path):
+    old = reference.provenance.model_copy(update={"extractor_version": "0"})
+    (tmp_path / "ref.jsonl.provenance.json").write_text(old.model_dump_json())
+    with pytest.raises(ReferencePassError, match="extractor version '0'"):
+        subset(load_reference(reference.path), tmp_path / "o.jsonl", n=2)
+
+
+def test_the_artifact_is_not_written_over(reference):
+    with pytest.raises(ReferencePassError, match="is the artifact that is read"):
+        subset(reference, reference.path, n=2)
