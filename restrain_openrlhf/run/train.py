@@ -4,12 +4,10 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig
@@ -18,6 +16,7 @@ from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
+from restrain_openrlhf.run.signals import sigterm_interrupts
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
@@ -80,18 +79,10 @@ def _report_new(metrics: Path, seen: int, on_step: Callable[[StepRow], None]) ->
 @contextmanager
 def _stopping_with_us(host: "subprocess.Popen[bytes]") -> Iterator[None]:
     """Ctrl-C and a cluster's SIGTERM reach the host too, and we wait for it to end."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    # Python lets the main thread alone handle signals; a library call from another one does without.
-    handles_signals = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGTERM, interrupt) if handles_signals else None
     try:
-        yield
+        with sigterm_interrupts():
+            yield
     finally:
-        if handles_signals:
-            signal.signal(signal.SIGTERM, before)
         if host.poll() is None:
             host.send_signal(signal.SIGINT)
             try:

@@ -15,6 +15,7 @@ from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import read_steps
 from restrain_openrlhf.run.reference_pass import sample_reference
+from restrain_openrlhf.run.signals import sigterm_interrupts
 from restrain_openrlhf.run.stack import MODULE
 from restrain_openrlhf.study.plan import StudyRun
 
@@ -84,7 +85,8 @@ def _stopped_in_the_end() -> Iterator[list[_Running]]:
     """The runs that are under way; whatever ends the study ends them too, and their checkpoints stay."""
     running: list[_Running] = []
     try:
-        yield running
+        with sigterm_interrupts():
+            yield running
     finally:
         for job in running:
             job.process.terminate()

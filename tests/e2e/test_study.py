@@ -64,7 +64,7 @@ def test_a_study_is_killed_goes_on_and_compares(configs, tmp_path):
     while not (ttrl / "metrics.jsonl").exists():
         assert process.poll() is None, (out / "small" / "ttrl" / "seed-42.log").read_text()[-3000:]
         time.sleep(0.5)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=120) == 130
     done = run(words)
     assert done.returncode == 0, done.stderr[-3000:]
