@@ -11,6 +11,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 
+HOOK_KEYS = ("method", "reference", "evaluate_first", "fill_last_batch")
+
 
 class HookConfig(BaseModel):
     """What the hook needs: the method, and the reference artifact where the method needs one."""
@@ -22,6 +24,8 @@ class HookConfig(BaseModel):
     metrics: Path | None = None
     # Evaluate the base model too, before the first step, where the host evaluates at all.
     evaluate_first: StrictBool = False
+    # Repeat a few prompts so that an episode is whole rollout batches; the host loses what is left over.
+    fill_last_batch: StrictBool = True
 
     @field_validator("reference", "metrics")
     @classmethod
@@ -43,7 +47,7 @@ class RunConfig(HookConfig):
 
 def load_hook_config(path: Path) -> HookConfig:
     """A file with `method:`, `reference:` and `metrics:`. Raises ConfigError naming the file and the key."""
-    return HookConfig(**_blocks(read_yaml(path), path, ("method", "reference", "metrics", "evaluate_first")))
+    return HookConfig(**_blocks(read_yaml(path), path, (*HOOK_KEYS, "metrics")))
 
 
 def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
@@ -54,7 +58,7 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     document = read_yaml(path)
     for key, value in (overrides or {}).items():
         _override(document, key, value)
-    blocks = _blocks(document, path, ("run_dir", "method", "reference", "evaluate_first", "openrlhf"))
+    blocks = _blocks(document, path, ("run_dir", *HOOK_KEYS, "openrlhf"))
     if "run_dir" not in blocks:
         raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
     config = RunConfig(**blocks)

@@ -1,6 +1,7 @@
-"""Wraps DeepspeedStrategy.setup_dataloader: prompts come in the order of --train.seed, and only those to train on."""
+"""Wraps DeepspeedStrategy.setup_dataloader: the prompts to train on, in the order of --train.seed, in whole batches."""
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,7 @@ COLUMNS = ("prompts", "labels", "images", "datasources")
 
 
 def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Seed torch in the process that shuffles the prompts, and leave out the prompts that the method does.
+    """Seed torch in the process that shuffles the prompts, leave out those that the method does, fill the last batch.
 
     The host seeds its model processes only (utils/deepspeed/deepspeed.py, setup_distributed), so that the order differs
     from start to start; this can go when its dataloader takes a seeded generator. The training set is the one that is
@@ -24,17 +25,36 @@ def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any
     torch.manual_seed(strategy.seed)
     dataset, shuffled = args[0], args[3] if len(args) > 3 else kwargs.get("shuffle", True)  # noqa: PLR2004
     if shuffled and all(hasattr(dataset, column) for column in COLUMNS):
-        keep_selected(dataset, HookSettings.from_environment())
+        settings = HookSettings.from_environment()
+        keep_selected(dataset, settings)
+        if settings.fill_last_batch:
+            fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
     return wrapped(*args, **kwargs)
 
 
 def keep_selected(dataset: Any, settings: HookSettings) -> None:
     """Shorten the host's PromptDataset (datasets/prompts_dataset.py) in place: the schedule is made from its length."""
     kept = _kept(settings, tuple(dataset.prompts))
-    if kept is None:
-        return
+    if kept is not None:
+        _take(dataset, kept)
+
+
+def fill_last_batch(dataset: Any, batch: int, seed: int) -> None:
+    """Repeat a few prompts, drawn by the seed, so that an episode is a whole number of rollout batches.
+
+    Of a smaller batch the host drops rollouts that fill no micro-batch, and takes no optimizer step; its gradient joins
+    the next step, and every later step ends in the middle of a batch (trainer/ray/ppo_actor.py, ppo_train, and
+    utils/loss_utils.py, iter_grad_accum_global_norm). This can go when the host steps at the end of a batch.
+    """
+    count = len(dataset.prompts)
+    order = random.Random(seed).sample(range(count), count)
+    missing = -count % batch
+    _take(dataset, [*range(count), *(order[place % count] for place in range(missing))])
+
+
+def _take(dataset: Any, positions: Sequence[int]) -> None:
     for column in COLUMNS:
-        setattr(dataset, column, [getattr(dataset, column)[position] for position in kept])
+        setattr(dataset, column, [getattr(dataset, column)[position] for position in positions])
 
 
 @cache

@@ -20,6 +20,7 @@ class HookSettings(BaseModel):
     reference: Path | None = None
     metrics: Path | None = None
     evaluate_first: bool = False
+    fill_last_batch: bool = True
 
     def to_environment(self) -> dict[str, str]:
         """The variable that hands these settings to a worker."""

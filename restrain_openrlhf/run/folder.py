@@ -87,6 +87,7 @@ def _hook_block(config: RunConfig) -> dict[str, Any]:
         "reference": str(config.reference) if config.reference else None,
         "metrics": str(config.metrics) if config.metrics else None,
         "evaluate_first": config.evaluate_first or None,
+        "fill_last_batch": None if config.fill_last_batch else False,
     }
     return {key: value for key, value in block.items() if value is not None}
 

@@ -63,6 +63,15 @@ class Job:
         return (self.run_dir / "train.log").read_text(errors="replace")
 
 
+def optimizer_steps(job: Job) -> int:
+    """Steps the optimizer took, by the run's last checkpoint."""
+    import torch
+
+    folder = job.run_dir / "checkpoints" / "_actor"
+    tag = (folder / "latest").read_text().strip()
+    return torch.load(folder / tag / "mp_rank_00_model_states.pt", weights_only=False)["global_steps"]
+
+
 def run(words: list[str], **kwargs) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, **kwargs)
 

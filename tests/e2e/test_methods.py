@@ -7,7 +7,7 @@ import pytest
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import training_problems, write_gold
 from restrain_openrlhf.reference import load_reference
-from tests.e2e.conftest import Job, run
+from tests.e2e.conftest import Job, optimizer_steps, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -24,7 +24,9 @@ def train(job: Job, method: str, *extra: str) -> list[dict]:
 
 
 def test_ttrl_votes_on_more_rollouts_than_it_trains_on(job):
-    rows = train(job, "{name: ttrl, votes: 12, train_on: 8}", TWO_STEPS)
+    """Twelve prompts, batches of eight: the last one is filled, and both end in an optimizer step."""
+    rows = train(job, "{name: ttrl, votes: 12, train_on: 8}", "openrlhf.data.max_samples=12")
+    assert optimizer_steps(job) == 2
     assert [row["votes"]["rollouts"] for row in rows] == [96, 96]
     assert [row["rollout/num_samples"] for row in rows] == [64, 64]
 

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from tests.e2e.conftest import Job
+from tests.e2e.conftest import Job, optimizer_steps
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 
@@ -26,14 +26,6 @@ def kill_after_step(job: Job, step: int) -> None:
             os.kill(process.pid, signal.SIGKILL)
     parent.wait()
     psutil.wait_procs(list(processes), timeout=30)
-
-
-def optimizer_steps(job: Job) -> int:
-    import torch
-
-    folder = job.run_dir / "checkpoints" / "_actor"
-    tag = (folder / "latest").read_text().strip()
-    return torch.load(folder / tag / "mp_rank_00_model_states.pt", weights_only=False)["global_steps"]
 
 
 def test_killed_and_resumed_is_the_same_run(job, tmp_path):

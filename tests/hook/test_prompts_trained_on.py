@@ -88,8 +88,27 @@ def test_a_cutoff_that_keeps_nothing_is_refused(tmp_path, reference):
         sampling.keep_selected(dataset(), settings(reference, name="srt_easy", easy_cutoff=0.9))
 
 
+@pytest.mark.parametrize(("prompts", "batch", "length"), [(6, 4, 8), (6, 3, 6), (5, 8, 8), (1, 4, 4), (7, 1, 7)])
+def test_an_episode_is_a_whole_number_of_batches_and_every_prompt_is_in_it(prompts, batch, length):
+    made = dataset(prompts)
+    sampling.fill_last_batch(made, batch, seed=3)
+    assert len(made) == length
+    assert made.prompts[:prompts] == [f"Q {i}?" for i in range(prompts)]
+    assert set(made.prompts[prompts:]) <= set(made.prompts[:prompts])
+    again = dataset(prompts)
+    sampling.fill_last_batch(again, batch, seed=3)
+    assert again.prompts == made.prompts
+
+
+def test_no_prompt_is_repeated_more_often_than_needed():
+    made = dataset(6)
+    sampling.fill_last_batch(made, 4, seed=3)
+    assert max(made.prompts.count(prompt) for prompt in made.prompts) == 2
+
+
 class Strategy:
     seed = 3
+    args = SimpleNamespace(rollout=SimpleNamespace(batch_size=2))
 
 
 @pytest.mark.parametrize(("shuffle", "kept"), [(True, 2), (False, 6)])
