@@ -92,7 +92,9 @@ def _entry(entry: TrainingSet, number: int, row: Row) -> _Entry:
         raise DataError(f"{entry.name}, {where}: {entry.prompt!r} is {problem!r}, not a prompt. Remove the row.")
     answer = row[entry.answer] if entry.answer else None
     row_id = row.get("id")
-    return _Entry(where, str(number - 1 if row_id is None else row_id), problem, None if answer is None else str(answer))
+    return _Entry(
+        where, str(number - 1 if row_id is None else row_id), problem, None if answer is None else str(answer)
+    )
 
 
 def _check_count(entry: TrainingSet, count: int, checks: Checks) -> None:

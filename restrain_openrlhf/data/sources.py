@@ -86,7 +86,9 @@ def _load_dataset(name: str, config: str | None, split: str, hub: HubSet | None,
 def _why(name: str, hub: HubSet | None, error: Exception, options: Mapping[str, Any]) -> str:
     reason = " ".join(str(error).split())[:300] or type(error).__name__
     if hub is None:
-        return f"{options.get('data_files', name)}: cannot be loaded ({reason}). Check the file, or the folder's layout."
+        return (
+            f"{options.get('data_files', name)}: cannot be loaded ({reason}). Check the file, or the folder's layout."
+        )
     gate = f" This set is gated: {hub.gate}" if hub.gate else ""
     return (
         f"{hub}: the hub did not give it ({reason}).{gate} Without access to the hub, give a local copy instead "

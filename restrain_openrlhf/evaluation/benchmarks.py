@@ -11,12 +11,26 @@ from restrain_openrlhf.evaluation.problems import Problem, Shape, gpqa, local, m
 
 # The subjects Qwen2.5-Math's evaluation calls STEM.
 STEM = frozenset(
-    (
-        "abstract_algebra astronomy college_biology college_chemistry college_computer_science college_mathematics "
-        "college_physics computer_security conceptual_physics electrical_engineering elementary_mathematics "
-        "high_school_biology high_school_chemistry high_school_computer_science high_school_mathematics "
-        "high_school_physics high_school_statistics machine_learning"
-    ).split()  # noqa: SIM905 - a list of words reads better than 18 quoted ones
+    [
+        "abstract_algebra",
+        "astronomy",
+        "college_biology",
+        "college_chemistry",
+        "college_computer_science",
+        "college_mathematics",
+        "college_physics",
+        "computer_security",
+        "conceptual_physics",
+        "electrical_engineering",
+        "elementary_mathematics",
+        "high_school_biology",
+        "high_school_chemistry",
+        "high_school_computer_science",
+        "high_school_mathematics",
+        "high_school_physics",
+        "high_school_statistics",
+        "machine_learning",
+    ]
 )
 GPQA_GATE = (
     "open huggingface.co/datasets/Idavidrein/gpqa, accept its terms while logged in, then run `hf auth login` with a "
@@ -45,10 +59,20 @@ def _plain(name: str, title: str, hub: HubSet, columns: tuple[str, str, str | No
 BENCHMARKS: Mapping[str, Benchmark] = {
     entry.name: entry
     for entry in (
-        _plain("math500", "MATH-500", HubSet("HuggingFaceH4/MATH-500", split="test"), ("problem", "answer", "unique_id"), 500),
+        _plain(
+            "math500",
+            "MATH-500",
+            HubSet("HuggingFaceH4/MATH-500", split="test"),
+            ("problem", "answer", "unique_id"),
+            500,
+        ),
         _plain("amc23", "AMC23", HubSet("math-ai/amc23", split="test"), ("question", "answer", "id"), 40),
         _plain(
-            "amc83", "AMC (83)", HubSet("AI-MO/aimo-validation-amc", licence="apache-2.0"), ("problem", "answer", "id"), 83
+            "amc83",
+            "AMC (83)",
+            HubSet("AI-MO/aimo-validation-amc", licence="apache-2.0"),
+            ("problem", "answer", "id"),
+            83,
         ),
         _plain("aime24", "AIME24", HubSet("HuggingFaceH4/aime_2024"), ("problem", "answer", "id"), 30),
         _plain(
@@ -67,7 +91,9 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             (674, 675),
             "675 problems in Qwen2.5-Math's own copy",
         ),
-        _plain("minerva_math", "Minerva", HubSet("math-ai/minervamath", split="test"), ("question", "answer", None), 272),
+        _plain(
+            "minerva_math", "Minerva", HubSet("math-ai/minervamath", split="test"), ("question", "answer", None), 272
+        ),
         Benchmark(
             "mmlu_stem",
             "MMLU-STEM",

@@ -43,7 +43,9 @@ def local(row: Mapping[str, Any], place: int) -> Problem:
     """A row of a user's own file: {id, problem, answer}, or `question` for the problem, as Qwen2.5-Math's files have."""
     column = next((name for name in PROBLEM_COLUMNS if row.get(name)), None)
     if column is None or row.get("answer") is None:
-        raise DataError(f"needs `problem` (or `question`) and `answer`; its columns are {', '.join(sorted(map(str, row)))}")
+        raise DataError(
+            f"needs `problem` (or `question`) and `answer`; its columns are {', '.join(sorted(map(str, row)))}"
+        )
     found = next((row[name] for name in ("id", "idx", "unique_id") if row.get(name) is not None), place)
     return problem_of(found, str(row[column]), answer_text(row["answer"]))
 

@@ -50,12 +50,16 @@ class Provenance(BaseModel):
     max_new_tokens: int
     context: int
     seed: int
+    labels: dict[str, str] = {}
 
     def difference(self, other: "Provenance") -> str | None:
-        """The first thing in which the two differ, with both values; None if there is none. Where a file lies is none."""
+        """The first thing in which the two differ, with both values; None if there is none.
+
+        Where files lie and how a run is labelled make no difference.
+        """
         for name in type(self).model_fields:
             mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs and name not in ("source", "model"):
+            if mine != theirs and name not in ("source", "model", "labels"):
                 return f"{name}: {mine!r} against {theirs!r}"
         return None
 
@@ -86,9 +90,11 @@ class BenchmarkFolder:
         return shard.path(self.path / "responses.jsonl")
 
     def keep_problems(self, problems: Sequence[Problem]) -> None:
-        """Write them once; shards that start together write the same."""
+        """Write them once; shards that start together write the same. Raises RunError where others are there."""
         if not self.problems.exists():
             write_rows(self.problems, problems)
+        elif read_rows(self.problems, Problem) != list(problems):
+            raise RunError(f"{self.problems} holds other problems or answers. Choose another --out.")
 
     def all_responses(self) -> tuple[Provenance, list[ResponseRow]]:
         """All rows of all shards in the problems' order.
