@@ -1,7 +1,6 @@
 """`restrain data`: training sets and benchmarks by name, gold kept apart, and what the two share."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -100,16 +99,7 @@ def overlap(
     found = overlaps(rows, tests, n)
     if out:
         write_rows(out, found)
-    _say(
-        found_by=Counter(item.benchmark for item in found),
-        exact=Counter(i.benchmark for i in found if i.exact),
-        sizes=[(entry.name, len(entry.problems)) for entry in loaded],
-        n=n,
-    )
-
-
-def _say(found_by: Counter[str], exact: Counter[str], sizes: Sequence[tuple[str, int]], n: int) -> None:
-    for name, size in sizes:
-        typer.echo(
-            f"{name}: {found_by[name]} of {size} problems share {n} words with a prompt, {exact[name]} word by word"
-        )
+    by_set, exact = Counter(item.benchmark for item in found), Counter(i.benchmark for i in found if i.exact)
+    for entry in loaded:
+        shared = f"{by_set[entry.name]} of {len(entry.problems)} problems share {n} words with a prompt"
+        typer.echo(f"{entry.name}: {shared}, {exact[entry.name]} word by word")

@@ -100,8 +100,8 @@ def _entry(entry: TrainingSet, number: int, row: Row) -> _Entry:
 def _check_count(entry: TrainingSet, count: int, checks: Checks) -> None:
     if entry.count not in (None, count) and not checks.any_count:
         raise DataError(
-            f"{entry.name}: {count:,} rows, and the known set has {entry.count:,}. Give the whole set, or allow another "
-            "count with --any-count."
+            f"{entry.name}: {count:,} rows, and the known set has {entry.count:,}. Give the whole set, or allow "
+            "another count with --any-count."
         )
 
 

@@ -1,4 +1,4 @@
-"""Reads the rows of a data set as they are: from the hub by its name, or from a local file or folder of the same shape."""
+"""Reads the rows of a data set as they are: from the hub by name, or from a local file or folder of its shape."""
 
 import csv
 from collections.abc import Mapping

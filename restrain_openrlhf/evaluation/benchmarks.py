@@ -11,7 +11,7 @@ from restrain_openrlhf.evaluation.problems import Problem, Shape, gpqa, local, m
 
 # The subjects Qwen2.5-Math's evaluation calls STEM.
 STEM = frozenset(
-    [
+    {
         "abstract_algebra",
         "astronomy",
         "college_biology",
@@ -30,7 +30,7 @@ STEM = frozenset(
         "high_school_physics",
         "high_school_statistics",
         "machine_learning",
-    ]
+    }
 )
 GPQA_GATE = (
     "open huggingface.co/datasets/Idavidrein/gpqa, accept its terms while logged in, then run `hf auth login` with a "

@@ -19,6 +19,8 @@ from restrain_openrlhf.reference.fingerprint import model_fingerprint
 from restrain_openrlhf.reference.rollouts import RolloutEngine, Sampling
 from restrain_openrlhf.reference.run import Shard
 
+WHOLE = Shard(0, 1)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -28,7 +30,7 @@ class Request:
     out: Path
     protocol: Protocol
     template: str = "auto"
-    shard: Shard = Shard(0, 1)
+    shard: Shard = WHOLE
     context: int | None = None
     tensor_parallel_size: int = 1
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -97,8 +99,8 @@ def _longest(
     long = [f"{prompt_id} ({length})" for prompt_id, length in lengths.items() if length > room]
     if long:
         raise DataError(
-            f"{name}: {len(long)} of {len(prompts)} prompts are longer than the {max(room, 0)} tokens that a context of "
-            f"{context} leaves beside {request.protocol.max_new_tokens} new ones. Ids (and tokens): {', '.join(long)}. "
+            f"{name}: {len(long)} of {len(prompts)} prompts are longer than the {max(room, 0)} tokens that a context "
+            f"of {context} leaves beside {request.protocol.max_new_tokens} new ones. Ids (and tokens): {', '.join(long)}. "
             "Lower --max-new-tokens, or raise --context where the model allows it."
         )
     return max(lengths.values())

@@ -40,7 +40,7 @@ def plain(problem: str, answer: str, row_id: str | None = None) -> Shape:
 
 
 def local(row: Mapping[str, Any], place: int) -> Problem:
-    """A row of a user's own file: {id, problem, answer}, or `question` for the problem, as Qwen2.5-Math's files have."""
+    """A row of a user's own file: {id, problem, answer}, or `question` for the problem as in Qwen2.5-Math's files."""
     column = next((name for name in PROBLEM_COLUMNS if row.get(name)), None)
     if column is None or row.get("answer") is None:
         raise DataError(

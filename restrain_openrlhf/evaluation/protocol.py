@@ -24,7 +24,7 @@ PROTOCOLS: Mapping[str, Protocol] = {entry.name: entry for entry in (PAPER, GREE
 
 
 def choose_protocol(name: str, n: int | None, max_new_tokens: int, seed: int) -> Protocol:
-    """The protocol with the user's n and lengths. Raises ConfigError for an unknown name, or n > 1 of equal responses."""
+    """The protocol with the user's n and lengths. Raises ConfigError for an unknown name, or n > 1 when greedy."""
     if name not in PROTOCOLS:
         raise ConfigError(f"--protocol {name!r}: is no protocol. Known: {', '.join(PROTOCOLS)}.")
     protocol = replace(PROTOCOLS[name], max_new_tokens=max_new_tokens, seed=seed)

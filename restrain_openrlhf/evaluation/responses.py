@@ -121,8 +121,8 @@ class BenchmarkFolder:
         missing = [problem.id for problem in problems if problem.id not in rows]
         if missing:
             raise RunError(
-                f"{self.path}: {len(missing)} of {len(problems)} problems have no responses yet (first: {missing[0]!r})."
-                " Run the same `restrain eval` again, and every shard of it."
+                f"{self.path}: {len(missing)} of {len(problems)} problems have no responses yet, {missing[0]!r} first. "
+                "Run the same `restrain eval` again, and every shard of it."
             )
         return [rows[problem.id] for problem in problems]
 

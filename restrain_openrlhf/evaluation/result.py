@@ -110,7 +110,7 @@ def _load(folder: BenchmarkFolder) -> Result:
         return Result.model_validate(json.loads(folder.result.read_text(encoding="utf-8")))
     except FileNotFoundError:
         raise RunError(
-            f"{folder.path}: has no result yet. Finish it (all shards), then run `restrain regrade {folder.path.parent}`."
+            f"{folder.path}: has no result yet. Finish all shards, then run `restrain regrade {folder.path.parent}`."
         ) from None
     except (json.JSONDecodeError, ValidationError):
         raise RunError(

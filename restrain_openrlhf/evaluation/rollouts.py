@@ -1,4 +1,4 @@
-"""Files of rollouts from anywhere: rows {id, problem, responses} with gold in them, in a file beside, or in a sidecar."""
+"""Files of rollouts from anywhere: rows {id, problem, responses}, with gold in them or in a file beside them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from restrain_openrlhf.evaluation.grade import GradeRow, grade_problem
 
 
 class GradedRollouts(BaseModel):
-    """One problem's rollouts, as `restrain score` reads them; `reference_correct` is another grader's verdict on each."""
+    """One problem's rollouts, as `restrain score` reads them; `reference_correct`: another grader's verdict on each."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

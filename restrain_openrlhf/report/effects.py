@@ -50,8 +50,8 @@ def _label(result: Result, name: str) -> str:
     labels = result.provenance.labels
     if name not in labels:
         raise DataError(
-            f"The evaluation of {result.provenance.model} on {result.provenance.benchmark} has no label {name!r} (it has "
-            f"{', '.join(labels) or 'none'}). Evaluate with --label {name}=VALUE."
+            f"The evaluation of {result.provenance.model} on {result.provenance.benchmark} has no label {name!r} "
+            f"(it has {', '.join(labels) or 'none'}). Evaluate with --label {name}=VALUE."
         )
     return labels[name]
 
