@@ -9,12 +9,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from restrain_openrlhf.data.contamination import NGRAM
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
     from restrain_openrlhf.data.catalogue import TrainingSet
 
-NGRAM = 13
 data = typer.Typer(help="Training sets and benchmarks: list, prepare, compare.", no_args_is_help=True)
 
 

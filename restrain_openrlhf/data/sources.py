@@ -2,8 +2,10 @@
 
 import csv
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -77,10 +79,17 @@ def _load_dataset(name: str, config: str | None, split: str, hub: HubSet | None,
     import datasets  # noqa: PLC0415 - costs a second
     import httpx  # noqa: PLC0415 - what the hub's client raises without a network
 
+    # Local files are read afresh: the loader's cache gives the rows of another folder of the same name.
+    fresh = TemporaryDirectory() if hub is None else nullcontext(None)
     try:
-        return list(datasets.load_dataset(name, config, split=split, **options))
+        with fresh as cache:
+            return list(datasets.load_dataset(name, config, split=split, **options, **_cached_in(cache)))
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, httpx.HTTPError) as error:
         raise DataError(_why(name, hub, error, options)) from error
+
+
+def _cached_in(folder: str | None) -> dict[str, str]:
+    return {"cache_dir": folder} if folder else {}
 
 
 def _why(name: str, hub: HubSet | None, error: Exception, options: Mapping[str, Any]) -> str:

@@ -100,7 +100,7 @@ def _longest(
     if long:
         raise DataError(
             f"{name}: {len(long)} of {len(prompts)} prompts are longer than the {max(room, 0)} tokens that a context "
-            f"of {context} leaves beside {request.protocol.max_new_tokens} new ones. Ids (and tokens): {', '.join(long)}. "
+            f"of {context} leaves beside {request.protocol.max_new_tokens} new ones. Ids (tokens): {', '.join(long)}. "
             "Lower --max-new-tokens, or raise --context where the model allows it."
         )
     return max(lengths.values())

@@ -13,7 +13,7 @@ END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
 
 @dataclass(frozen=True)
 class Template:
-    """`text` has {input} for the problem; `chat`: the tokenizer's chat template goes around it; `stops` end a response."""
+    """`text` has {input} for the problem; `chat`: the tokenizer's chat template goes round it; `stops` end it."""
 
     name: str
     text: str
