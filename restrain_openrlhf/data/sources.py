@@ -76,9 +76,14 @@ def _from_parquet(path: Path) -> list[Row]:
 
 
 def _load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> list[Row]:
-    import datasets  # noqa: PLC0415 - costs a second
-    import httpx  # noqa: PLC0415 - what the hub's client raises without a network
-
+    try:
+        import datasets  # noqa: PLC0415 - costs a second
+        import httpx  # noqa: PLC0415 - what the hub's client raises without a network
+    except ImportError as error:
+        raise DataError(
+            f"{name}: reading it needs {error.name}. Install it (`pip install restrain-openrlhf[data]`), or give a "
+            "JSONL or CSV file."
+        ) from error
     # Local files are read afresh: the loader's cache gives the rows of another folder of the same name.
     fresh = TemporaryDirectory() if hub is None else nullcontext(None)
     try:
