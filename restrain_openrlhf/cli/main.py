@@ -5,9 +5,12 @@ import sys
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.cli.analyze import analyze, effect
 from restrain_openrlhf.cli.answers import extract, grade
+from restrain_openrlhf.cli.data import data
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
+from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
 from restrain_openrlhf.cli.plot import plot
 from restrain_openrlhf.cli.reference import merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
@@ -25,6 +28,7 @@ app = typer.Typer(
 
 TRAINING = "Training"
 DATA = "Rollouts and answers"
+EVALUATION = "Evaluation"
 LOOKING = "Looking"
 
 app.command(rich_help_panel=TRAINING)(demo)
@@ -36,6 +40,12 @@ app.command("subset-reference", rich_help_panel=TRAINING)(subset_reference)
 app.command(rich_help_panel=DATA)(score)
 app.command(rich_help_panel=DATA)(extract)
 app.command(rich_help_panel=DATA)(grade)
+app.add_typer(data, name="data", rich_help_panel=DATA)
+app.command("eval", rich_help_panel=EVALUATION)(evaluate)
+app.command(rich_help_panel=EVALUATION)(regrade)
+app.command(rich_help_panel=EVALUATION)(table)
+app.command(rich_help_panel=EVALUATION)(analyze)
+app.command(rich_help_panel=EVALUATION)(effect)
 app.command(rich_help_panel=LOOKING)(show)
 app.command(rich_help_panel=LOOKING)(plot)
 app.command(rich_help_panel=LOOKING)(doctor)

@@ -59,12 +59,20 @@ def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Name the file to write.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     with partial.open("w", encoding="utf-8") as file:
         file.writelines(dump(row.model_dump(mode="json")) for row in rows)
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
+
+
+def drop_cut_line(path: Path) -> None:
+    """A kill while appending leaves a last line without its end: it is cut off, and its row is made again."""
+    content = path.read_bytes()
+    if content and not content.endswith(b"\n"):
+        with path.open("r+b") as file:
+            file.truncate(content.rfind(b"\n") + 1)
 
 
 def dump(row: Any) -> str:

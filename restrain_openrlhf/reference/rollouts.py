@@ -23,6 +23,18 @@ class Sampling:
     seed: int = 42
     tensor_parallel_size: int = 1
     gpu_memory_utilization: float = 0.9
+    stops: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+    add_special_tokens: bool = False
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One response: its text, its length in tokens, and whether it ran into the length limit."""
+
+    text: str
+    tokens: int
+    truncated: bool
 
 
 class RolloutEngine:
@@ -48,10 +60,14 @@ class RolloutEngine:
 
     def answers(self, prompts: Sequence[Prompt]) -> list[list[str | None]]:
         """n final answers per prompt; a rollout that hit its length limit has none."""
+        return [[_answer(rollout) for rollout in group] for group in self.rollouts(prompts)]
+
+    def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
+        """n rollouts per prompt."""
         tokens = [prompt_tokens(prompt, self._tokenizer, self._sampling) for prompt in prompts]
         requests = [{"prompt_token_ids": ids} for ids in tokens]
         outputs = self._llm.generate(requests, [self._parameters(prompt) for prompt in prompts], use_tqdm=False)
-        return [[_answer(rollout) for rollout in output.outputs] for output in outputs]
+        return [[_rollout(completion) for completion in output.outputs] for output in outputs]
 
     def _parameters(self, prompt: Prompt) -> Any:
         from vllm import SamplingParams  # noqa: PLC0415 - see __init__
@@ -62,13 +78,15 @@ class RolloutEngine:
             top_p=self._sampling.top_p,
             max_tokens=self._sampling.max_new_tokens,
             min_tokens=1,
+            stop=list(self._sampling.stops),
+            stop_token_ids=list(self._sampling.stop_tokens),
             seed=prompt_seed(self._sampling.seed, prompt),
         )
 
 
 def prompt_tokens(prompt: Prompt, tokenizer: Any, sampling: Sampling) -> list[int]:
     """Token ids as the host makes them (openrlhf/utils/agent.py). Raises DataError for a prompt it would cut."""
-    ids: list[int] = tokenizer(text=prompt.text, add_special_tokens=False)["input_ids"]
+    ids: list[int] = tokenizer(text=prompt.text, add_special_tokens=sampling.add_special_tokens)["input_ids"]
     room = sampling.max_len - sampling.max_new_tokens
     if len(ids) > room:
         raise DataError(
@@ -84,5 +102,9 @@ def prompt_seed(seed: int, prompt: Prompt) -> int:
     return int.from_bytes(digest[:4], "big") >> 1
 
 
-def _answer(rollout: Any) -> str | None:
-    return None if rollout.finish_reason == "length" else extract(rollout.text)
+def _rollout(completion: Any) -> Rollout:
+    return Rollout(completion.text, len(completion.token_ids), completion.finish_reason == "length")
+
+
+def _answer(rollout: Rollout) -> str | None:
+    return None if rollout.truncated else extract(rollout.text)

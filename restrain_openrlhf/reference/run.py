@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from restrain_openrlhf.data.jsonl import dump, read_rows, write_rows
+from restrain_openrlhf.data.jsonl import drop_cut_line, dump, read_rows, write_rows
 from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.artifact import (
@@ -86,16 +86,8 @@ def _rows_so_far(path: Path, provenance: Provenance) -> list[ReferenceRow]:
         raise ReferencePassError(
             f"{path} holds another pass ({difference}). Choose another --out, or remove the file to start again."
         )
-    _drop_cut_line(path)
+    drop_cut_line(path)
     return read_rows(path, ReferenceRow)
-
-
-def _drop_cut_line(path: Path) -> None:
-    """A kill while writing leaves a last line without its end; its prompt is sampled again."""
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(content.rfind(b"\n") + 1)
 
 
 def merge(shards: Sequence[Path], out: Path) -> int:

@@ -1,0 +1,105 @@
+"""`restrain data`: training sets and benchmarks by name, gold kept apart, and what the two share."""
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from restrain_openrlhf.data.contamination import NGRAM
+from restrain_openrlhf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.data.catalogue import TrainingSet
+
+data = typer.Typer(help="Training sets and benchmarks: list, prepare, compare.", no_args_is_help=True)
+
+
+@data.command("list")
+def list_sets() -> None:
+    """List the training sets and benchmarks known by name."""
+    from restrain_openrlhf.data.catalogue import TRAINING_SETS  # noqa: PLC0415 - keeps `--help` quick
+    from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS  # noqa: PLC0415
+
+    training = Table("name", "rows", "on the hub", "what", title="training sets")
+    for entry in TRAINING_SETS.values():
+        training.add_row(entry.name, f"{entry.count or ''}", str(entry.hub or "–"), entry.about)
+    tests = Table("name", "problems", "on the hub", "licence", "note", title="benchmarks")
+    for known in BENCHMARKS.values():
+        tests.add_row(known.name, " or ".join(map(str, known.sizes)), str(known.hub), known.hub.licence, known.note)
+    console = Console(width=None if Console().is_terminal else 160)
+    console.print(training)
+    console.print(tests)
+
+
+@data.command()
+def prepare(
+    name: Annotated[str, typer.Argument(help="A name of `restrain data list`, or `own`.")],
+    out: Annotated[Path, typer.Option(help="The training file: prompts only. Gold goes to OUT's .gold.jsonl.")],
+    source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, CSV, Parquet) or folder.")] = "hub",
+    hub_id: Annotated[str | None, typer.Option(help="Another hub id than the known one.")] = None,
+    config: Annotated[str | None, typer.Option(help="With --hub-id: the data set's configuration.")] = None,
+    split: Annotated[str, typer.Option(help="With --hub-id: the split.")] = "train",
+    prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts.")] = None,
+    answer_column: Annotated[str | None, typer.Option(help="Column of the gold answers, for the sidecar.")] = None,
+    any_count: Annotated[bool, typer.Option(help="Allow another number of rows than the known set's.")] = False,
+    drop_duplicates: Annotated[bool, typer.Option(help="Keep the first of equal prompts.")] = False,
+    expect_digest: Annotated[str | None, typer.Option(help="Refuse any other set of prompts than this one.")] = None,
+) -> None:
+    """Make a training file without answers, and a sidecar with them, joined by the prompt's hash."""
+    from restrain_openrlhf.data.catalogue import training_set  # noqa: PLC0415
+    from restrain_openrlhf.data.prepare import Checks  # noqa: PLC0415
+    from restrain_openrlhf.data.prepare import prepare as write  # noqa: PLC0415
+
+    if out.suffix != ".jsonl":
+        raise ConfigError(f"--out {out}: name a .jsonl file; that is how it is written.")
+    if source != "hub" and Path(source).resolve() in (out.resolve(), out.with_name(f"{out.stem}.gold.jsonl").resolve()):
+        raise ConfigError(f"--out {out}: is the file that is read. Name another, so that nothing is lost.")
+    entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
+    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest))
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"{made.count:,} prompts: {made.prompts}")
+    console.print(f"gold: {made.gold or 'none'}")
+    known = "as expected" if made.digest_checked else "not checked: no digest of this set is known"
+    console.print(f"digest {made.digest} ({known}); {made.dropped_duplicates} duplicates dropped")
+
+
+def _chosen(
+    entry: "TrainingSet", hub_id: str | None, config: str | None, split: str, prompt: str | None, answer: str | None
+) -> "TrainingSet":
+    """The entry with the user's columns and place. Raises ConfigError for a place half given."""
+    from restrain_openrlhf.data.sources import HubSet  # noqa: PLC0415
+
+    if hub_id is None and config is not None:
+        raise ConfigError(f"--config {config}: goes with --hub-id.")
+    hub = HubSet(hub_id, config, split) if hub_id else entry.hub
+    return replace(entry, hub=hub, prompt=prompt or entry.prompt, answer=answer or entry.answer)
+
+
+@data.command()
+def overlap(
+    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help="Rows {id, problem}.")],
+    benchmarks: Annotated[str, typer.Option(help="Names, NAME=PATH or paths, with commas.")],
+    benchmark_dir: Annotated[Path | None, typer.Option(help="Local copies, NAME.jsonl each [default: hub].")] = None,
+    n: Annotated[int, typer.Option(min=1, help="Words that must follow each other in both texts.")] = NGRAM,
+    out: Annotated[Path | None, typer.Option(help="Every overlap as a row of a JSONL file.")] = None,
+) -> None:
+    """Report benchmark problems that training prompts overlap with, by runs of n words."""
+    from restrain_openrlhf.data.contamination import overlaps  # noqa: PLC0415
+    from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
+    from restrain_openrlhf.data.prompts import PromptSource, load_prompts  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.benchmarks import load_benchmark  # noqa: PLC0415
+
+    loaded = [load_benchmark(word.strip(), benchmark_dir) for word in benchmarks.split(",") if word.strip()]
+    rows = [(str(prompt.id), prompt.problem) for prompt in load_prompts(PromptSource(str(prompts), "problem"))]
+    tests = {entry.name: [(problem.id, problem.problem) for problem in entry.problems] for entry in loaded}
+    found = overlaps(rows, tests, n)
+    if out:
+        write_rows(out, found)
+    by_set, exact = Counter(item.benchmark for item in found), Counter(i.benchmark for i in found if i.exact)
+    for entry in loaded:
+        shared = f"{by_set[entry.name]} of {len(entry.problems)} problems share {n} words with a prompt"
+        typer.echo(f"{entry.name}: {shared}, {exact[entry.name]} word by word")

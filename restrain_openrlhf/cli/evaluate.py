@@ -1,0 +1,154 @@
+"""`restrain eval`, `restrain regrade` and `restrain table`: benchmarks, their grading, and tables like the paper's."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from restrain_openrlhf.cli.reference import parse_shard
+from restrain_openrlhf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.evaluation.result import Result
+
+
+def evaluate(
+    model: Annotated[str, typer.Option(help="A hub id or a local folder.")],
+    benchmarks: Annotated[str, typer.Option(help="Names, NAME=PATH or paths, with commas: aime24,mine=m.jsonl.")],
+    out: Annotated[Path, typer.Option(help="Folder for responses, grades and results.")],
+    protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
+    n: Annotated[int | None, typer.Option(min=1, help="Responses per problem [default: the protocol's].")] = None,
+    shard: Annotated[str, typer.Option(metavar="I/K", help="Only part I of K, counted from 0.")] = "0/1",
+    template: Annotated[str, typer.Option(help="How a problem is put to the model (docs/evaluation.md).")] = "auto",
+    benchmark_dir: Annotated[Path | None, typer.Option(help="Local copies, NAME.jsonl each [default: hub].")] = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a response, in tokens.")] = 4096,
+    context: Annotated[int | None, typer.Option(min=2, help="Prompt and response, in tokens [the model's].")] = None,
+    seed: Annotated[int, typer.Option(help="Equal seeds, equal responses.")] = 42,
+    tensor_parallel_size: Annotated[int, typer.Option(min=1, help="GPUs per vLLM engine.")] = 1,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Name in figures, such as sigma=0.5. Repeatable.")
+    ] = None,
+) -> None:
+    """Evaluate a model on benchmarks. A killed evaluation goes on where it stopped; every response is kept."""
+    from restrain_openrlhf.evaluation.benchmarks import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
+    from restrain_openrlhf.evaluation.job import Request, prepare  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.protocol import choose_protocol  # noqa: PLC0415
+    from restrain_openrlhf.reference.run import Shard  # noqa: PLC0415
+
+    console = Console(stderr=True, soft_wrap=True, highlight=False)
+    part = Shard(*parse_shard(shard))
+    chosen = choose_protocol(protocol, n, max_new_tokens, seed)
+    labels = dict(parse_label(text) for text in label or [])
+    loaded = [load_benchmark(word, benchmark_dir) for word in _words(benchmarks)]
+    for entry in loaded:
+        if entry.warning:
+            console.print(f"note: {entry.warning}")
+    request = Request(model, out, chosen, template, part, context, tensor_parallel_size, labels)
+    job = prepare(request, loaded)
+    with Progress(console=console, disable=not console.is_terminal) as progress:
+        task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.tasks))
+        job.run(lambda done: progress.advance(task, done))
+    if part.count == 1:
+        regrade(out)
+    else:
+        console.print(f"shard {shard} is done. When all are: restrain regrade {out}")
+
+
+def _words(benchmarks: str) -> list[str]:
+    words = list(dict.fromkeys(word.strip() for word in benchmarks.split(",") if word.strip()))
+    names = [word.partition("=")[0] if "=" in word else Path(word).stem for word in words]
+    if not words or len(set(names)) != len(names):
+        raise ConfigError(f"--benchmarks {benchmarks!r}: give one or more names, each once, such as aime24,math500.")
+    return words
+
+
+def parse_label(text: str) -> tuple[str, str]:
+    """`sigma=0.5` as (sigma, 0.5). Raises ConfigError for anything else."""
+    key, equals, value = text.partition("=")
+    if not (key and equals and value):
+        raise ConfigError(f"--label {text!r}: give KEY=VALUE, such as sigma=0.5.")
+    return key, value
+
+
+def regrade(
+    path: Annotated[Path, typer.Argument(help="An --out of `restrain eval`, or a file of rollouts with gold.")],
+    gold: Annotated[Path | None, typer.Option(help="Gold for a file of rollouts whose rows have none.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Where the grades of a file of rollouts go.")] = None,
+) -> None:
+    """Grade stored responses again. Rows with a reference grading are compared with it, differences listed."""
+    if path.is_dir():
+        if gold or out:
+            raise ConfigError(f"{path}: is an evaluation; its gold and grades lie in it. Leave out --gold and --out.")
+        _regrade_run(path)
+    else:
+        _regrade_rollouts(path, gold, out)
+
+
+def _regrade_run(run: Path) -> None:
+    from restrain_openrlhf.evaluation.result import benchmark_folders, grade_folder  # noqa: PLC0415
+
+    for folder in benchmark_folders(run):
+        result, changed = grade_folder(folder)
+        Console(soft_wrap=True, highlight=False).print(_line(result), markup=False)
+        if changed.grades:
+            Console(stderr=True).print(f"{folder.path.name}: {changed.grades} of {changed.of} grades changed.")
+
+
+def _line(result: "Result") -> str:
+    scores, how = result.scores, result.provenance
+    return (
+        f"{how.title}: pass@1 {scores.pass_at_1:.1%} [{scores.low:.1%}, {scores.high:.1%}], "
+        f"pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_k[how.n]:.1%}; "
+        f"{how.problems} problems, {how.n} responses each, {scores.mean_tokens:.0f} tokens, "
+        f"truncated {scores.truncated_share:.1%}, no answer {scores.missing_share:.1%}; "
+        f"template {how.template}, protocol {how.protocol}"
+    )
+
+
+def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
+    from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.result import scores  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.rollouts import differences, grade_rollouts, read_rollouts  # noqa: PLC0415
+
+    console = Console(soft_wrap=True, highlight=False)
+    if out and out.resolve() == path.resolve():
+        raise ConfigError(f"--out {out}: is the file that is read. Name another, so that nothing is lost.")
+    rollouts = read_rollouts(path)
+    grades = grade_rollouts(rollouts, path, gold)
+    if out:
+        write_rows(out, grades)
+    total = scores(grades)
+    console.print(f"{len(grades)} problems, {len(grades[0].correct)} responses each: pass@1 {total.pass_at_1:.2%}")
+    compared = sum(len(row.reference_correct or ()) for row in rollouts)
+    if compared:
+        found = differences(rollouts, grades)
+        console.print(f"reference grading: {compared - len(found)} of {compared} agree, {len(found)} differ")
+        for difference in found:
+            console.print(f"  {difference}", markup=False)
+
+
+def table(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
+    style: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
+    paper: Annotated[
+        Path | None, typer.Option(help="Numbers to compare with: CSV run,benchmark,pass_at_1 in per cent.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="A file [default: printed].")] = None,
+) -> None:
+    """Print a table like the paper's: runs by benchmarks, pass@1 with its interval, beside the paper's numbers."""
+    from restrain_openrlhf.evaluation.table import build_table, formatter, read_paper  # noqa: PLC0415
+
+    form = formatter(style)
+    text = form(build_table([_named(word) for word in runs], read_paper(paper) if paper else {}))
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    else:
+        typer.echo(text, nl=False)
+
+
+def _named(word: str) -> tuple[str, Path]:
+    name, equals, folder = word.partition("=")
+    return (name, Path(folder)) if equals else (Path(word).resolve().name, Path(word))

@@ -1,0 +1,85 @@
+"""The label firewall: prompts in one file, gold answers in a sidecar that is joined by the prompt's hash."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.errors import DataError
+
+
+class PromptOnly(BaseModel):
+    """A row of a training file. It has no field for an answer, so none can be written to it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    problem: str
+
+
+class GoldAnswer(BaseModel):
+    """A row of the sidecar; `prompt_hash` is the SHA-256 of the bare problem."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prompt_hash: str
+    answer: str
+
+
+class _GoldSource(BaseModel):
+    """Either a sidecar's row, or one of a file {id, problem, answer}."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    prompt_hash: str | None = None
+    problem: str | None = None
+    answer: str | int | float
+
+
+def problem_hash(problem: str) -> str:
+    """Identity of a bare problem: as `text_hash` of the reference artifact."""
+    return hashlib.sha256(problem.encode("utf-8", errors="surrogatepass")).hexdigest()
+
+
+def set_digest(problems: Iterable[str]) -> str:
+    """Identity of a set of problems, whatever their order."""
+    return hashlib.sha256("\n".join(sorted(problem_hash(problem) for problem in problems)).encode()).hexdigest()
+
+
+def sidecar_path(prompts: Path) -> Path:
+    """`train.jsonl` has its gold in `train.gold.jsonl`."""
+    return prompts.with_name(f"{prompts.stem}.gold{prompts.suffix}")
+
+
+def write_separated(out: Path, prompts: Sequence[PromptOnly], gold: Mapping[str, str]) -> Path | None:
+    """Write the prompts to `out`, and `gold` (answers by prompt hash) beside it; returns the sidecar's path.
+
+    Without any gold there is no sidecar, and one that an earlier call left is removed.
+    """
+    sidecar = sidecar_path(out)
+    if gold:
+        write_rows(sidecar, [GoldAnswer(prompt_hash=key, answer=answer) for key, answer in gold.items()])
+    else:
+        sidecar.unlink(missing_ok=True)
+    write_rows(out, prompts)
+    return sidecar if gold else None
+
+
+def load_gold(path: Path) -> dict[str, str]:
+    """Answers by prompt hash, from a sidecar or from any file of rows with `problem` and `answer`.
+
+    Raises DataError for a row with neither hash nor problem, and for one problem with two different answers.
+    """
+    gold: dict[str, str] = {}
+    for number, row in read_numbered_rows(path, _GoldSource):
+        key = row.prompt_hash or (problem_hash(row.problem) if row.problem else None)
+        if key is None:
+            raise DataError(f"{path}, line {number}: has neither `prompt_hash` nor `problem`. Add one of them.")
+        if gold.setdefault(key, str(row.answer)) != str(row.answer):
+            raise DataError(
+                f"{path}, line {number}: the same problem has the answers {gold[key]!r} and {str(row.answer)!r}. "
+                "Keep the right one."
+            )
+    return gold

@@ -1,0 +1,110 @@
+"""Reads the rows of a data set as they are: from the hub by name, or from a local file or folder of its shape."""
+
+import csv
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.data.jsonl import read_numbered_rows
+from restrain_openrlhf.errors import DataError
+
+Row = Mapping[str, Any]
+HUB = "hub"
+
+
+@dataclass(frozen=True)
+class HubSet:
+    """A data set on the Hugging Face hub; `gate` says what to do first where its owner has closed it."""
+
+    id: str
+    config: str | None = None
+    split: str = "train"
+    licence: str = "not stated"
+    gate: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.id}{f' ({self.config})' if self.config else ''}, split {self.split}"
+
+
+class _AnyRow(BaseModel):
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+
+def load_rows(hub: HubSet | None, source: str) -> list[Row]:
+    """All rows, in order. `source` is `hub`, or a path: .jsonl, .csv, .parquet, or a folder laid out as on the hub.
+
+    Raises DataError where the set cannot be loaded, saying what to do; for a gated set, how to be let in.
+    """
+    if source != HUB:
+        return _from_path(Path(source), hub)
+    if hub is None:
+        raise DataError("This set has no known place on the hub. Give your copy of it: --source PATH.")
+    return _load_dataset(hub.id, hub.config, hub.split, hub)
+
+
+def _from_path(path: Path, hub: HubSet | None) -> list[Row]:
+    if not path.exists():
+        raise DataError(f"{path}: no such file or folder. Check the path, or say `hub`.")
+    if path.is_dir():
+        return _load_dataset(str(path), hub.config if hub else None, hub.split if hub else "train", None)
+    readers = {".jsonl": _from_jsonl, ".csv": _from_csv, ".parquet": _from_parquet}
+    if path.suffix.lower() not in readers:
+        raise DataError(f"{path}: is none of {', '.join(readers)}. Convert it to one of them.")
+    return readers[path.suffix.lower()](path)
+
+
+def _from_jsonl(path: Path) -> list[Row]:
+    return [row.model_dump() for _, row in read_numbered_rows(path, _AnyRow)]
+
+
+def _from_csv(path: Path) -> list[Row]:
+    """Every cell as text: a guessed type would change answers such as 007 and 1.0."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            return list(csv.DictReader(file, strict=True))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path}: is not readable as UTF-8 CSV ({error}). Save it as such.") from None
+
+
+def _from_parquet(path: Path) -> list[Row]:
+    return _load_dataset("parquet", None, "train", None, data_files=str(path))
+
+
+def _load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> list[Row]:
+    try:
+        import datasets  # noqa: PLC0415 - costs a second
+        import httpx  # noqa: PLC0415 - what the hub's client raises without a network
+    except ImportError as error:
+        raise DataError(
+            f"{name}: reading it needs {error.name}. Install it (`pip install restrain-openrlhf[data]`), or give a "
+            "JSONL or CSV file."
+        ) from error
+    # Local files are read afresh: the loader's cache gives the rows of another folder of the same name.
+    fresh = TemporaryDirectory() if hub is None else nullcontext(None)
+    try:
+        with fresh as cache:
+            return list(datasets.load_dataset(name, config, split=split, **options, **_cached_in(cache)))
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, httpx.HTTPError) as error:
+        raise DataError(_why(name, hub, error, options)) from error
+
+
+def _cached_in(folder: str | None) -> dict[str, str]:
+    return {"cache_dir": folder} if folder else {}
+
+
+def _why(name: str, hub: HubSet | None, error: Exception, options: Mapping[str, Any]) -> str:
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    if hub is None:
+        return (
+            f"{options.get('data_files', name)}: cannot be loaded ({reason}). Check the file, or the folder's layout."
+        )
+    gate = f" This set is gated: {hub.gate}" if hub.gate else ""
+    return (
+        f"{hub}: the hub did not give it ({reason}).{gate} Without access to the hub, give a local copy instead "
+        "(a JSONL, CSV or Parquet file, or a folder laid out as on the hub)."
+    )

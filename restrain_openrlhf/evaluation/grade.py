@@ -1,0 +1,49 @@
+"""Grades responses: the text alone decides, so that the same text always gets the same grade."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.answers import extract
+from restrain_openrlhf.answers.evaluation import equal_in_evaluation
+
+# Raised when extraction or equality in evaluation changes; results say by which they were made.
+GRADER_VERSION = "1"
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The answer a response gives (None: none), and whether it is right."""
+
+    answer: str | None
+    correct: bool
+
+
+class GradeRow(BaseModel):
+    """The grades of one problem's n responses, in their order."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    gold: str
+    answers: tuple[str | None, ...]
+    correct: tuple[bool, ...]
+
+
+def grade(response: str, gold: str) -> Grade:
+    """By the extractor of training and the policy of evaluation (docs/answers.md). Total on any text."""
+    answer = extract(response)
+    return Grade(answer, answer is not None and equal_in_evaluation(answer, gold))
+
+
+def grade_problem(problem_id: str, responses: Sequence[str], gold: str) -> GradeRow:
+    """All responses to one problem; equal answers are compared with gold once."""
+    answers = tuple(extract(response) for response in responses)
+    verdicts = {answer: equal_in_evaluation(answer, gold) for answer in dict.fromkeys(answers) if answer is not None}
+    return GradeRow(
+        id=problem_id,
+        gold=gold,
+        answers=answers,
+        correct=tuple(answer is not None and verdicts[answer] for answer in answers),
+    )

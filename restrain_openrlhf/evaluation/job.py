@@ -1,0 +1,155 @@
+"""Puts an evaluation together: model, template and benchmarks, checked before any engine is started."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.data.firewall import set_digest
+from restrain_openrlhf.data.prompts import Prompt
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.benchmarks import LoadedBenchmark
+from restrain_openrlhf.evaluation.generate import Task, generate
+from restrain_openrlhf.evaluation.protocol import Protocol
+from restrain_openrlhf.evaluation.responses import BenchmarkFolder, Provenance
+from restrain_openrlhf.evaluation.templates import Template, choose_template, end_tokens, render
+from restrain_openrlhf.reference.fingerprint import model_fingerprint
+from restrain_openrlhf.reference.rollouts import RolloutEngine, Sampling
+from restrain_openrlhf.reference.run import Shard
+
+WHOLE = Shard(0, 1)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for. `context` in tokens (None: the model's own); `labels` name the run in figures."""
+
+    model: str
+    out: Path
+    protocol: Protocol
+    template: str = "auto"
+    shard: Shard = WHOLE
+    context: int | None = None
+    tensor_parallel_size: int = 1
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """Tasks that are ready to run with one engine."""
+
+    request: Request
+    tasks: tuple[Task, ...]
+    template: Template
+    sampling: Sampling
+    tokenizer: Any
+
+    def run(self, on_progress: Callable[[int], None]) -> None:
+        """Draw what is missing. The engine is started once, and only if something is."""
+        engine = cache(lambda: RolloutEngine(self.request.model, self.sampling, self.tokenizer))
+        for task in self.tasks:
+            generate(task, engine, on_progress)
+
+
+def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark]) -> EvaluationJob:
+    """Check everything but the engine, and write each benchmark's problems.
+
+    Raises ConfigError for a model or template that does not exist, DataError listing the prompts that are too long.
+    """
+    fingerprint = model_fingerprint(request.model)
+    from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
+
+    tokenizer = AutoTokenizer.from_pretrained(request.model, trust_remote_code=True)
+    config = AutoConfig.from_pretrained(request.model, trust_remote_code=True)
+    context = request.context or int(config.get_text_config().max_position_embeddings)
+    template = choose_template(request.template, tokenizer)
+    special = adds_special_tokens(template)
+    prompts = {entry.name: _prompts(entry, template, tokenizer) for entry in benchmarks}
+    longest = max(_longest(name, group, tokenizer, special, context, request) for name, group in prompts.items())
+    sampling = _sampling(request, template, tokenizer, longest, special)
+    tasks = [
+        _task(
+            request, entry, prompts[entry.name], _provenance(request, entry, template, tokenizer, fingerprint, context)
+        )
+        for entry in benchmarks
+    ]
+    return EvaluationJob(request, tuple(tasks), template, sampling, tokenizer)
+
+
+def adds_special_tokens(template: Template) -> bool:
+    """As vLLM does with a text prompt: the beginning mark a tokenizer adds, unless the chat template has written it."""
+    return not template.chat
+
+
+def _prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> list[Prompt]:
+    return [
+        Prompt(problem.id, problem.problem, render(template, problem.problem, tokenizer), f"problem {problem.id}")
+        for problem in benchmark.problems
+    ]
+
+
+def _longest(
+    name: str, prompts: Sequence[Prompt], tokenizer: Any, special: bool, context: int, request: Request
+) -> int:
+    """Tokens of the longest prompt. Nothing is cut: prompts without room for a response are an error."""
+    lengths = {prompt.id: len(tokenizer(prompt.text, add_special_tokens=special)["input_ids"]) for prompt in prompts}
+    room = context - request.protocol.max_new_tokens
+    long = [f"{prompt_id} ({length})" for prompt_id, length in lengths.items() if length > room]
+    if long:
+        raise DataError(
+            f"{name}: {len(long)} of {len(prompts)} prompts are longer than the {max(room, 0)} tokens that a context "
+            f"of {context} leaves beside {request.protocol.max_new_tokens} new ones. Ids (tokens): {', '.join(long)}. "
+            "Lower --max-new-tokens, or raise --context where the model allows it."
+        )
+    return max(lengths.values())
+
+
+def _sampling(request: Request, template: Template, tokenizer: Any, longest: int, special: bool) -> Sampling:
+    protocol = request.protocol
+    return Sampling(
+        n=protocol.n,
+        temperature=protocol.temperature,
+        top_p=protocol.top_p,
+        max_new_tokens=protocol.max_new_tokens,
+        max_len=longest + protocol.max_new_tokens,
+        seed=protocol.seed,
+        tensor_parallel_size=request.tensor_parallel_size,
+        stops=template.stops,
+        stop_tokens=end_tokens(tokenizer),
+        add_special_tokens=special,
+    )
+
+
+def _provenance(
+    request: Request, entry: LoadedBenchmark, template: Template, tokenizer: Any, fingerprint: str, context: int
+) -> Provenance:
+    text = template.text + str(getattr(tokenizer, "chat_template", None) if template.chat else "")
+    pairs = [f"{problem.id}\0{problem.problem}" for problem in entry.problems]
+    protocol = request.protocol
+    return Provenance(
+        benchmark=entry.name,
+        title=entry.title,
+        source=entry.source,
+        problems_digest=set_digest(pairs),
+        problems=len(entry.problems),
+        model=request.model,
+        model_fingerprint=fingerprint,
+        template=template.name,
+        template_digest=hashlib.sha256(text.encode()).hexdigest()[:16],
+        protocol=protocol.name,
+        n=protocol.n,
+        temperature=protocol.temperature,
+        top_p=protocol.top_p,
+        max_new_tokens=protocol.max_new_tokens,
+        context=context,
+        seed=protocol.seed,
+        labels=dict(request.labels),
+    )
+
+
+def _task(request: Request, entry: LoadedBenchmark, prompts: Sequence[Prompt], provenance: Provenance) -> Task:
+    folder = BenchmarkFolder(request.out / entry.name)
+    folder.keep_problems(entry.problems)
+    return Task(tuple(request.shard.of(prompts)), provenance, folder.responses(request.shard))

@@ -1,0 +1,74 @@
+"""How far a majority can be trusted: pass@n and the majority's accuracy by the number of rollouts in it."""
+
+import csv
+import io
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.answers import classes
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.estimators import bootstrap_interval, maj_at_k
+from restrain_openrlhf.evaluation.grade import GradeRow
+
+
+class SizeRow(BaseModel):
+    """The problems whose majority has `size` of n rollouts; shares in [0, 1], bounds at 95 % over problems.
+
+    `pass_at_n`: some rollout is right. `majority_accuracy`: the majority is. `mean_accuracy`: share of right rollouts.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    size: int
+    n: int
+    problems: int
+    pass_at_n: float
+    majority_accuracy: float
+    majority_low: float
+    majority_high: float
+    mean_accuracy: float
+
+
+def majority_size(answers: Sequence[str | None]) -> int:
+    """Rollouts in the largest class of equal answers; 0 where there is no answer."""
+    counts = Counter(label for label in classes(answers) if label is not None)
+    return max(counts.values(), default=0)
+
+
+def reliability(grades: Sequence[GradeRow]) -> list[SizeRow]:
+    """One row per majority size that occurs, in order. Raises DataError where problems differ in their n."""
+    sizes = {len(row.answers) for row in grades}
+    if len(sizes) != 1:
+        raise DataError(f"The problems have {sorted(sizes)} rollouts; majority sizes compare only at one n.")
+    n = sizes.pop()
+    groups: dict[int, list[GradeRow]] = defaultdict(list)
+    for row in grades:
+        groups[majority_size(row.answers)].append(row)
+    return [_size_row(size, n, groups[size]) for size in sorted(groups)]
+
+
+def _size_row(size: int, n: int, rows: Sequence[GradeRow]) -> SizeRow:
+    right = [maj_at_k([row], n) for row in rows]
+    low, high = bootstrap_interval(right)
+    return SizeRow(
+        size=size,
+        n=n,
+        problems=len(rows),
+        pass_at_n=float(np.mean([any(row.correct) for row in rows])),
+        majority_accuracy=float(np.mean(right)),
+        majority_low=low,
+        majority_high=high,
+        mean_accuracy=float(np.mean([np.mean(row.correct) for row in rows])),
+    )
+
+
+def as_csv(rows: Sequence[SizeRow]) -> str:
+    """The table behind the figure."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(SizeRow.model_fields), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.model_dump() for row in rows)
+    return text.getvalue()

@@ -1,0 +1,118 @@
+"""The numbers of one evaluated benchmark, made from its stored responses, as often as one likes."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.errors import DataError, RunError
+from restrain_openrlhf.evaluation.estimators import bootstrap_interval, maj_at_k, mean_pass_at_k, powers_up_to
+from restrain_openrlhf.evaluation.grade import GRADER_VERSION, GradeRow, grade_problem
+from restrain_openrlhf.evaluation.problems import Problem
+from restrain_openrlhf.evaluation.responses import BenchmarkFolder, Provenance, ResponseRow
+
+
+class Scores(BaseModel):
+    """Means over problems, in [0, 1]; `low` and `high` bound pass@1 at 95 %. Lengths in tokens, shares of responses."""
+
+    model_config = ConfigDict(frozen=True)
+
+    pass_at_1: float
+    low: float
+    high: float
+    pass_at_k: dict[int, float]
+    maj_at_k: dict[int, float]
+    missing_share: float
+    mean_tokens: float | None = None
+    truncated_share: float | None = None
+
+
+class Result(BaseModel):
+    """`result.json`: what was evaluated, how, and what came out."""
+
+    model_config = ConfigDict(frozen=True)
+
+    provenance: Provenance
+    scores: Scores
+    extractor_version: str
+    grader_version: str
+
+
+@dataclass(frozen=True)
+class Changed:
+    """How many of the stored grades another grading changed, of how many."""
+
+    grades: int
+    of: int
+
+
+def scores(grades: Sequence[GradeRow], responses: Sequence[ResponseRow] = ()) -> Scores:
+    """The numbers of graded responses; lengths where `responses` are given. Every problem has n responses."""
+    n = len(grades[0].correct)
+    if any(len(row.correct) != n for row in grades) or not n:
+        raise DataError("The problems have different numbers of responses, or none. Finish the evaluation first.")
+    low, high = bootstrap_interval([sum(row.correct) / n for row in grades])
+    return Scores(
+        pass_at_1=mean_pass_at_k(grades, 1),
+        low=low,
+        high=high,
+        pass_at_k={k: mean_pass_at_k(grades, k) for k in powers_up_to(n)},
+        maj_at_k={k: maj_at_k(grades, k) for k in powers_up_to(n)},
+        missing_share=float(np.mean([answer is None for row in grades for answer in row.answers])),
+        mean_tokens=float(np.mean([row.tokens for row in responses])) if responses else None,
+        truncated_share=float(np.mean([row.truncated for row in responses])) if responses else None,
+    )
+
+
+def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changed]:
+    """Grade all responses of a finished benchmark, and write grades and result.
+
+    Raises RunError where responses are missing.
+    """
+    provenance, responses = folder.all_responses()
+    gold = {problem.id: problem.answer for problem in read_rows(folder.problems, Problem)}
+    grades = [grade_problem(row.id, row.responses, gold[row.id]) for row in responses]
+    before = {row.id: row for row in read_rows(folder.grades, GradeRow)} if folder.grades.exists() else {}
+    pairs = [
+        pair for row in grades if row.id in before for pair in zip(row.correct, before[row.id].correct, strict=True)
+    ]
+    result = Result(
+        provenance=provenance,
+        scores=scores(grades, responses),
+        extractor_version=EXTRACTOR_VERSION,
+        grader_version=GRADER_VERSION,
+    )
+    write_rows(folder.grades, grades)
+    folder.result.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    return result, Changed(sum(now != then for now, then in pairs), len(pairs))
+
+
+def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
+    """The benchmarks of an evaluation. Raises RunError where `run` is no folder of one."""
+    found = [BenchmarkFolder(path.parent) for path in sorted(run.glob("*/problems.jsonl"))]
+    if not found:
+        raise RunError(f"{run}: holds no evaluation. Give the --out of `restrain eval`.")
+    return found
+
+
+def load_results(run: Path) -> list[Result]:
+    """Every result of an evaluation. Raises RunError for one that is not finished or is damaged."""
+    return [_load(folder) for folder in benchmark_folders(run)]
+
+
+def _load(folder: BenchmarkFolder) -> Result:
+    try:
+        return Result.model_validate(json.loads(folder.result.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        raise RunError(
+            f"{folder.path}: has no result yet. Finish all shards, then run `restrain regrade {folder.path.parent}`."
+        ) from None
+    except (json.JSONDecodeError, ValidationError):
+        raise RunError(
+            f"{folder.result}: is damaged. Make it again with `restrain regrade {folder.path.parent}`."
+        ) from None

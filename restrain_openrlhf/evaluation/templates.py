@@ -1,0 +1,79 @@
+"""How a problem is put to a model: the templates of Qwen2.5-Math's evaluation, by the names they have there."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from restrain_openrlhf.errors import ConfigError
+
+INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
+# Where any of these is a token of the model, generation ends there (math_eval.py's stop words).
+END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
+
+
+@dataclass(frozen=True)
+class Template:
+    """`text` has {input} for the problem; `chat`: the tokenizer's chat template goes round it; `stops` end it."""
+
+    name: str
+    text: str
+    use: str
+    chat: bool = False
+    stops: tuple[str, ...] = ()
+
+
+TEMPLATES: Mapping[str, Template] = {
+    entry.name: entry
+    for entry in (
+        Template(
+            "qwen25-math-cot",
+            f"<|im_start|>system\n{INSTRUCTION}<|im_end|>\n<|im_start|>user\n{{input}}<|im_end|>\n<|im_start|>assistant\n",
+            "Qwen2.5 and Qwen3, base and chat",
+        ),
+        Template(
+            "qwen-boxed",
+            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
+            f"<|im_start|>user\n{{input}}\n{INSTRUCTION}<|im_end|>\n<|im_start|>assistant\n",
+            "Qwen chat, the instruction in the user's turn",
+        ),
+        Template("cot", "Question: {input}\nAnswer: ", "base models, zero-shot", stops=("\n\nQuestion:",)),
+        Template("direct", "Question: {input}\nAnswer: ", "base models, nothing ends a response but its end mark"),
+        Template("chat-boxed", f"{{input}}\n{INSTRUCTION}", "any chat model (Llama): its own chat template", chat=True),
+        Template("boxed", f"{{input}}\n{INSTRUCTION}", "base models, the instruction after the problem (`mathstral`)"),
+        Template("plain", "{input}", "the problem as it is"),
+    )
+}
+AUTO = "auto"
+
+
+def choose_template(name: str, tokenizer: Any) -> Template:
+    """The template of that name; `auto` is qwen25-math-cot for a model that knows <|im_start|>, else chat-boxed
+    for one with a chat template, else cot.
+
+    Raises ConfigError for an unknown name, and for a chat template the tokenizer does not have.
+    """
+    if name == AUTO:
+        if "<|im_start|>" in tokenizer.get_vocab():
+            return TEMPLATES["qwen25-math-cot"]
+        return TEMPLATES["chat-boxed" if tokenizer.chat_template else "cot"]
+    if name not in TEMPLATES:
+        raise ConfigError(f"--template {name!r}: is no template. Known: {AUTO}, {', '.join(TEMPLATES)}.")
+    template = TEMPLATES[name]
+    if template.chat and not tokenizer.chat_template:
+        raise ConfigError(f"--template {name}: the model's tokenizer has no chat template. Choose boxed or cot.")
+    return template
+
+
+def render(template: Template, problem: str, tokenizer: Any) -> str:
+    """The prompt's text. As in Qwen2.5-Math's `construct_prompt`, spaces at either end are dropped."""
+    text = template.text.replace("{input}", problem).strip(" ")
+    if not template.chat:
+        return text
+    turns = [{"role": "user", "content": text.strip()}]
+    return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+
+
+def end_tokens(tokenizer: Any) -> tuple[int, ...]:
+    """The end marks that are tokens of this model: base models end with others than their own end of text."""
+    vocabulary = tokenizer.get_vocab()
+    return tuple(vocabulary[mark] for mark in END_MARKS if mark in vocabulary)

@@ -1,0 +1,182 @@
+"""What a user types around data and evaluation, and what bad input gets."""
+
+import csv
+import json
+
+import pytest
+
+from restrain_openrlhf.demo.run import MODEL
+from tests.cli.test_commands import boxed, refused, restrain, rows_of
+from tests.evaluation.test_table import result, write_run
+
+OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
+
+
+def test_every_set_is_listed():
+    done = restrain("data", "list")
+    assert done.returncode == 0, done.stderr
+    for name in ("dapo14k", "synthetic-s1k", "math500", "amc23", "amc83", "aime24", "aime25", "olympiadbench"):
+        assert name in done.stdout
+    for name in ("minerva_math", "mmlu_stem", "gpqa_diamond", "s1k", "14116"):
+        assert name in done.stdout
+
+
+def test_prepare_keeps_gold_apart(write_jsonl, tmp_path):
+    source = write_jsonl("own.jsonl", [{"q": row["problem"], "a": row["answer"]} for row in OWN])
+    words = ("--prompt-column", "q", "--answer-column", "a", "--out", tmp_path / "t.jsonl")
+    done = restrain("data", "prepare", "own", "--source", source, *words)
+    assert done.returncode == 0, done.stderr
+    assert rows_of(tmp_path / "t.jsonl") == [{"id": "0", "problem": "1+1="}, {"id": "1", "problem": "2+2="}]
+    assert [row["answer"] for row in rows_of(tmp_path / "t.gold.jsonl")] == ["2", "4"]
+    assert "digest" in done.stdout
+
+
+def test_a_prepared_csv_and_its_sidecar_serve_analyze(tmp_path, write_jsonl):
+    (tmp_path / "own.csv").write_text("problem,answer\n1+1=,2\n")
+    out = tmp_path / "t.jsonl"
+    words = ("--source", tmp_path / "own.csv", "--answer-column", "answer", "--out", out)
+    assert restrain("data", "prepare", "own", *words).returncode == 0
+    rollouts = write_jsonl("r.jsonl", [{"id": 1, "problem": "1+1=", "responses": boxed("2", "2", "3")}])
+    done = restrain("analyze", rollouts, "--gold", tmp_path / "t.gold.jsonl", "--out", tmp_path / "figures")
+    assert done.returncode == 0, done.stderr
+    assert "majority of 2 of 3: 1 problems, pass@3 100.0%, majority right 100.0%" in done.stdout
+    assert (tmp_path / "figures" / "reliability.png").stat().st_size > 1000
+
+
+def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
+    text = "a b c d e f g h i j k l m n"
+    prompts = write_jsonl("p.jsonl", [{"id": "t", "problem": f"{text}!"}])
+    bench = write_jsonl("bench.jsonl", [{"id": "q", "problem": text, "answer": "1"}, {**OWN[0]}])
+    done = restrain("data", "overlap", prompts, "--benchmarks", bench, "--out", tmp_path / "o.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "bench: 1 of 2 problems share 13 words with a prompt, 1 word by word\n"
+    assert rows_of(tmp_path / "o.jsonl")[0]["problem_id"] == "q"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
+        (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl file"),
+        (("data", "prepare", "own", "--out", "x.jsonl"), "no known place on the hub"),
+        (("data", "prepare", "own", "--config", "en", "--out", "x.jsonl"), "goes with --hub-id"),
+        (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your copy of it"),
+        (("data", "prepare", "own", "--source", "absent.csv", "--out", "x.jsonl"), "no such file"),
+        (("data", "prepare", "own", "--source", "x.jsonl", "--out", "x.jsonl"), "is the file that is read"),
+        (("data", "overlap", "absent.jsonl", "--benchmarks", "absent.jsonl"), "no such file"),
+        (("regrade", "absent.jsonl"), "no such file"),
+        (("analyze", "absent.jsonl", "--out", "x"), "no such file"),
+        (("table", "absent"), "holds no evaluation"),
+        (("effect", "absent", "--x", "step", "--out", "x"), "holds no evaluation"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, words, message):
+    assert message in refused(*words)
+
+
+EVAL = ("eval", "--model", MODEL, "--template", "plain", "--max-new-tokens", "8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--benchmarks", "aime42"), "no known benchmark. Known: math500"),
+        (("--benchmarks", " , "), "give one or more names"),
+        (("--benchmarks", "aime24,aime24=x.jsonl"), "each once"),
+        (("--benchmarks", "x=absent.jsonl"), "no such file"),
+        (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
+        (("--benchmarks", "OWN", "--protocol", "beam"), "Known: paper, greedy"),
+        (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
+        (("--benchmarks", "OWN", "--label", "step"), "give KEY=VALUE"),
+        (("--benchmarks", "OWN", "--model", "./absent"), "no such model folder"),
+    ],
+)
+def test_bad_evaluations_are_one_line(tmp_path, write_jsonl, words, message):
+    own = write_jsonl("own.jsonl", OWN)
+    words = [str(own) if word == "OWN" else word for word in words]
+    assert message in refused(*EVAL, "--out", tmp_path / "out", *words)
+
+
+@pytest.mark.host
+def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, write_jsonl):
+    pytest.importorskip("transformers", reason="needs the model's tokenizer")
+    rows = [
+        *OWN,
+        {"id": "long-1", "problem": "1" * 1500, "answer": "1"},
+        {"id": "long-2", "problem": "1" * 1900, "answer": "1"},
+    ]
+    words = ("--benchmarks", write_jsonl("own.jsonl", rows), "--max-new-tokens", "600", "--out", tmp_path / "out")
+    message = refused(*EVAL, *words)
+    assert "2 of 4 prompts are longer than the 1448 tokens" in message
+    assert "long-1 (1500), long-2 (1900)" in message
+    assert not list((tmp_path / "out").rglob("responses*"))
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("--template", "qwen3"), "is no template"), (("--template", "chat-boxed"), "no chat template")],
+)
+def test_bad_templates_are_one_line(tmp_path, write_jsonl, words, message):
+    pytest.importorskip("transformers", reason="needs the model's tokenizer")
+    assert message in refused(*EVAL, "--benchmarks", write_jsonl("own.jsonl", OWN), "--out", tmp_path / "o", *words)
+
+
+def test_regrade_lists_where_a_reference_grading_differs(write_jsonl, tmp_path):
+    row = {"id": 7, "problem": "p", "responses": boxed("2", "3"), "answer": "2", "reference_correct": [True, True]}
+    done = restrain("regrade", write_jsonl("r.jsonl", [row]), "--out", tmp_path / "g.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert "1 problems, 2 responses each: pass@1 50.00%" in done.stdout
+    assert "reference grading: 1 of 2 agree, 1 differ" in done.stdout
+    assert "7, response 1: '3' for gold '2': ours wrong, reference right" in done.stdout
+    assert rows_of(tmp_path / "g.jsonl") == [{"id": "7", "gold": "2", "answers": ["2", "3"], "correct": [True, False]}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "message"),
+    [
+        ([{"id": 1, "problem": "p", "responses": ["x"]}], (), "the row 1 cannot be graded: it has no `answer`"),
+        ([{"id": 1, "problem": "p", "responses": []}], (), "line 1: responses is empty"),
+        ([{"id": 1, "problem": "p", "responses": ["x"], "reference_correct": []}], (), "not one verdict per response"),
+        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--gold", "GOLD"), "has no answer to it"),
+        ([], (), "has no rows"),
+        ([{"id": 1, "problem": "p", "responses": ["x"], "answer": 1}], ("--out", "SAME"), "is the file that is read"),
+    ],
+)
+def test_rollouts_that_cannot_be_graded_are_refused(write_jsonl, rows, words, message):
+    path = write_jsonl("r.jsonl", rows)
+    gold = write_jsonl("gold.jsonl", OWN)
+    words = [{"GOLD": str(gold), "SAME": str(path)}.get(word, word) for word in words]
+    assert message in refused("regrade", path, *words)
+
+
+def test_tables_and_effects_of_runs(tmp_path):
+    runs = [
+        write_run(tmp_path / name, result("aime24", "AIME24", value, sigma=sigma))
+        for name, value, sigma in (("half", 0.2, "0.5"), ("one", 0.3, "1"))
+    ]
+    (tmp_path / "paper.csv").write_text("run,benchmark,pass_at_1\none,aime24,33\n")
+    done = restrain("table", *runs, "--paper", tmp_path / "paper.csv", "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert [(row["run"], row["origin"], row["pass_at_1"]) for row in rows if row["benchmark"] == "AIME24"] == [
+        ("half", "ours", "20.00"),
+        ("one", "ours", "30.00"),
+        ("one", "paper", "33.00"),
+    ]
+    assert restrain("table", f"x={runs[0]}", "--out", tmp_path / "t.md").returncode == 0
+    assert "| x | ours |" in (tmp_path / "t.md").read_text()
+    done = restrain("effect", *runs, "--x", "sigma", "--out", tmp_path / "figures")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "figures" / "effect-sigma.png").exists()
+    assert "no label 'delta'" in refused("effect", *runs, "--x", "delta", "--out", tmp_path / "figures")
+    assert "is no format" in refused("table", *runs, "--format", "html")
+    assert json.loads((runs[0] / "aime24" / "result.json").read_text())["provenance"]["labels"] == {"sigma": "0.5"}
+
+
+def test_analyze_of_the_shared_rollouts(shared, tmp_path):
+    done = restrain("analyze", shared / "rollouts" / "math_50x8.jsonl", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader((tmp_path / "reliability.csv").open()))
+    assert sum(int(row["problems"]) for row in rows) == 50
+    assert (rows[-1]["size"], rows[-1]["problems"]) == ("8", "42")

@@ -1,0 +1,102 @@
+"""`restrain eval` through the real vLLM: the demo's task and AMC23; killed and resumed; sharded as whole."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.task import heldout_problems, write_gold
+from tests.conftest import ROOT
+from tests.e2e.conftest import run
+
+pytest.importorskip("vllm", reason="needs the sampling stack")
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1500)]
+
+COUNT = 200
+LENGTH = ("--template", "plain", "--max-new-tokens", "24", "--n", "8")
+
+
+def command(out, benchmarks, *words):
+    parts = (*("eval", "--model", MODEL, "--benchmarks", benchmarks, "--out", out), *LENGTH, *words)
+    return [sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, parts)]
+
+
+def evaluate(out, benchmarks, *words):
+    done = run(command(out, benchmarks, *words))
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def result(out, name):
+    return json.loads((out / name / "result.json").read_text())
+
+
+def responses(out, name):
+    lines = [line for path in (out / name).glob("responses*.jsonl") for line in path.read_text().splitlines()]
+    return {row["id"]: row for row in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory):
+    path = tmp_path_factory.mktemp("task") / "add.jsonl"
+    write_gold(path, heldout_problems(COUNT))
+    return path
+
+
+@pytest.fixture(scope="module")
+def whole(task, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    evaluate(out, f"add={task}")
+    return out
+
+
+def test_the_demos_task_has_the_models_accuracy(whole):
+    scores = result(whole, "add")["scores"]
+    assert 0.4 < scores["low"] < scores["pass_at_1"] < scores["high"] < 0.95
+    assert scores["pass_at_1"] <= scores["pass_at_k"]["8"]
+    assert scores["truncated_share"] < 0.05
+    assert len(responses(whole, "add")) == COUNT
+
+
+def test_a_killed_evaluation_goes_on_to_the_same_numbers(task, whole, tmp_path):
+    out = tmp_path / "out"
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(
+            command(out, f"add={task}"), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+        )
+        path = out / "add" / "responses.jsonl"
+        while not (path.exists() and path.read_bytes().count(b"\n") >= 64):
+            assert process.poll() is None, (tmp_path / "log").read_text()[-3000:]
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    kept = path.read_bytes()
+    assert 64 <= kept.count(b"\n") < COUNT
+    evaluate(out, f"add={task}")
+    assert path.read_bytes().startswith(kept[: kept.rfind(b"\n") + 1])
+    assert result(out, "add")["scores"] == result(whole, "add")["scores"]
+    assert responses(out, "add") == responses(whole, "add")
+
+
+def test_shards_give_the_whole(task, whole, tmp_path):
+    for index in (1, 0):
+        evaluate(tmp_path, f"add={task}", "--shard", f"{index}/2")
+    done = run([sys.executable, "-m", "restrain_openrlhf.cli.main", "regrade", str(tmp_path)])
+    assert done.returncode == 0, done.stderr
+    assert responses(tmp_path, "add") == responses(whole, "add")
+    assert result(tmp_path, "add")["scores"] == result(whole, "add")["scores"]
+
+
+def test_amc23_and_greedy_decoding(shared, tmp_path):
+    evaluate(tmp_path / "paper", "amc23", "--benchmark-dir", shared / "benchmarks", "--n", "2")
+    assert result(tmp_path / "paper", "amc23")["provenance"]["problems"] == 40
+    parts = ("eval", "--model", MODEL, "--benchmarks", "amc23", "--benchmark-dir", shared / "benchmarks")
+    words = (*parts, "--out", tmp_path / "greedy", *LENGTH[:4], "--protocol", "greedy")
+    done = run([sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, words)])
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert result(tmp_path / "greedy", "amc23")["provenance"]["temperature"] == 0.0

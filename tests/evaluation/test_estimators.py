@@ -1,0 +1,103 @@
+"""pass@k, maj@k and the interval against cases worked by hand and against counting every choice."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.estimators import (
+    bootstrap_interval,
+    maj_at_k,
+    mean_pass_at_k,
+    pass_at_k,
+    powers_up_to,
+)
+from restrain_openrlhf.evaluation.grade import GradeRow
+
+
+def row(answers, gold="1"):
+    return GradeRow(id="p", gold=gold, answers=answers, correct=[answer == gold for answer in answers])
+
+
+@pytest.mark.parametrize(
+    ("n", "right", "k", "value"),
+    [
+        (4, 1, 1, 1 / 4),
+        (4, 1, 2, 1 / 2),  # 3 of the 6 pairs hold the right one
+        (4, 2, 2, 5 / 6),  # only the pair of the two wrong ones fails
+        (5, 2, 3, 9 / 10),  # 1 − C(3,3)/C(5,3)
+        (16, 0, 16, 0.0),
+        (16, 1, 16, 1.0),
+        (16, 16, 1, 1.0),
+        (16, 15, 2, 1.0),  # fewer than k wrong ones
+    ],
+)
+def test_pass_at_k_in_closed_form(n, right, k, value):
+    assert pass_at_k(n, right, k) == pytest.approx(value)
+
+
+@given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
+def test_pass_at_k_is_the_share_of_subsets_with_a_right_one(case):
+    n, right, k = case
+    subsets = list(combinations([True] * right + [False] * (n - right), k))
+    assert pass_at_k(n, right, k) == pytest.approx(sum(map(any, subsets)) / len(subsets))
+
+
+@pytest.mark.parametrize(("n", "right", "k"), [(4, 5, 1), (4, -1, 1), (4, 1, 5), (4, 1, 0)])
+def test_pass_at_k_outside_its_range_is_refused(n, right, k):
+    with pytest.raises(DataError, match="not defined"):
+        pass_at_k(n, right, k)
+
+
+def test_mean_pass_at_k_is_over_problems():
+    rows = [row(["1", "2", "2", "2"]), row(["1", "1", "1", "1"])]
+    assert mean_pass_at_k(rows, 1) == pytest.approx((1 / 4 + 1) / 2)
+    assert mean_pass_at_k(rows, 2) == pytest.approx((1 / 2 + 1) / 2)
+
+
+def test_maj_at_k_votes_in_consecutive_groups():
+    rows = [row(["1", "1", "2", "2", "2", "1"])]
+    assert maj_at_k(rows, 6) == 1.0  # a tie of three: the first to appear wins
+    assert maj_at_k(rows, 3) == 1 / 2  # (1 1 2) is right, (2 2 1) is not
+    assert maj_at_k(rows, 1) == 1 / 2
+    assert maj_at_k(rows, 4) == 1.0  # one whole group of four: (1 1 2 2)
+
+
+def test_votes_are_over_equal_answers_and_missing_ones_do_not_vote():
+    halves = GradeRow(id="p", gold="1/2", answers=["3", "0.5", r"\frac12", None], correct=[False, True, True, False])
+    assert maj_at_k([halves], 4) == 1.0
+    assert maj_at_k([row([None, None, None, "1"])], 4) == 1.0
+    assert maj_at_k([row([None, None])], 2) == 0.0
+
+
+def test_maj_at_k_of_more_than_there_are_is_refused():
+    with pytest.raises(DataError, match="maj@3 of 2"):
+        maj_at_k([row(["1", "1"])], 3)
+
+
+def test_the_interval_holds_the_mean_narrows_with_problems_and_repeats():
+    few, many = [0.0, 1.0] * 100, [0.0, 1.0] * 10_000
+    low, high = bootstrap_interval(few)
+    assert low < 0.5 < high
+    # Half-width of the normal approximation: 1.96 · 0.5 / √200 = 0.0693.
+    assert (high - low) / 2 == pytest.approx(0.0693, abs=0.005)
+    narrow = bootstrap_interval(many)
+    assert narrow[1] - narrow[0] < (high - low) / 5
+    assert bootstrap_interval(few) == (low, high)
+    assert bootstrap_interval([0.3, 0.3]) == pytest.approx((0.3, 0.3))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_the_interval_stays_between_the_extremes(values):
+    low, high = bootstrap_interval(values)
+    assert min(values) - 1e-9 <= low <= high <= max(values) + 1e-9
+    assert low - 1e-9 <= np.median([low, high]) <= high + 1e-9
+
+
+def test_reported_sizes_are_powers_of_two_and_n():
+    assert powers_up_to(16) == [1, 2, 4, 8, 16]
+    assert powers_up_to(6) == [1, 2, 4, 6]
+    assert powers_up_to(1) == [1]

@@ -1,0 +1,162 @@
+"""Generation goes on where it stopped, in shards as whole, and never mixes two evaluations; results follow."""
+
+import fcntl
+import json
+
+import pytest
+
+from restrain_openrlhf.data.jsonl import read_rows
+from restrain_openrlhf.errors import DataError, RunError
+from restrain_openrlhf.evaluation.generate import generate
+from restrain_openrlhf.evaluation.grade import GradeRow
+from restrain_openrlhf.evaluation.responses import ResponseRow
+from restrain_openrlhf.evaluation.result import grade_folder, load_results
+from restrain_openrlhf.reference.run import PROMPTS_PER_CHUNK, Shard
+from tests.evaluation.conftest import Engine, KilledError, Toy, provenance
+
+
+def run(task, engine, told=None):
+    generate(task, lambda: engine, (told if told is not None else []).append)
+
+
+def test_every_response_is_kept_and_the_result_is_right(toy):
+    told = []
+    run(toy.task(), Engine(), told)
+    assert told == [0, 64, 64, 22]
+    result, _ = grade_folder(toy.folder)
+    scores = result.scores
+    # 50 problems each with 0, 1 and 2 right responses of 4.
+    assert scores.pass_at_1 == pytest.approx((0 + 1 / 4 + 2 / 4) / 3)
+    assert scores.pass_at_k == pytest.approx({1: 1 / 4, 2: (0 + 1 / 2 + 5 / 6) / 3, 4: 2 / 3})
+    # Two of each answer: the first to appear, which is the right one, wins the vote.
+    assert scores.maj_at_k[4] == pytest.approx(1 / 3)
+    assert scores.truncated_share == 1 / 4
+    assert scores.missing_share == 0
+    row = json.loads(toy.folder.responses(Shard(0, 1)).read_text().splitlines()[1])
+    assert (row["id"], row["problem"], row["prompt"], len(row["responses"])) == ("1", "q1", "q1", 4)
+    assert "answer" not in row
+
+
+def test_a_killed_pass_goes_on_and_ends_with_the_same_files(toy, tmp_path):
+    whole = Toy(tmp_path / "whole", toy.count)
+    run(whole.task(), Engine())
+    with pytest.raises(KilledError):
+        run(toy.task(), Engine(chunks=1))
+    path = toy.folder.responses(Shard(0, 1))
+    with path.open("a") as file:
+        file.write('{"id": "64", "problem": "q6')
+    second = Engine()
+    run(toy.task(), second)
+    assert second.asked == [str(number) for number in range(64, 150)]
+    assert path.read_bytes() == whole.folder.responses(Shard(0, 1)).read_bytes()
+    assert grade_folder(toy.folder)[0] == grade_folder(whole.folder)[0]
+
+
+def test_pieces_are_the_same_after_a_kill_in_the_middle_of_one(toy):
+    run(toy.task(), Engine())
+    path = toy.folder.responses(Shard(0, 1))
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(lines[:70]))
+    pieces = []
+
+    class Watching(Engine):
+        def rollouts(self, prompts):
+            pieces.append([prompt.id for prompt in prompts])
+            return super().rollouts(prompts)
+
+    run(toy.task(), Watching())
+    assert [(piece[0], len(piece)) for piece in pieces] == [("70", 2 * PROMPTS_PER_CHUNK - 70), ("128", 22)]
+    assert path.read_text().splitlines(keepends=True) == lines
+
+
+def test_a_finished_pass_starts_no_engine(toy):
+    run(toy.task(), Engine())
+    generate(toy.task(), lambda: pytest.fail("an engine was started"), lambda _count: None)
+
+
+def test_shards_together_give_what_one_pass_gives(toy, tmp_path):
+    whole = Toy(tmp_path / "whole", toy.count)
+    run(whole.task(), Engine())
+    for index in (2, 0, 1):
+        run(toy.task(Shard(index, 3)), Engine())
+    assert toy.folder.all_responses() == whole.folder.all_responses()
+    assert grade_folder(toy.folder)[0] == grade_folder(whole.folder)[0]
+
+
+def test_a_missing_shard_is_an_error_that_says_so(toy):
+    run(toy.task(Shard(0, 2)), Engine())
+    with pytest.raises(RunError, match="75 of 150 problems have no responses yet, '1' first"):
+        grade_folder(toy.folder)
+
+
+def test_shards_of_two_ways_to_cut_overlap_and_are_refused(toy):
+    run(toy.task(Shard(0, 2)), Engine())
+    run(toy.task(Shard(0, 3)), Engine())
+    with pytest.raises(DataError, match="is in another part too"):
+        toy.folder.all_responses()
+
+
+def test_another_evaluation_is_not_mixed_in(toy):
+    run(toy.task(), Engine())
+    with pytest.raises(RunError, match=r"temperature: 0.6 against 1.0.*Choose another --out"):
+        run(toy.task(temperature=1.0), Engine())
+    run(toy.task(Shard(0, 2), seed=7), Engine())
+    with pytest.raises(RunError, match="not of one evaluation"):
+        toy.folder.all_responses()
+
+
+def test_where_a_model_lies_and_how_a_run_is_labelled_make_no_difference():
+    assert provenance(1).difference(provenance(1, model="elsewhere", source="x", labels={"step": "3"})) is None
+    assert "model_fingerprint" in (provenance(1).difference(provenance(1, model_fingerprint="folder:2")) or "")
+
+
+def test_two_processes_do_not_write_one_file(toy):
+    task = toy.task()
+    with task.path.open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="another process is writing it"):
+            run(task, Engine())
+
+
+def test_other_problems_are_not_put_into_the_same_folder(toy):
+    toy.task()
+    with pytest.raises(RunError, match="holds other problems or answers"):
+        Toy(toy.run, toy.count + 1).task()
+
+
+def test_grading_again_says_what_changed(toy):
+    run(toy.task(), Engine())
+    assert grade_folder(toy.folder)[1].of == 0
+    assert grade_folder(toy.folder)[1].grades == 0
+    rows = read_rows(toy.folder.grades, GradeRow)
+    rows[1] = rows[1].model_copy(update={"correct": (False, True, True, False)})
+    toy.folder.grades.write_text("".join(row.model_dump_json() + "\n" for row in rows))
+    changed = grade_folder(toy.folder)[1]
+    assert (changed.grades, changed.of) == (3, 600)
+
+
+def test_responses_without_their_provenance_are_refused(toy):
+    run(toy.task(), Engine())
+    provenance_file = toy.folder.path / "responses.jsonl.provenance.json"
+    text = provenance_file.read_text()
+    provenance_file.unlink()
+    with pytest.raises(RunError, match="travel with their provenance"):
+        toy.folder.all_responses()
+    provenance_file.write_text(text[:50])
+    with pytest.raises(RunError, match="Remove it and its responses"):
+        toy.folder.all_responses()
+
+
+def test_a_result_that_is_missing_or_damaged_is_told(toy):
+    run(toy.task(), Engine())
+    with pytest.raises(RunError, match="has no result yet"):
+        load_results(toy.run)
+    toy.folder.result.write_text("{}")
+    with pytest.raises(RunError, match="is damaged"):
+        load_results(toy.run)
+
+
+def test_response_rows_are_what_score_and_analyze_read(toy):
+    run(toy.task(), Engine())
+    row = read_rows(toy.folder.responses(Shard(0, 1)), ResponseRow)[2]
+    assert {"id", "problem", "responses"} <= set(row.model_dump())

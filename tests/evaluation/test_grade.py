@@ -1,0 +1,56 @@
+"""Grading depends on the text alone, follows the policy of evaluation, and never fails."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.evaluation.grade import grade, grade_problem
+from restrain_openrlhf.evaluation.rollouts import differences, grade_rollouts, read_rollouts
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "answer", "correct"),
+    [
+        (r"so \boxed{\frac{1}{2}}", "0.5", r"\frac{1}{2}", True),
+        (r"so \boxed{3}", "4", "3", False),
+        (r"the choice is \boxed{\text{(B)}}", "B", r"\text{(B)}", True),
+        (r"(A) is wrong, \boxed{C}", "A", "C", False),
+        (r"\boxed{50\%}", "0.5", r"50\%", True),
+        ("I do not know", "4", None, False),
+        ("", "4", None, False),
+    ],
+)
+def test_golden_grades(response, gold, answer, correct):
+    assert (grade(response, gold).answer, grade(response, gold).correct) == (answer, correct)
+
+
+@given(st.lists(st.sampled_from([r"\boxed{1}", r"\boxed{2}", r"\boxed{1.0}", "none", "1"]), min_size=1, max_size=8))
+def test_the_same_text_has_the_same_grade_wherever_it_stands(responses):
+    row = grade_problem("p", responses, "1")
+    for place, response in enumerate(responses):
+        assert (row.answers[place], row.correct[place]) == (grade(response, "1").answer, grade(response, "1").correct)
+
+
+@given(st.text(max_size=200), st.text(min_size=1, max_size=20))
+def test_any_text_is_graded(response, gold):
+    assert grade(response, gold) == grade(response, gold)
+
+
+def test_real_rollouts_agree_with_the_reference_grading_but_for_one_problem(shared):
+    path = shared / "rollouts" / "math_50x8.jsonl"
+    rollouts = read_rollouts(path)
+    found = differences(rollouts, grade_rollouts(rollouts, path, None))
+    # Gold is 10{,}000, which the reference grader does not read as a number; 9999 is within its own 1e-4.
+    assert {(item.id, item.gold) for item in found} == {("72", "10{,}000")}
+    assert all(item.ours for item in found)
+    assert len(found) == 5
+
+
+def test_gold_may_stand_in_a_file_of_its_own(write_jsonl, tmp_path):
+    path = write_jsonl("r.jsonl", [{"id": 1, "problem": "1+1=", "responses": [r"\boxed{2}", r"\boxed{3}"]}])
+    gold = write_jsonl("gold.jsonl", [{"problem": "1+1=", "answer": 2}, {"problem": "2+2=", "answer": 4}])
+    (row,) = grade_rollouts(read_rollouts(path), path, gold)
+    assert row.correct == (True, False)
+    assert json.loads(row.model_dump_json())["gold"] == "2"

@@ -1,0 +1,83 @@
+"""Prompts letter by letter as Qwen2.5-Math's evaluation makes them, and the choice of a template."""
+
+import pytest
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.evaluation.templates import TEMPLATES, choose_template, end_tokens, render
+
+LLAMA = (
+    "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"
+    "{{ message['content'] | trim }}<|eot_id|>{% endfor %}"
+    "{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+
+
+def tokenizer(*vocabulary, chat_template=None):
+    """A real tokenizer of these words."""
+    transformers = pytest.importorskip("transformers", reason="needs the tokenizers of the training stack")
+    from tokenizers import Tokenizer, models
+
+    words = ["<unk>", "<s>", *vocabulary]
+    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>")
+    fast.chat_template = chat_template
+    return fast
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "qwen25-math-cot",
+            "<|im_start|>system\nPlease reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
+            "<|im_start|>user\nWhat is {x}?<|im_end|>\n<|im_start|>assistant\n",
+        ),
+        (
+            "qwen-boxed",
+            "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\nWhat is {x}?\n"
+            "Please reason step by step, and put your final answer within \\boxed{}.<|im_end|>\n"
+            "<|im_start|>assistant\n",
+        ),
+        ("cot", "Question: What is {x}?\nAnswer:"),  # the last space goes, as in construct_prompt
+        ("direct", "Question: What is {x}?\nAnswer:"),
+        ("boxed", "What is {x}?\nPlease reason step by step, and put your final answer within \\boxed{}."),
+        ("plain", "What is {x}?"),
+    ],
+)
+def test_prompts_letter_by_letter(name, text):
+    assert render(TEMPLATES[name], "What is {x}?", tokenizer=None) == text
+
+
+def test_llama_is_asked_through_its_own_chat_template():
+    text = render(TEMPLATES["chat-boxed"], "What is 1+1?", tokenizer(chat_template=LLAMA))
+    assert text == (
+        "<s><|start_header_id|>user<|end_header_id|>\n\nWhat is 1+1?\nPlease reason step by step, and put your final "
+        "answer within \\boxed{}.<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "chat", "name"),
+    [(("<|im_start|>",), LLAMA, "qwen25-math-cot"), (("<|eot_id|>",), LLAMA, "chat-boxed"), ((), None, "cot")],
+)
+def test_auto_takes_the_family_of_the_model(words, chat, name):
+    assert choose_template("auto", tokenizer(*words, chat_template=chat)).name == name
+
+
+def test_end_marks_are_those_the_model_has():
+    assert end_tokens(tokenizer("<|im_end|>", "a", "<|endoftext|>")) == (2, 4)
+    assert end_tokens(tokenizer("a")) == ()
+
+
+def test_only_cot_ends_a_response_by_words():
+    assert {name: template.stops for name, template in TEMPLATES.items() if template.stops} == {
+        "cot": ("\n\nQuestion:",)
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("llama", "Known: auto, qwen25"), ("chat-boxed", "has no chat template")]
+)
+def test_what_cannot_be_had_is_refused(name, message):
+    with pytest.raises(ConfigError, match=message):
+        choose_template(name, tokenizer())

@@ -1,0 +1,88 @@
+"""The paper's figures: their numbers worked by hand, their pictures really drawn."""
+
+import csv
+
+import pytest
+from matplotlib import image
+
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.grade import GradeRow
+from restrain_openrlhf.evaluation.reliability import majority_size, reliability
+from restrain_openrlhf.report.effects import draw_effect, order, points, save_effect
+from restrain_openrlhf.report.reliability import save_reliability
+from tests.evaluation.test_table import result
+
+
+def graded(*answers, gold="1"):
+    return GradeRow(id="p", gold=gold, answers=answers, correct=[answer == gold for answer in answers])
+
+
+def test_reliability_by_majority_size():
+    rows = reliability(
+        [
+            graded("1", "1", "1", "2"),  # majority of 3, right
+            graded("2", "2", "1", "2"),  # majority of 3, wrong, but a right one is there
+            graded("2", "3", "4", None),  # majority of 1, nothing right
+            graded(None, None, None, None),
+        ]
+    )
+    assert [(row.size, row.problems) for row in rows] == [(0, 1), (1, 1), (3, 2)]
+    three = rows[2]
+    assert (three.n, three.pass_at_n, three.majority_accuracy, three.mean_accuracy) == (4, 1.0, 0.5, 0.5)
+    assert (rows[1].pass_at_n, rows[1].majority_accuracy) == (0.0, 0.0)
+
+
+def test_sizes_count_equal_answers_and_compare_at_one_n():
+    assert majority_size(["1/2", "0.5", "2", None]) == 2
+    with pytest.raises(DataError, match=r"\[1, 2\] rollouts"):
+        reliability([graded("1"), graded("1", "1")])
+
+
+def test_the_reliability_figure_and_its_table_are_written(tmp_path):
+    picture, table = save_reliability(reliability([graded("1", "1"), graded("1", "2")]), "toy", tmp_path)
+    assert image.imread(picture).std() > 0.01
+    with table.open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["size"], row["pass_at_n"]) for row in rows] == [("1", "1.0"), ("2", "1.0")]
+
+
+def sweep():
+    values = [("0", 0.2), ("0.5", 0.4), ("inf", 0.3), ("2", 0.35), ("10", 0.1)]
+    return [result("aime24", "AIME24", value, sigma=x, method="restrain") for x, value in values]
+
+
+def test_values_stand_in_order_with_infinity_last():
+    assert [point.x for point in points(sweep(), "sigma", None)] == ["0", "0.5", "2", "10", "inf"]
+    assert sorted(["∞", "none", "10", "9", "-1"], key=order) == ["-1", "9", "10", "∞", "none"]
+
+
+def test_seeds_of_one_value_are_averaged_with_their_range():
+    results = [result("a", "A", value, step="10", method="ttrl") for value in (0.2, 0.4)]
+    (point,) = points(results, "step", "method")
+    assert (point.benchmark, point.line, point.x, point.runs) == ("A", "ttrl", "10", 2)
+    assert (point.pass_at_1, point.low, point.high) == pytest.approx((0.3, 0.2, 0.4))
+    (single,) = points(results[:1], "step", "method")
+    assert (single.low, single.high) == pytest.approx((0.15, 0.25))
+
+
+def test_lines_are_drawn_to_scale_only_where_every_value_is_a_number():
+    finite = points([one for one in sweep() if one.provenance.labels["sigma"] != "inf"], "sigma", "method")
+    axes = draw_effect(finite, "sigma").axes[0]
+    assert list(axes.lines[0].get_xdata()) == [0.0, 0.5, 2.0, 10.0]
+    axes = draw_effect(points(sweep(), "sigma", "method"), "sigma").axes[0]
+    assert list(axes.lines[0].get_xdata()) == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "0.5", "2", "10", "inf"]
+    assert list(axes.lines[0].get_ydata()) == pytest.approx([0.2, 0.4, 0.35, 0.1, 0.3])
+
+
+def test_the_effect_figure_and_its_table_are_written(tmp_path):
+    results = [*sweep(), result("amc23", "AMC23", 0.7, sigma="1")]
+    picture, table = save_effect(points(results, "sigma", None), "sigma", tmp_path / "new")
+    assert image.imread(picture).std() > 0.01
+    assert table.read_text().splitlines()[0] == "benchmark,line,sigma,pass_at_1,low,high,runs"
+    assert len(table.read_text().splitlines()) == 7
+
+
+def test_a_run_without_the_label_is_refused():
+    with pytest.raises(DataError, match=r"no label 'delta' \(it has sigma, method\).*--label delta=VALUE"):
+        points(sweep(), "delta", None)
