@@ -11,6 +11,7 @@ from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.plot import plot
 from restrain_openrlhf.cli.reference import merge_reference, reference
 from restrain_openrlhf.cli.score import score
+from restrain_openrlhf.cli.serve import serve
 from restrain_openrlhf.cli.train import show, train
 from restrain_openrlhf.errors import RestrainError
 
@@ -29,6 +30,7 @@ LOOKING = "Looking"
 app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
 app.command(rich_help_panel=TRAINING)(reference)
+app.command(rich_help_panel=TRAINING)(serve)
 app.command("merge-reference", rich_help_panel=TRAINING)(merge_reference)
 app.command(rich_help_panel=DATA)(score)
 app.command(rich_help_panel=DATA)(extract)

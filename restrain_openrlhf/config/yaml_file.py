@@ -41,7 +41,7 @@ class RunConfig(HookConfig):
 
 def load_hook_config(path: Path) -> HookConfig:
     """A file with `method:`, `reference:` and `metrics:`. Raises ConfigError naming the file and the key."""
-    return HookConfig(**_blocks(read_yaml(path), path, ("method", "reference", "metrics")))
+    return HookConfig(**blocks(read_yaml(path), path, ("method", "reference", "metrics")))
 
 
 def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
@@ -52,10 +52,10 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     document = read_yaml(path)
     for key, value in (overrides or {}).items():
         _override(document, key, value)
-    blocks = _blocks(document, path, ("run_dir", "method", "reference", "openrlhf"))
-    if "run_dir" not in blocks:
+    found = blocks(document, path, ("run_dir", "method", "reference", "openrlhf"))
+    if "run_dir" not in found:
         raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
-    config = RunConfig(**blocks)
+    config = RunConfig(**found)
     return config.model_copy(update={"metrics": config.run_dir / "metrics.jsonl"})
 
 
@@ -99,7 +99,7 @@ def _parse(path: Path) -> dict[str, Any]:
     return document
 
 
-def _blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
+def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
     """The document's blocks, the method parsed. Raises ConfigError for a key that is not allowed."""
     allowed = tuple(allowed)
     for key in document:
