@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -11,15 +11,19 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 
+# Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
+AdvantageSource = Literal["hook", "service"]
+
 
 class HookConfig(BaseModel):
-    """What the hook needs: the method, and the reference artifact where the method needs one."""
+    """What the hook needs: the method, and the reference artifact where the method needs one and the hook scores."""
 
     model_config = ConfigDict(frozen=True)
 
     method: MethodSettings
     reference: Path | None = None
     metrics: Path | None = None
+    advantages: AdvantageSource = "hook"
 
     @field_validator("reference", "metrics")
     @classmethod
@@ -40,8 +44,8 @@ class RunConfig(HookConfig):
 
 
 def load_hook_config(path: Path) -> HookConfig:
-    """A file with `method:`, `reference:` and `metrics:`. Raises ConfigError naming the file and the key."""
-    return HookConfig(**blocks(read_yaml(path), path, ("method", "reference", "metrics")))
+    """A file with `method:`, `reference:`, `metrics:` and `advantages:`. Raises ConfigError naming file and key."""
+    return HookConfig(**blocks(read_yaml(path), path, ("method", "reference", "metrics", "advantages")))
 
 
 def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
@@ -52,7 +56,7 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     document = read_yaml(path)
     for key, value in (overrides or {}).items():
         _override(document, key, value)
-    found = blocks(document, path, ("run_dir", "method", "reference", "openrlhf"))
+    found = blocks(document, path, ("run_dir", "method", "reference", "advantages", "openrlhf"))
     if "run_dir" not in found:
         raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
     config = RunConfig(**found)
@@ -109,6 +113,8 @@ def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> d
             raise ConfigError(f"{path}: unknown key {key!r}. {hint}")
     if "method" not in document:
         raise ConfigError(f"{path}: `method:` is missing, for example `method: {{name: restrain}}`.")
+    if document.get("advantages", "hook") not in get_args(AdvantageSource):
+        raise ConfigError(f"{path}: advantages is {document['advantages']!r}. Allowed: hook, service.")
     for key in ("method", "openrlhf"):
         if not isinstance(document.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be a block of keys and values, not {document[key]!r}.")

@@ -27,10 +27,23 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     source = prompt_source(flags)
     tokenizer = load_tokenizer(model) if source.apply_chat_template else None
     prompts = load_prompts(source, tokenizer)
+    if config.advantages == "service":
+        refuse_without_service(flags["reward.remote_url"])
+        return
     reference = load_reference(config.reference) if config.reference else None
     GroupScorer(method, reference)
     if reference is not None:
         refuse_mismatch(reference, fingerprint, template_identity(source, tokenizer), prompts)
+
+
+def refuse_without_service(url: str | None) -> None:
+    """Raises ConfigError where reward.remote_url is not a service that the pairs could come from."""
+    addresses = (url or "").split(",")
+    if not all(address.startswith(("http://", "https://")) for address in addresses):
+        raise ConfigError(
+            "advantages is 'service', and reward.remote_url names no reward service. Point it at one, such as "
+            "http://HOST:8000/get_reward (`restrain serve`), or leave advantages out."
+        )
 
 
 def prompt_source(flags: dict[str, Any]) -> PromptSource:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.config.yaml_file import AdvantageSource
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.method import MethodSettings
 
@@ -19,6 +20,7 @@ class HookSettings(BaseModel):
     method: MethodSettings
     reference: Path | None = None
     metrics: Path | None = None
+    advantages: AdvantageSource = "hook"
 
     def to_environment(self) -> dict[str, str]:
         """The variable that hands these settings to a worker."""

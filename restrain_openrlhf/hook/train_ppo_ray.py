@@ -51,7 +51,7 @@ def run(config: HookConfig, host_words: Sequence[str]) -> None:
     host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **reward_flag()})]
     arguments = parse(host_words)
     check_run(config, arguments)
-    settings = HookSettings(method=config.method, reference=config.reference, metrics=config.metrics)
+    settings = HookSettings(**{name: getattr(config, name) for name in HookSettings.model_fields})
     device.install()
     install()
     start_ray(device, settings, gpus_needed(vars(arguments)))
