@@ -36,7 +36,7 @@ from restrain_openrlhf.scoring import GroupScorer
 
 METHOD = {"name": "restrain", "prompt_weight": "online", "kappa": 3}
 END = "<|im_end|>"
-WORDS = "so we add and carry over to find that the sum of both is then equal to what was asked for".split()
+WORDS = ("so", "we", "add", "and", "carry", "to", "find", "that", "the", "sum", "of", "both", "is", "asked", "for")
 RESPONSE_WORDS = 300
 
 
@@ -103,20 +103,31 @@ async def burst(executor: Any, load: Load) -> float:
     return time.perf_counter() - start
 
 
-async def paced(executor: Any, load: Load, rate: float, settled: float) -> float:
+async def paced(executor: Any, load: Load, rate: float, ports: list[int]) -> float:
     """All but one rollout of each prompt wait; then the last ones come, `rate` a second."""
     tasks = [
         asyncio.create_task(ask(executor, load, prompt, query))
         for prompt, queries in load.prompts.items()
         for query in queries[:-1]
     ]
-    await asyncio.sleep(settled)
+    while await asyncio.to_thread(pending, ports) < len(tasks):
+        await asyncio.sleep(1)
     start = time.perf_counter()
     for number, (prompt, queries) in enumerate(load.prompts.items()):
         await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
         tasks.append(asyncio.create_task(ask(executor, load, prompt, queries[-1])))
     await asyncio.gather(*tasks)
     return time.perf_counter() - start
+
+
+def pending(ports: list[int]) -> float:
+    """Requests that wait at the replicas."""
+    total = 0.0
+    for port in ports:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
+            lines = reply.read().decode().splitlines()
+        total += sum(float(line.split()[1]) for line in lines if line.startswith("restrain_pending_requests "))
+    return total
 
 
 @contextlib.contextmanager
@@ -170,7 +181,7 @@ def redis_server(folder: Path, port: int) -> Iterator[str]:
 
 HAPROXY = """
 global
-  maxconn 40000
+  maxconn 9000
 defaults
   mode http
   timeout connect 5s
@@ -179,7 +190,7 @@ defaults
   option abortonclose
 listen all
   bind 127.0.0.1:{front}
-  maxconn 40000
+  maxconn 9000
   balance roundrobin
   server a 127.0.0.1:{first}
   server b 127.0.0.1:{second}
@@ -187,20 +198,28 @@ listen all
 
 
 @contextlib.contextmanager
-def round_robin(folder: Path, front: int, ports: list[int]) -> Iterator[list[str]]:
-    """URLs behind which requests go to the replicas in turn."""
+def round_robin(folder: Path, fronts: list[int], ports: list[int]) -> Iterator[list[str]]:
+    """URLs behind which requests go to the replicas in turn.
+
+    Two balancers share the requests, because each request costs one of them two open files.
+    """
     urls = [f"http://127.0.0.1:{port}/get_reward" for port in ports]
     if not shutil.which("haproxy"):
         yield urls
         return
-    (folder / "haproxy.cfg").write_text(HAPROXY.format(front=front, first=ports[0], second=ports[1]))
-    process = subprocess.Popen(["haproxy", "-q", "-f", str(folder / "haproxy.cfg")])
+    processes = []
+    for front in fronts:
+        config = folder / f"haproxy.{front}.cfg"
+        config.write_text(HAPROXY.format(front=front, first=ports[0], second=ports[1]))
+        processes.append(subprocess.Popen(["haproxy", "-q", "-f", str(config)]))
     try:
-        wait_for(f"http://127.0.0.1:{front}/readyz")
-        yield [f"http://127.0.0.1:{front}/get_reward"]
+        for front in fronts:
+            wait_for(f"http://127.0.0.1:{front}/readyz")
+        yield [f"http://127.0.0.1:{front}/get_reward" for front in fronts]
     finally:
-        process.terminate()
-        process.wait()
+        for process in processes:
+            process.terminate()
+            process.wait()
 
 
 def peak_mebibytes(process: subprocess.Popen[bytes]) -> float:
@@ -209,7 +228,9 @@ def peak_mebibytes(process: subprocess.Popen[bytes]) -> float:
     return float(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
-def measure(urls: list[str], processes: list[subprocess.Popen[bytes]], options: argparse.Namespace) -> list[list[str]]:
+def measure(
+    urls: list[str], ports: list[int], processes: list[subprocess.Popen[bytes]], options: argparse.Namespace
+) -> list[list[str]]:
     """Both runs' rows."""
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
@@ -217,7 +238,7 @@ def measure(urls: list[str], processes: list[subprocess.Popen[bytes]], options: 
     for name in ("burst", "paced"):
         load = make_load(options.prompts, options.n)
         executor = SingleTurnAgentExecutor(urls)
-        run = burst(executor, load) if name == "burst" else paced(executor, load, options.rate, options.settle)
+        run = burst(executor, load) if name == "burst" else paced(executor, load, options.rate, ports)
         seconds = asyncio.run(run)
         cuts = statistics.quantiles(load.delays, n=100)
         memory = " + ".join(f"{peak_mebibytes(process):.0f}" for process in processes)
@@ -243,7 +264,6 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, default=1024)
     parser.add_argument("--n", type=int, default=16)
     parser.add_argument("--rate", type=float, default=20.0, help="groups completed per second in the paced run")
-    parser.add_argument("--settle", type=float, default=40.0, help="seconds for the other rollouts to be seated")
     options = parser.parse_args()
     if find_spec("openrlhf") is None:
         raise SystemExit("This benchmark drives OpenRLHF's own client: install the training stack (make install).")
@@ -258,18 +278,18 @@ def main() -> None:
             "method: {name: restrain, prompt_weight: online, kappa: 3}\n"
             f"service: {{group_size: {options.n}, end_of_text: '{END}'}}\n"
         )
-        first, second, front, store = free_ports(4)
+        first, second, store, *fronts = free_ports(5)
         with replica(folder, first, "memory") as process:
-            for row in measure([f"http://127.0.0.1:{first}/get_reward"], [process], options):
+            for row in measure([f"http://127.0.0.1:{first}/get_reward"], [first], [process], options):
                 table.add_row("1", *row)
         if shutil.which("redis-server"):
             with (
                 redis_server(folder, store) as url,
                 replica(folder, first, url) as one,
                 replica(folder, second, url) as other,
-                round_robin(folder, front, [first, second]) as urls,
+                round_robin(folder, fronts, [first, second]) as urls,
             ):
-                for row in measure(urls, [one, other], options):
+                for row in measure(urls, [first, second], [one, other], options):
                     table.add_row("2 + Redis", *row)
         else:
             Console().print("redis-server is not installed (Debian: redis-server): two replicas are not measured.")

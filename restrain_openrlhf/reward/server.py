@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
+import uvloop
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -85,7 +86,8 @@ def store(url: str, rules: Rules) -> Store:
 def serve(config: ServiceConfig, host: str, port: int, store_url: str, token: str | None) -> None:
     """Serve until told to stop. Raises ConfigError where the address cannot be listened on."""
     raise_file_limit()
-    asyncio.run(_serve(config, host, port, store_url, token))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_serve(config, host, port, store_url, token))
 
 
 async def _serve(config: ServiceConfig, host: str, port: int, store_url: str, token: str | None) -> None:
