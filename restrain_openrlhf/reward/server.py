@@ -32,7 +32,8 @@ from restrain_openrlhf.reward.transcript import ResponseReader, reader_of_model
 from restrain_openrlhf.scoring import GroupScorer
 
 MEMORY = "memory"
-HEADER_SECONDS = 30.0
+# Long, because one busy client process may open thousands of connections before it gets to write.
+HEADER_SECONDS = 120.0
 KEEP_ALIVE_SECONDS = 10
 
 

@@ -116,6 +116,24 @@ def services(tmp_path: Path) -> Iterator[Services]:
             replica.kill()
 
 
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Replica]]:
+    """One service per configuration for all tests that only ask it something; each test has prompts of its own."""
+    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+    running = Services(tmp_path_factory.mktemp("services"))
+    started: dict[str, Replica] = {}
+
+    def start(**options: Any) -> Replica:
+        key = repr(sorted(options.items()))
+        if key not in started:
+            started[key] = running.start(**options)
+        return started[key]
+
+    yield start
+    for replica in running.replicas:
+        replica.kill()
+
+
 @dataclass
 class Redis:
     """A real server that can be killed and started again; `durable`: it writes every change to disk."""
