@@ -1,4 +1,4 @@
-"""Things that really break: replicas and Redis killed, connections lost, repeats, disorder. Asked by OpenRLHF's own client.
+"""What really breaks, under OpenRLHF's own client: replicas and Redis killed, connections lost, repeats, disorder.
 
 Every surviving request must get the right answer, and none may wait for ever.
 """
@@ -159,7 +159,10 @@ def test_lost_connections_and_their_retries_change_nothing(services):
         for group in tasks:
             group[0].cancel()
         await asyncio.sleep(1)
-        retried = [[asyncio.create_task(ask(rollout(name, GROUP[0]))), *group[1:]] for name, group in zip(names, tasks)]
+        retried = [
+            [asyncio.create_task(ask(rollout(name, GROUP[0]))), *group[1:]]
+            for name, group in zip(names, tasks, strict=True)
+        ]
         return await last(ask, names, retried)
 
     assert asyncio.run(scenario()) == [expected(GROUP)] * len(names)

@@ -1,4 +1,4 @@
-"""schemathesis against the running service: whatever follows the OpenAPI document, and whatever does not, is answered by it."""
+"""schemathesis against the running service: the OpenAPI document says what it does, whatever it is sent."""
 
 import subprocess
 import sys
