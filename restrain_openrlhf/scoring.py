@@ -41,6 +41,10 @@ class GroupScorer:
         facts = facts_of(self.method, answers, self._reference_row(prompt), gold, prompt)
         return self.method.score(classes(answers), replace(facts, entropies=entropies))
 
+    def check(self, prompt: str, gold: str | None = None) -> None:
+        """Raises what `score` would raise because of the prompt or the lack of gold, whatever the answers."""
+        facts_of(self.method, (), self._reference_row(prompt), gold, prompt)
+
     def _reference_row(self, prompt: str) -> ReferenceRow | None:
         if self.reference is None:
             return None

@@ -14,6 +14,7 @@ from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
 from restrain_openrlhf.cli.plot import plot
 from restrain_openrlhf.cli.reference import merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
+from restrain_openrlhf.cli.serve import serve
 from restrain_openrlhf.cli.study import study
 from restrain_openrlhf.cli.train import show, train
 from restrain_openrlhf.errors import RestrainError
@@ -35,6 +36,7 @@ app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
 app.command(rich_help_panel=TRAINING)(study)
 app.command(rich_help_panel=TRAINING)(reference)
+app.command(rich_help_panel=TRAINING)(serve)
 app.command("merge-reference", rich_help_panel=TRAINING)(merge_reference)
 app.command("subset-reference", rich_help_panel=TRAINING)(subset_reference)
 app.command(rich_help_panel=DATA)(score)

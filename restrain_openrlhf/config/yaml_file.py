@@ -3,7 +3,7 @@
 import difflib
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
@@ -11,11 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 
-HOOK_KEYS = ("method", "reference", "evaluate_first", "fill_last_batch")
+HOOK_KEYS = ("method", "reference", "evaluate_first", "fill_last_batch", "advantages")
+# Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
+AdvantageSource = Literal["hook", "service"]
 
 
 class HookConfig(BaseModel):
-    """What the hook needs: the method, and the reference artifact where the method needs one."""
+    """What the hook needs: the method, and the reference artifact where the method needs one and the hook scores."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -26,6 +28,7 @@ class HookConfig(BaseModel):
     evaluate_first: StrictBool = False
     # Repeat a few prompts so that an episode is whole rollout batches; the host loses what is left over.
     fill_last_batch: StrictBool = True
+    advantages: AdvantageSource = "hook"
 
     @field_validator("reference", "metrics")
     @classmethod
@@ -46,8 +49,8 @@ class RunConfig(HookConfig):
 
 
 def load_hook_config(path: Path) -> HookConfig:
-    """A file with `method:`, `reference:` and `metrics:`. Raises ConfigError naming the file and the key."""
-    return HookConfig(**_blocks(read_yaml(path), path, (*HOOK_KEYS, "metrics")))
+    """A file with the keys of HookConfig. Raises ConfigError naming the file and the key."""
+    return HookConfig(**blocks(read_yaml(path), path, (*HOOK_KEYS, "metrics")))
 
 
 def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
@@ -58,10 +61,10 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     document = read_yaml(path)
     for key, value in (overrides or {}).items():
         _override(document, key, value)
-    blocks = _blocks(document, path, ("run_dir", *HOOK_KEYS, "openrlhf"))
-    if "run_dir" not in blocks:
+    found = blocks(document, path, ("run_dir", *HOOK_KEYS, "openrlhf"))
+    if "run_dir" not in found:
         raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
-    config = RunConfig(**blocks)
+    config = RunConfig(**found)
     return config.model_copy(update={"metrics": config.run_dir / "metrics.jsonl"})
 
 
@@ -105,7 +108,7 @@ def _parse(path: Path) -> dict[str, Any]:
     return document
 
 
-def _blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
+def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
     """The document's blocks, the method parsed. Raises ConfigError for a key that is not allowed."""
     allowed = tuple(allowed)
     for key in document:
@@ -115,6 +118,8 @@ def _blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> 
             raise ConfigError(f"{path}: unknown key {key!r}. {hint}")
     if "method" not in document:
         raise ConfigError(f"{path}: `method:` is missing, for example `method: {{name: restrain}}`.")
+    if document.get("advantages", "hook") not in get_args(AdvantageSource):
+        raise ConfigError(f"{path}: advantages is {document['advantages']!r}. Allowed: hook, service.")
     for key in ("method", "openrlhf"):
         if not isinstance(document.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be a block of keys and values, not {document[key]!r}.")

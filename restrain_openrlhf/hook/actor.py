@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from restrain_openrlhf.errors import HookNotActiveError
-from restrain_openrlhf.hook.experience import KL_WEIGHT, NEGATIVE, POSITIVE
 from restrain_openrlhf.hook.paired_loss import PairedLoss, weighted_kl
+from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE
 
 
 def initialise(wrapped: Callable[..., None], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

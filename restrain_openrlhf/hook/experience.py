@@ -6,17 +6,15 @@ from typing import Any
 
 import torch
 
-from restrain_openrlhf.hook.groups import group_rollouts
+from restrain_openrlhf.hook.groups import RolloutGroup, group_rollouts
 from restrain_openrlhf.hook.rollouts import refuse_undrawn
+from restrain_openrlhf.hook.service_scores import score_of_service
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE
 from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.vote_statistics import step_votes
-
-POSITIVE = "restrain/advantage_pos"
-NEGATIVE = "restrain/advantage_neg"
-KL_WEIGHT = "restrain/kl_weight"
 
 
 @cache
@@ -35,9 +33,7 @@ def make_experience_batch(
     """
     samples = args[0] if args else kwargs["rollout_samples"]
     groups = group_rollouts(samples, maker.args.rollout.n_samples_per_prompt, maker.tokenizer)
-    scorer = scorer_for(HookSettings.from_environment())
-    refuse_undrawn(scorer.method.rollouts, all(group.entropies is not None for group in groups))
-    scores = [scorer.score(group.prompt, group.answers, group.gold, group.entropies) for group in groups]
+    scores = score_groups(groups, HookSettings.from_environment())
     for group, score in zip(groups, scores, strict=True):
         attach(group.samples, score)
     maker.restrain_votes = step_votes(
@@ -50,6 +46,15 @@ def make_experience_batch(
     for experience in experiences:
         experience.advantages = None
     return experiences
+
+
+def score_groups(groups: Sequence[RolloutGroup], settings: HookSettings) -> list[GroupScore]:
+    """Each group's score: made here, or read off what the reward service answered for each rollout."""
+    if settings.advantages == "service":
+        return [score_of_service(group, build(settings.method)) for group in groups]
+    scorer = scorer_for(settings)
+    refuse_undrawn(scorer.method.rollouts, all(group.entropies is not None for group in groups))
+    return [scorer.score(group.prompt, group.answers, group.gold, group.entropies) for group in groups]
 
 
 def attach(samples: Sequence[Any], score: GroupScore) -> None:

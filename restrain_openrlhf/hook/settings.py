@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.config.yaml_file import AdvantageSource
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.method import MethodSettings
 
@@ -21,6 +22,7 @@ class HookSettings(BaseModel):
     metrics: Path | None = None
     evaluate_first: bool = False
     fill_last_batch: bool = True
+    advantages: AdvantageSource = "hook"
 
     def to_environment(self) -> dict[str, str]:
         """The variable that hands these settings to a worker."""

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,13 +89,20 @@ def _hook_block(config: RunConfig) -> dict[str, Any]:
         "metrics": str(config.metrics) if config.metrics else None,
         "evaluate_first": config.evaluate_first or None,
         "fill_last_batch": None if config.fill_last_batch else False,
+        "advantages": config.advantages if config.advantages != "hook" else None,
     }
     return {key: value for key, value in block.items() if value is not None}
 
 
 def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:
-    resolved: dict[str, Any] = json.loads(json.dumps({**_hook_block(config), "openrlhf": flags}, default=str))
+    shown = {name: _without_credentials(value) if isinstance(value, str) else value for name, value in flags.items()}
+    resolved: dict[str, Any] = json.loads(json.dumps({**_hook_block(config), "openrlhf": shown}, default=str))
     return resolved
+
+
+def _without_credentials(flag: str) -> str:
+    """http://user:token@host as http://***@host: a reward service's token is not written down."""
+    return re.sub(r"(https?://)[^/@,]+@", r"\1***@", flag)
 
 
 def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, Any]) -> None:

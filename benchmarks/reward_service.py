@@ -1,0 +1,300 @@
+"""The reward service under load from OpenRLHF's own client: 1,024 prompts of 16 rollouts, all pending at once.
+
+Each setting is run twice. `burst`: all requests are sent as fast as the client can. `paced`: fifteen rollouts of every
+prompt wait, then the last ones come at a steady rate, and the time from there to each reply is what the service adds.
+Every reply is compared with the scorer's own. The second setting has two replicas on a real Redis behind round robin
+(HAProxy where it is installed, else the client's own rotation over two URLs).
+"""
+
+import argparse
+import asyncio
+import contextlib
+import random
+import resource
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from rich.console import Console
+from rich.table import Table
+
+from restrain_openrlhf.answers import extract
+from restrain_openrlhf.devices import detect
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE
+from restrain_openrlhf.scoring import GroupScorer
+
+METHOD = {"name": "restrain", "prompt_weight": "online", "kappa": 3}
+END = "<|im_end|>"
+WORDS = ("so", "we", "add", "and", "carry", "to", "find", "that", "the", "sum", "of", "both", "is", "asked", "for")
+RESPONSE_WORDS = 300
+
+
+@dataclass
+class Load:
+    """Rollouts by prompt, what they should get, and what they got with which delay (seconds)."""
+
+    prompts: dict[str, list[str]]
+    expected: dict[str, dict[str, tuple[float, float]]]
+    wrong: int = 0
+    lost: int = 0
+    sent: dict[str, float] = field(default_factory=dict)
+    delays: list[float] = field(default_factory=list)
+
+
+def make_load(prompts: int, n: int) -> Load:
+    """Prompts with a common answer of varying share, some rare answers, some duplicates and some cut short."""
+    chance = random.Random(0)
+    scorer = GroupScorer(build(parse_settings(METHOD)))
+    load = Load({}, {})
+    for number in range(prompts):
+        prompt = f"<|im_start|>user\nProblem {number}: what is it?<|im_end|>\n<|im_start|>assistant\n"
+        share = chance.random()
+        queries = [prompt + _response(chance, share) for _ in range(n)]
+        queries[1] = queries[0]
+        answers = [extract(query[len(prompt) :]) if query.endswith(END) else None for query in queries]
+        pair = scorer.score(prompt, answers).pair
+        load.prompts[prompt] = queries
+        load.expected[prompt] = {
+            query: (float(positive), float(negative))
+            for query, positive, negative in zip(queries, pair.positive, pair.negative, strict=True)
+        }
+    return load
+
+
+def _response(chance: random.Random, share: float) -> str:
+    answer = 7 if chance.random() < share else chance.randrange(100)
+    end = "" if chance.random() < 0.05 else END
+    return " ".join(chance.choices(WORDS, k=RESPONSE_WORDS)) + f" \\boxed{{{answer}}}{end}"
+
+
+async def ask(executor: Any, load: Load, prompt: str, query: str) -> None:
+    """One rollout through OpenRLHF's client; its reply is checked."""
+    # A group is complete when its last rollout is on the way.
+    load.sent[prompt] = time.perf_counter()
+    try:
+        ((reply),) = await executor._fetch_rewards_via_http([query], [prompt], [""])
+    except RuntimeError:
+        load.lost += 1
+        return
+    load.delays.append(time.perf_counter() - load.sent[prompt])
+    logs = reply["extra_logs"]
+    expected = load.expected[prompt][query]
+    if max(abs(logs[POSITIVE] - expected[0]), abs(logs[NEGATIVE] - expected[1])) > 1e-9:
+        load.wrong += 1
+
+
+async def burst(executor: Any, load: Load) -> float:
+    """Everything at once, prompts mixed; seconds until the last reply."""
+    pairs = [(prompt, query) for prompt, queries in load.prompts.items() for query in queries]
+    random.Random(1).shuffle(pairs)
+    start = time.perf_counter()
+    await asyncio.gather(*(ask(executor, load, *pair) for pair in pairs))
+    return time.perf_counter() - start
+
+
+async def paced(executor: Any, load: Load, rate: float, ports: list[int]) -> float:
+    """All but one rollout of each prompt wait; then the last ones come, `rate` a second."""
+    tasks = [
+        asyncio.create_task(ask(executor, load, prompt, query))
+        for prompt, queries in load.prompts.items()
+        for query in queries[:-1]
+    ]
+    while await asyncio.to_thread(pending, ports) < len(tasks):
+        await asyncio.sleep(1)
+    start = time.perf_counter()
+    for number, (prompt, queries) in enumerate(load.prompts.items()):
+        await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
+        tasks.append(asyncio.create_task(ask(executor, load, prompt, queries[-1])))
+    await asyncio.gather(*tasks)
+    return time.perf_counter() - start
+
+
+def pending(ports: list[int]) -> float:
+    """Requests that wait at the replicas."""
+    total = 0.0
+    for port in ports:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
+            lines = reply.read().decode().splitlines()
+        total += sum(float(line.split()[1]) for line in lines if line.startswith("restrain_pending_requests "))
+    return total
+
+
+@contextlib.contextmanager
+def replica(folder: Path, port: int, store: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A running `restrain serve`."""
+    command = [sys.executable, "-m", "restrain_openrlhf.cli.main", "serve", "--config", str(folder / "service.yaml")]
+    with (folder / f"{port}.log").open("wb") as log:
+        process = subprocess.Popen([*command, "--port", str(port), "--store", store], stderr=log)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/readyz")
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def wait_for(url: str, seconds: float = 60) -> None:
+    """Until the URL answers well."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), urlopen(url, timeout=2) as reply:
+            if reply.status == 200:
+                return
+        time.sleep(0.1)
+    raise SystemExit(f"{url} does not answer")
+
+
+@contextlib.contextmanager
+def redis_server(folder: Path, port: int) -> Iterator[str]:
+    """A Redis of its own, without persistence."""
+    words = [
+        "redis-server",
+        "--port",
+        str(port),
+        "--save",
+        "",
+        "--dir",
+        str(folder),
+        "--logfile",
+        str(folder / "r.log"),
+    ]
+    process = subprocess.Popen(words)
+    try:
+        while socket.socket().connect_ex(("127.0.0.1", port)):
+            time.sleep(0.1)
+        yield f"redis://127.0.0.1:{port}/0"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+HAPROXY = """
+global
+  maxconn 9000
+defaults
+  mode http
+  timeout connect 5s
+  timeout client 200s
+  timeout server 200s
+  option abortonclose
+listen all
+  bind 127.0.0.1:{front}
+  maxconn 9000
+  balance roundrobin
+  server a 127.0.0.1:{first}
+  server b 127.0.0.1:{second}
+"""
+
+
+@contextlib.contextmanager
+def round_robin(folder: Path, fronts: list[int], ports: list[int]) -> Iterator[list[str]]:
+    """URLs behind which requests go to the replicas in turn.
+
+    Two balancers share the requests, because each request costs one of them two open files.
+    """
+    urls = [f"http://127.0.0.1:{port}/get_reward" for port in ports]
+    if not shutil.which("haproxy"):
+        yield urls
+        return
+    processes = []
+    for front in fronts:
+        config = folder / f"haproxy.{front}.cfg"
+        config.write_text(HAPROXY.format(front=front, first=ports[0], second=ports[1]))
+        processes.append(subprocess.Popen(["haproxy", "-q", "-f", str(config)]))
+    try:
+        for front in fronts:
+            wait_for(f"http://127.0.0.1:{front}/readyz")
+        yield [f"http://127.0.0.1:{front}/get_reward" for front in fronts]
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait()
+
+
+def peak_mebibytes(process: subprocess.Popen[bytes]) -> float:
+    """The process's largest resident size so far."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return float(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
+
+
+def measure(
+    urls: list[str], ports: list[int], processes: list[subprocess.Popen[bytes]], options: argparse.Namespace
+) -> list[list[str]]:
+    """Both runs' rows."""
+    from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+    rows = []
+    for name in ("burst", "paced"):
+        load = make_load(options.prompts, options.n)
+        executor = SingleTurnAgentExecutor(urls)
+        run = burst(executor, load) if name == "burst" else paced(executor, load, options.rate, ports)
+        seconds = asyncio.run(run)
+        cuts = statistics.quantiles(load.delays, n=100)
+        memory = " + ".join(f"{peak_mebibytes(process):.0f}" for process in processes)
+        counts = [str(options.prompts * options.n), str(load.lost), str(load.wrong)]
+        rows.append([name, *counts, f"{seconds:.1f}", f"{cuts[49] * 1000:.0f}", f"{cuts[98] * 1000:.0f}", memory])
+    return rows
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def main() -> None:
+    """Measure and print; without the training stack, say so and stop."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=1024)
+    parser.add_argument("--n", type=int, default=16)
+    parser.add_argument("--rate", type=float, default=20.0, help="groups completed per second in the paced run")
+    options = parser.parse_args()
+    if find_spec("openrlhf") is None:
+        raise SystemExit("This benchmark drives OpenRLHF's own client: install the training stack (make install).")
+    detect().install()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    columns = ("replicas", "run", "requests", "lost", "wrong", "seconds", "p50 ms", "p99 ms", "peak MiB")
+    table = Table(*columns, title="delay: from the group's last rollout to each reply")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "service.yaml").write_text(
+            "method: {name: restrain, prompt_weight: online, kappa: 3}\n"
+            f"service: {{group_size: {options.n}, end_of_text: '{END}'}}\n"
+        )
+        first, second, store, *fronts = free_ports(5)
+        with replica(folder, first, "memory") as process:
+            for row in measure([f"http://127.0.0.1:{first}/get_reward"], [first], [process], options):
+                table.add_row("1", *row)
+        if shutil.which("redis-server"):
+            with (
+                redis_server(folder, store) as url,
+                replica(folder, first, url) as one,
+                replica(folder, second, url) as other,
+                round_robin(folder, fronts, [first, second]) as urls,
+            ):
+                for row in measure(urls, [first, second], [one, other], options):
+                    table.add_row("2 + Redis", *row)
+        else:
+            Console().print("redis-server is not installed (Debian: redis-server): two replicas are not measured.")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

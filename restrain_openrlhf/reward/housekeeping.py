@@ -1,0 +1,69 @@
+"""What a replica does without being asked: show that it lives, look after waiting groups, hear of others' results."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+from restrain_openrlhf.reward.closing import claim, sweep
+from restrain_openrlhf.reward.rendezvous import Rendezvous
+from restrain_openrlhf.reward.store import StoreError
+
+BEAT_SECONDS = 0.3
+LOOK_SECONDS = 1.0
+
+
+@asynccontextmanager
+async def keeping_house(rendezvous: Rendezvous) -> AsyncIterator[None]:
+    """Run the three loops meanwhile, and take the replica out of the store's list at the end."""
+    tasks = [
+        asyncio.create_task(_forever(rendezvous, BEAT_SECONDS, lambda: rendezvous.store.beat(rendezvous.replica))),
+        asyncio.create_task(_forever(rendezvous, LOOK_SECONDS, lambda: look_after(rendezvous))),
+        asyncio.create_task(_forever(rendezvous, BEAT_SECONDS, lambda: hear(rendezvous))),
+    ]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        with suppress(StoreError):
+            await rendezvous.store.farewell(rendezvous.replica)
+        await rendezvous.store.close()
+
+
+async def _forever(rendezvous: Rendezvous, seconds: float, step: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await step()
+        except StoreError as error:
+            rendezvous.metrics.store_failed()
+            rendezvous.log.warning("store_failed", problem=str(error))
+        await asyncio.sleep(seconds)
+
+
+async def look_after(rendezvous: Rendezvous) -> None:
+    """Deadlines, dead replicas' scoring and lost seats of every prompt that has requests here."""
+    waiting = {key for key, desk in rendezvous.desks.items() if desk.places}
+    keys = waiting | set(await rendezvous.store.kept())
+    if not keys:
+        return
+    states, moment = await rendezvous.store.look(keys)
+    moment = moment.seen_by(rendezvous.replica)
+    for key, state in states.items():
+        swept, _ = claim(sweep(state, moment, rendezvous.rules), rendezvous.replica, rendezvous.rules)
+        desk = rendezvous.desks.get(key)
+        if swept != state:
+            desk = rendezvous.desk(key)
+            desk.look = True
+            rendezvous.work(desk)
+        elif desk is not None:
+            rendezvous.settle(desk, state)
+
+
+async def hear(rendezvous: Rendezvous) -> None:
+    """Give out the results that other replicas announce."""
+    async for key in rendezvous.store.announcements():
+        desk = rendezvous.desks.get(key)
+        if desk is not None and desk.places:
+            desk.look = True
+            rendezvous.work(desk)

@@ -1,0 +1,216 @@
+"""What really breaks, under OpenRLHF's own client: replicas and Redis killed, connections lost, repeats, disorder.
+
+Every surviving request must get the right answer, and none may wait for ever.
+"""
+
+import asyncio
+import os
+import random
+import signal
+import time
+
+import pytest
+
+pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("openrlhf", reason="needs the training stack")
+
+from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE
+from restrain_openrlhf.scoring import GroupScorer
+from tests.reward.conftest import rollout
+
+pytestmark = [pytest.mark.host, pytest.mark.timeout(600)]
+
+METHOD = {"name": "restrain", "prompt_weight": "online", "kappa": 2}
+N = 4
+# A group has duplicates, so that a retry mistaken for a rollout, or the other way round, changes the answer.
+GROUP = (3, 3, 4, 5)
+
+
+def expected(answers) -> list[tuple[float, float]]:
+    pair = GroupScorer(build(parse_settings(METHOD))).score("", [str(answer) for answer in answers]).pair
+    return [
+        (pytest.approx(positive), pytest.approx(negative))
+        for positive, negative in zip(pair.positive, pair.negative, strict=True)
+    ]
+
+
+def client_for(*replicas):
+    """OpenRLHF's client; it asks several servers in turn."""
+    executor = SingleTurnAgentExecutor([replica.reward_url for replica in replicas])
+
+    async def ask(body):
+        ((reply),) = await executor._fetch_rewards_via_http(body["query"], body["prompts"], body["labels"])
+        return reply["extra_logs"][POSITIVE], reply["extra_logs"][NEGATIVE]
+
+    return ask
+
+
+def prompts(count: int) -> list[str]:
+    return [f"prompt {number}: " for number in range(count)]
+
+
+async def all_but_last(ask, names):
+    """Three of four rollouts of each prompt are on their way."""
+    return [[asyncio.create_task(ask(rollout(name, answer))) for answer in GROUP[:-1]] for name in names]
+
+
+async def last(ask, names, tasks):
+    """The fourth of each, and all replies."""
+    for name, group in zip(names, tasks, strict=True):
+        group.append(asyncio.create_task(ask(rollout(name, GROUP[-1]))))
+    return [await asyncio.gather(*group) for group in tasks]
+
+
+def seated(*replicas) -> float:
+    return sum(replica.metric("restrain_seats_total") for replica in replicas)
+
+
+async def until_seated(count, *replicas):
+    until = time.monotonic() + 60
+    while await asyncio.to_thread(seated, *replicas) < count:
+        assert time.monotonic() < until
+        await asyncio.sleep(0.1)
+
+
+def test_a_group_split_over_two_replicas_is_scored_once_and_right(services, redis):
+    one, two = (services.start(store=redis.url, method=METHOD) for _ in range(2))
+    ask = client_for(one, two)
+    names = prompts(20)
+    bodies = [(name, index, rollout(name, answer)) for name in names for index, answer in enumerate(GROUP)]
+    random.Random(0).shuffle(bodies)
+
+    async def scenario():
+        return await asyncio.gather(*(ask(body) for _, _, body in bodies))
+
+    right = expected(GROUP)
+    for (_, index, _), pair in zip(bodies, asyncio.run(scenario()), strict=True):
+        assert pair == right[index]
+    assert one.metric("restrain_groups_total") + two.metric("restrain_groups_total") == len(names)
+    assert min(one.metric("restrain_seats_total"), two.metric("restrain_seats_total")) > 0
+
+
+def test_a_killed_replica_loses_nothing(services, redis):
+    one, two = (services.start(store=redis.url, method=METHOD) for _ in range(2))
+    ask = client_for(one, two)
+    names = prompts(10)
+
+    async def scenario():
+        tasks = await all_but_last(ask, names)
+        await until_seated(len(names) * (N - 1), one, two)
+        one.kill()
+        return await last(ask, names, tasks)
+
+    assert asyncio.run(scenario()) == [expected(GROUP)] * len(names)
+    assert two.metric("restrain_groups_total") == len(names)
+    assert two.metric('restrain_seats_total{kind="retry"}') > 0
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["with its data", "having forgotten all"])
+def test_a_restarted_redis_loses_nothing(services, start_redis, durable):
+    redis = start_redis(durable=durable)
+    one, two = (services.start(store=redis.url, method=METHOD) for _ in range(2))
+    ask = client_for(one, two)
+    names = prompts(10)
+
+    async def scenario():
+        tasks = await all_but_last(ask, names)
+        await until_seated(len(names) * (N - 1), one, two)
+        redis.kill()
+        await asyncio.sleep(1)
+        late = asyncio.create_task(last(ask, names, tasks))
+        await asyncio.sleep(1)
+        redis.start()
+        return await late
+
+    assert asyncio.run(scenario()) == [expected(GROUP)] * len(names)
+
+
+def replace(services, service) -> None:
+    """A rolling update of one: the old process is told to stop, and a new one takes its port at once."""
+    service.terminate()
+    services.start(port=service.port, method=METHOD)
+
+
+def test_a_restarted_single_service_is_found_again_by_its_clients(services):
+    """Its memory is gone, but each client asks again and takes a place: the update's gap is within their patience."""
+    service = services.start(method=METHOD, timing={"drain": 0, "drain_notice": 0})
+    ask = client_for(service)
+
+    async def scenario():
+        tasks = await all_but_last(ask, prompts(3))
+        await until_seated(3 * (N - 1), service)
+        await asyncio.to_thread(replace, services, service)
+        return await last(ask, prompts(3), tasks)
+
+    assert asyncio.run(scenario()) == [expected(GROUP)] * 3
+
+
+def test_lost_connections_and_their_retries_change_nothing(services):
+    service = services.start(method=METHOD)
+    ask = client_for(service)
+    names = prompts(10)
+
+    async def scenario():
+        tasks = await all_but_last(ask, names)
+        await until_seated(len(names) * (N - 1), service)
+        for group in tasks:
+            group[0].cancel()
+        await asyncio.sleep(1)
+        retried = [
+            [asyncio.create_task(ask(rollout(name, GROUP[0]))), *group[1:]]
+            for name, group in zip(names, tasks, strict=True)
+        ]
+        return await last(ask, names, retried)
+
+    assert asyncio.run(scenario()) == [expected(GROUP)] * len(names)
+    assert service.metric('restrain_seats_total{kind="retry"}') == len(names)
+    assert service.metric("restrain_groups_total") == len(names)
+
+
+HOSTILE = (
+    r"\boxed{" * 3000,
+    r"\boxed{\frac{" + "1" * 4000 + "}{0}}",
+    r"\boxed{9^{9^{9^{9^{9}}}}}",
+    r"\boxed{\sum_{i=1}^{10^9} i!}",
+    r"\boxed{\int_0^1 \lim_{x \to 0} \frac{\sin x}{x}}",
+    r"\boxed{(((((((((((((((((((((((((((((((((((((}",
+    "\\boxed{\0\x1b[31m}",
+    "{}" * 50_000,
+)
+
+
+def test_hostile_latex_is_answered(services):
+    service = services.start(method=METHOD)
+    ask = client_for(service)
+
+    async def scenario():
+        groups = [
+            [{"query": [f"h{i} {text}<|im_end|>"], "prompts": [f"h{i} "], "labels": [""]}] * N
+            for i, text in enumerate(HOSTILE)
+        ]
+        plain = [rollout("plain", answer) for answer in GROUP]
+        return await asyncio.gather(*(ask(body) for group in [*groups, plain] for body in group))
+
+    replies = asyncio.run(scenario())
+    assert len(replies) == N * (len(HOSTILE) + 1)
+    assert replies[-N:] == expected(GROUP)
+
+
+def test_a_stopped_replicas_requests_are_taken_over(services, redis):
+    """SIGSTOP: its connections stay open, but it no longer shows that it lives; its group is scored elsewhere."""
+    one, two = (services.start(store=redis.url, method=METHOD) for _ in range(2))
+    ask_one, ask_two = client_for(one), client_for(two)
+
+    async def scenario():
+        early = [asyncio.create_task(ask_one(rollout("p", answer))) for answer in GROUP[:2]]
+        await until_seated(2, one)
+        os.kill(one.process.pid, signal.SIGSTOP)
+        late = [asyncio.create_task(ask_two(rollout("p", answer))) for answer in GROUP[2:]]
+        replies = await asyncio.gather(*late)
+        os.kill(one.process.pid, signal.SIGCONT)
+        return [*await asyncio.gather(*early), *replies]
+
+    assert asyncio.run(scenario()) == expected(GROUP)

@@ -1,0 +1,182 @@
+"""Who gets which seat, and when a group closes: the rules of the rendezvous, without any network."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("pydantic")
+
+from restrain_openrlhf.reward.closing import claim, finish, sweep
+from restrain_openrlhf.reward.seating import (
+    DEAD_AFTER,
+    Arrival,
+    Rules,
+    Seated,
+    Unsure,
+    first_seen,
+    join,
+    leave,
+    mark_answered,
+)
+from restrain_openrlhf.reward.seats import GroupResult, Moment, PromptState, share
+
+RULES = Rules(n=4, deadline=800, retake=15, keep=900)
+ALIVE = {"a": 0.0, "b": 0.0}
+
+
+def at(now: float, **beats: float) -> Moment:
+    return Moment(now, {**dict.fromkeys(ALIVE, now), **beats})
+
+
+def arrival(name: str, text: str, replica: str = "a") -> Arrival:
+    return Arrival(name=name, text=text, answer=text, truncated=False, replica=replica)
+
+
+def seat_all(state: PromptState, arrivals: list[Arrival], moment: Moment) -> PromptState:
+    for one in arrivals:
+        state, seated = join(state, one, moment, RULES)
+        assert isinstance(seated, Seated)
+    return state
+
+
+def texts(state: PromptState) -> list[list[str]]:
+    return [[seat.text for seat in group.seats] for group in state.groups]
+
+
+def test_groups_fill_in_order_and_duplicates_have_seats_of_their_own():
+    state = seat_all(PromptState(), [arrival(str(i), text) for i, text in enumerate("xxyxzx")], at(1))
+    assert texts(state) == [["x", "x", "y", "x"], ["z", "x"]]
+
+
+def test_a_retry_takes_the_seat_that_its_first_try_left():
+    state = seat_all(PromptState(), [arrival("1", "x"), arrival("2", "x"), arrival("3", "y")], at(1))
+    state, seated = join(leave(state, "1", at(180)), arrival("4", "x"), at(181), RULES)
+    assert seated == Seated(retaken=True)
+    assert [(seat.name, seat.text) for seat in state.groups[0].seats] == [("4", "x"), ("2", "x"), ("3", "y")]
+
+
+def test_a_retry_after_the_scoring_gets_the_result_of_its_seat():
+    state = seat_all(PromptState(), [arrival(str(i), text) for i, text in enumerate("wxyz")], at(1))
+    state, (group,) = claim(state, "a", RULES)
+    state = finish(state, group, GroupResult(positive=(1, 2, 3, 4), negative=(0,) * 4, rewards=(0,) * 4), at(2))
+    state, seated = join(leave(state, "2", at(2)), arrival("5", "y"), at(3), RULES)
+    assert seated == Seated(retaken=True)
+    assert [seat.name for seat in state.groups[0].seats] == ["0", "1", "5", "3"]
+    assert share(state.groups[0].result, 2).positive == 3
+
+
+def test_an_answered_seat_is_taken_by_nobody_and_an_answered_group_is_forgotten():
+    state = seat_all(PromptState(), [arrival(str(i), "x") for i in range(4)], at(1))
+    state, (group,) = claim(state, "a", RULES)
+    state = finish(state, group, GroupResult(positive=(0,) * 4, negative=(0,) * 4, rewards=(0,) * 4), at(2))
+    for name in "0123":
+        state = mark_answered(state, name)
+    state, _ = join(state, arrival("5", "x"), at(3), RULES)
+    assert [len(group.seats) for group in state.groups] == [4, 1]
+    assert texts(sweep(state, at(3), RULES)) == [["x"]]
+
+
+def test_a_duplicate_of_another_replicas_rollout_waits_until_that_replica_shows_that_it_lives():
+    state = seat_all(PromptState(), [arrival("1", "x", "a")], at(10))
+    knocking = first_seen(arrival("2", "x", "b"), at(10.2, a=10.1))
+    _, seated = join(state, knocking, at(10.2, a=10.1), RULES)
+    assert isinstance(seated, Unsure)
+    later, seated = join(state, knocking, at(10.5, a=10.4), RULES)
+    assert seated == Seated()
+    assert texts(later) == [["x", "x"]]
+
+
+def test_the_seat_of_a_dead_replica_goes_to_the_retry():
+    state = seat_all(PromptState(), [arrival("1", "x", "a")], at(10))
+    knocking = first_seen(arrival("2", "x", "b"), at(11, a=10))
+    assert isinstance(join(state, knocking, at(11, a=10), RULES)[1], Unsure)
+    dead = at(10.1 + DEAD_AFTER, a=10)
+    later, seated = join(sweep(state, dead, RULES), knocking, dead, RULES)
+    assert seated == Seated(retaken=True)
+    assert texts(later) == [["x"]]
+
+
+def test_a_seat_nobody_came_back_for_is_given_up():
+    state = seat_all(PromptState(), [arrival("1", "x"), arrival("2", "y")], at(1))
+    state = leave(state, "1", at(2))
+    assert texts(sweep(state, at(2 + RULES.retake), RULES)) == [["x", "y"]]
+    assert texts(sweep(state, at(2.1 + RULES.retake), RULES)) == [["y"]]
+
+
+def test_the_deadline_closes_a_group_and_late_rollouts_are_neutral():
+    state = seat_all(PromptState(), [arrival(str(i), text) for i, text in enumerate("xxy")], at(1))
+    assert claim(sweep(state, at(RULES.deadline), RULES), "a", RULES)[1] == ()
+    state, (group,) = claim(sweep(state, at(1 + RULES.deadline), RULES), "a", RULES)
+    assert group.partial
+    state = finish(state, group, GroupResult(positive=(1,) * 3, negative=(0,) * 3, rewards=(0,) * 3), at(802))
+    state, seated = join(state, arrival("late", "z"), at(803), RULES)
+    assert seated == Seated(late=True)
+    assert share(state.groups[0].result, 3).neutral
+    state, seated = join(state, arrival("next", "z"), at(804), RULES)
+    assert seated == Seated()
+    assert [len(group.seats) for group in state.groups] == [4, 1]
+
+
+def test_a_dead_scorers_group_is_claimed_by_another_and_scored_once():
+    state = seat_all(PromptState(), [arrival(str(i), "x") for i in range(4)], at(1))
+    state, (first,) = claim(state, "a", RULES)
+    assert claim(sweep(state, at(2), RULES), "b", RULES)[1] == ()
+    state, (second,) = claim(sweep(state, at(5, a=1.0), RULES), "b", RULES)
+    state = finish(state, second, GroupResult(kl_weight=2), at(6))
+    assert finish(state, first, GroupResult(kl_weight=3), at(7)).groups[0].result == GroupResult(kl_weight=2)
+
+
+def test_a_result_for_other_seats_is_refused():
+    state = seat_all(PromptState(), [arrival(str(i), "x") for i in range(4)], at(1))
+    state, (group,) = claim(state, "a", RULES)
+    other = group.model_copy(update={"seats": group.seats[:3]})
+    assert finish(state, other, GroupResult(), at(2)).groups[0].result is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    rollouts=st.lists(st.sampled_from("wxyz"), min_size=1, max_size=6).map(lambda some: some * RULES.n),
+    events=st.lists(st.tuples(st.integers(0, 40), st.sampled_from(["drop", "retry", "arrive", "score"])), max_size=80),
+    replicas=st.lists(st.sampled_from("ab"), min_size=1, max_size=24),
+)
+def test_whatever_the_order_of_arrivals_drops_and_retries_every_rollout_has_one_seat(rollouts, events, replicas):
+    """n·k rollouts, few different texts, two replicas, connections lost at any time: k whole groups, all answered."""
+    state, now, names = PromptState(), 1.0, iter(range(10_000))
+    outside, connected, dropped = list(rollouts), {}, []
+
+    def knock(text: str) -> None:
+        nonlocal state, now
+        name = str(next(names))
+        one = first_seen(arrival(name, text, replicas[int(name) % len(replicas)]), at(now))
+        now += 0.01
+        state, seated = join(state, one, at(now), RULES)
+        assert isinstance(seated, Seated)
+        connected[name] = text
+
+    def score() -> None:
+        nonlocal state
+        state, groups = claim(sweep(state, at(now), RULES), "a", RULES)
+        for group in groups:
+            zeros = (0.0,) * len(group.seats)
+            state = finish(state, group, GroupResult(positive=zeros, negative=zeros, rewards=zeros), at(now))
+
+    for number, event in events:
+        now += 0.01
+        if event == "arrive" and outside:
+            knock(outside.pop())
+        elif event == "drop" and connected:
+            name = sorted(connected)[number % len(connected)]
+            dropped.append(connected.pop(name))
+            state = leave(state, name, at(now))
+        elif event == "retry" and dropped:
+            knock(dropped.pop(number % len(dropped)))
+        elif event == "score":
+            score()
+    while outside or dropped:
+        knock((dropped or outside).pop())
+    score()
+    assert all(len(group.seats) == RULES.n and group.result for group in state.groups)
+    assert Counter(seat.text for group in state.groups for seat in group.seats) == Counter(rollouts)
+    assert {seat.name for group in state.groups for seat in group.seats} == set(connected)
