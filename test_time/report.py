@@ -74,11 +74,7 @@ def answers_table(rows: Sequence[Prediction]) -> Table:
         ]
         for row in ordered
     ]
-    title = (
-        "Answers"
-        if len(rows) <= SHOWN
-        else f"Answers: those that changed, then the least sure ({SHOWN} of {len(rows)})"
-    )
+    part = "" if len(rows) <= SHOWN else f": those that changed, then the least sure ({SHOWN} of {len(rows)})"
     return Table(f"Answers{part}", ["id", "answer", "votes", "runner-up", "votes", "before", "votes"], cells)
 
 
