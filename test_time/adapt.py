@@ -10,12 +10,17 @@ from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.run.metrics import StepRow
 from restrain_openrlhf.run.reference_pass import sample_reference
 from restrain_openrlhf.run.train import train
+from test_time.comparison import Comparison, compare, read_gold
 from test_time.predictions import Prediction, predictions
+from test_time.report import write_report
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What a user chose: `config` gives the method and OpenRLHF's flags, `votes` the rollouts of each vote."""
+    """What a user chose: `config` gives the method and OpenRLHF's flags, `votes` the rollouts of each vote.
+
+    `gold` is read after everything else is done, and by nothing but the comparison.
+    """
 
     model: str
     prompts: Path
@@ -23,15 +28,27 @@ class Adaptation:
     config: Path
     votes: int = 16
     overrides: tuple[tuple[str, object], ...] = ()
+    gold: Path | None = None
 
 
-def adapt(
-    job: Adaptation, on_phase: Callable[[str], None], on_step: Callable[[StepRow, int], None]
-) -> tuple[Path, list[Prediction]]:
-    """Returns the path of predictions.jsonl and its rows; the adapted model is `out/train/model`.
+@dataclass(frozen=True)
+class Outcome:
+    """The answers and the page that shows them; `comparison` where gold was given."""
+
+    path: Path
+    rows: list[Prediction]
+    comparison: Comparison | None
+    report: Path
+    model: Path
+
+
+def adapt(job: Adaptation, on_phase: Callable[[str], None], on_step: Callable[[StepRow, int], None]) -> Outcome:
+    """Adapt the model, or go on where it was stopped; the adapted model is `out/train/model`.
 
     Raises a RestrainError for bad input before anything heavy starts, RunError with the log's end if a part fails.
     """
+    if job.gold is not None:
+        read_gold(job.gold)
     job.out.mkdir(parents=True, exist_ok=True)
     config = configure(job)
     before, after, path = job.out / "before.jsonl", job.out / "after.jsonl", job.out / "predictions.jsonl"
@@ -41,9 +58,14 @@ def adapt(
     run = train(config, on_step)
     on_phase("the adapted model votes")
     vote(job, config, str(run.model), after)
-    rows = predictions(load_reference(before), load_reference(after))
+    base, adapted = load_reference(before), load_reference(after)
+    rows = predictions(base, adapted)
     write_rows(path, rows)
-    return path, rows
+    comparison = compare(base.rows, adapted.rows, read_gold(job.gold)) if job.gold else None
+    if comparison is not None:
+        write_rows(job.out / "comparison.jsonl", [comparison])
+    report = write_report(job.out, config.run_dir, rows, comparison)
+    return Outcome(path, rows, comparison, report, run.model)
 
 
 def configure(job: Adaptation) -> RunConfig:

@@ -30,6 +30,9 @@ def adapt(
     out: Annotated[Path, typer.Option(help="Folder for predictions.jsonl, the adapted model and all else.")],
     config: Annotated[Path, typer.Option(help="Method and OpenRLHF flags, as for `restrain train`.")],
     votes: Annotated[int, typer.Option(min=1, help="Rollouts of each vote.")] = 16,
+    gold: Annotated[
+        Path | None, typer.Option(help="Answers {id, answer}, to see in the end what it was worth; never trained on.")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
     ] = None,
@@ -37,13 +40,15 @@ def adapt(
     """Adapt MODEL to PROMPTS and write an answer for each, with how sure it is. A killed run goes on."""
     from test_time.adapt import Adaptation  # noqa: PLC0415 - keeps `test-time --help` quick
     from test_time.adapt import adapt as run  # noqa: PLC0415
+    from test_time.report import lead  # noqa: PLC0415
 
-    job = Adaptation(model, prompts, out.absolute(), config, votes, tuple(parse_overrides(overrides or []).items()))
+    chosen = tuple(parse_overrides(overrides or []).items())
+    job = Adaptation(model, prompts, out.absolute(), config, votes, chosen, gold)
     console = Console(stderr=True)
     with step_progress("test-time", console) as (on_phase, on_step):
-        path, rows = run(job, on_phase, on_step)
-    changed = sum(row.changed for row in rows)
-    console.print(f"{len(rows)} answers, {changed} changed by the adaptation: {path}", soft_wrap=True)
+        done = run(job, on_phase, on_step)
+    console.print(lead(done.rows, done.comparison), style="bold", soft_wrap=True)
+    console.print(f"answers: {done.path}\nreport: {done.report}\nmodel: {done.model}", soft_wrap=True)
 
 
 def main() -> None:

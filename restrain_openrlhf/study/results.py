@@ -65,17 +65,17 @@ def curves(runs: Iterable[StudyRun]) -> list[Curve]:
 
 
 def _curve(runs: Sequence[StudyRun]) -> Curve | None:
-    evaluated = [found for run in runs if (found := read_evaluations(run.config.run_dir))]
+    evaluated = [(run, found) for run in runs if (found := read_evaluations(run.config.run_dir))]
     if not evaluated:
         return None
-    steps = sorted(set.intersection(*({row.step for row in rows} for rows in evaluated)))
+    steps = sorted(set.intersection(*({row.step for row in rows} for _, rows in evaluated)))
     return Curve(
         group=runs[0].group,
         name=runs[0].name,
         method=runs[0].config.method,
         steps=tuple(steps),
-        accuracies=np.array([_at(rows, steps) for rows in evaluated]),
-        majority_share=float(np.mean([_last_majority_share(run) for run in runs])),
+        accuracies=np.array([_at(rows, steps) for _, rows in evaluated]),
+        majority_share=float(np.nanmean([_last_majority_share(run) for run, _ in evaluated])),
     )
 
 

@@ -48,10 +48,12 @@ def test_a_curve_is_the_mean_over_seeds_of_the_steps_they_share(study):
 
 
 def test_configurations_keep_their_order_and_the_unevaluated_are_left_out(study):
-    runs = study({"z": "{name: ttrl}", "m": "{name: ttrl}", "a": "{name: srt_easy}"}, seeds=1)
+    runs = study({"z": "{name: ttrl}", "m": "{name: ttrl}", "a": "{name: srt_easy}"})
     evaluated(runs[0], {0: 0.5})
     evaluated(runs[2], {0: 0.6})
-    assert [curve.name for curve in curves(runs)] == ["z", "a"]
+    found = curves(runs)
+    assert [curve.name for curve in found] == ["z", "a"]
+    assert [(curve.seeds, curve.majority_share) for curve in found] == [(1, 0.75)] * 2
 
 
 def test_a_sweep_is_what_differs_in_one_setting_only(study):

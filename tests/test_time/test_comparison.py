@@ -1,0 +1,61 @@
+"""Gold is joined by id, after the fact, and says what the adaptation was worth."""
+
+import pytest
+
+from restrain_openrlhf.data.prompts import Prompt
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.reference.vote import reference_row
+from test_time.comparison import compare, read_gold
+from test_time.predictions import Prediction
+from test_time.report import lead
+
+
+def row(number, *answers):
+    return reference_row(Prompt(f"p{number}", f"{number}?", f"{number}?", "here"), answers)
+
+
+BEFORE = [row(1, "5", "5", "4"), row(2, "7", "8", "8"), row(3, "1", "1", "1"), row(4, None, "2", None)]
+AFTER = [row(1, "5", "5", "5"), row(2, "7", "7", "8"), row(3, "9", "9", "1"), row(4, None, None, None)]
+GOLD = {"p1": "5", "p2": "7.0", "p3": "1", "p4": "3"}
+
+
+def test_solved_kept_and_lost_worked_by_hand():
+    found = compare(BEFORE, AFTER, GOLD)
+    assert (found.solved, found.kept, found.lost) == (("p2",), 1, ("p3",))
+    assert (found.majority_before, found.majority_after) == (0.5, 0.5)
+    assert found.pass_before == pytest.approx((2 / 3 + 1 / 3 + 1 + 0) / 4)
+    assert found.pass_after == pytest.approx((1 + 2 / 3 + 1 / 3 + 0) / 4)
+    assert (found.problems, found.k) == (4, 3)
+
+
+def test_the_order_of_the_files_does_not_matter():
+    assert compare(BEFORE[::-1], AFTER, dict(reversed(GOLD.items()))) == compare(BEFORE, AFTER, GOLD)
+
+
+def test_a_problem_without_gold_is_named():
+    with pytest.raises(DataError, match="'p2' has no answer in the gold file"):
+        compare(BEFORE, AFTER, {"p1": "5"})
+
+
+def test_gold_is_read_by_id_and_an_id_stands_once(write_jsonl):
+    path = write_jsonl("gold.jsonl", [{"id": 1, "answer": 5, "problem": "p"}, {"id": "b", "answer": "x"}])
+    assert read_gold(path) == {"1": "5", "b": "x"}
+    twice = write_jsonl("twice.jsonl", [{"id": 1, "answer": 5}, {"id": "1", "answer": 6}])
+    with pytest.raises(DataError, match="line 2: the id '1' stands twice"):
+        read_gold(twice)
+
+
+def test_the_lead_says_what_changed_with_and_without_gold():
+    one = Prediction(
+        id="p1",
+        answer="5",
+        vote_share=1,
+        runner_up=None,
+        runner_up_share=0,
+        before="5",
+        before_share=0.6,
+        changed=False,
+    )
+    rows = [one, one.model_copy(update={"id": "p2", "answer": "7", "before": "8", "changed": True})]
+    assert lead(rows, None) == "2 answers, 1 of them changed by the adaptation."
+    assert "maj@3 went from 50.0% (base model) to 50.0%" in lead(rows, compare(BEFORE, AFTER, GOLD))
