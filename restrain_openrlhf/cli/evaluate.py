@@ -1,5 +1,6 @@
 """`restrain eval`, `restrain regrade` and `restrain table`: benchmarks, their grading, and tables like the paper's."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from restrain_openrlhf.cli.reference import parse_shard
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
+    from restrain_openrlhf.evaluation.responses import BenchmarkFolder
     from restrain_openrlhf.evaluation.result import Result
 
 
@@ -35,6 +37,7 @@ def evaluate(
     from restrain_openrlhf.evaluation.benchmarks import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.job import Request, prepare  # noqa: PLC0415
     from restrain_openrlhf.evaluation.protocol import choose_protocol  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.responses import BenchmarkFolder  # noqa: PLC0415
     from restrain_openrlhf.reference.run import Shard  # noqa: PLC0415
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -51,7 +54,7 @@ def evaluate(
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.tasks))
         job.run(lambda done: progress.advance(task, done))
     if part.count == 1:
-        regrade(out)
+        _grade([BenchmarkFolder(task.path.parent) for task in job.tasks])
     else:
         console.print(f"shard {shard} is done. When all are: restrain regrade {out}")
 
@@ -87,9 +90,15 @@ def regrade(
 
 
 def _regrade_run(run: Path) -> None:
-    from restrain_openrlhf.evaluation.result import benchmark_folders, grade_folder  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.result import benchmark_folders  # noqa: PLC0415
 
-    for folder in benchmark_folders(run):
+    _grade(benchmark_folders(run))
+
+
+def _grade(folders: "Sequence[BenchmarkFolder]") -> None:
+    from restrain_openrlhf.evaluation.result import grade_folder  # noqa: PLC0415
+
+    for folder in folders:
         result, changed = grade_folder(folder)
         Console(soft_wrap=True, highlight=False).print(_line(result), markup=False)
         if changed.grades:
