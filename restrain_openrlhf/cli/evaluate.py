@@ -34,8 +34,8 @@ def evaluate(
     ] = None,
 ) -> None:
     """Evaluate a model on benchmarks. A killed evaluation goes on where it stopped; every response is kept."""
-    from restrain_openrlhf.evaluation.benchmarks import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.job import Request, prepare  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.protocol import choose_protocol  # noqa: PLC0415
     from restrain_openrlhf.evaluation.responses import BenchmarkFolder  # noqa: PLC0415
     from restrain_openrlhf.reference.run import Shard  # noqa: PLC0415

@@ -10,8 +10,8 @@ from typing import Any
 from restrain_openrlhf.data.identity import set_digest
 from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.errors import ConfigError, DataError
-from restrain_openrlhf.evaluation.benchmarks import LoadedBenchmark
 from restrain_openrlhf.evaluation.generate import Task, generate
+from restrain_openrlhf.evaluation.loading import LoadedBenchmark
 from restrain_openrlhf.evaluation.protocol import Protocol
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder, Provenance
 from restrain_openrlhf.evaluation.templates import Template, choose_template, end_tokens, render
