@@ -1,5 +1,6 @@
 """`restrain eval`, `restrain regrade` and `restrain table`: benchmarks, their grading, and tables like the paper's."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -54,7 +55,7 @@ def evaluate(
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.tasks))
         job.run(lambda done: progress.advance(task, done))
     if part.count == 1:
-        _grade([BenchmarkFolder(task.path.parent) for task in job.tasks])
+        _grade([BenchmarkFolder(each.path.parent) for each in job.tasks])
     else:
         console.print(f"shard {shard} is done. When all are: restrain regrade {out}")
 
@@ -64,6 +65,9 @@ def _words(benchmarks: str) -> list[str]:
     names = [word.partition("=")[0] if "=" in word else Path(word).stem for word in words]
     if not words or len(set(names)) != len(names):
         raise ConfigError(f"--benchmarks {benchmarks!r}: give one or more names, each once, such as aime24,math500.")
+    for name in names:
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            raise ConfigError(f"--benchmarks: {name!r} cannot name a folder. Use letters, digits, dots and dashes.")
     return words
 
 

@@ -84,6 +84,7 @@ EVAL = ("eval", "--model", MODEL, "--template", "plain", "--max-new-tokens", "8"
         (("--benchmarks", " , "), "give one or more names"),
         (("--benchmarks", "aime24,aime24=x.jsonl"), "each once"),
         (("--benchmarks", "x=absent.jsonl"), "no such file"),
+        (("--benchmarks", "../x=absent.jsonl"), "'../x' cannot name a folder"),
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
         (("--benchmarks", "OWN", "--protocol", "beam"), "Known: paper, greedy"),
         (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
