@@ -1,5 +1,7 @@
 """`restrain eval`, `restrain regrade` and `restrain table`: benchmarks, their grading, and tables like the paper's."""
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +13,7 @@ from restrain_openrlhf.cli.reference import parse_shard
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
+    from restrain_openrlhf.evaluation.responses import BenchmarkFolder
     from restrain_openrlhf.evaluation.result import Result
 
 
@@ -32,9 +35,10 @@ def evaluate(
     ] = None,
 ) -> None:
     """Evaluate a model on benchmarks. A killed evaluation goes on where it stopped; every response is kept."""
-    from restrain_openrlhf.evaluation.benchmarks import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.job import Request, prepare  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.protocol import choose_protocol  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.responses import BenchmarkFolder  # noqa: PLC0415
     from restrain_openrlhf.reference.run import Shard  # noqa: PLC0415
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -51,7 +55,7 @@ def evaluate(
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.tasks))
         job.run(lambda done: progress.advance(task, done))
     if part.count == 1:
-        regrade(out)
+        _grade([BenchmarkFolder(each.path.parent) for each in job.tasks])
     else:
         console.print(f"shard {shard} is done. When all are: restrain regrade {out}")
 
@@ -61,6 +65,9 @@ def _words(benchmarks: str) -> list[str]:
     names = [word.partition("=")[0] if "=" in word else Path(word).stem for word in words]
     if not words or len(set(names)) != len(names):
         raise ConfigError(f"--benchmarks {benchmarks!r}: give one or more names, each once, such as aime24,math500.")
+    for name in names:
+        if not re.fullmatch(r"[\w-][\w.-]*", name):
+            raise ConfigError(f"--benchmarks: {name!r} cannot name a folder. Use letters, digits, dots and dashes.")
     return words
 
 
@@ -87,9 +94,15 @@ def regrade(
 
 
 def _regrade_run(run: Path) -> None:
-    from restrain_openrlhf.evaluation.result import benchmark_folders, grade_folder  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.result import benchmark_folders  # noqa: PLC0415
 
-    for folder in benchmark_folders(run):
+    _grade(benchmark_folders(run))
+
+
+def _grade(folders: "Sequence[BenchmarkFolder]") -> None:
+    from restrain_openrlhf.evaluation.result import grade_folder  # noqa: PLC0415
+
+    for folder in folders:
         result, changed = grade_folder(folder)
         Console(soft_wrap=True, highlight=False).print(_line(result), markup=False)
         if changed.grades:

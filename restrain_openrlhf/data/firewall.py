@@ -1,11 +1,11 @@
 """The label firewall: prompts in one file, gold answers in a sidecar that is joined by the prompt's hash."""
 
-import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
 from restrain_openrlhf.errors import DataError
 
@@ -38,16 +38,6 @@ class _GoldSource(BaseModel):
     answer: str | int | float
 
 
-def problem_hash(problem: str) -> str:
-    """Identity of a bare problem: as `text_hash` of the reference artifact."""
-    return hashlib.sha256(problem.encode("utf-8", errors="surrogatepass")).hexdigest()
-
-
-def set_digest(problems: Iterable[str]) -> str:
-    """Identity of a set of problems, whatever their order."""
-    return hashlib.sha256("\n".join(sorted(problem_hash(problem) for problem in problems)).encode()).hexdigest()
-
-
 def sidecar_path(prompts: Path) -> Path:
     """`train.jsonl` has its gold in `train.gold.jsonl`."""
     return prompts.with_name(f"{prompts.stem}.gold{prompts.suffix}")
@@ -74,7 +64,7 @@ def load_gold(path: Path) -> dict[str, str]:
     """
     gold: dict[str, str] = {}
     for number, row in read_numbered_rows(path, _GoldSource):
-        key = row.prompt_hash or (problem_hash(row.problem) if row.problem else None)
+        key = row.prompt_hash or (text_hash(row.problem) if row.problem else None)
         if key is None:
             raise DataError(f"{path}, line {number}: has neither `prompt_hash` nor `problem`. Add one of them.")
         if gold.setdefault(key, str(row.answer)) != str(row.answer):

@@ -7,7 +7,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data.catalogue import TrainingSet
-from restrain_openrlhf.data.firewall import PromptOnly, problem_hash, set_digest, write_separated
+from restrain_openrlhf.data.firewall import PromptOnly, write_separated
+from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.sources import Row, load_rows
 from restrain_openrlhf.errors import DataError
 
@@ -61,7 +62,7 @@ def prepare(entry: TrainingSet, source: str, out: Path, checks: Checks) -> Prepa
     expected = checks.expected_digest or entry.digest
     if expected not in (None, digest):
         raise DataError(f"{entry.name}: the prompts' digest is {digest}, not {expected}. This is another set.")
-    gold = {problem_hash(item.problem): item.answer for item in kept if item.answer is not None}
+    gold = {text_hash(item.problem): item.answer for item in kept if item.answer is not None}
     sidecar = write_separated(out, [PromptOnly(id=item.id, problem=item.problem) for item in kept], gold)
     prepared = Prepared(
         name=entry.name,

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.estimators import bootstrap_interval
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.scoring import class_of
 from restrain_openrlhf.vote_statistics import majority_answer
-
-BOOTSTRAP_SAMPLES = 2000
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,11 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], seed: int = 
     shares = np.array([correct_share(row.answers, _gold_of(row, gold)) for row in rows])
     votes = [majority_answer(row.answers) for row in rows]
     majority = [class_of(_gold_of(row, gold), [vote]) is not None for row, vote in zip(rows, votes, strict=True)]
-    resampled = np.random.default_rng(seed).choice(shares, (BOOTSTRAP_SAMPLES, len(shares))).mean(axis=1)
-    low, high = np.quantile(resampled, [0.025, 0.975])
+    low, high = bootstrap_interval(shares.tolist(), seed)
     return Accuracy(
         pass_at_1=float(shares.mean()),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         maj_at_k=float(np.mean(majority)),
         k=rows[0].n,
         problems=len(rows),

@@ -1,7 +1,7 @@
 """What is computed from right and wrong responses: pass@k, maj@k, and a confidence interval over problems."""
 
 from collections.abc import Sequence
-from math import comb
+from math import comb, sqrt
 
 import numpy as np
 
@@ -54,6 +54,14 @@ def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, f
     means = np.random.default_rng(seed).choice(numbers, (BOOTSTRAP_SAMPLES, len(numbers))).mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
+
+
+def wilson_interval(right: int, of: int) -> tuple[float, float]:
+    """Bounds of a share at 95 % (Wilson, 1927): honest for few problems, where a bootstrap sees no spread."""
+    share, z = right / of, 1.959964
+    middle = (share + z**2 / (2 * of)) / (1 + z**2 / of)
+    half = z / (1 + z**2 / of) * sqrt(share * (1 - share) / of + z**2 / (4 * of**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
 def powers_up_to(n: int) -> list[int]:

@@ -7,11 +7,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.data.firewall import set_digest
+from restrain_openrlhf.data.identity import set_digest
 from restrain_openrlhf.data.prompts import Prompt
-from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.benchmarks import LoadedBenchmark
+from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.generate import Task, generate
+from restrain_openrlhf.evaluation.loading import LoadedBenchmark
 from restrain_openrlhf.evaluation.protocol import Protocol
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder, Provenance
 from restrain_openrlhf.evaluation.templates import Template, choose_template, end_tokens, render
@@ -63,7 +63,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark]) -> Evaluati
 
     tokenizer = AutoTokenizer.from_pretrained(request.model, trust_remote_code=True)
     config = AutoConfig.from_pretrained(request.model, trust_remote_code=True)
-    context = request.context or int(config.get_text_config().max_position_embeddings)
+    context = _context(request, int(config.get_text_config().max_position_embeddings))
     template = choose_template(request.template, tokenizer)
     special = adds_special_tokens(template)
     prompts = {entry.name: _prompts(entry, template, tokenizer) for entry in benchmarks}
@@ -76,6 +76,12 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark]) -> Evaluati
         for entry in benchmarks
     ]
     return EvaluationJob(request, tuple(tasks), template, sampling, tokenizer)
+
+
+def _context(request: Request, most: int) -> int:
+    if request.context and request.context > most:
+        raise ConfigError(f"--context {request.context}: {request.model} was made for {most} tokens at most. Lower it.")
+    return request.context or most
 
 
 def adds_special_tokens(template: Template) -> bool:

@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.estimators import bootstrap_interval, maj_at_k
+from restrain_openrlhf.evaluation.estimators import maj_at_k, wilson_interval
 from restrain_openrlhf.evaluation.grade import GradeRow
 
 
 class SizeRow(BaseModel):
-    """The problems whose majority has `size` of n rollouts; shares in [0, 1], bounds at 95 % over problems.
+    """The problems whose majority has `size` of n rollouts; shares in [0, 1], bounds at 95 % (Wilson).
 
     `pass_at_n`: some rollout is right. `majority_accuracy`: the majority is. `mean_accuracy`: share of right rollouts.
     """
@@ -52,7 +52,7 @@ def reliability(grades: Sequence[GradeRow]) -> list[SizeRow]:
 
 def _size_row(size: int, n: int, rows: Sequence[GradeRow]) -> SizeRow:
     right = [maj_at_k([row], n) for row in rows]
-    low, high = bootstrap_interval(right)
+    low, high = wilson_interval(round(sum(right)), len(right))
     return SizeRow(
         size=size,
         n=n,

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.data.firewall import load_gold, problem_hash
+from restrain_openrlhf.data.firewall import load_gold
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_numbered_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow, grade_problem
@@ -66,7 +67,7 @@ def grade_rollouts(rollouts: Sequence[GradedRollouts], path: Path, gold: Path | 
 
 
 def _gold(row: GradedRollouts, path: Path, by_problem: dict[str, str], file: Path | None) -> str:
-    answer = by_problem.get(problem_hash(row.problem)) if file else row.answer
+    answer = by_problem.get(text_hash(row.problem)) if file else row.answer
     if answer is None:
         where = f"{file} has no answer to it" if file else "it has no `answer`"
         raise DataError(f"{path}: the row {row.id!r} cannot be graded: {where}. Give its gold with --gold FILE.")

@@ -1,19 +1,17 @@
 """The reference artifact: one row per prompt in JSON Lines, and its provenance in a file beside it."""
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from restrain_openrlhf.data import identity
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import ReferencePassError
 
-
-def text_hash(text: str) -> str:
-    """Identity of a prompt or a problem: SHA-256 of its UTF-8 text, in hex."""
-    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()
+# Prompts and problems are known by this hash throughout an artifact.
+text_hash = identity.text_hash
 
 
 class ReferenceRow(BaseModel):

@@ -19,7 +19,7 @@ def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
     _accuracies(upper, rows, title)
     lower.bar([row.size for row in rows], [row.problems for row in rows], color="tab:gray")
     lower.set(xlabel=f"rollouts in the majority, of {rows[0].n}", ylabel="problems")
-    lower.set_xticks(range(rows[0].n + 1))
+    lower.set_xticks(range(0, rows[0].n + 1, max(1, rows[0].n // 16)))
     return figure
 
 

@@ -84,6 +84,7 @@ EVAL = ("eval", "--model", MODEL, "--template", "plain", "--max-new-tokens", "8"
         (("--benchmarks", " , "), "give one or more names"),
         (("--benchmarks", "aime24,aime24=x.jsonl"), "each once"),
         (("--benchmarks", "x=absent.jsonl"), "no such file"),
+        (("--benchmarks", "../x=absent.jsonl"), "'../x' cannot name a folder"),
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
         (("--benchmarks", "OWN", "--protocol", "beam"), "Known: paper, greedy"),
         (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
@@ -115,9 +116,13 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
 @pytest.mark.host
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(("--template", "qwen3"), "is no template"), (("--template", "chat-boxed"), "no chat template")],
+    [
+        (("--template", "qwen3"), "is no template"),
+        (("--template", "chat-boxed"), "no chat template"),
+        (("--context", "4096"), "was made for 2048 tokens at most"),
+    ],
 )
-def test_bad_templates_are_one_line(tmp_path, write_jsonl, words, message):
+def test_what_the_model_cannot_do_is_one_line(tmp_path, write_jsonl, words, message):
     pytest.importorskip("transformers", reason="needs the model's tokenizer")
     assert message in refused(*EVAL, "--benchmarks", write_jsonl("own.jsonl", OWN), "--out", tmp_path / "o", *words)
 

@@ -7,7 +7,8 @@ import pytest
 from pydantic import ValidationError
 
 from restrain_openrlhf.data.catalogue import DAPO14K, OWN, TRAINING_SETS, training_set
-from restrain_openrlhf.data.firewall import PromptOnly, load_gold, problem_hash, set_digest
+from restrain_openrlhf.data.firewall import PromptOnly, load_gold
+from restrain_openrlhf.data.identity import set_digest
 from restrain_openrlhf.data.prepare import Checks, prepare
 from restrain_openrlhf.data.prompts import PromptSource, load_prompts
 from restrain_openrlhf.errors import DataError
@@ -53,7 +54,7 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
         prepare(DAPO14K, str(folder), tmp_path / "t.jsonl", Checks())
     made = prepare(DAPO14K, str(folder), tmp_path / "t.jsonl", Checks(any_count=True))
     assert json.loads(made.prompts.read_text().splitlines()[1]) == {"id": "1", "problem": " Two  spaces\n"}
-    assert load_gold(made.gold)[problem_hash(" Two  spaces\n")] == "34"
+    assert load_gold(made.gold)[text_hash(" Two  spaces\n")] == "34"
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,10 @@ def test_a_missing_file_and_a_set_without_a_place_are_refused(tmp_path):
         load_rows(None, str(tmp_path / "absent.jsonl"))
     with pytest.raises(DataError, match="--source PATH"):
         load_rows(None, "hub")
+
+
+def test_two_folders_of_one_name_are_not_mixed_up(tmp_path):
+    """With its cache, the loader gives the first folder's rows for the second."""
+    for place in ("one", "two"):
+        folder = parquet_folder(tmp_path / place / "set", [{"problem": place}], "train", "en")
+        assert load_rows(HubSet("a/set", config="en"), str(folder)) == [{"problem": place}]

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS, load_benchmark
+from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
+from restrain_openrlhf.evaluation.loading import load_benchmark
 from restrain_openrlhf.evaluation.problems import problem_of, with_choices
 from tests.data.hub_layout import parquet_folder, text_folder
 

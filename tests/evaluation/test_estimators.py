@@ -14,6 +14,7 @@ from restrain_openrlhf.evaluation.estimators import (
     mean_pass_at_k,
     pass_at_k,
     powers_up_to,
+    wilson_interval,
 )
 from restrain_openrlhf.evaluation.grade import GradeRow
 
@@ -95,6 +96,13 @@ def test_the_interval_stays_between_the_extremes(values):
     low, high = bootstrap_interval(values)
     assert min(values) - 1e-9 <= low <= high <= max(values) + 1e-9
     assert low - 1e-9 <= np.median([low, high]) <= high + 1e-9
+
+
+def test_the_interval_of_a_share_of_few_is_wide():
+    # z² = 3.8415: one of one is (1, 1 / 4.8415); none of two is (0, 3.8415 / 5.8415); half of ten by the formula.
+    assert wilson_interval(1, 1) == pytest.approx((0.2065, 1.0), abs=1e-4)
+    assert wilson_interval(0, 2) == pytest.approx((0.0, 0.6576), abs=1e-4)
+    assert wilson_interval(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
 
 
 def test_reported_sizes_are_powers_of_two_and_n():
