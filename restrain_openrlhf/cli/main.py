@@ -8,6 +8,7 @@ from rich.console import Console
 from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
+from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.plot import plot
 from restrain_openrlhf.cli.reference import merge_reference, reference
 from restrain_openrlhf.cli.score import score
@@ -29,6 +30,7 @@ LOOKING = "Looking"
 app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
 app.command(rich_help_panel=TRAINING)(reference)
+app.add_typer(k8s, name="k8s", rich_help_panel=TRAINING)
 app.command("merge-reference", rich_help_panel=TRAINING)(merge_reference)
 app.command(rich_help_panel=DATA)(score)
 app.command(rich_help_panel=DATA)(extract)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.hook.gauges import publish
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.vote_statistics import StepVotes
 
@@ -21,17 +22,14 @@ def train_step(trainer: Any, rollout_samples: list[Any], global_step: int) -> tu
     metrics = HookSettings.from_environment().metrics
     if metrics is not None:
         append_step(metrics, step, status, votes)
+    publish(metrics.parent.name if metrics else "", step, _numbers(status))
     return status, step
 
 
 def append_step(path: Path, step: int, status: dict[str, Any], votes: StepVotes) -> None:
     """Append one row. Rows of this step or later, left by a run that was killed and resumed, are dropped first."""
     # JSON has no word for NaN; a diverged metric is written as null and must not stop the run.
-    numbers = {
-        name: value if math.isfinite(value) else None
-        for name, value in status.items()
-        if isinstance(value, int | float)
-    }
+    numbers = {name: value if math.isfinite(value) else None for name, value in _numbers(status).items()}
     row = dump({"step": step, **numbers, "votes": asdict(votes)})
     kept = [line for line in _lines(path) if _step_of(line) < step]
     if len(kept) == len(_lines(path)):
@@ -41,6 +39,10 @@ def append_step(path: Path, step: int, status: dict[str, Any], votes: StepVotes)
     partial = path.with_name(path.name + ".partial")
     partial.write_text("".join([*kept, row]), encoding="utf-8")
     partial.replace(path)
+
+
+def _numbers(status: dict[str, Any]) -> dict[str, float]:
+    return {name: value for name, value in status.items() if isinstance(value, int | float)}
 
 
 def _lines(path: Path) -> list[str]:
