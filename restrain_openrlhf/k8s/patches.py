@@ -23,7 +23,7 @@ def patches(experiment: Experiment, job: Job, shards: int) -> list[Patch]:
     if job is Job.TEST_TIME:
         ray_job.append(_replace("/spec/entrypoint", test_time_entrypoint(experiment)))
     return [
-        _patch("RayJob", job, ray_job),
+        _patch("RayJob", str(job), ray_job),
         _patch("Job", "prefetch", [_replace(ARGS, [experiment.model])]),
         _patch("Job", "reference", [_replace(ARGS, reference_words(experiment, shards)), *_indexes(shards)]),
         _patch("Job", "merge-reference", [_replace(ARGS, merge_words(experiment, shards))]),
