@@ -47,9 +47,10 @@ def reference_words(experiment: Experiment, shards: int) -> list[str]:
         "max-new-tokens": flags["rollout.max_new_tokens"],
         "max-len": flags["data.max_len"],
         "tensor-parallel-size": 1,
-        "shard": f"{SHARD}/{shards}",
     }
-    words = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    # Kubernetes reads $(NAME) in arguments as a variable, and $$ as a plain $.
+    texts = {name: str(value).replace("$", "$$") for name, value in options.items() if value is not None}
+    words = [*(f"--{name}={text}" for name, text in texts.items()), f"--shard={SHARD}/{shards}"]
     return [*words, *(["--apply-chat-template"] if flags["data.apply_chat_template"] else [])]
 
 
