@@ -102,6 +102,18 @@ def queued_by_component(objects: list[Object]) -> Iterator[str]:
             yield f"{pod.name}: its queue does not cover {sorted(missing)}"
 
 
+CLUSTER_WIDE = {"Namespace", "PriorityClass", "ClusterQueue", "ResourceFlavor", "WorkloadPriorityClass"}
+
+
+def in_the_namespace(objects: list[Object]) -> Iterator[str]:
+    """Everything that can be is in the overlay's namespace; what belongs to the cluster is in none."""
+    (namespace,) = [each["metadata"]["name"] for each in of_kind(objects, "Namespace")]
+    for each in objects:
+        expected = None if each["kind"] in CLUSTER_WIDE else namespace
+        if each["metadata"].get("namespace") != expected:
+            yield f"{each['kind']}/{each['metadata']['name']}: is in {each['metadata'].get('namespace')}, not {expected}"
+
+
 def priorities_exist(objects: list[Object]) -> Iterator[str]:
     classes = {each["metadata"]["name"] for each in of_kind(objects, "PriorityClass")}
     for pod in pods(objects):

@@ -163,6 +163,8 @@ MUTATIONS: list[tuple[str, Any, Mutation]] = [
     ("no workload priority", rules_jobs.queued_by_component, drop_kind("WorkloadPriorityClass")),
     ("a queue into nothing", rules_jobs.queued_by_component, put(kind("LocalQueue"), "spec", "clusterQueue", value="x")),
     ("a resource no queue covers", rules_jobs.queued_by_component, put(worker, *C0, "resources", "requests", "ephemeral-storage", value="1Gi")),
+    ("a quota elsewhere", rules_jobs.in_the_namespace, cut(kind("ResourceQuota"), "metadata", "namespace")),
+    ("a cluster's object in a namespace", rules_jobs.in_the_namespace, put(kind("ClusterQueue"), "metadata", "namespace", value="restrain")),
     ("no priority class", rules_jobs.priorities_exist, drop("PriorityClass", "restrain-training")),
     ("a pod without priority", rules_jobs.priorities_exist, cut(submitter, "priorityClassName")),
     ("more nodes than the quota", rules_jobs.quota_holds_the_largest_job, put(worker_group, "replicas", value=5)),

@@ -26,6 +26,7 @@ EVERYWHERE = [
     rules_jobs.head_without_gpu,
     rules_jobs.indexed_jobs,
     rules_jobs.queued_by_component,
+    rules_jobs.in_the_namespace,
     rules_jobs.priorities_exist,
     rules_jobs.quota_holds_the_largest_job,
     rules_service.default_deny,
