@@ -12,7 +12,7 @@ RUN pip install --no-deps -r requirements/serve.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY restrain_openrlhf restrain_openrlhf
 COPY test_time test_time
-RUN pip install --no-deps . && pip freeze > /opt/venv/pip-freeze.txt
+RUN pip install --no-deps . && pip check && pip freeze > /opt/venv/pip-freeze.txt
 
 FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="restrain-openrlhf reward service" \
