@@ -70,7 +70,9 @@ def _write(found: Mapping[Any, list[dict[str, Any]]], out: str) -> None:
         return
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied.")
+        raise ConfigError(
+            f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     for number, (stage, text) in enumerate(texts.items()):

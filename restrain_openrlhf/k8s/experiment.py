@@ -85,7 +85,9 @@ def on_volume(path: Path) -> str:
     here = Path.cwd()
     inside = path.absolute()
     if not inside.is_relative_to(here):
-        raise ConfigError(f"{path}: lies outside the working folder. Name its place on the cluster, such as {WORK}/data.")
+        raise ConfigError(
+            f"{path}: lies outside the working folder. Name its place on the cluster, such as {WORK}/data."
+        )
     return str(WORK / inside.relative_to(here))
 
 

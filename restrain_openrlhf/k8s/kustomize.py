@@ -33,7 +33,9 @@ def kustomize_command() -> list[str]:
             return words
         tried.append(words[0])
     old = f" {' and '.join(tried)} brings an older one." if tried else ""
-    raise ConfigError(f"Kustomize {OLDEST} or newer is needed to render.{old} Install kubectl 1.29 or newer, or kustomize.")
+    raise ConfigError(
+        f"Kustomize {OLDEST} or newer is needed to render.{old} Install kubectl 1.29 or newer, or kustomize."
+    )
 
 
 KUBECTL_VERSION = ["kubectl", "version", "--client"]

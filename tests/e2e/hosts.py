@@ -1,4 +1,4 @@
-"""Hosts on one machine for tests: network namespaces on a bridge, and `pods` in them with mounts and processes of their own."""
+"""Hosts on one machine: network namespaces on a bridge, and pods in them with mounts and processes of their own."""
 
 import os
 import shutil
@@ -13,15 +13,16 @@ import pytest
 BRIDGE = "restrain-br"
 NET = "10.77.0"
 
-# Its own /dev/shm, /tmp/ray and volumes, as a container has. Arguments: work folder, configuration folder, command.
+# Its own /dev/shm, /tmp/ray and volumes, as a container has. Arguments: the folders of work, of configuration and of
+# Ray's logs, then the command.
 POD = """
 set -e
 mount -t tmpfs -o size=2g tmpfs /dev/shm
-mkdir -p /tmp/ray && mount -t tmpfs -o size=1g tmpfs /tmp/ray
+mkdir -p /tmp/ray "$3" && mount --bind "$3" /tmp/ray
 mount -t tmpfs -o size=1m tmpfs /mnt && mkdir /mnt/work && mount --bind "$1" /mnt/work
 mount --bind "$2" /etc/restrain
 cd /mnt/work
-shift 2
+shift 3
 exec "$@"
 """
 
@@ -41,20 +42,42 @@ class Host:
         """Run a command in the host's network, and wait for it."""
         return subprocess.run(
             ["ip", "netns", "exec", self.namespace, *words],
-            capture_output=True, text=True, check=False, timeout=timeout, env={**os.environ, **(env or {})},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=timeout,
+            env={**os.environ, **(env or {})},
         )
 
     def start_pod(self, words: Sequence[str], work: Path, config: Path, env: Mapping[str, str], log: Path):
         """Start a command as a pod of this host. Killing what is returned kills every process in it."""
         isolate = ["unshare", "-m", "-u", "-p", "-f", "--mount-proc", "--kill-child"]
-        command = ["ip", "netns", "exec", self.namespace, *isolate, "bash", "-c", POD, "pod", str(work), str(config), *words]
+        command = [
+            "ip",
+            "netns",
+            "exec",
+            self.namespace,
+            *isolate,
+            "bash",
+            "-c",
+            POD,
+            "pod",
+            str(work),
+            str(config),
+            str(log.with_suffix(".ray")),
+            *words,
+        ]
         with log.open("ab") as file:
             return subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env={**os.environ, **env})
 
     def firewall(self, rules: str) -> None:
         """Load nft rules in the host's network."""
         done = subprocess.run(
-            ["ip", "netns", "exec", self.namespace, "nft", "-f", "-"], input=rules, capture_output=True, text=True, check=False
+            ["ip", "netns", "exec", self.namespace, "nft", "-f", "-"],
+            input=rules,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr + rules
 
@@ -66,7 +89,11 @@ def hosts(*names: str) -> Iterator[dict[str, Host]]:
         pytest.skip("needs root, iproute2, nftables and util-linux for hosts in network namespaces")
     with ExitStack() as stack:
         stack.callback(_quiet, "ip", "link", "delete", BRIDGE)
-        for words in (["link", "add", BRIDGE, "type", "bridge"], ["addr", "add", f"{NET}.254/24", "dev", BRIDGE], ["link", "set", BRIDGE, "up"]):
+        for words in (
+            ["link", "add", BRIDGE, "type", "bridge"],
+            ["addr", "add", f"{NET}.254/24", "dev", BRIDGE],
+            ["link", "set", BRIDGE, "up"],
+        ):
             _ip(*words)
         found = {}
         for number, name in enumerate(names, start=1):

@@ -44,15 +44,24 @@ def image(buildah: Buildah, tmp_path: Path) -> str:
     root = tmp_path / "rootfs"
     made = subprocess.run(
         ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", "bookworm", str(root)],
-        capture_output=True, text=True, check=False,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if made.returncode != 0:
         pytest.skip(f"no Debian base to be had: {made.stdout[-300:]}")
     for name in ("proc", "sys", "dev"):
         subprocess.run(["umount", "-q", "-R", str(root / name)], check=False)
     archive = tmp_path / "rootfs.tar"
-    subprocess.run(["tar", "-C", root, "--one-file-system", "--exclude=./proc/*", "--exclude=./dev/*", "-cf", archive, "."], check=True)
-    ok(buildah("from", "--name", "base", "scratch"), buildah("add", "base", archive, "/"), buildah("commit", "base", BASE))
+    subprocess.run(
+        ["tar", "-C", root, "--one-file-system", "--exclude=./proc/*", "--exclude=./dev/*", "-cf", archive, "."],
+        check=True,
+    )
+    ok(
+        buildah("from", "--name", "base", "scratch"),
+        buildah("add", "base", archive, "/"),
+        buildah("commit", "base", BASE),
+    )
     # The builder's own certificates: its way to the package index may be through a proxy.
     volume = "/etc/ssl/certs:/etc/ssl/certs:ro"
     words = ["--file", "docker/reward.Dockerfile", "--pull-never", "--volume", volume, "--tag", IMAGE]
@@ -77,10 +86,21 @@ def test_it_starts_as_its_uid_and_answers_its_probes(buildah, image, tmp_path):
     port = free_port()
     args = [arg.replace("8000", str(port)).replace("0.0.0.0", "127.0.0.1") for arg in container["args"]]
     words = ["--volume", f"{folder}/config:/etc/restrain:ro", "--volume", f"{folder}/token:/run/secrets/reward:ro"]
-    command = ["buildah", "--root", str(tmp_path / "store"), "--runroot", str(tmp_path / "run"), "run", *words, CONTAINER]
+    command = [
+        "buildah",
+        "--root",
+        str(tmp_path / "store"),
+        "--runroot",
+        str(tmp_path / "run"),
+        "run",
+        *words,
+        CONTAINER,
+    ]
     environment = {**os.environ, "BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "vfs"}
     with (tmp_path / "service.log").open("w") as log:
-        service = subprocess.Popen([*command, "--", *container["command"], *args], stdout=log, stderr=log, env=environment)
+        service = subprocess.Popen(
+            [*command, "--", *container["command"], *args], stdout=log, stderr=log, env=environment
+        )
     try:
         probes = [container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")]
         for path in probes:
@@ -94,7 +114,10 @@ def test_it_starts_as_its_uid_and_answers_its_probes(buildah, image, tmp_path):
 def mounted(objects, folder: Path) -> Path:
     """The configuration and a token, as the pod sees them."""
     (config,) = [each for each in objects if each["kind"] == "ConfigMap" and "reward.yaml" in each["data"]]
-    for name, file, text in (("config", "reward.yaml", config["data"]["reward.yaml"]), ("token", "token", "0123456789abcdef")):
+    for name, file, text in (
+        ("config", "reward.yaml", config["data"]["reward.yaml"]),
+        ("token", "token", "0123456789abcdef"),
+    ):
         (folder / name).mkdir(parents=True)
         (folder / name / file).write_text(text)
     return folder

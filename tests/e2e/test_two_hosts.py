@@ -1,4 +1,4 @@
-"""The RayJob's own entrypoint on a Ray cluster of two hosts, submitted from a third as KubeRay does, with a fourth kept out."""
+"""The RayJob's entrypoint on a Ray cluster of two hosts, submitted from a third as KubeRay does, a fourth kept out."""
 
 import json
 import os
@@ -75,8 +75,12 @@ class Cluster:
 
     def environment(self, host: Host) -> dict[str, str]:
         return {
-            **TOKEN, "PATH": f"{BIN}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1",
-            "RAY_USAGE_STATS_ENABLED": "0", "VLLM_HOST_IP": host.address,
+            **TOKEN,
+            "PATH": f"{BIN}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT),
+            "OMP_NUM_THREADS": "1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "VLLM_HOST_IP": host.address,
         }
 
     def start(self) -> None:
@@ -100,7 +104,9 @@ class Cluster:
         self.running[name] = host.start_pod(words, *paths, self.environment(host), log)
 
     def _alive_nodes(self) -> int:
-        script = "import json; from ray.util.state import list_nodes; print(sum(n.state == 'ALIVE' for n in list_nodes()))"
+        script = (
+            "import json; from ray.util.state import list_nodes; print(sum(n.state == 'ALIVE' for n in list_nodes()))"
+        )
         head = self.machines["head"]
         done = head.run([sys.executable, "-c", script], {**self.environment(head), "RAY_ADDRESS": self.address})
         return int(done.stdout.split()[-1]) if done.returncode == 0 else 0
@@ -167,7 +173,9 @@ def prepare(objects: list[dict[str, Any]], folder: Path) -> None:
 @contextmanager
 def policies(objects: list[dict[str, Any]], machines: dict[str, Host]) -> Iterator[None]:
     """The rendered NetworkPolicies on every host; the intruder is the evaluation's pod, in the same namespace."""
-    found: dict[str, Pod] = {pod.role: pod for pod in pods(objects) if pod.owner["metadata"]["name"] == "train-two-hosts"}
+    found: dict[str, Pod] = {
+        pod.role: pod for pod in pods(objects) if pod.owner["metadata"]["name"] == "train-two-hosts"
+    }
     (found["intruder"],) = [pod for pod in pods(objects) if pod.owner["metadata"]["name"] == "evaluation"]
     for name, machine in machines.items():
         if name == "intruder":
@@ -208,7 +216,9 @@ def test_train_on_two_hosts_survives_a_lost_worker_and_keeps_an_intruder_out(clu
     assert http_status(machines["submitter"], f"{cluster.address}/api/jobs/") == 401
     assert http_status(machines["submitter"], f"{cluster.address}/api/jobs/", TOKEN["RAY_AUTH_TOKEN"]) == 200
     exported = machines["worker"].run([sys.executable, "-c", METRICS]).stdout
-    assert 'run="two-hosts"' in next(line for line in exported.splitlines() if line.startswith("ray_restrain_majority_share_mean"))
+    assert 'run="two-hosts"' in next(
+        line for line in exported.splitlines() if line.startswith("ray_restrain_majority_share_mean")
+    )
     assert "ray_restrain_host_kl{" in exported
 
     cluster.kill("worker")

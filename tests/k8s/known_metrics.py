@@ -6,8 +6,15 @@ import importlib.util
 from restrain_openrlhf.vote_statistics import StepVotes
 
 # Numbers that OpenRLHF's own train_step reports (trainer/ppo_trainer.py); seen in a real run by tests/e2e.
-HOST = ("kl", "entropy_loss", "actor_grad_norm", "rollout/response_length_mean", "timing/make_experience",
-        "timing/ppo_train", "timing/broadcast")
+HOST = (
+    "kl",
+    "entropy_loss",
+    "actor_grad_norm",
+    "rollout/response_length_mean",
+    "timing/make_experience",
+    "timing/ppo_train",
+    "timing/broadcast",
+)
 
 
 def all_of_them() -> set[str]:
@@ -37,8 +44,17 @@ def service() -> set[str]:
 
 
 DOCUMENTED = {
-    "restrain_requests_total", "restrain_pending_requests", "restrain_queued_requests", "restrain_groups_total",
-    "restrain_reply_seconds_bucket", "restrain_score_seconds_bucket", "restrain_seats_total",
-    "restrain_majority_share_bucket", "restrain_penalized_groups_total", "restrain_neutral_rollouts_total",
-    "restrain_store_failures_total", "restrain_gone_requests_total", "restrain_held_requests_total",
+    "restrain_requests_total",
+    "restrain_pending_requests",
+    "restrain_queued_requests",
+    "restrain_groups_total",
+    "restrain_reply_seconds_bucket",
+    "restrain_score_seconds_bucket",
+    "restrain_seats_total",
+    "restrain_majority_share_bucket",
+    "restrain_penalized_groups_total",
+    "restrain_neutral_rollouts_total",
+    "restrain_store_failures_total",
+    "restrain_gone_requests_total",
+    "restrain_held_requests_total",
 }

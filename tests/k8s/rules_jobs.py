@@ -28,7 +28,9 @@ def ray_job_rules(objects: list[Object]) -> Iterator[str]:
         name, spec = each["metadata"]["name"], each["spec"]
         cluster = spec["rayClusterSpec"]
         wrong = {
-            "name is no DNS-1035 label of at most 47 characters": not re.fullmatch(r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?", name),
+            "name is no DNS-1035 label of at most 47 characters": not re.fullmatch(
+                r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?", name
+            ),
             "rayVersion is not the lock's, as text": cluster.get("rayVersion") != locked("ray"),
             "does not shut its cluster down": spec.get("shutdownAfterJobFinishes") is not True,
             "keeps a finished cluster": not spec.get("ttlSecondsAfterFinished"),
@@ -64,7 +66,9 @@ def head_without_gpu(objects: list[Object]) -> Iterator[str]:
 def indexed_jobs(objects: list[Object]) -> Iterator[str]:
     for each in of_kind(objects, "Job"):
         name, spec = each["metadata"]["name"], each["spec"]
-        actions = [(rule["action"], "onPodConditions" in rule) for rule in spec.get("podFailurePolicy", {}).get("rules", [])]
+        actions = [
+            (rule["action"], "onPodConditions" in rule) for rule in spec.get("podFailurePolicy", {}).get("rules", [])
+        ]
         if ("Ignore", True) not in actions:
             yield f"Job/{name}: a preemption counts as a failure"
         words = " ".join(spec["template"]["spec"]["containers"][0].get("args", []))
@@ -93,7 +97,9 @@ def queued_by_component(objects: list[Object]) -> Iterator[str]:
         if each["spec"]["clusterQueue"] not in cluster_queues:
             yield f"LocalQueue/{each['metadata']['name']}: its ClusterQueue is not there"
     covered = {
-        name for each in of_kind(objects, "ClusterQueue") for group in each["spec"]["resourceGroups"]
+        name
+        for each in of_kind(objects, "ClusterQueue")
+        for group in each["spec"]["resourceGroups"]
         for name in group["coveredResources"]
     }
     for pod in pods(objects) if queues else ():
@@ -111,7 +117,7 @@ def in_the_namespace(objects: list[Object]) -> Iterator[str]:
     for each in objects:
         expected = None if each["kind"] in CLUSTER_WIDE else namespace
         if each["metadata"].get("namespace") != expected:
-            yield f"{each['kind']}/{each['metadata']['name']}: is in {each['metadata'].get('namespace')}, not {expected}"
+            yield f"{each['kind']}/{each['metadata']['name']}: is not in {expected}"
 
 
 def priorities_exist(objects: list[Object]) -> Iterator[str]:
@@ -148,7 +154,7 @@ def experiment_of(objects: list[Object], ray_job: Object, folder: Path) -> RunCo
 
 
 def experiments_fit(objects: list[Object], folder: Path) -> Iterator[str]:
-    """OpenRLHF's parser takes the flags; nodes x GPUs are the layout's; a preempted run resumes from a shared volume."""
+    """OpenRLHF's parser takes the flags; nodes x GPUs are the layout's; a preempted run resumes."""
     claims = {each["metadata"]["name"]: each for each in of_kind(objects, "PersistentVolumeClaim")}
     shared = [name for name, claim in claims.items() if claim["spec"]["accessModes"] == ["ReadWriteMany"]]
     for each in of_kind(objects, "RayJob"):
@@ -216,5 +222,3 @@ def base_objects() -> list[Object]:
     from restrain_openrlhf.k8s.kustomize import build
 
     return build(ROOT / "k8s" / "base")
-
-

@@ -18,7 +18,7 @@ def images_by_digest(objects: list[Object]) -> Iterator[str]:
 
 
 def pod_security_restricted(objects: list[Object]) -> Iterator[str]:
-    """Pod Security Standards, `restricted`; the one exemption is IPC_LOCK of RDMA workers in a namespace that says so."""
+    """Pod Security Standards, `restricted`; exempt is IPC_LOCK of RDMA workers in a namespace that says so."""
     levels = {
         each["metadata"]["name"]: each["metadata"]["labels"].get("pod-security.kubernetes.io/enforce")
         for each in of_kind(objects, "Namespace")

@@ -21,9 +21,12 @@ def default_deny(objects: list[Object]) -> Iterator[str]:
     """Every namespace denies all by default, both ways; no rule lets everyone in, or out to everywhere."""
     policies = of_kind(objects, "NetworkPolicy")
     denies = [
-        each for each in policies
-        if each["spec"]["podSelector"] == {} and set(each["spec"].get("policyTypes", [])) == {"Ingress", "Egress"}
-        and not each["spec"].get("ingress") and not each["spec"].get("egress")
+        each
+        for each in policies
+        if each["spec"]["podSelector"] == {}
+        and set(each["spec"].get("policyTypes", [])) == {"Ingress", "Egress"}
+        and not each["spec"].get("ingress")
+        and not each["spec"].get("egress")
     ]
     if not denies:
         yield "nothing is denied by default"
@@ -49,7 +52,7 @@ def policies_select_pods(objects: list[Object]) -> Iterator[str]:
 
 
 def training_is_reached_by_its_own(objects: list[Object]) -> Iterator[str]:
-    """Into a Ray head: its cluster, its submitter, the operator and Prometheus; out of a worker: its cluster and DNS."""
+    """Of our pods, a Ray head is reached by its own cluster and its own submitter."""
     everyone = list(pods(objects))
     for head in (pod for pod in everyone if pod.role == "head"):
         allowed = {pod.name for pod in everyone if _reaches(objects, pod, head)}
@@ -100,13 +103,17 @@ def reward_service(objects: list[Object]) -> Iterator[str]:
     spec = pick(objects, "Deployment", "reward")["spec"]
     pod, container = spec["template"]["spec"], spec["template"]["spec"]["containers"][0]
     scaler = pick(objects, "HorizontalPodAutoscaler", "reward")["spec"]
-    paths = {container.get(f"{kind}Probe", {}).get("httpGet", {}).get("path") for kind in ("startup", "readiness", "liveness")}
+    paths = {
+        container.get(f"{kind}Probe", {}).get("httpGet", {}).get("path")
+        for kind in ("startup", "readiness", "liveness")
+    }
     names = {port["name"] for port in container["ports"]}
     drain = DRAIN_SECONDS + container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 10**9)
     wrong = {
         "needs three distinct probes": len(paths) != 3 or None in paths,
         "a probe asks another port": any(
-            container[f"{kind}Probe"]["httpGet"]["port"] not in names for kind in ("startup", "readiness", "liveness")
+            container[f"{kind}Probe"]["httpGet"]["port"] not in names
+            for kind in ("startup", "readiness", "liveness")
             if f"{kind}Probe" in container
         ),
         "replicas are fixed beside an autoscaler": "replicas" in spec,
@@ -142,7 +149,12 @@ def monitors_match(objects: list[Object]) -> Iterator[str]:
 
 def metrics_exist(objects: list[Object], known: set[str]) -> Iterator[str]:
     """Alerts and dashboards ask for metrics that something here really exports."""
-    texts = [rule["expr"] for each in of_kind(objects, "PrometheusRule") for g in each["spec"]["groups"] for rule in g["rules"]]
+    texts = [
+        rule["expr"]
+        for each in of_kind(objects, "PrometheusRule")
+        for g in each["spec"]["groups"]
+        for rule in g["rules"]
+    ]
     for each in of_kind(objects, "ConfigMap"):
         if each["metadata"].get("labels", {}).get("grafana_dashboard"):
             for name, text in each["data"].items():

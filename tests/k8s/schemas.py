@@ -25,7 +25,9 @@ def problems(each: Object, crds: Path) -> list[str]:
     if kind in custom:
         schema = custom[kind]
         strict = jsonschema.Draft7Validator(as_json_schema(schema))
-        return [f"{e.json_path}: {e.message[:160]}" for e in strict.iter_errors(each)] + list(broken_rules(schema, each))
+        return [f"{e.json_path}: {e.message[:160]}" for e in strict.iter_errors(each)] + list(
+            broken_rules(schema, each)
+        )
     try:
         kubernetes_validate.validate(each, VERSION, strict=True)
     except kubernetes_validate.ValidationError as error:

@@ -27,7 +27,7 @@ def pins(path: Path) -> dict[str, str]:
 def problems(text: str) -> list[str]:
     """What is wrong with a Dockerfile, beside lint."""
     users = re.findall(r"^USER\s+(\S+)", text, re.MULTILINE)
-    bases = [base for base in re.findall(r"^FROM\s+(\S+)", text, re.MULTILINE)]
+    bases = re.findall(r"^FROM\s+(\S+)", text, re.MULTILINE)
     defaults = dict(re.findall(r"^ARG\s+(\w+)(?:=(\S+))?", text, re.MULTILINE))
     found = [] if users and re.fullmatch(r"[1-9]\d*:[1-9]\d*", users[-1]) else ["may run as root"]
     for base in bases:
@@ -45,8 +45,12 @@ def test_non_root_with_bases_by_digest(path):
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [("USER 10001:10001\n", ""), ("USER 10001:10001", "USER 0:0"), ("ARG PYTHON_IMAGE", "ARG PYTHON_IMAGE=python:3.11"),
-     ("FROM ${PYTHON_IMAGE}\n", "FROM python:latest\n")],
+    [
+        ("USER 10001:10001\n", ""),
+        ("USER 10001:10001", "USER 0:0"),
+        ("ARG PYTHON_IMAGE", "ARG PYTHON_IMAGE=python:3.11"),
+        ("FROM ${PYTHON_IMAGE}\n", "FROM python:latest\n"),
+    ],
 )
 def test_a_root_user_or_a_tag_is_found(old, new):
     text = (ROOT / "docker" / "reward.Dockerfile").read_text()
@@ -116,7 +120,9 @@ RDMA_EXCEPTIONS = {"CKV_K8S_25": "Pod.restrain.rayjob-train-worker"}
 def test_checkov_finds_nothing_else(name, tmp_path):
     program = shutil.which("checkov")
     if program is None:
-        pytest.skip("needs checkov on PATH (pipx install checkov==3.3.30: it does not share an environment with the stack)")
+        pytest.skip(
+            "needs checkov on PATH (pipx install checkov==3.3.30: it does not share an environment with the stack)"
+        )
     manifests = [each for each in overlay(name) if each["kind"] != "RayJob" and "kueue" not in each["apiVersion"]]
     for pod in pods(overlay(name)):
         if pod.role:

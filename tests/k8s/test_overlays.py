@@ -44,7 +44,9 @@ def test_there_are_overlays_for_one_gpu_one_node_and_many():
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_an_api_server_would_accept_every_object(name, shared):
     objects = overlay(name)
-    assert [(each["kind"], each["metadata"]["name"], p) for each in objects for p in problems(each, shared / "k8s" / "crds")] == []
+    assert [
+        (each["kind"], each["metadata"]["name"], p) for each in objects for p in problems(each, shared / "k8s" / "crds")
+    ] == []
     names = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in objects]
     assert len(names) == len(set(names))
 
@@ -70,10 +72,15 @@ def test_experiments_are_what_openrlhf_accepts_and_fit_their_nodes(name, tmp_pat
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_every_command_line_is_one_of_ours(name):
     not_landed = {
-        command for command, module in (("serve", "serve"), ("eval", "evaluate"), ("regrade", "evaluate"))
+        command
+        for command, module in (("serve", "serve"), ("eval", "evaluate"), ("regrade", "evaluate"))
         if not (ROOT / "restrain_openrlhf" / "cli" / f"{module}.py").exists()
     }
-    found = [text for text in rules_jobs.entrypoints_parse(overlay(name)) if not any(f"`restrain {c}`" in text for c in not_landed)]
+    found = [
+        text
+        for text in rules_jobs.entrypoints_parse(overlay(name))
+        if not any(f"`restrain {c}`" in text for c in not_landed)
+    ]
     assert found == []
 
 
@@ -107,6 +114,8 @@ def test_only_the_rdma_overlay_leaves_restricted():
 
 
 def test_importing_the_renderer_starts_no_framework():
-    script = "import sys, restrain_openrlhf.k8s.render; print([m for m in ('torch', 'ray', 'vllm') if m in sys.modules])"
+    script = (
+        "import sys, restrain_openrlhf.k8s.render; print([m for m in ('torch', 'ray', 'vllm') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path(ROOT))
     assert done.stdout.strip() == "[]"

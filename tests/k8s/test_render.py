@@ -34,7 +34,18 @@ NODE_OF_8 = NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
 
 
 def render(*words, config=PRESET, overlay="8xa100-80g", out="-"):
-    command = [sys.executable, "-m", "restrain_openrlhf.cli.main", "k8s", "render", config, "--overlay", overlay, "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "restrain_openrlhf.cli.main",
+        "k8s",
+        "render",
+        config,
+        "--overlay",
+        overlay,
+        "--out",
+        str(out),
+    ]
     return subprocess.run([*command, *map(str, words)], capture_output=True, text=True, cwd=ROOT, check=False)
 
 
@@ -95,14 +106,22 @@ def test_a_layout_that_does_not_fit_is_refused(changed, shape, message):
 
 @pytest.mark.host
 def test_the_experiment_is_in_every_step(tmp_path):
-    sets = {"run_dir": "runs/mine", "openrlhf.actor.num_nodes": 2, "openrlhf.ref.num_nodes": 2, "openrlhf.vllm.num_engines": 16}
+    sets = {
+        "run_dir": "runs/mine",
+        "openrlhf.actor.num_nodes": 2,
+        "openrlhf.ref.num_nodes": 2,
+        "openrlhf.vllm.num_engines": 16,
+    }
     words = [word for name, value in sets.items() for word in ("--set", f"{name}={value}")]
     objects = rendered("--shards", 4, *words, overlay="multi-node-h100")
     job = pick(objects, "RayJob", "train-mine")
     assert rules_jobs.worker_gpus(job) == 16
     assert job["spec"]["suspend"] is True
     config = rules_jobs.experiment_of(objects, job, tmp_path)
-    assert (str(config.run_dir), str(config.reference)) == ("/mnt/work/runs/mine", "/mnt/work/data/dapo14k.qwen3-4b.jsonl")
+    assert (str(config.run_dir), str(config.reference)) == (
+        "/mnt/work/runs/mine",
+        "/mnt/work/data/dapo14k.qwen3-4b.jsonl",
+    )
     reference = pick(objects, "Job", "reference")["spec"]
     words = reference["template"]["spec"]["containers"][0]["args"]
     assert reference["completions"] == 4
@@ -113,8 +132,12 @@ def test_the_experiment_is_in_every_step(tmp_path):
     assert merge[-1] == "/mnt/work/data/dapo14k.qwen3-4b.shard-3-of-4.jsonl"
     evaluation = pick(objects, "Job", "evaluation")["spec"]["template"]["spec"]["containers"][0]["args"]
     assert "--model=/mnt/work/runs/mine/model" in evaluation
-    assert pick(objects, "Job", "prefetch")["spec"]["template"]["spec"]["containers"][0]["args"] == ["Qwen/Qwen3-4B-Base"]
-    assert [p for rule in (rules_pods.images_by_digest, rules_pods.pod_security_restricted) for p in rule(objects)] == []
+    assert pick(objects, "Job", "prefetch")["spec"]["template"]["spec"]["containers"][0]["args"] == [
+        "Qwen/Qwen3-4B-Base"
+    ]
+    assert [
+        p for rule in (rules_pods.images_by_digest, rules_pods.pod_security_restricted) for p in rule(objects)
+    ] == []
 
 
 @pytest.mark.host
@@ -140,12 +163,19 @@ def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
 
 @pytest.mark.host
 def test_steps_that_nothing_needs_are_left_out(tmp_path):
-    words = ("--set", "reference=", "--set", "method={name: ttrl}", "--set", "openrlhf.actor.model_name_or_path=/mnt/work/models/mine")
+    words = (
+        "--set",
+        "reference=",
+        "--set",
+        "method={name: ttrl}",
+        "--set",
+        "openrlhf.actor.model_name_or_path=/mnt/work/models/mine",
+    )
     objects = rendered(*words)
     assert [each["metadata"]["name"] for each in objects if each["kind"] == "Job"] == ["evaluation", "regrade"]
-    assert [each["metadata"]["name"] for each in rendered("--job", "test-time", *words) if each["kind"] != "NetworkPolicy"][-1] == (
-        "test-time-dapo14k-qwen3-4b-restrain"
-    )
+    assert [
+        each["metadata"]["name"] for each in rendered("--job", "test-time", *words) if each["kind"] != "NetworkPolicy"
+    ][-1] == ("test-time-dapo14k-qwen3-4b-restrain")
 
 
 @pytest.mark.host
