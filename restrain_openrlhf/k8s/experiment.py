@@ -18,6 +18,8 @@ from restrain_openrlhf.k8s.overlay import NodeShape
 WORK = PurePosixPath("/mnt/work")
 # KubeRay refuses longer names of RayJobs: it appends suffixes for the cluster and its services.
 LONGEST_NAME = 47
+# OpenRLHF turns W&B on by a key alone; the real one comes from the secret, as WANDB_API_KEY.
+DUMMY_KEY = "dummy"
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,8 @@ def _refuse_lost_work(flags: dict[str, Any]) -> None:
 
 
 def _refuse_secrets(flags: dict[str, Any]) -> None:
-    if len(str(flags["logger.wandb.key"] or "")) > len("dummy"):
+    if flags["logger.wandb.key"] not in (None, "", DUMMY_KEY):
         raise ConfigError(
-            "logger.wandb.key would be in plain sight in the cluster. Set it to 'dummy' and put the key into the secret "
-            "'wandb' (docs/kubernetes.md)."
+            f"logger.wandb.key would be in plain sight in the cluster. Set it to '{DUMMY_KEY}' and put the key into "
+            "the secret 'wandb' (docs/kubernetes.md)."
         )

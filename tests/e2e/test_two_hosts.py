@@ -194,7 +194,8 @@ def answers(source: Host, address: str, port: int) -> bool:
 def http_status(source: Host, url: str, token: str = "") -> int:
     script = (
         "import sys, urllib.request, urllib.error\n"
-        f"request = urllib.request.Request({url!r}, headers={{'Authorization': 'Bearer {token}'}} if {token!r} else {{}})\n"
+        f"headers = {{'Authorization': 'Bearer {token}'}} if {token!r} else {{}}\n"
+        f"request = urllib.request.Request({url!r}, headers=headers)\n"
         "try:\n    print(urllib.request.urlopen(request, timeout=10).status)\n"
         "except urllib.error.HTTPError as error:\n    print(error.code)\n"
     )

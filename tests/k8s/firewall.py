@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from tests.k8s.manifests import Object, Pod, of_kind
 from tests.k8s.rules_service import matches
 
-ALWAYS = '  {interface} "lo" accept\n  ct state established,related accept\n'
+ALWAYS = '  {way} "lo" accept\n  ct state established,related accept\n'
 
 
 def rules_for(objects: list[Object], pod: Pod, peers: Iterable[tuple[Pod, str]]) -> str:
@@ -15,8 +15,8 @@ def rules_for(objects: list[Object], pod: Pod, peers: Iterable[tuple[Pod, str]])
     go = "".join(_accept("daddr", address, _ports(objects, pod, peer, "egress", "to")) for peer, address in people)
     return (
         "flush ruleset\ntable inet pods {\n"
-        f" chain in {{\n  type filter hook input priority 0; policy drop;\n{ALWAYS.format(interface='iif')}{come} }}\n"
-        f" chain out {{\n  type filter hook output priority 0; policy drop;\n{ALWAYS.format(interface='oif')}{go} }}\n}}\n"
+        f" chain in {{\n  type filter hook input priority 0; policy drop;\n{ALWAYS.format(way='iif')}{come} }}\n"
+        f" chain out {{\n  type filter hook output priority 0; policy drop;\n{ALWAYS.format(way='oif')}{go} }}\n}}\n"
     )
 
 
