@@ -64,6 +64,7 @@ class Cluster:
     machines: dict[str, Host]
     folder: Path
     running: dict[str, subprocess.Popen] = field(default_factory=dict)
+    started: dict[str, tuple] = field(default_factory=dict)
 
     @property
     def job(self) -> dict[str, Any]:
@@ -90,12 +91,20 @@ class Cluster:
         head = self.machines["head"].address
         common = {"metrics-export-port": "8080", "object-store-memory": str(300 * 2**20)}
         self._ray("head", {**cluster["headGroupSpec"]["rayStartParams"], "port": "6379", **common}, "--head")
-        wait_for(lambda: self._alive_nodes() == 1, "the head")
+        wait_for(lambda: self._restarted() and self._alive_nodes() == 1, "the head")
         # KubeRay gives Ray the limits of the pod; two cores stand for the worker's many.
         self._ray("worker", {"address": f"{head}:6379", "num-gpus": gpus, "num-cpus": "8", **common})
-        wait_for(lambda: self._alive_nodes() == 2, "the worker")
+        wait_for(lambda: self._restarted() and self._alive_nodes() == 2, "the worker")
+
+    def _restarted(self) -> bool:
+        """Start again what has ended by itself, as a kubelet does: Ray gives up where a part of it starts too slowly."""
+        for name, process in self.running.items():
+            if process.poll() is not None:
+                self._ray(name, *self.started[name])
+        return True
 
     def _ray(self, name: str, options: dict[str, str], *flags: str) -> None:
+        self.started[name] = (options, *flags)
         host = self.machines[name]
         words = ["ray", "start", *flags, "--block", f"--node-ip-address={host.address}"]
         words += [f"--{key}={value}" for key, value in options.items()]
