@@ -97,7 +97,7 @@ class Cluster:
         wait_for(lambda: self._restarted() and self._alive_nodes() == 2, "the worker")
 
     def _restarted(self) -> bool:
-        """Start again what has ended by itself, as a kubelet does: Ray gives up where a part of it starts too slowly."""
+        """Start again what has ended by itself, as a kubelet does: Ray ends where a part of it fails to start."""
         for name, process in self.running.items():
             if process.poll() is not None:
                 self._ray(name, *self.started[name])
