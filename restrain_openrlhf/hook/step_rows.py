@@ -24,11 +24,12 @@ def append_row(path: Path, step: int, values: Mapping[str, Any]) -> None:
 
 def finite(status: Mapping[str, Any]) -> dict[str, float | None]:
     """The numbers among the values. JSON has no word for NaN: a diverged metric is None, and must not stop the run."""
-    return {
-        name: value if math.isfinite(value) else None
-        for name, value in status.items()
-        if isinstance(value, int | float)
-    }
+    return {name: value if math.isfinite(value) else None for name, value in numbers(status).items()}
+
+
+def numbers(status: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers among the values."""
+    return {name: value for name, value in status.items() if isinstance(value, int | float)}
 
 
 def _lines(path: Path) -> list[str]:

@@ -4,8 +4,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.hook.gauges import publish
 from restrain_openrlhf.hook.settings import HookSettings
-from restrain_openrlhf.hook.step_rows import append_row, finite
+from restrain_openrlhf.hook.step_rows import append_row, finite, numbers
 from restrain_openrlhf.vote_statistics import StepVotes
 
 
@@ -19,6 +20,7 @@ def train_step(trainer: Any, rollout_samples: list[Any], global_step: int) -> tu
     metrics = HookSettings.from_environment().metrics
     if metrics is not None:
         append_step(metrics, step, status, votes)
+    publish(metrics.parent.name if metrics else "", step, numbers(status))
     return status, step
 
 

@@ -1,0 +1,28 @@
+# The reward service's image: no CUDA, no torch. Build it from the repository's root (docs/kubernetes.md):
+#   PYTHON_IMAGE   docker.io/library/python:3.11-slim-bookworm@sha256:...   no default: look its digest up
+ARG PYTHON_IMAGE
+
+FROM ${PYTHON_IMAGE} AS builder
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python3 -m venv /opt/venv
+ENV PATH=/opt/venv/bin:$PATH
+WORKDIR /build
+COPY requirements/serve.txt requirements/
+RUN pip install --no-deps -r requirements/serve.txt
+COPY pyproject.toml README.md LICENSE ./
+COPY restrain_openrlhf restrain_openrlhf
+COPY test_time test_time
+RUN pip install --no-deps . && pip check && pip freeze > /opt/venv/pip-freeze.txt
+
+FROM ${PYTHON_IMAGE}
+LABEL org.opencontainers.image.title="restrain-openrlhf reward service" \
+      org.opencontainers.image.licenses="Apache-2.0"
+ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/venv/bin:$PATH
+RUN groupadd --gid 10001 restrain \
+    && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /tmp restrain
+COPY --from=builder /opt/venv /opt/venv
+WORKDIR /tmp
+USER 10001:10001
+EXPOSE 8000
+ENTRYPOINT ["restrain", "serve"]
+CMD ["--help"]

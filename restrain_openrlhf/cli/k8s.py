@@ -1,0 +1,81 @@
+"""`restrain k8s render`: the Kubernetes manifests of one configuration."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.errors import ConfigError
+
+k8s = typer.Typer(help="Kubernetes manifests of a configuration.", no_args_is_help=True)
+
+
+@k8s.callback()
+def _commands() -> None:
+    """Keeps `render` a command of its own while it is the only one."""
+
+
+@k8s.command()
+def render(
+    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="As for `restrain train`.")],
+    overlay: Annotated[str, typer.Option(help="A folder of k8s/overlays, such as 8xa100-80g.")],
+    out: Annotated[str, typer.Option(metavar="DIR|-", help="A file per step in a new folder, or all to the terminal.")],
+    job: Annotated[str, typer.Option(help="train, or test-time.")] = "train",
+    only: Annotated[list[str] | None, typer.Option(metavar="STEP", help="Only this step. Repeatable.")] = None,
+    image: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="An image by digest. Repeatable.")
+    ] = None,
+    shards: Annotated[int, typer.Option(min=1, help="Pods of the offline pass, and of the evaluation.")] = 8,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
+    ] = None,
+    manifests: Annotated[Path | None, typer.Option(help="The k8s/ folder [default: the checkout's].")] = None,
+) -> None:
+    """Write the manifests of CONFIG: nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
+    from restrain_openrlhf.k8s.experiment import load_experiment  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.k8s.images import parse_images  # noqa: PLC0415
+    from restrain_openrlhf.k8s.overlay import CHECKOUT_TREE, load_overlay  # noqa: PLC0415
+    from restrain_openrlhf.k8s.render import Rendering  # noqa: PLC0415
+    from restrain_openrlhf.k8s.render import render as manifests_of  # noqa: PLC0415
+    from restrain_openrlhf.k8s.stages import Job, Stage  # noqa: PLC0415
+
+    chosen = load_overlay(overlay, manifests or CHECKOUT_TREE)
+    experiment = load_experiment(config, dict(parse_overrides(overrides or [])), chosen.nodes)
+    rendering = Rendering(
+        experiment,
+        chosen,
+        job=_choice(Job, job, "--job"),
+        shards=shards,
+        images=parse_images(image or []),
+        only=tuple(_choice(Stage, step, "--only") for step in only or []),
+    )
+    _write(manifests_of(rendering), out)
+
+
+def _choice(kind: Any, text: str, option: str) -> Any:
+    try:
+        return kind(text)
+    except ValueError:
+        raise ConfigError(f"{option} {text!r}: choose one of {', '.join(kind)}.") from None
+
+
+def _write(found: Mapping[Any, list[dict[str, Any]]], out: str) -> None:
+    texts = {str(stage): yaml.safe_dump_all(objects, sort_keys=False) for stage, objects in found.items()}
+    if out == "-":
+        typer.echo("---\n".join(texts.values()), nl=False)
+        return
+    folder = Path(out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(
+            f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    for number, (stage, text) in enumerate(texts.items()):
+        path = folder / f"{number}-{stage}.yaml"
+        path.write_text(text, encoding="utf-8")
+        console.print(f"kubectl apply --server-side -f {path}")

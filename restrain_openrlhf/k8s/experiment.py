@@ -1,0 +1,121 @@
+"""One configuration as the cluster runs it: paths on its volumes, its layout, and a name that Kubernetes accepts."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from restrain_openrlhf.config.host_defaults import host_flags
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.k8s.layout import Layout, plan
+from restrain_openrlhf.k8s.overlay import NodeShape
+
+WORK = PurePosixPath("/mnt/work")
+# KubeRay refuses longer names of RayJobs: it appends suffixes for the cluster and its services.
+LONGEST_NAME = 47
+# OpenRLHF turns W&B on by a key alone; the real one comes from the secret, as WANDB_API_KEY.
+DUMMY_KEY = "dummy"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What the manifests are made from; `document` is the configuration file that lands in the pods."""
+
+    name: str
+    document: dict[str, Any]
+    flags: dict[str, Any]
+    layout: Layout
+
+    @property
+    def run_dir(self) -> str:
+        """The run's folder on the work volume."""
+        return str(self.document["run_dir"])
+
+    @property
+    def model(self) -> str:
+        """The base model: a hub id, or a folder on a volume."""
+        return str(self.flags["actor.model_name_or_path"])
+
+    @property
+    def text(self) -> str:
+        """The configuration file."""
+        return yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True, width=120)
+
+
+def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape) -> Experiment:
+    """Read a configuration as `restrain train` would, and move its paths to the cluster's volumes.
+
+    Raises ConfigError for a wrong configuration, a checkpoint that would never be written or resumed, or a layout that
+    does not fit the overlay's nodes.
+    """
+    config = load_run_config(path, overrides)
+    document = _document(config)
+    flags = vars(parse(to_arguments(host_flags(config))))
+    flags |= {name: document["openrlhf"][name] for name in document["openrlhf"] if name in PATH_FLAGS}
+    _refuse_lost_work(flags)
+    _refuse_secrets(flags)
+    return Experiment(run_name(config.run_dir.name), document, flags, plan(flags, shape))
+
+
+SWITCHES = ("evaluate_first", "fill_last_batch", "advantages")
+PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")
+
+
+def _document(config: RunConfig) -> dict[str, Any]:
+    openrlhf = dict(config.openrlhf)
+    if prompts := openrlhf.get("data.prompt_dataset"):
+        openrlhf["data.prompt_dataset"] = on_volume(Path(prompts))
+    model = Path(str(openrlhf.get("actor.model_name_or_path", "")))
+    if model.is_dir():
+        openrlhf["actor.model_name_or_path"] = on_volume(model)
+    reference = {"reference": on_volume(config.reference)} if config.reference else {}
+    method = config.method.model_dump(mode="json")
+    switches = config.model_dump(include=set(SWITCHES), exclude_defaults=True)
+    return {"run_dir": on_volume(config.run_dir), **reference, "method": method, **switches, "openrlhf": openrlhf}
+
+
+def on_volume(path: Path) -> str:
+    """Where a path of this machine lies in the pods: as it is on a volume already, else below the work volume.
+
+    A path inside the working folder keeps its relative part; of one outside, nothing is known of the cluster.
+    """
+    if path.is_absolute() and path.is_relative_to("/mnt"):
+        return str(path)
+    here = Path.cwd()
+    inside = path.absolute()
+    if not inside.is_relative_to(here):
+        raise ConfigError(
+            f"{path}: lies outside the working folder. Name its place on the cluster, such as {WORK}/data."
+        )
+    return str(WORK / inside.relative_to(here))
+
+
+def run_name(text: str) -> str:
+    """A DNS-1035 label of at most 40 characters, so that `test-time-` or a suffix still fits; told apart by a hash."""
+    slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "run"
+    slug = slug if slug[0].isalpha() else f"run-{slug}"
+    longest = LONGEST_NAME - len("test-time-")
+    if len(slug) <= longest:
+        return slug
+    digest = hashlib.sha256(text.encode()).hexdigest()[:6]
+    return f"{slug[: longest - 7].rstrip('-')}-{digest}"
+
+
+def _refuse_lost_work(flags: dict[str, Any]) -> None:
+    if int(flags["ckpt.save_steps"]) <= 0 or not flags["ckpt.load_enable"]:
+        raise ConfigError(
+            "ckpt.save_steps must be above 0 and ckpt.load_enable true: a preempted run would start again from nothing."
+        )
+
+
+def _refuse_secrets(flags: dict[str, Any]) -> None:
+    if flags["logger.wandb.key"] not in (None, "", DUMMY_KEY):
+        raise ConfigError(
+            f"logger.wandb.key would be in plain sight in the cluster. Set it to '{DUMMY_KEY}' and put the key into "
+            "the secret 'wandb' (docs/kubernetes.md)."
+        )

@@ -1,0 +1,100 @@
+"""JSON6902 patches that turn an overlay's jobs into those of one experiment.
+
+Strategic merge would drop a RayJob's pod templates: its worker groups are a plain list to Kustomize.
+"""
+
+from pathlib import PurePosixPath
+from typing import Any
+
+from restrain_openrlhf.k8s.experiment import Experiment
+from restrain_openrlhf.k8s.stages import Job
+
+Operation = dict[str, Any]
+Patch = dict[str, Any]
+WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
+ARGS = "/spec/template/spec/containers/0/args"
+SHARD = "$(JOB_COMPLETION_INDEX)"
+CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
+
+
+def patches(experiment: Experiment, job: Job, shards: int) -> list[Patch]:
+    """For the RayJob of `job` and every batch Job; `shards` is the number of indexes of the Indexed Jobs."""
+    ray_job = [*_size(experiment), _replace("/metadata/name", f"{job}-{experiment.name}")]
+    if job is Job.TEST_TIME:
+        ray_job.append(_replace("/spec/entrypoint", test_time_entrypoint(experiment)))
+    return [
+        _patch("RayJob", str(job), ray_job),
+        _patch("Job", "prefetch", [_replace(ARGS, [experiment.model])]),
+        _patch("Job", "reference", [_replace(ARGS, reference_words(experiment, shards)), *_indexes(shards)]),
+        _patch("Job", "merge-reference", [_replace(ARGS, merge_words(experiment, shards))]),
+        _patch("Job", "evaluation", [_replace(ARGS, evaluation_words(experiment, shards)), *_indexes(shards)]),
+        _patch("Job", "regrade", [_replace(ARGS, [f"{experiment.run_dir}/evaluation"])]),
+    ]
+
+
+def reference_words(experiment: Experiment, shards: int) -> list[str]:
+    """`restrain reference` with the training's own prompts, template and sampling, as training will demand."""
+    flags = experiment.flags
+    options = {
+        "model": experiment.model,
+        "prompts": flags["data.prompt_dataset"],
+        "out": experiment.document.get("reference"),
+        "n": flags["rollout.n_samples_per_prompt"],
+        "input-key": flags["data.input_key"],
+        "input-template": flags["data.input_template"],
+        "temperature": flags["rollout.temperature"],
+        "top-p": flags["rollout.top_p"],
+        "max-new-tokens": flags["rollout.max_new_tokens"],
+        "max-len": flags["data.max_len"],
+        "tensor-parallel-size": 1,
+    }
+    # Kubernetes reads $(NAME) in arguments as a variable, and $$ as a plain $.
+    texts = {name: str(value).replace("$", "$$") for name, value in options.items() if value is not None}
+    words = [*(f"--{name}={text}" for name, text in texts.items()), f"--shard={SHARD}/{shards}"]
+    return [*words, *(["--apply-chat-template"] if flags["data.apply_chat_template"] else [])]
+
+
+def merge_words(experiment: Experiment, shards: int) -> list[str]:
+    """`restrain merge-reference` over the files that the shards write (reference/run.py)."""
+    out = PurePosixPath(experiment.document.get("reference", "none.jsonl"))
+    parts = [out.with_name(f"{out.stem}.shard-{index}-of-{shards}{out.suffix}") for index in range(shards)]
+    return [f"--out={out}", *map(str, parts)]
+
+
+def evaluation_words(experiment: Experiment, shards: int) -> list[str]:
+    """`restrain eval` of the trained model on the paper's benchmarks, from the work volume: pods have no network."""
+    return [
+        f"--model={experiment.run_dir}/model",
+        "--benchmarks=math500,amc23,aime24,aime25,minerva,olympiadbench",
+        "--benchmark-dir=/mnt/work/data/benchmarks",
+        f"--out={experiment.run_dir}/evaluation",
+        f"--shard={SHARD}/{shards}",
+    ]
+
+
+def test_time_entrypoint(experiment: Experiment) -> str:
+    """`test-time adapt`, with the GPUs in sight that Ray hides from an entrypoint which reserves none."""
+    return (
+        f"env -u CUDA_VISIBLE_DEVICES test-time adapt --config {CONFIG_IN_POD} --model {experiment.model} "
+        f"--prompts {experiment.flags['data.prompt_dataset']} --out {experiment.run_dir}"
+    )
+
+
+def _size(experiment: Experiment) -> list[Operation]:
+    layout = experiment.layout
+    counts = [_replace(f"{WORKERS}/{name}", layout.nodes) for name in ("replicas", "minReplicas", "maxReplicas")]
+    resources = f"{WORKERS}/template/spec/containers/0/resources"
+    gpus = [_replace(f"{resources}/{kind}/nvidia.com~1gpu", str(layout.gpus)) for kind in ("requests", "limits")]
+    return [*counts, *gpus]
+
+
+def _indexes(shards: int) -> list[Operation]:
+    return [_replace("/spec/completions", shards), _replace("/spec/parallelism", shards)]
+
+
+def _replace(path: str, value: object) -> Operation:
+    return {"op": "replace", "path": path, "value": value}
+
+
+def _patch(kind: str, name: str, operations: list[Operation]) -> Patch:
+    return {"target": {"kind": kind, "name": name}, "operations": operations}

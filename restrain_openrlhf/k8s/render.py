@@ -1,0 +1,87 @@
+"""Renders one experiment over one overlay: a kustomization on top of the overlay, built, checked, split into steps."""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from restrain_openrlhf.k8s.experiment import Experiment
+from restrain_openrlhf.k8s.images import configured_images, refuse_unknown, refuse_unset
+from restrain_openrlhf.k8s.kustomize import build
+from restrain_openrlhf.k8s.overlay import Overlay
+from restrain_openrlhf.k8s.patches import patches
+from restrain_openrlhf.k8s.stages import Job, Manifest, Stage, by_stage, images_in, stages_of
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """What to render: `images` overrides the tree's (name to reference by digest); no `only` means the usual steps."""
+
+    experiment: Experiment
+    overlay: Overlay
+    job: Job = Job.TRAIN
+    shards: int = 8
+    images: Mapping[str, str] = field(default_factory=dict)
+    only: tuple[Stage, ...] = ()
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The steps that are written."""
+        return self.only or stages_of(self.experiment, self.job)
+
+
+def render(rendering: Rendering) -> Mapping[Stage, list[Manifest]]:
+    """The manifests of each step, in order.
+
+    Raises ConfigError for an image without a digest, a step that the overlay lacks, or where Kustomize is missing.
+    """
+    refuse_unknown(rendering.images, configured_images(rendering.overlay.tree))
+    with tempfile.TemporaryDirectory(prefix="restrain-k8s-") as folder:
+        write_kustomization(rendering, Path(folder).resolve())
+        manifests = build(Path(folder).resolve())
+    found = by_stage(manifests, rendering.stages)
+    refuse_unset(image for objects in found.values() for image in images_in(objects))
+    return found
+
+
+def write_kustomization(rendering: Rendering, folder: Path) -> None:
+    """The experiment as a kustomization of its own, on top of the overlay."""
+    (folder / "experiment.yaml").write_text(rendering.experiment.text, encoding="utf-8")
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        # Kustomize takes a base by a relative path alone.
+        "resources": [os.path.relpath(rendering.overlay.path, folder)],
+        "configMapGenerator": [
+            {"name": f"{rendering.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}
+        ],
+        "patches": [_as_text(patch) for patch in _present(rendering)],
+        "images": [_image(name, reference) for name, reference in _new_images(rendering)],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization, sort_keys=False), encoding="utf-8")
+
+
+def _present(rendering: Rendering) -> Sequence[dict[str, Any]]:
+    """Kustomize refuses a patch that finds nothing: an overlay without a job needs no patch for it."""
+    names = {(each["kind"], each["metadata"]["name"]) for each in build(rendering.overlay.path)}
+    every = patches(rendering.experiment, rendering.job, rendering.shards)
+    return [patch for patch in every if (patch["target"]["kind"], patch["target"]["name"]) in names]
+
+
+def _as_text(patch: dict[str, Any]) -> dict[str, Any]:
+    return {"target": patch["target"], "patch": yaml.safe_dump(patch["operations"], sort_keys=False)}
+
+
+def _new_images(rendering: Rendering) -> list[tuple[str, str]]:
+    """Under the names that the images component has given them already."""
+    configured = configured_images(rendering.overlay.tree)
+    return [(configured[name].partition("@")[0], reference) for name, reference in rendering.images.items()]
+
+
+def _image(name: str, reference: str) -> dict[str, str]:
+    repository, _, digest = reference.partition("@")
+    return {"name": name, "newName": repository, "digest": digest}

@@ -1,0 +1,88 @@
+"""Rendered overlays, and every pod in them, as the rules look at them."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pytest
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.k8s.kustomize import build, kustomize_command
+from tests.conftest import ROOT
+
+OVERLAYS = sorted(path.parent.name for path in (ROOT / "k8s" / "overlays").glob("*/overlay.yaml"))
+Object = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Pod:
+    """A pod template: whose it is, its role in a Ray cluster ("" elsewhere), labels and spec."""
+
+    owner: Object
+    role: str
+    labels: dict[str, str]
+    spec: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.owner['kind']}/{self.owner['metadata']['name']}" + (f"/{self.role}" if self.role else "")
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        return [*self.spec.get("initContainers", []), *self.spec["containers"]]
+
+    @property
+    def gpus(self) -> int:
+        return sum(int(each["resources"].get("limits", {}).get("nvidia.com/gpu", 0)) for each in self.containers)
+
+
+def overlay(name: str) -> list[Object]:
+    """A fresh copy of an overlay's objects; skips where Kustomize is missing."""
+    try:
+        kustomize_command()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    return copy.deepcopy(_built(name))
+
+
+@cache
+def _built(name: str) -> list[Object]:
+    return build(ROOT / "k8s" / "overlays" / name)
+
+
+def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
+    return [each for each in objects if each["kind"] in kinds]
+
+
+def pick(objects: list[Object], kind: str, name: str) -> Object:
+    (found,) = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == name]
+    return found
+
+
+def pods(objects: list[Object]) -> Iterator[Pod]:
+    """Every pod that these objects make, KubeRay's submitter included."""
+    for each in of_kind(objects, "Job", "Deployment", "StatefulSet"):
+        yield _pod(each, "", each["spec"]["template"])
+    for each in of_kind(objects, "RayJob"):
+        cluster = each["spec"]["rayClusterSpec"]
+        # Without a template of its own the submitter would be KubeRay's default, which has no security context.
+        yield _pod(each, "submitter", each["spec"].get("submitterPodTemplate", {"spec": {"containers": [{}]}}))
+        yield _pod(each, "head", cluster["headGroupSpec"]["template"])
+        for group in cluster["workerGroupSpecs"]:
+            yield _pod(each, "worker", group["template"])
+
+
+def _pod(owner: Object, role: str, template: dict[str, Any]) -> Pod:
+    return Pod(owner, role, template.get("metadata", {}).get("labels", {}), template["spec"])
+
+
+def quantity(text: object) -> float:
+    """A Kubernetes quantity as a number."""
+    units = {"m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+    value = str(text)
+    for unit in sorted(units, key=len, reverse=True):
+        if value.endswith(unit):
+            return float(value.removesuffix(unit)) * units[unit]
+    return float(value)

@@ -1,0 +1,224 @@
+"""Checklist rules about RayJobs, batch Jobs, queues and the experiments they run."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from restrain_openrlhf.config.host_defaults import host_flags
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.layout import gpus_needed
+from tests.conftest import ROOT
+from tests.k8s.manifests import Object, of_kind, pods
+
+QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+
+
+def locked(package: str) -> str:
+    """A package's version in the GPU lock."""
+    (version,) = re.findall(rf"^{re.escape(package)}==(.+)$", (ROOT / "requirements" / "gpu.txt").read_text(), re.M)
+    return version
+
+
+def ray_job_rules(objects: list[Object]) -> Iterator[str]:
+    """What KubeRay or Kueue refuse although the schema does not."""
+    for each in of_kind(objects, "RayJob"):
+        name, spec = each["metadata"]["name"], each["spec"]
+        cluster = spec["rayClusterSpec"]
+        wrong = {
+            "name is no DNS-1035 label of at most 47 characters": not re.fullmatch(
+                r"[a-z]([-a-z0-9]{0,45}[a-z0-9])?", name
+            ),
+            "rayVersion is not the lock's, as text": cluster.get("rayVersion") != locked("ray"),
+            "does not shut its cluster down": spec.get("shutdownAfterJobFinishes") is not True,
+            "keeps a finished cluster": not spec.get("ttlSecondsAfterFinished"),
+            "selects a cluster instead of making one": "clusterSelector" in spec,
+            "scales by itself": cluster.get("enableInTreeAutoscaling") is not False,
+            "is not submitted by a Job": spec.get("submissionMode") != "K8sJobMode",
+            "leaves the submitter's pod to KubeRay": "submitterPodTemplate" not in spec,
+            "may run forever": not spec.get("activeDeadlineSeconds"),
+            "may wait for its cluster forever": not spec.get("preRunningDeadlineSeconds"),
+            "does not start again after a preemption": not spec.get("backoffLimit"),
+            "has no token": cluster.get("authOptions", {}).get("mode") != "token",
+            "worker group may change its size": any(
+                len({group.get(key) for key in ("replicas", "minReplicas", "maxReplicas")}) != 1
+                for group in cluster["workerGroupSpecs"]
+            ),
+        }
+        yield from (f"RayJob/{name}: {problem}" for problem, is_so in wrong.items() if is_so)
+
+
+def head_without_gpu(objects: list[Object]) -> Iterator[str]:
+    for each in of_kind(objects, "RayJob"):
+        head = each["spec"]["rayClusterSpec"]["headGroupSpec"]
+        if head["rayStartParams"].get("num-cpus") != "0":
+            yield f"RayJob/{each['metadata']['name']}: work may be scheduled on the head"
+    for pod in pods(objects):
+        environment = {each["name"]: each.get("value") for each in pod.spec["containers"][0].get("env", [])}
+        if pod.role == "head" and (pod.gpus or environment.get("NVIDIA_VISIBLE_DEVICES") != "void"):
+            yield f"{pod.name}: sees GPUs"
+        if pod.role == "worker" and not pod.gpus:
+            yield f"{pod.name}: has no GPU"
+
+
+def indexed_jobs(objects: list[Object]) -> Iterator[str]:
+    for each in of_kind(objects, "Job"):
+        name, spec = each["metadata"]["name"], each["spec"]
+        actions = [
+            (rule["action"], "onPodConditions" in rule) for rule in spec.get("podFailurePolicy", {}).get("rules", [])
+        ]
+        if ("Ignore", True) not in actions:
+            yield f"Job/{name}: a preemption counts as a failure"
+        words = " ".join(spec["template"]["spec"]["containers"][0].get("args", []))
+        if "--shard" not in words:
+            continue
+        if spec.get("completionMode") != "Indexed" or not spec.get("backoffLimitPerIndex"):
+            yield f"Job/{name}: shards are not indexes with retries of their own"
+        if f"--shard=$(JOB_COMPLETION_INDEX)/{spec.get('completions')}" not in words:
+            yield f"Job/{name}: does not run as many shards as it has indexes"
+
+
+def queued_by_component(objects: list[Object]) -> Iterator[str]:
+    """With Kueue every GPU job waits, labelled and suspended; without it nothing is suspended, or it never starts."""
+    queues = {each["metadata"]["name"] for each in of_kind(objects, "LocalQueue")}
+    classes = {each["metadata"]["name"] for each in of_kind(objects, "WorkloadPriorityClass")}
+    gpu_owners = {pod.name.split("/")[1] for pod in pods(objects) if pod.gpus}
+    for each in of_kind(objects, "Job", "RayJob"):
+        name, labels = each["metadata"]["name"], each["metadata"]["labels"]
+        waits = bool(queues) and name in gpu_owners
+        if each["spec"].get("suspend", False) is not waits or (labels.get(QUEUE) in queues) is not waits:
+            yield f"{each['kind']}/{name}: suspend or queue label do not fit"
+        if waits and labels.get(PRIORITY) not in classes:
+            yield f"{each['kind']}/{name}: its workload priority is not there"
+    cluster_queues = {each["metadata"]["name"] for each in of_kind(objects, "ClusterQueue")}
+    for each in of_kind(objects, "LocalQueue"):
+        if each["spec"]["clusterQueue"] not in cluster_queues:
+            yield f"LocalQueue/{each['metadata']['name']}: its ClusterQueue is not there"
+    covered = {
+        name
+        for each in of_kind(objects, "ClusterQueue")
+        for group in each["spec"]["resourceGroups"]
+        for name in group["coveredResources"]
+    }
+    for pod in pods(objects) if queues else ():
+        missing = {name for each in pod.containers for name in each["resources"]["requests"]} - covered
+        if missing and pod.gpus:
+            yield f"{pod.name}: its queue does not cover {sorted(missing)}"
+
+
+CLUSTER_WIDE = {"Namespace", "PriorityClass", "ClusterQueue", "ResourceFlavor", "WorkloadPriorityClass"}
+
+
+def in_the_namespace(objects: list[Object]) -> Iterator[str]:
+    """Everything that can be is in the overlay's namespace; what belongs to the cluster is in none."""
+    (namespace,) = [each["metadata"]["name"] for each in of_kind(objects, "Namespace")]
+    for each in objects:
+        expected = None if each["kind"] in CLUSTER_WIDE else namespace
+        if each["metadata"].get("namespace") != expected:
+            yield f"{each['kind']}/{each['metadata']['name']}: is not in {expected}"
+
+
+def priorities_exist(objects: list[Object]) -> Iterator[str]:
+    classes = {each["metadata"]["name"] for each in of_kind(objects, "PriorityClass")}
+    for pod in pods(objects):
+        if pod.spec.get("priorityClassName") not in classes:
+            yield f"{pod.name}: priority {pod.spec.get('priorityClassName')!r} is not there"
+
+
+def quota_holds_the_largest_job(objects: list[Object]) -> Iterator[str]:
+    (quota,) = of_kind(objects, "ResourceQuota")
+    limit = int(quota["spec"]["hard"]["requests.nvidia.com/gpu"])
+    for each in of_kind(objects, "RayJob"):
+        needed = worker_gpus(each)
+        if needed > limit:
+            yield f"RayJob/{each['metadata']['name']}: needs {needed} GPUs, the quota is {limit}"
+
+
+def worker_gpus(ray_job: Object) -> int:
+    """GPUs of all workers of a RayJob."""
+    (group,) = ray_job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+    return group["replicas"] * int(limits["nvidia.com/gpu"])
+
+
+def experiment_of(objects: list[Object], ray_job: Object, folder: Path) -> RunConfig:
+    """The configuration that a RayJob mounts. Raises RestrainError where it is wrong."""
+    volumes = ray_job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["volumes"]
+    (name,) = [each["configMap"]["name"] for each in volumes if "configMap" in each]
+    (config,) = [each for each in of_kind(objects, "ConfigMap") if each["metadata"]["name"] == name]
+    path = folder / f"{name}.yaml"
+    path.write_text(config["data"]["experiment.yaml"])
+    return load_run_config(path)
+
+
+def experiments_fit(objects: list[Object], folder: Path) -> Iterator[str]:
+    """OpenRLHF's parser takes the flags; nodes x GPUs are the layout's; a preempted run resumes."""
+    claims = {each["metadata"]["name"]: each for each in of_kind(objects, "PersistentVolumeClaim")}
+    shared = [name for name, claim in claims.items() if claim["spec"]["accessModes"] == ["ReadWriteMany"]]
+    for each in of_kind(objects, "RayJob"):
+        name = f"RayJob/{each['metadata']['name']}"
+        try:
+            config = experiment_of(objects, each, folder)
+            flags = vars(parse(to_arguments(host_flags(config))))
+        except RestrainError as error:
+            yield f"{name}: {error}"
+            continue
+        if gpus_needed(flags) != worker_gpus(each):
+            yield f"{name}: the layout needs {gpus_needed(flags)} GPUs, its workers have {worker_gpus(each)}"
+        if flags["ckpt.save_steps"] <= 0 or not flags["ckpt.load_enable"]:
+            yield f"{name}: a preempted run starts from nothing"
+        for pod in pods([each]):
+            if pod.role != "submitter" and not _writes_to(pod.spec, flags["ckpt.path"], shared):
+                yield f"{pod.name}: {flags['ckpt.path']} is not on a shared volume"
+
+
+def _writes_to(spec: dict, path: str, claims: list[str]) -> bool:
+    volumes = {each["name"]: each.get("persistentVolumeClaim", {}).get("claimName") for each in spec["volumes"]}
+    return any(
+        path.startswith(mount["mountPath"] + "/") and volumes[mount["name"]] in claims and not mount.get("readOnly")
+        for mount in spec["containers"][0]["volumeMounts"]
+        if mount["name"] in volumes
+    )
+
+
+def entrypoints_parse(objects: list[Object]) -> Iterator[str]:
+    """Every command line of ours is one that our command line has."""
+    for each in of_kind(objects, "RayJob"):
+        yield from _refused(f"RayJob/{each['metadata']['name']}", shlex.split(each["spec"]["entrypoint"]))
+    for pod in pods(objects):
+        container = pod.spec["containers"][0]
+        if not pod.role and container.get("command", [""])[0] == "restrain":
+            yield from _refused(pod.name, [*container["command"], *container.get("args", [])])
+
+
+def _refused(name: str, words: list[str]) -> Iterator[str]:
+    import typer
+
+    from restrain_openrlhf.cli.main import app
+    from test_time.cli import app as test_time_app
+
+    words = words[3:] if words[:3] == ["env", "-u", "CUDA_VISIBLE_DEVICES"] else words
+    group = typer.main.get_command({"restrain": app, "test-time": test_time_app}[words[0]])
+    command = group.commands.get(words[1])
+    if command is None:
+        yield f"{name}: `{words[0]} {words[1]}` is no command of this version"
+        return
+    try:
+        command.make_context(words[1], [word.replace("$(JOB_COMPLETION_INDEX)", "0") for word in words[2:]])
+    except Exception as error:  # noqa: BLE001 - whatever click raises is the refusal that is looked for
+        yield f"{name}: {words[:2]}: {error}"
+
+
+def scheduling_in_overlays_only(objects: list[Object]) -> Iterator[str]:
+    """For the base: it must run on any nodes."""
+    for pod in pods(objects):
+        yield from (f"{pod.name}: sets {key}" for key in ("tolerations", "nodeSelector", "affinity") if key in pod.spec)
+
+
+def base_objects() -> list[Object]:
+    """The base without any overlay."""
+    from restrain_openrlhf.k8s.kustomize import build
+
+    return build(ROOT / "k8s" / "base")

@@ -1,0 +1,170 @@
+"""Checklist rules about networks, the reward service and monitoring."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from tests.k8s.manifests import Object, Pod, of_kind, pick, pods
+
+METRIC = re.compile(r"\b(?:ray_)?restrain_[a-z0-9_]+\b")
+
+
+def matches(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    """A label selector on labels; an empty one selects everything."""
+    if any(labels.get(key) != value for key, value in selector.get("matchLabels", {}).items()):
+        return False
+    return all(labels.get(each["key"]) in each["values"] for each in selector.get("matchExpressions", []))
+
+
+def default_deny(objects: list[Object]) -> Iterator[str]:
+    """Every namespace denies all by default, both ways; no rule lets everyone in, or out to everywhere."""
+    policies = of_kind(objects, "NetworkPolicy")
+    denies = [
+        each
+        for each in policies
+        if each["spec"]["podSelector"] == {}
+        and set(each["spec"].get("policyTypes", [])) == {"Ingress", "Egress"}
+        and not each["spec"].get("ingress")
+        and not each["spec"].get("egress")
+    ]
+    if not denies:
+        yield "nothing is denied by default"
+    for each in policies:
+        name, spec = each["metadata"]["name"], each["spec"]
+        for rule, peers in [(r, "from") for r in spec.get("ingress", [])] + [(r, "to") for r in spec.get("egress", [])]:
+            if not rule.get(peers) or {} in rule[peers]:
+                yield f"NetworkPolicy/{name}: lets anyone through"
+            for peer in rule.get(peers, []):
+                if "ipBlock" in peer and (name != "prefetch" or not peer["ipBlock"].get("except")):
+                    yield f"NetworkPolicy/{name}: opens addresses outside the cluster"
+
+
+def policies_select_pods(objects: list[Object]) -> Iterator[str]:
+    found = list(pods(objects))
+    for each in of_kind(objects, "NetworkPolicy"):
+        if not any(matches(each["spec"]["podSelector"], pod.labels) for pod in found):
+            yield f"NetworkPolicy/{each['metadata']['name']}: selects no pod"
+        for rule in each["spec"].get("ingress", []):
+            for port in rule.get("ports", []):
+                if not any(port["port"] in _ports(pod).values() for pod in found):
+                    yield f"NetworkPolicy/{each['metadata']['name']}: opens port {port['port']}, which no pod has"
+
+
+def training_is_reached_by_its_own(objects: list[Object]) -> Iterator[str]:
+    """Of our pods, a Ray head is reached by its own cluster and its own submitter."""
+    everyone = list(pods(objects))
+    for head in (pod for pod in everyone if pod.role == "head"):
+        allowed = {pod.name for pod in everyone if _reaches(objects, pod, head)}
+        own = {pod.name for pod in everyone if pod.owner is head.owner}
+        if allowed != own:
+            yield f"{head.name}: is reached by {sorted(allowed ^ own)} or not reached by its own"
+
+
+def _reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
+    """Whether some policy of the target lets the source in, and some policy of the source lets it out to the target."""
+    let_in = _lets(objects, target, source, "ingress", "from")
+    return let_in and _lets(objects, source, target, "egress", "to")
+
+
+def _lets(objects: list[Object], owner: Pod, peer: Pod, direction: str, key: str) -> bool:
+    for each in of_kind(objects, "NetworkPolicy"):
+        if matches(each["spec"]["podSelector"], owner.labels):
+            for rule in each["spec"].get(direction, []):
+                for side in rule[key]:
+                    if "namespaceSelector" not in side and matches(side.get("podSelector", {}), peer.labels):
+                        return True
+    return False
+
+
+def selectors_match(objects: list[Object]) -> Iterator[str]:
+    found = list(pods(objects))
+    for each in of_kind(objects, "Deployment", "StatefulSet"):
+        if not matches(each["spec"]["selector"], each["spec"]["template"]["metadata"]["labels"]):
+            yield f"{each['kind']}/{each['metadata']['name']}: does not select its own pods"
+    for each in of_kind(objects, "PodDisruptionBudget"):
+        if not any(matches(each["spec"]["selector"], pod.labels) for pod in found):
+            yield f"PodDisruptionBudget/{each['metadata']['name']}: selects no pod"
+    for each in of_kind(objects, "Service"):
+        behind = [pod for pod in found if matches({"matchLabels": each["spec"]["selector"]}, pod.labels)]
+        if not behind:
+            yield f"Service/{each['metadata']['name']}: selects no pod"
+        for port in each["spec"]["ports"]:
+            if any(port["targetPort"] not in {*_ports(pod), *_ports(pod).values()} for pod in behind):
+                yield f"Service/{each['metadata']['name']}: port {port['targetPort']} is not its pods'"
+
+
+def _ports(pod: Pod) -> dict[str, int]:
+    return {port["name"]: port["containerPort"] for each in pod.containers for port in each.get("ports", [])}
+
+
+def reward_service(objects: list[Object]) -> Iterator[str]:
+    """Three distinct probes, two replicas or more, no gap on updates, drained before it is killed, spread."""
+    spec = pick(objects, "Deployment", "reward")["spec"]
+    pod, container = spec["template"]["spec"], spec["template"]["spec"]["containers"][0]
+    scaler = pick(objects, "HorizontalPodAutoscaler", "reward")["spec"]
+    paths = {
+        container.get(f"{kind}Probe", {}).get("httpGet", {}).get("path")
+        for kind in ("startup", "readiness", "liveness")
+    }
+    names = {port["name"] for port in container["ports"]}
+    drain = DRAIN_SECONDS + container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 10**9)
+    wrong = {
+        "needs three distinct probes": len(paths) != 3 or None in paths,
+        "a probe asks another port": any(
+            container[f"{kind}Probe"]["httpGet"]["port"] not in names
+            for kind in ("startup", "readiness", "liveness")
+            if f"{kind}Probe" in container
+        ),
+        "replicas are fixed beside an autoscaler": "replicas" in spec,
+        "an update may leave a gap": spec["strategy"]["rollingUpdate"]["maxUnavailable"] != 0,
+        "fewer than two replicas": scaler["minReplicas"] < 2,
+        "autoscaler's bounds are crossed": scaler["minReplicas"] > scaler["maxReplicas"],
+        "autoscaler has another target": scaler["scaleTargetRef"]["name"] != "reward",
+        "is killed while it drains": drain >= pod["terminationGracePeriodSeconds"],
+        "is not spread over nodes": not pod.get("topologySpreadConstraints"),
+        "no disruption budget": not of_kind(objects, "PodDisruptionBudget"),
+    }
+    yield from (f"Deployment/reward: {problem}" for problem, is_so in wrong.items() if is_so)
+
+
+# Timing.drain and drain_notice of the service (reward/settings.py).
+DRAIN_SECONDS = 35
+
+
+def monitors_match(objects: list[Object]) -> Iterator[str]:
+    found = list(pods(objects))
+    for each in of_kind(objects, "PodMonitor"):
+        selected = [pod for pod in found if matches(each["spec"]["selector"], pod.labels)]
+        for endpoint in each["spec"]["podMetricsEndpoints"]:
+            if not selected or any(endpoint["port"] not in _ports(pod) for pod in selected):
+                yield f"PodMonitor/{each['metadata']['name']}: port {endpoint['port']} is not its pods'"
+    services = of_kind(objects, "Service")
+    for each in of_kind(objects, "ServiceMonitor"):
+        selected = [service for service in services if matches(each["spec"]["selector"], service["metadata"]["labels"])]
+        for endpoint in each["spec"]["endpoints"]:
+            if not any(endpoint["port"] == port["name"] for service in selected for port in service["spec"]["ports"]):
+                yield f"ServiceMonitor/{each['metadata']['name']}: port {endpoint['port']} is not its services'"
+
+
+def metrics_exist(objects: list[Object], known: set[str]) -> Iterator[str]:
+    """Alerts and dashboards ask for metrics that something here really exports."""
+    texts = [
+        rule["expr"]
+        for each in of_kind(objects, "PrometheusRule")
+        for g in each["spec"]["groups"]
+        for rule in g["rules"]
+    ]
+    for each in of_kind(objects, "ConfigMap"):
+        if each["metadata"].get("labels", {}).get("grafana_dashboard"):
+            for name, text in each["data"].items():
+                texts += _expressions(json.loads(text), name)
+    for text in texts:
+        yield from (f"{name} in {text!r}: nothing exports it" for name in METRIC.findall(text) if name not in known)
+
+
+def _expressions(node: Any, name: str) -> list[str]:
+    if isinstance(node, dict):
+        own = [node["expr"]] if "expr" in node else []
+        return own + [text for value in node.values() for text in _expressions(value, name)]
+    return [text for value in node for text in _expressions(value, name)] if isinstance(node, list) else []

@@ -1,0 +1,121 @@
+"""Every overlay renders, is what an API server accepts, and keeps every rule of the production checklist."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.k8s.kustomize import kustomize_command
+from restrain_openrlhf.k8s.overlay import load_overlay
+from tests.conftest import ROOT
+from tests.k8s import known_metrics, rules_jobs, rules_pods, rules_service
+from tests.k8s.manifests import OVERLAYS, of_kind, overlay, pick
+from tests.k8s.schemas import problems
+
+EVERYWHERE = [
+    rules_pods.images_by_digest,
+    rules_pods.pod_security_restricted,
+    rules_pods.own_service_accounts,
+    rules_pods.no_secret_in_sight,
+    rules_pods.mounts_resolve,
+    rules_pods.resources_are_whole,
+    rules_pods.writable_places,
+    rules_jobs.ray_job_rules,
+    rules_jobs.head_without_gpu,
+    rules_jobs.indexed_jobs,
+    rules_jobs.queued_by_component,
+    rules_jobs.in_the_namespace,
+    rules_jobs.priorities_exist,
+    rules_jobs.quota_holds_the_largest_job,
+    rules_service.default_deny,
+    rules_service.policies_select_pods,
+    rules_service.training_is_reached_by_its_own,
+    rules_service.selectors_match,
+    rules_service.monitors_match,
+]
+
+
+def test_there_are_overlays_for_one_gpu_one_node_and_many():
+    assert {"dev-1gpu", "8xa100-80g", "multi-node-h100", "multi-node-h100-rdma"} <= set(OVERLAYS)
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_an_api_server_would_accept_every_object(name, shared):
+    objects = overlay(name)
+    assert [
+        (each["kind"], each["metadata"]["name"], p) for each in objects for p in problems(each, shared / "k8s" / "crds")
+    ] == []
+    names = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in objects]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("rule", EVERYWHERE, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_overlay_keeps(name, rule):
+    assert list(rule(overlay(name))) == []
+
+
+@pytest.mark.parametrize("name", [name for name in OVERLAYS if not name.endswith("-rdma")])
+def test_the_reward_service_is_highly_available(name):
+    assert list(rules_service.reward_service(overlay(name))) == []
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_experiments_are_what_openrlhf_accepts_and_fit_their_nodes(name, tmp_path):
+    pytest.importorskip("openrlhf", reason="needs OpenRLHF's parser")
+    assert list(rules_jobs.experiments_fit(overlay(name), tmp_path)) == []
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_every_command_line_is_one_of_ours(name):
+    not_landed = {
+        command
+        for command, module in (("serve", "serve"), ("eval", "evaluate"), ("regrade", "evaluate"))
+        if not (ROOT / "restrain_openrlhf" / "cli" / f"{module}.py").exists()
+    }
+    found = [
+        text
+        for text in rules_jobs.entrypoints_parse(overlay(name))
+        if not any(f"`restrain {c}`" in text for c in not_landed)
+    ]
+    assert found == []
+
+
+def test_the_base_names_no_nodes():
+    try:
+        kustomize_command()
+    except ConfigError as error:
+        pytest.skip(str(error))
+    assert list(rules_jobs.scheduling_in_overlays_only(rules_jobs.base_objects())) == []
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_node_shapes_are_what_the_workers_ask_for(name):
+    shape = load_overlay(name).nodes
+    (group,) = pick(overlay(name), "RayJob", "train")["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
+    assert (limits["nvidia.com/gpu"], limits["cpu"]) == (str(shape.gpus_per_node), str(shape.cpus_per_node))
+    assert group["replicas"] <= shape.max_nodes
+
+
+def test_alerts_and_dashboards_ask_for_metrics_that_exist():
+    pytest.importorskip("ray", reason="gauge names come from the hook")
+    assert list(rules_service.metrics_exist(overlay("8xa100-80g"), known_metrics.all_of_them())) == []
+
+
+def test_only_the_rdma_overlay_leaves_restricted():
+    for name in OVERLAYS:
+        (namespace,) = of_kind(overlay(name), "Namespace")
+        level = namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        assert level == ("privileged" if name.endswith("-rdma") else "restricted")
+
+
+def test_importing_the_renderer_starts_no_framework():
+    script = (
+        "import sys, restrain_openrlhf.k8s.render; print([m for m in ('torch', 'ray', 'vllm') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=Path(ROOT))
+    assert done.stdout.strip() == "[]"
