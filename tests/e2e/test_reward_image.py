@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.e2e.conftest import on_request
 from tests.k8s.manifests import overlay, pick
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400), on_request]
 BASE, IMAGE, CONTAINER = "localhost/python-base:test", "localhost/restrain-reward:test", "restrain-reward-test"
 PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
 Buildah = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -19,12 +19,12 @@ import yaml
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import training_problems, write_gold
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL
+from tests.e2e.conftest import SMALL, on_request
 from tests.e2e.hosts import Host, hosts
 from tests.k8s.firewall import rules_for
 from tests.k8s.manifests import Pod, pick, pods
 
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800), on_request]
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef0123456789abcdef"}
 BIN = Path(sys.executable).parent
 DIGEST = "registry.example/restrain-train@sha256:" + "1" * 64
