@@ -57,7 +57,7 @@ class Front:
                 raise Refusal(CLIENT_CLOSED_REQUEST, "The client closed the connection.")
             if not place.outcome.done():
                 self.metrics.held.inc()
-                raise _ask_again("The group is not complete yet")
+                raise _ask_again(409, "The group is not complete yet")
             reply = _json(self._reply(place.outcome.result()))
             return _Answer(reply, lambda sent: self.rendezvous.leave(place, answered=sent and not gone.done()))
         except UnscorableGroupError:
@@ -65,7 +65,7 @@ class Front:
             raise
         except StoppingError:
             self.rendezvous.leave(place, answered=False)
-            raise _ask_again("The service is stopping") from None
+            raise _ask_again(503, "The service is stopping") from None
         except BaseException:
             self.rendezvous.leave(place, answered=False)
             raise
@@ -107,8 +107,8 @@ class _Answer(JSONResponse):
             self.ended(sent)
 
 
-def _ask_again(why: str) -> Refusal:
-    return Refusal(503, f"{why}; the rollout keeps its place for a while. Ask again.", retry=True)
+def _ask_again(status: int, why: str) -> Refusal:
+    return Refusal(status, f"{why}; the rollout keeps its place for a while. Ask again.", retry=True)
 
 
 async def _disconnected(receive: Callable[[], Awaitable[Message]]) -> None:

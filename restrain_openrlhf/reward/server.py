@@ -5,6 +5,7 @@ import logging
 import resource
 import secrets
 import signal
+import socket
 from dataclasses import dataclass
 from types import FrameType
 
@@ -35,6 +36,7 @@ MEMORY = "memory"
 # Long, because one busy client process may open thousands of connections before it gets to write.
 HEADER_SECONDS = 120.0
 KEEP_ALIVE_SECONDS = 10
+BACKLOG = 8192
 
 
 @dataclass
@@ -84,19 +86,37 @@ def store(url: str, rules: Rules) -> Store:
     return RedisStore.at(url, keep=rules.deadline + rules.keep)
 
 
-def serve(config: ServiceConfig, host: str, port: int, store_url: str, token: str | None) -> None:
+@dataclass(frozen=True)
+class Address:
+    """Where to listen. `shared`: other processes may listen there too (SO_REUSEPORT), to take over from this one."""
+
+    host: str
+    port: int
+    shared: bool = False
+
+    def listen(self) -> socket.socket:
+        """A listening socket. Raises ConfigError where there cannot be one."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        try:
+            return socket.create_server((self.host, self.port), family=family, backlog=BACKLOG, reuse_port=self.shared)
+        except OSError as error:
+            raise ConfigError(
+                f"--host {self.host} --port {self.port}: cannot be listened on ({error.strerror}). Choose another, or "
+                "end who has it."
+            ) from None
+
+
+def serve(config: ServiceConfig, address: Address, store_url: str, token: str | None) -> None:
     """Serve until told to stop. Raises ConfigError where the address cannot be listened on."""
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, host, port, store_url, token))
+        runner.run(_serve(config, address, store_url, token))
 
 
-async def _serve(config: ServiceConfig, host: str, port: int, store_url: str, token: str | None) -> None:
+async def _serve(config: ServiceConfig, address: Address, store_url: str, token: str | None) -> None:
     service = build_service(config, store_url, token)
     settings = uvicorn.Config(
         service.app,
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
         server_header=False,
@@ -106,7 +126,6 @@ async def _serve(config: ServiceConfig, host: str, port: int, store_url: str, to
         lifespan="off",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=10,
-        backlog=8192,
     )
     forward = Forward(service.log)
     logging.basicConfig(handlers=[forward], level=logging.WARNING, force=True)
@@ -115,13 +134,11 @@ async def _serve(config: ServiceConfig, host: str, port: int, store_url: str, to
     )
     if not token:
         service.log.warning("open", problem="No token is set: whoever reaches the port may ask.")
+    listening = address.listen()
     async with keeping_house(service.rendezvous):
-        server = DrainingServer(settings, service, config)
-        await server.serve()
+        await DrainingServer(settings, service, config).serve(sockets=[listening])
     service.judge.close()
     service.log.info("stopped")
-    if not server.started:
-        raise ConfigError(f"--host {host} --port {port}: cannot be listened on. Choose another, or end who has it.")
 
 
 class DrainingServer(uvicorn.Server):
@@ -132,13 +149,9 @@ class DrainingServer(uvicorn.Server):
         self.service, self.timing = service, config.service.timing
         self._drain: asyncio.Task[None] | None = None
 
-    async def startup(self, sockets: object = None) -> None:
-        """Listen, and say so."""
-        try:
-            await super().startup()
-        except SystemExit:
-            self.should_exit = True
-            return
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve, and say so."""
+        await super().startup(sockets)
         self.service.state.started = self.started
         self.service.log.info("listening")
 

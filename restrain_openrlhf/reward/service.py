@@ -22,10 +22,14 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": protocol.Problem, "description": "The body is not JSON."},
     401: {"model": protocol.Problem, "description": "The token is missing or wrong."},
     408: {"model": protocol.Problem, "description": "The body came too slowly."},
+    409: {
+        "model": protocol.Problem,
+        "description": "Well formed, but it cannot be scored; or, with Retry-After, not yet.",
+    },
     413: {"model": protocol.Problem, "description": "The body, or a count in it, is too large."},
-    422: {"model": protocol.Problem, "description": "The request cannot be understood, or its group not be scored."},
+    422: {"model": protocol.Problem, "description": "The body is not what this document describes."},
     500: {"model": protocol.Problem, "description": "A fault of the service."},
-    503: {"model": protocol.Problem, "description": "Full, draining, or the group is not complete yet: ask again."},
+    503: {"model": protocol.Problem, "description": "Full, or stopping: ask again."},
 }
 NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": protocol.Health}}
 
@@ -103,13 +107,11 @@ async def score_groups(body: protocol.ScoreRequest, judge: Judge, limits: Limits
     for group in body.groups:
         if len(group.responses) > limits.responses:
             raise Refusal(413, f"{len(group.responses)} responses in one group; at most {limits.responses}.")
-        if group.finished is not None and len(group.finished) != len(group.responses):
-            raise Refusal(422, f"finished has {len(group.finished)} values for {len(group.responses)} responses.")
     return protocol.ScoreReply(groups=[await _score_group(group, judge) for group in body.groups])
 
 
 async def _score_group(group: protocol.GroupRequest, judge: Judge) -> protocol.GroupReply:
-    answers, score = await judge.score_responses(group.prompt, group.responses, group.finished, group.gold)
+    answers, score = await judge.score_responses(group.prompt, group.responses, group.gold)
     return protocol.GroupReply(
         answers=answers,
         classes=list(score.votes.classes),
@@ -138,4 +140,4 @@ async def _refused(_request: Request, error: Exception) -> JSONResponse:
 
 
 async def _cannot(_request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"detail": str(error)}, status_code=422)
+    return JSONResponse({"detail": str(error)}, status_code=409)
