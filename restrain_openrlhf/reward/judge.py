@@ -10,7 +10,7 @@ from typing import TypeVar
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.method import GroupScore
-from restrain_openrlhf.reward.logs import Log
+from restrain_openrlhf.reward.logs import Log, where
 from restrain_openrlhf.reward.metrics import Metrics
 from restrain_openrlhf.reward.protocol import GroupResponse
 from restrain_openrlhf.reward.seats import Group, GroupResult
@@ -89,7 +89,7 @@ class Judge:
             return GroupResult(problem=str(error))
         except Exception as error:  # noqa: BLE001 - sixteen requests wait for an answer, whatever went wrong
             self.metrics.groups.labels("failed").inc()
-            self.log.error("group_failed", kind=type(error).__name__)
+            self.log.error("group_failed", kind=type(error).__name__, where=where(error))
             return GroupResult(problem="The service could not score this group; its log says more.")
         self.metrics.scored(score, group.partial, since)
         return GroupResult.of(score, arrival_order(group))

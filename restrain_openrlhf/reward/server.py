@@ -135,7 +135,7 @@ async def _serve(config: ServiceConfig, address: Address, store_url: str, token:
     if not token:
         service.log.warning("open", problem="No token is set: whoever reaches the port may ask.")
     listening = address.listen()
-    async with keeping_house(service.rendezvous):
+    async with keeping_house(service.rendezvous, lambda: setattr(service.state, "store_answered", True)):
         await DrainingServer(settings, service, config).serve(sockets=[listening])
     service.judge.close()
     service.log.info("stopped")
@@ -152,7 +152,7 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Serve, and say so."""
         await super().startup(sockets)
-        self.service.state.started = self.started
+        self.service.state.listening = self.started
         self.service.log.info("listening")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:

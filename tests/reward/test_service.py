@@ -157,7 +157,7 @@ def test_wrong_groups_are_refused(shared, body, status, detail):
 
 SECRET_TEXT = "THE-ROLLOUT-TEXT"
 BAD_BODIES = [
-    (b"", 422),
+    (b"", 400),
     (b"{", 400),
     (b"[" * 100_000, 400),
     (b"[]", 422),
@@ -165,7 +165,7 @@ BAD_BODIES = [
     (b'{"query": ["THE-ROLLOUT-TEXT", "b"], "prompts": ["p", "q"], "labels": ["", ""]}', 422),
     (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": ["p"], "labels": [{}]}', 422),
     (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": [null], "labels": [""]}', 422),
-    (b'{"query": ["\\ud800"], "prompts": ["p"], "labels": [""]}', 422),
+    (b'{"query": ["\\ud800"], "prompts": ["p"], "labels": [""]}', 400),
     (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": ["other"], "labels": [""]}', 409),
     (b"\xff\xfe\x00", 400),
 ]
