@@ -37,7 +37,7 @@ def boxed(*answers):
 def test_help_names_every_command():
     done = restrain("--help")
     assert done.returncode == 0
-    for command in ("demo", "train", "reference", "merge-reference", "score", "show", "plot", "doctor"):
+    for command in ("demo", "train", "serve", "reference", "merge-reference", "score", "show", "plot", "doctor"):
         assert command in done.stdout
 
 
