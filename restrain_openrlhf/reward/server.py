@@ -12,7 +12,6 @@ from types import FrameType
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build
@@ -23,6 +22,7 @@ from restrain_openrlhf.reward.judge import Judge
 from restrain_openrlhf.reward.limits import Gate
 from restrain_openrlhf.reward.logs import Forward, Log
 from restrain_openrlhf.reward.metrics import Metrics
+from restrain_openrlhf.reward.punctual import punctual
 from restrain_openrlhf.reward.rendezvous import Rendezvous
 from restrain_openrlhf.reward.seating import Rules
 from restrain_openrlhf.reward.security import TokenGate
@@ -33,8 +33,6 @@ from restrain_openrlhf.reward.transcript import ResponseReader, reader_of_model
 from restrain_openrlhf.scoring import GroupScorer
 
 MEMORY = "memory"
-# Long, because one busy client process may open thousands of connections before it gets to write.
-HEADER_SECONDS = 120.0
 KEEP_ALIVE_SECONDS = 10
 BACKLOG = 8192
 
@@ -121,7 +119,7 @@ async def _serve(config: ServiceConfig, address: Address, store_url: str, token:
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        http=PunctualProtocol,
+        http=punctual(config.service.timing.head),
         ws="none",
         lifespan="off",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
@@ -175,22 +173,6 @@ class DrainingServer(uvicorn.Server):
         while self.service.rendezvous.desks and asyncio.get_running_loop().time() < until + 5:
             await asyncio.sleep(0.05)
         self.should_exit = True
-
-
-class PunctualProtocol(HttpToolsProtocol):
-    """uvicorn's own, but a connection that sends no whole request head in time is closed."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._late = self.loop.call_later(HEADER_SECONDS, transport.close)
-
-    def on_headers_complete(self) -> None:
-        self._late.cancel()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._late.cancel()
-        super().connection_lost(exc)
 
 
 def raise_file_limit() -> None:

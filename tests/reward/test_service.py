@@ -285,6 +285,14 @@ def test_a_slow_body_is_ended(services):
         assert b"408" in client.recv(1000)
 
 
+def test_a_slow_head_is_ended(services):
+    service = services.start(timing={"head": 1})
+    with socket.create_connection(("127.0.0.1", service.port)) as client:
+        client.sendall(b"POST /get_reward HTTP/1.1\r\nHos")
+        client.settimeout(20)
+        assert client.recv(1000) == b""
+
+
 def test_a_port_that_is_taken_is_a_clear_error(services):
     port = free_port()
     with socket.socket() as taken:
