@@ -100,7 +100,7 @@ class Services:
         return replica
 
 
-def wait_until_ready(replica: Replica, seconds: float = 60) -> None:
+def wait_until_ready(replica: Replica, seconds: float = 150) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until and replica.process.poll() is None:
         # The port may be shared with another process, so the log is asked first.
