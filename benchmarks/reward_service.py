@@ -110,8 +110,12 @@ async def paced(executor: Any, load: Load, rate: float, ports: list[int]) -> flo
         for prompt, queries in load.prompts.items()
         for query in queries[:-1]
     ]
-    while await asyncio.to_thread(pending, ports) < len(tasks):
+    seated = 0.0
+    while seated < len(tasks):
         await asyncio.sleep(1)
+        # While thousands of connections are being made, a look at the metrics may take too long.
+        with contextlib.suppress(OSError):
+            seated = await asyncio.to_thread(pending, ports)
     start = time.perf_counter()
     for number, (prompt, queries) in enumerate(load.prompts.items()):
         await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))

@@ -43,7 +43,8 @@ class GroupScorer:
 
     def check(self, prompt: str, gold: str | None = None) -> None:
         """Raises what `score` would raise because of the prompt or the lack of gold, whatever the answers."""
-        facts_of(self.method, (), self._reference_row(prompt), gold, prompt)
+        self._reference_row(prompt)
+        refuse_lack_of_gold(self.method, gold, prompt)
 
     def _reference_row(self, prompt: str) -> ReferenceRow | None:
         if self.reference is None:
@@ -61,16 +62,21 @@ def facts_of(
     method: Method, answers: Sequence[str | None], row: ReferenceRow | None, gold: str | None, prompt: str
 ) -> PromptFacts:
     """What the method is told beside the answers. Raises DataError where it reads gold and there is none."""
-    if method.reads_gold and not gold:
-        raise DataError(
-            f"The method {method.name!r} learns from gold answers, and the prompt {prompt[:80]!r} has none. "
-            "Give the column that holds them, or choose a label-free method."
-        )
+    refuse_lack_of_gold(method, gold, prompt)
     return PromptFacts(
         reference=ReferenceVote(row.majority_count, row.n) if row else None,
         stored_class=class_of(row.majority, answers) if row else None,
         gold_class=class_of(gold, answers) if method.reads_gold else None,
     )
+
+
+def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:
+    """Raises DataError where the method reads gold and there is none."""
+    if method.reads_gold and not gold:
+        raise DataError(
+            f"The method {method.name!r} learns from gold answers, and the prompt {prompt[:80]!r} has none. "
+            "Give the column that holds them, or choose a label-free method."
+        )
 
 
 def class_of(label: str | None, answers: Sequence[str | None]) -> int | None:

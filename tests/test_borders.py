@@ -60,6 +60,7 @@ def test_the_maths_and_the_answers_import_no_framework(folder):
         "restrain_openrlhf.answers",
         "restrain_openrlhf.scoring",
         "restrain_openrlhf.cli.main",
+        "restrain_openrlhf.reward.server",
     ],
 )
 def test_importing_it_loads_no_framework(module):

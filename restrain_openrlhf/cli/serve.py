@@ -15,6 +15,9 @@ def serve(
     store: Annotated[
         str, typer.Option(envvar="RESTRAIN_STORE", help="memory (one process), or redis://… shared by all replicas.")
     ] = "memory",
+    reuse_port: Annotated[
+        bool, typer.Option("--reuse-port", help="Share the port with the process that this one takes over from.")
+    ] = False,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that clients must send; else RESTRAIN_TOKEN.")
     ] = None,
@@ -26,4 +29,5 @@ def serve(
         raise ConfigError(
             f"The reward service needs {error.name}, which is not installed. Install restrain-openrlhf[serve]."
         ) from None
-    server.serve(settings.load_service_config(config), host, port, store, security.load_token(token_file))
+    address = server.Address(host, port, shared=reuse_port)
+    server.serve(settings.load_service_config(config), address, store, security.load_token(token_file))

@@ -1,5 +1,7 @@
 """When a group ends: deadlines, who scores it, when it is forgotten; pure functions on one prompt's state."""
 
+from operator import is_
+
 from restrain_openrlhf.reward.seating import DEAD_AFTER, Rules, each_seat, is_open, is_vacant, with_groups
 from restrain_openrlhf.reward.seats import Group, GroupResult, Moment, PromptState, Seat
 
@@ -8,7 +10,10 @@ def sweep(state: PromptState, moment: Moment, rules: Rules) -> PromptState:
     """What time alone changes: dead replicas' seats, seats nobody came back for, deadlines, old results."""
     vacated = each_seat(state, lambda seat: _vacate_if_dead(seat, moment))
     groups = [_sweep_group(group, moment, rules) for group in vacated.groups]
-    return with_groups(state, tuple(group for group in groups if _is_needed(group, moment, rules)))
+    needed = [group for group in groups if _is_needed(group, moment, rules)]
+    same = len(needed) == len(state.groups) and all(map(is_, needed, state.groups))
+    # The very same object says at once that nothing is to be done.
+    return state if same else with_groups(state, needed)
 
 
 def _vacate_if_dead(seat: Seat, moment: Moment) -> Seat:
@@ -23,13 +28,15 @@ def _sweep_group(group: Group, moment: Moment, rules: Rules) -> Group:
     if group.result is None and is_open(group):
         kept = tuple(seat for seat in group.seats if not _is_given_up(seat, moment, rules))
         partial = len(kept) < rules.n and moment.now - group.opened >= rules.deadline
-        group = group.model_copy(update={"seats": kept, "partial": partial})
+        if partial or len(kept) < len(group.seats):
+            group = group.model_copy(update={"seats": kept, "partial": partial})
     if group.result is not None:
         given_up = {seat.name for seat in group.seats if _is_given_up(seat, moment, rules)}
-        seats = tuple(
-            seat.model_copy(update={"answered": True}) if seat.name in given_up else seat for seat in group.seats
-        )
-        group = group.model_copy(update={"seats": seats})
+        if given_up:
+            seats = tuple(
+                seat.model_copy(update={"answered": True}) if seat.name in given_up else seat for seat in group.seats
+            )
+            group = group.model_copy(update={"seats": seats})
     return group
 
 

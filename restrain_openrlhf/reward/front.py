@@ -7,6 +7,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from fastapi.exceptions import RequestValidationError
+from pydantic import ValidationError
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
@@ -34,8 +37,16 @@ class Front:
     reward: Literal["net_advantage", "expected"]
     hold_seconds: float
 
-    async def serve(self, body: protocol.RewardRequest, receive: Receive) -> JSONResponse:
-        """The reply. Raises Refusal or a RestrainError where there is none to give."""
+    async def serve(self, request: Request) -> JSONResponse:
+        """The reply. Raises Refusal or a RestrainError where there is none to give.
+
+        Nothing here keeps the body while the request waits: a thousand pending rollouts cost their answers' memory.
+        """
+        begun = await self._begin(await read_body(request))
+        return begun if isinstance(begun, JSONResponse) else await self._wait(begun, request.receive)
+
+    async def _begin(self, body: protocol.RewardRequest) -> JSONResponse | Place:
+        """A row with a label is answered here; any other gets a place."""
         (query,), (prompt,), gold = body.query, body.prompts, body.gold
         if gold is not None and self.evaluates:
             correct = await self.judge.grade(query, prompt, gold)
@@ -43,8 +54,7 @@ class Front:
         self.judge.check(prompt, gold)
         transcript = await self.judge.read(query, prompt)
         label = gold if self.judge.scorer.method.reads_gold else None
-        place = self.rendezvous.place(key_of(prompt, label), prompt, label, arrival(query, transcript))
-        return await self._wait(place, receive)
+        return self.rendezvous.place(key_of(prompt, label), prompt, label, arrival(query, transcript))
 
     async def _wait(self, place: Place, receive: Receive) -> JSONResponse:
         """Until the share is there, the client is gone, the hold is over, or the service stops; whichever is first."""
@@ -57,7 +67,7 @@ class Front:
                 raise Refusal(CLIENT_CLOSED_REQUEST, "The client closed the connection.")
             if not place.outcome.done():
                 self.metrics.held.inc()
-                raise _ask_again("The group is not complete yet")
+                raise _ask_again(409, "The group is not complete yet")
             reply = _json(self._reply(place.outcome.result()))
             return _Answer(reply, lambda sent: self.rendezvous.leave(place, answered=sent and not gone.done()))
         except UnscorableGroupError:
@@ -65,7 +75,7 @@ class Front:
             raise
         except StoppingError:
             self.rendezvous.leave(place, answered=False)
-            raise _ask_again("The service is stopping") from None
+            raise _ask_again(503, "The service is stopping") from None
         except BaseException:
             self.rendezvous.leave(place, answered=False)
             raise
@@ -107,8 +117,18 @@ class _Answer(JSONResponse):
             self.ended(sent)
 
 
-def _ask_again(why: str) -> Refusal:
-    return Refusal(503, f"{why}; the rollout keeps its place for a while. Ask again.", retry=True)
+def _ask_again(status: int, why: str) -> Refusal:
+    return Refusal(status, f"{why}; the rollout keeps its place for a while. Ask again.", retry=True)
+
+
+async def read_body(request: Request) -> protocol.RewardRequest:
+    """The request's body; the framework's own reader would keep it until the reply. Raises RequestValidationError."""
+    body = b"".join([chunk async for chunk in request.stream()])
+    try:
+        return protocol.RewardRequest.model_validate_json(body)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+        raise RequestValidationError([{**detail, "loc": ("body", *detail["loc"])} for detail in details]) from None
 
 
 async def _disconnected(receive: Callable[[], Awaitable[Message]]) -> None:

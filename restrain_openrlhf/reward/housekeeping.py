@@ -13,10 +13,18 @@ LOOK_SECONDS = 1.0
 
 
 @asynccontextmanager
-async def keeping_house(rendezvous: Rendezvous) -> AsyncIterator[None]:
-    """Run the three loops meanwhile, and take the replica out of the store's list at the end."""
+async def keeping_house(rendezvous: Rendezvous, store_answered: Callable[[], None]) -> AsyncIterator[None]:
+    """Run the three loops meanwhile, and take the replica out of the store's list at the end.
+
+    `store_answered` is called whenever the store did.
+    """
+
+    async def beat() -> None:
+        await rendezvous.store.beat(rendezvous.replica)
+        store_answered()
+
     tasks = [
-        asyncio.create_task(_forever(rendezvous, BEAT_SECONDS, lambda: rendezvous.store.beat(rendezvous.replica))),
+        asyncio.create_task(_forever(rendezvous, BEAT_SECONDS, beat)),
         asyncio.create_task(_forever(rendezvous, LOOK_SECONDS, lambda: look_after(rendezvous))),
         asyncio.create_task(_forever(rendezvous, BEAT_SECONDS, lambda: hear(rendezvous))),
     ]
@@ -52,7 +60,7 @@ async def look_after(rendezvous: Rendezvous) -> None:
     for key, state in states.items():
         swept, _ = claim(sweep(state, moment, rendezvous.rules), rendezvous.replica, rendezvous.rules)
         desk = rendezvous.desks.get(key)
-        if swept != state:
+        if swept is not state:
             desk = rendezvous.desk(key)
             desk.look = True
             rendezvous.work(desk)

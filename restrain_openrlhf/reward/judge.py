@@ -10,8 +10,9 @@ from typing import TypeVar
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.method import GroupScore
-from restrain_openrlhf.reward.logs import Log
+from restrain_openrlhf.reward.logs import Log, where
 from restrain_openrlhf.reward.metrics import Metrics
+from restrain_openrlhf.reward.protocol import GroupResponse
 from restrain_openrlhf.reward.seats import Group, GroupResult
 from restrain_openrlhf.reward.transcript import Response, ResponseReader
 from restrain_openrlhf.scoring import GroupScorer
@@ -88,7 +89,7 @@ class Judge:
             return GroupResult(problem=str(error))
         except Exception as error:  # noqa: BLE001 - sixteen requests wait for an answer, whatever went wrong
             self.metrics.groups.labels("failed").inc()
-            self.log.error("group_failed", kind=type(error).__name__)
+            self.log.error("group_failed", kind=type(error).__name__, where=where(error))
             return GroupResult(problem="The service could not score this group; its log says more.")
         self.metrics.scored(score, group.partial, since)
         return GroupResult.of(score, arrival_order(group))
@@ -98,14 +99,12 @@ class Judge:
         return self.scorer.score(prompt, [group.seats[index].answer for index in digest_order(group)], gold)
 
     async def score_responses(
-        self, prompt: str, responses: Sequence[str], finished: Sequence[bool] | None, gold: str | None
+        self, prompt: str, responses: Sequence[GroupResponse], gold: str | None
     ) -> tuple[list[str | None], GroupScore]:
         """A whole group at once: its answers and its score. Raises a RestrainError where it cannot be scored."""
 
         def work() -> tuple[list[str | None], GroupScore]:
-            flags = finished if finished is not None else [None] * len(responses)
-            read = [self.reader.read_response(*pair) for pair in zip(responses, flags, strict=True)]
-            answers = [response.answer for response in read]
+            answers = [self.reader.read_response(response.text, response.finished).answer for response in responses]
             return answers, self.scorer.score(prompt, answers, gold)
 
         since = time.perf_counter()

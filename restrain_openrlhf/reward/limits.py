@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from restrain_openrlhf.reward.logs import Log
+from restrain_openrlhf.reward.logs import Log, where
 from restrain_openrlhf.reward.metrics import Metrics
 
 # Requests of these paths hold memory while they wait.
@@ -67,7 +67,7 @@ class Gate:
         except OSError:
             self.metrics.gone.inc()
         except Exception as error:  # noqa: BLE001 - the client gets no stack trace, and one bad request ends no other
-            self.log.error("request_failed", path=scope["path"], kind=type(error).__name__)
+            self.log.error("request_failed", path=scope["path"], kind=type(error).__name__, where=where(error))
             if not reply.status:
                 await Refusal(500, "The service failed on this request; its log says more.").response()(
                     scope, receive, reply

@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import time
+import traceback
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -30,6 +31,12 @@ class Log:
     def _write(self, level: str, event: str, values: dict[str, object]) -> None:
         line = {"time": round(time.time(), 3), "level": level, "event": event, "replica": self.replica, **values}
         print(json.dumps(line, default=str), file=self.stream, flush=True)
+
+
+def where(error: BaseException) -> str:
+    """The line of code that raised it; the message is left out, because it may quote a rollout."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}:{frame.lineno} in {frame.name}"
 
 
 class Forward(logging.Handler):

@@ -42,14 +42,20 @@ class RewardReply(_Wire):
     extra_logs: dict[str, Number] = Field(default_factory=dict)
 
 
+class GroupResponse(_Wire):
+    """One response of a group, without the prompt."""
+
+    text: StrictStr
+    finished: StrictBool | None = Field(
+        default=None, description="False where generation was cut off. Without it, read off the text's end."
+    )
+
+
 class GroupRequest(_Wire):
     """One prompt's whole group."""
 
     prompt: StrictStr
-    responses: tuple[StrictStr, ...] = Field(min_length=1, description="Responses alone, without the prompt.")
-    finished: tuple[StrictBool, ...] | None = Field(
-        default=None, description="False where generation was cut off. Without it, read off each response's end."
-    )
+    responses: tuple[GroupResponse, ...] = Field(min_length=1)
     gold: StrictStr | None = Field(default=None, description="Read only by methods that learn from gold.")
 
 

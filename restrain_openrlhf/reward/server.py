@@ -5,13 +5,13 @@ import logging
 import resource
 import secrets
 import signal
+import socket
 from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
 import uvloop
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build
@@ -22,6 +22,7 @@ from restrain_openrlhf.reward.judge import Judge
 from restrain_openrlhf.reward.limits import Gate
 from restrain_openrlhf.reward.logs import Forward, Log
 from restrain_openrlhf.reward.metrics import Metrics
+from restrain_openrlhf.reward.punctual import punctual
 from restrain_openrlhf.reward.rendezvous import Rendezvous
 from restrain_openrlhf.reward.seating import Rules
 from restrain_openrlhf.reward.security import TokenGate
@@ -32,9 +33,8 @@ from restrain_openrlhf.reward.transcript import ResponseReader, reader_of_model
 from restrain_openrlhf.scoring import GroupScorer
 
 MEMORY = "memory"
-# Long, because one busy client process may open thousands of connections before it gets to write.
-HEADER_SECONDS = 120.0
 KEEP_ALIVE_SECONDS = 10
+BACKLOG = 8192
 
 
 @dataclass
@@ -84,29 +84,46 @@ def store(url: str, rules: Rules) -> Store:
     return RedisStore.at(url, keep=rules.deadline + rules.keep)
 
 
-def serve(config: ServiceConfig, host: str, port: int, store_url: str, token: str | None) -> None:
+@dataclass(frozen=True)
+class Address:
+    """Where to listen. `shared`: other processes may listen there too (SO_REUSEPORT), to take over from this one."""
+
+    host: str
+    port: int
+    shared: bool = False
+
+    def listen(self) -> socket.socket:
+        """A listening socket. Raises ConfigError where there cannot be one."""
+        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
+        try:
+            return socket.create_server((self.host, self.port), family=family, backlog=BACKLOG, reuse_port=self.shared)
+        except OSError as error:
+            raise ConfigError(
+                f"--host {self.host} --port {self.port}: cannot be listened on ({error.strerror}). Choose another, or "
+                "end who has it."
+            ) from None
+
+
+def serve(config: ServiceConfig, address: Address, store_url: str, token: str | None) -> None:
     """Serve until told to stop. Raises ConfigError where the address cannot be listened on."""
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, host, port, store_url, token))
+        runner.run(_serve(config, address, store_url, token))
 
 
-async def _serve(config: ServiceConfig, host: str, port: int, store_url: str, token: str | None) -> None:
+async def _serve(config: ServiceConfig, address: Address, store_url: str, token: str | None) -> None:
     service = build_service(config, store_url, token)
     settings = uvicorn.Config(
         service.app,
-        host=host,
-        port=port,
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        http=PunctualProtocol,
+        http=punctual(config.service.timing.head),
         ws="none",
         lifespan="off",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=10,
-        backlog=8192,
     )
     forward = Forward(service.log)
     logging.basicConfig(handlers=[forward], level=logging.WARNING, force=True)
@@ -115,13 +132,11 @@ async def _serve(config: ServiceConfig, host: str, port: int, store_url: str, to
     )
     if not token:
         service.log.warning("open", problem="No token is set: whoever reaches the port may ask.")
-    async with keeping_house(service.rendezvous):
-        server = DrainingServer(settings, service, config)
-        await server.serve()
+    listening = address.listen()
+    async with keeping_house(service.rendezvous, lambda: setattr(service.state, "store_answered", True)):
+        await DrainingServer(settings, service, config).serve(sockets=[listening])
     service.judge.close()
     service.log.info("stopped")
-    if not server.started:
-        raise ConfigError(f"--host {host} --port {port}: cannot be listened on. Choose another, or end who has it.")
 
 
 class DrainingServer(uvicorn.Server):
@@ -132,14 +147,10 @@ class DrainingServer(uvicorn.Server):
         self.service, self.timing = service, config.service.timing
         self._drain: asyncio.Task[None] | None = None
 
-    async def startup(self, sockets: object = None) -> None:
-        """Listen, and say so."""
-        try:
-            await super().startup()
-        except SystemExit:
-            self.should_exit = True
-            return
-        self.service.state.started = self.started
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Serve, and say so."""
+        await super().startup(sockets)
+        self.service.state.listening = self.started
         self.service.log.info("listening")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -162,22 +173,6 @@ class DrainingServer(uvicorn.Server):
         while self.service.rendezvous.desks and asyncio.get_running_loop().time() < until + 5:
             await asyncio.sleep(0.05)
         self.should_exit = True
-
-
-class PunctualProtocol(HttpToolsProtocol):
-    """uvicorn's own, but a connection that sends no whole request head in time is closed."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._late = self.loop.call_later(HEADER_SECONDS, transport.close)
-
-    def on_headers_complete(self) -> None:
-        self._late.cancel()
-        super().on_headers_complete()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._late.cancel()
-        super().connection_lost(exc)
 
 
 def raise_file_limit() -> None:

@@ -1,6 +1,6 @@
 """The HTTP application: OpenRLHF's remote reward, whole groups, probes and metrics."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -22,22 +22,34 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"model": protocol.Problem, "description": "The body is not JSON."},
     401: {"model": protocol.Problem, "description": "The token is missing or wrong."},
     408: {"model": protocol.Problem, "description": "The body came too slowly."},
+    409: {
+        "model": protocol.Problem,
+        "description": "Well formed, but it cannot be scored; or, with Retry-After, not yet.",
+    },
     413: {"model": protocol.Problem, "description": "The body, or a count in it, is too large."},
-    422: {"model": protocol.Problem, "description": "The request cannot be understood, or its group not be scored."},
+    422: {"model": protocol.Problem, "description": "The body is not what this document describes."},
     500: {"model": protocol.Problem, "description": "A fault of the service."},
-    503: {"model": protocol.Problem, "description": "Full, draining, or the group is not complete yet: ask again."},
+    503: {"model": protocol.Problem, "description": "Full, or stopping: ask again."},
 }
 NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": protocol.Health}}
 
 
 @dataclass
 class State:
-    """What the probes tell: `started` once the service has begun, `draining` once it was told to stop."""
+    """What the probes tell.
 
-    started: bool = False
+    A store that is away later does not make a replica unready: its requests wait, which costs a client nothing, and
+    a balancer without any ready replica would refuse them, which soon costs it all its tries.
+    """
+
+    listening: bool = False
+    store_answered: bool = False
     draining: bool = False
-    store_answers: bool = True
-    problems: list[str] = field(default_factory=list)
+
+    @property
+    def started(self) -> bool:
+        """Whether requests can be served."""
+        return self.listening and self.store_answered
 
 
 def application(front: Front, judge: Judge, metrics: Metrics, limits: Limits, state: State, token: bool) -> FastAPI:
@@ -58,10 +70,18 @@ def application(front: Front, judge: Judge, metrics: Metrics, limits: Limits, st
 
 
 def _add_rewards(app: FastAPI, front: Front, judge: Judge, limits: Limits, schemes: list[Any]) -> None:
-    @app.post("/get_reward", response_model=protocol.RewardReply, responses=PROBLEMS, dependencies=schemes)
-    async def get_reward(body: protocol.RewardRequest, request: Request) -> Response:
+    schema = {"application/json": {"schema": protocol.RewardRequest.model_json_schema()}}
+
+    @app.post(
+        "/get_reward",
+        response_model=protocol.RewardReply,
+        responses=PROBLEMS,
+        dependencies=schemes,
+        openapi_extra={"requestBody": {"content": schema, "required": True}},
+    )
+    async def get_reward(request: Request) -> Response:
         """One rollout, as OpenRLHF sends it. Answered when its group is scored; at once if it has a label."""
-        return await front.serve(body, request.receive)
+        return await front.serve(request)
 
     @app.post("/v1/score", response_model=protocol.ScoreReply, responses=PROBLEMS, dependencies=schemes)
     async def score(body: protocol.ScoreRequest) -> protocol.ScoreReply:
@@ -82,9 +102,9 @@ def _add_probes(app: FastAPI, metrics: Metrics, state: State) -> None:
 
     @app.get("/readyz", response_model=protocol.Health, responses=NOT_READY)
     async def readyz() -> Response:
-        """Readiness: started, not draining, and the store answers."""
-        ready = state.started and not state.draining and state.store_answers
-        return _health(ready, "ready", "draining" if state.draining else "waiting for the store")
+        """Readiness: started, and not draining."""
+        ready = state.started and not state.draining
+        return _health(ready, "ready", "draining" if state.draining else "starting")
 
     @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
     async def metrics_text() -> Response:
@@ -103,13 +123,11 @@ async def score_groups(body: protocol.ScoreRequest, judge: Judge, limits: Limits
     for group in body.groups:
         if len(group.responses) > limits.responses:
             raise Refusal(413, f"{len(group.responses)} responses in one group; at most {limits.responses}.")
-        if group.finished is not None and len(group.finished) != len(group.responses):
-            raise Refusal(422, f"finished has {len(group.finished)} values for {len(group.responses)} responses.")
     return protocol.ScoreReply(groups=[await _score_group(group, judge) for group in body.groups])
 
 
 async def _score_group(group: protocol.GroupRequest, judge: Judge) -> protocol.GroupReply:
-    answers, score = await judge.score_responses(group.prompt, group.responses, group.finished, group.gold)
+    answers, score = await judge.score_responses(group.prompt, group.responses, group.gold)
     return protocol.GroupReply(
         answers=answers,
         classes=list(score.votes.classes),
@@ -138,4 +156,4 @@ async def _refused(_request: Request, error: Exception) -> JSONResponse:
 
 
 async def _cannot(_request: Request, error: Exception) -> JSONResponse:
-    return JSONResponse({"detail": str(error)}, status_code=422)
+    return JSONResponse({"detail": str(error)}, status_code=409)

@@ -27,6 +27,8 @@ class Timing(_Block):
     retake: float = Field(default=15.0, gt=1)
     keep: float = Field(default=900.0, gt=0)
     admission: float = Field(default=60.0, ge=0)
+    # Long, because one busy client process may open thousands of connections before it gets to write.
+    head: float = Field(default=120.0, gt=0)
     body: float = Field(default=30.0, gt=0)
     drain: float = Field(default=30.0, ge=0)
     drain_notice: float = Field(default=5.0, ge=0)

@@ -37,7 +37,8 @@ def boxed(*answers):
 def test_help_names_every_command():
     done = restrain("--help")
     assert done.returncode == 0
-    for command in "demo train study reference merge-reference subset-reference score show plot doctor".split():
+    commands = "demo train study reference merge-reference subset-reference serve k8s score show plot doctor eval table"
+    for command in commands.split():
         assert command in done.stdout
 
 

@@ -1,6 +1,8 @@
 """Real services for the tests: `restrain serve` in processes of their own, and a Redis where it is installed."""
 
+import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -9,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,31 +81,73 @@ class Services:
         port: int | None = None,
         token: str | None = None,
         method: Any = None,
+        options: Sequence[str] = (),
         **service: Any,
     ) -> Replica:
         port = port or free_port()
-        config = self.folder / f"{port}.yaml"
+        name = f"{port}-{len(self.replicas)}"
+        config = self.folder / f"{name}.yaml"
         block = {"group_size": 4, "end_of_text": END, **service}
         config.write_text(yaml.safe_dump({"method": method or {"name": "ttrl"}, "service": block}))
-        log = self.folder / f"{port}.log"
+        log = self.folder / f"{name}.log"
         command = [sys.executable, "-m", "restrain_openrlhf.cli.main", "serve", "--config", str(config)]
         environment = {**os.environ, **({"RESTRAIN_TOKEN": token} if token else {}), "RESTRAIN_STORE": store}
         with log.open("ab") as stderr:
-            process = subprocess.Popen([*command, "--port", str(port)], stderr=stderr, env=environment)
+            process = subprocess.Popen([*command, "--port", str(port), *options], stderr=stderr, env=environment)
         replica = Replica(port, process, log)
         self.replicas.append(replica)
         wait_until_ready(replica)
         return replica
 
 
-def wait_until_ready(replica: Replica, seconds: float = 60) -> None:
+def wait_until_ready(replica: Replica, seconds: float = 150) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until and replica.process.poll() is None:
+        # The port may be shared with another process, so the log is asked first.
+        if not any(event["event"] == "listening" for event in replica.events()):
+            time.sleep(0.05)
+            continue
         with contextlib.suppress(httpx.HTTPError):
             if httpx.get(f"{replica.url}/readyz", timeout=5).status_code == 200:
                 return
         time.sleep(0.05)
     raise AssertionError(f"the service is not ready: {replica.log.read_text()}")
+
+
+@contextlib.asynccontextmanager
+async def round_robin(replicas: list[Replica]) -> AsyncIterator[str]:
+    """The URL of a TCP balancer: connections go to the replicas in turn, past those that do not answer.
+
+    The list may change meanwhile.
+    """
+    turn = itertools.count()
+
+    async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        for _ in replicas:
+            with contextlib.suppress(OSError):
+                return await asyncio.open_connection("127.0.0.1", replicas[next(turn) % len(replicas)].port)
+        raise OSError("no replica answers")
+
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            back_reader, back_writer = await connect()
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(copy(reader, back_writer), copy(back_reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/get_reward"
+    finally:
+        server.close()
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from openrlhf.utils.agent import SingleTurnAgentExecutor
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE
 from restrain_openrlhf.scoring import GroupScorer
-from tests.reward.conftest import rollout
+from tests.reward.conftest import rollout, round_robin
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(600)]
 
@@ -38,8 +38,12 @@ def expected(answers) -> list[tuple[float, float]]:
 
 
 def client_for(*replicas):
-    """OpenRLHF's client; it asks several servers in turn."""
-    executor = SingleTurnAgentExecutor([replica.reward_url for replica in replicas])
+    """OpenRLHF's client; it asks several servers in turn, but repeats a request at the same one."""
+    return client_of(*(replica.reward_url for replica in replicas))
+
+
+def client_of(*urls):
+    executor = SingleTurnAgentExecutor(list(urls))
 
     async def ask(body):
         ((reply),) = await executor._fetch_rewards_via_http(body["query"], body["prompts"], body["labels"])
@@ -94,14 +98,15 @@ def test_a_group_split_over_two_replicas_is_scored_once_and_right(services, redi
 
 def test_a_killed_replica_loses_nothing(services, redis):
     one, two = (services.start(store=redis.url, method=METHOD) for _ in range(2))
-    ask = client_for(one, two)
     names = prompts(10)
 
     async def scenario():
-        tasks = await all_but_last(ask, names)
-        await until_seated(len(names) * (N - 1), one, two)
-        one.kill()
-        return await last(ask, names, tasks)
+        async with round_robin([one, two]) as url:
+            ask = client_of(url)
+            tasks = await all_but_last(ask, names)
+            await until_seated(len(names) * (N - 1), one, two)
+            one.kill()
+            return await last(ask, names, tasks)
 
     assert asyncio.run(scenario()) == [expected(GROUP)] * len(names)
     assert two.metric("restrain_groups_total") == len(names)
@@ -129,14 +134,14 @@ def test_a_restarted_redis_loses_nothing(services, start_redis, durable):
 
 
 def replace(services, service) -> None:
-    """A rolling update of one: the old process is told to stop, and a new one takes its port at once."""
-    service.terminate()
-    services.start(port=service.port, method=METHOD)
+    """A rolling update of one: the new process shares the old one's port, and then the old one is told to stop."""
+    services.start(port=service.port, method=METHOD, options=["--reuse-port"])
+    assert service.terminate() == 0
 
 
-def test_a_restarted_single_service_is_found_again_by_its_clients(services):
-    """Its memory is gone, but each client asks again and takes a place: the update's gap is within their patience."""
-    service = services.start(method=METHOD, timing={"drain": 0, "drain_notice": 0})
+def test_a_single_service_is_replaced_without_a_gap(services):
+    """What the old one had gathered is gone, but each of its clients asks again and gets a place at the new one."""
+    service = services.start(method=METHOD, options=["--reuse-port"], timing={"drain": 0, "drain_notice": 0})
     ask = client_for(service)
 
     async def scenario():
@@ -197,6 +202,29 @@ def test_hostile_latex_is_answered(services):
     replies = asyncio.run(scenario())
     assert len(replies) == N * (len(HOSTILE) + 1)
     assert replies[-N:] == expected(GROUP)
+
+
+def test_a_rolling_update_of_two_loses_nothing(services, redis):
+    """Old ones drain and end one after the other, each after its successor has begun, with requests waiting."""
+    timing = {"drain": 1, "drain_notice": 0.5}
+    old = [services.start(store=redis.url, method=METHOD, timing=timing) for _ in range(2)]
+    names = prompts(10)
+    replicas = list(old)
+
+    def update():
+        for number, replica in enumerate(old):
+            replicas[number] = services.start(store=redis.url, method=METHOD)
+            assert replica.terminate() == 0
+
+    async def scenario():
+        async with round_robin(replicas) as url:
+            ask = client_of(url)
+            tasks = await all_but_last(ask, names)
+            await until_seated(len(names) * (N - 1), *old)
+            await asyncio.to_thread(update)
+            return await last(ask, names, tasks)
+
+    assert asyncio.run(scenario()) == [expected(GROUP)] * len(names)
 
 
 def test_a_stopped_replicas_requests_are_taken_over(services, redis):

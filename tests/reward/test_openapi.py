@@ -13,7 +13,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.mark.parametrize("token", [None, "a-token-of-the-tests-0123456789"], ids=["open", "with a token"])
 def test_schemathesis_finds_nothing(services, token):
-    """Examples of /get_reward wait for groups that never come: the hold is short, and 503 is a documented reply."""
+    """Examples of /get_reward wait for groups that never come: the hold is short."""
     service = services.start(token=token, timing={"hold": 0.05, "retake": 1.5})
     command = [Path(sys.executable).with_name("schemathesis"), "run", f"{service.url}/openapi.json"]
     options = ["--max-examples", "60", "--generation-deterministic", "--workers", "1"]

@@ -88,7 +88,7 @@ def test_a_gold_method_gathers_its_labelled_rows(services):
     replies = ask(service.reward_url, [rollout("p", answer, label=3) for answer in (4, 4, 4, 3)])
     assert [pair[0] > 0 for pair in pairs(replies)] == [False, False, False, True]
     (refused,) = ask(service.reward_url, [rollout("p", 3)])
-    assert refused.status_code == 422
+    assert refused.status_code == 409
     assert "learns from gold answers" in refused.json()["detail"]
 
 
@@ -105,7 +105,7 @@ def test_a_client_that_leaves_and_comes_back_takes_its_own_place(services):
 def test_a_request_is_told_to_come_again_before_the_client_gives_up(services):
     service = services.start(timing={"hold": 1})
     (reply,) = ask(service.reward_url, [rollout("p", 3)])
-    assert reply.status_code == 503
+    assert reply.status_code == 409
     assert reply.headers["retry-after"] == "1"
     assert len(pairs(ask(service.reward_url, [rollout("p", answer) for answer in (3, 3, 3, 4)]))) == 4
 
@@ -121,11 +121,15 @@ def test_the_deadline_ends_an_incomplete_group_and_is_counted(services, straggle
     assert service.metric("restrain_neutral_rollouts_total") == (1 if stragglers == "score" else 4)
 
 
+def responses(*answers: int) -> list[dict[str, object]]:
+    return [{"text": rf"\boxed{{{answer}}}<|im_end|>"} for answer in answers]
+
+
 def test_whole_groups_in_one_call(shared):
     service = shared(method=RESTRAIN)
     groups = [
-        {"prompt": "p", "responses": [rf"\boxed{{{answer}}}<|im_end|>" for answer in (3, 3, 4)] + [r"\boxed{3}"]},
-        {"prompt": "q", "responses": [r"\boxed{1}", r"\boxed{1}", r"\boxed{2}"], "finished": [True, True, False]},
+        {"prompt": "p", "responses": [*responses(3, 3, 4), {"text": r"\boxed{3}"}]},
+        {"prompt": "q", "responses": [{**one, "finished": one["text"][7] == "1"} for one in responses(1, 1, 2)]},
     ]
     first, second = httpx.post(f"{service.url}/v1/score", json={"groups": groups}).json()["groups"]
     assert first["answers"] == ["3", "3", "4", None]
@@ -139,9 +143,9 @@ def test_whole_groups_in_one_call(shared):
     ("body", "status", "detail"),
     [
         ({"groups": []}, 422, "body.groups"),
-        ({"groups": [{"prompt": "p", "responses": ["x"]}] * 3}, 413, "3 groups"),
-        ({"groups": [{"prompt": "p", "responses": ["x"] * 9}]}, 413, "9 responses"),
-        ({"groups": [{"prompt": "p", "responses": ["x"], "finished": [True, True]}]}, 422, "2 values for 1"),
+        ({"groups": [{"prompt": "p", "responses": [{"text": "x"}]}] * 3}, 413, "3 groups"),
+        ({"groups": [{"prompt": "p", "responses": [{"text": "x"}] * 9}]}, 413, "9 responses"),
+        ({"groups": [{"prompt": "p", "responses": ["x"]}]}, 422, "body.groups.0.responses.0"),
     ],
 )
 def test_wrong_groups_are_refused(shared, body, status, detail):
@@ -153,7 +157,7 @@ def test_wrong_groups_are_refused(shared, body, status, detail):
 
 SECRET_TEXT = "THE-ROLLOUT-TEXT"
 BAD_BODIES = [
-    (b"", 422),
+    (b"", 400),
     (b"{", 400),
     (b"[" * 100_000, 400),
     (b"[]", 422),
@@ -161,8 +165,8 @@ BAD_BODIES = [
     (b'{"query": ["THE-ROLLOUT-TEXT", "b"], "prompts": ["p", "q"], "labels": ["", ""]}', 422),
     (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": ["p"], "labels": [{}]}', 422),
     (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": [null], "labels": [""]}', 422),
-    (b'{"query": ["\\ud800"], "prompts": ["p"], "labels": [""]}', 422),
-    (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": ["other"], "labels": [""]}', 422),
+    (b'{"query": ["\\ud800"], "prompts": ["p"], "labels": [""]}', 400),
+    (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": ["other"], "labels": [""]}', 409),
     (b"\xff\xfe\x00", 400),
 ]
 
@@ -200,7 +204,7 @@ def test_more_requests_than_it_holds_wait_and_are_then_served(services):
 def test_a_full_service_refuses_in_the_end(services):
     service = services.start(limits={"pending": 1}, timing={"admission": 1, "hold": 5})
     replies = ask(service.reward_url, [rollout("p", 3), rollout("p", 4)])
-    assert [reply.status_code for reply in replies] == [503, 503]
+    assert sorted(reply.status_code for reply in replies) == [409, 503]
     assert any("pending already" in reply.json()["detail"] for reply in replies)
 
 
@@ -279,6 +283,14 @@ def test_a_slow_body_is_ended(services):
         client.sendall(b"POST /get_reward HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
         client.settimeout(20)
         assert b"408" in client.recv(1000)
+
+
+def test_a_slow_head_is_ended(services):
+    service = services.start(timing={"head": 1})
+    with socket.create_connection(("127.0.0.1", service.port)) as client:
+        client.sendall(b"POST /get_reward HTTP/1.1\r\nHos")
+        client.settimeout(20)
+        assert client.recv(1000) == b""
 
 
 def test_a_port_that_is_taken_is_a_clear_error(services):

@@ -42,3 +42,13 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
         folder.lock()
     os.close(lock)
     os.close(folder.lock())
+
+
+def test_a_services_token_is_not_written_down(tmp_path):
+    url = "http://user:secret-token@host:8000/get_reward,https://token2@other/get_reward"
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(config(tmp_path), {"reward.remote_url": url})
+    written = folder.resolved.read_text()
+    assert "http://***@host:8000/get_reward,https://***@other/get_reward" in written
+    assert "token2" not in written
+    folder.claim(config(tmp_path), {"reward.remote_url": url.replace("secret-token", "another")})
