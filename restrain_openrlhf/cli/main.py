@@ -13,7 +13,7 @@ from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
 from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.plot import plot
-from restrain_openrlhf.cli.reference import merge_reference, reference, subset_reference
+from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import serve
 from restrain_openrlhf.cli.study import study
@@ -39,6 +39,7 @@ app.command(rich_help_panel=TRAINING)(study)
 app.command(rich_help_panel=TRAINING)(reference)
 app.command(rich_help_panel=TRAINING)(serve)
 app.add_typer(k8s, name="k8s", rich_help_panel=TRAINING)
+app.command("make-reference", rich_help_panel=TRAINING)(make_reference)
 app.command("merge-reference", rich_help_panel=TRAINING)(merge_reference)
 app.command("subset-reference", rich_help_panel=TRAINING)(subset_reference)
 app.command(rich_help_panel=DATA)(score)

@@ -1,14 +1,17 @@
-"""`restrain reference`, `merge-reference` and `subset-reference`: the offline pass of the frozen model."""
+"""`restrain reference`, `make-`, `merge-` and `subset-reference`: the offline pass of the frozen model."""
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from restrain_openrlhf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.reference.offline_pass import OfflinePass
 
 
 def reference(
@@ -43,7 +46,31 @@ def reference(
         tensor_parallel_size=tensor_parallel_size,
     )
     index, count = parse_shard(shard)
-    job = OfflinePass.prepare(model, source, sampling, index, count)
+    _run(OfflinePass.prepare(model, source, sampling, index, count), out)
+
+
+def make_reference(
+    config: Annotated[
+        Path, typer.Argument(metavar="CONFIG", help="A run's configuration; its `reference:` is written.")
+    ],
+    n: Annotated[int | None, typer.Option(min=1, help="Rollouts per prompt [default: as in training].")] = None,
+    shard: Annotated[str, typer.Option(metavar="I/K", help="Sample part I of K, counted from 0.")] = "0/1",
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
+    ] = None,
+) -> None:
+    """Sample the reference that CONFIG names, as its training will sample: model, prompts, template, lengths."""
+    from restrain_openrlhf.config.overrides import parse_overrides  # noqa: PLC0415 - see reference
+    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
+    from restrain_openrlhf.run.reference_pass import offline_pass  # noqa: PLC0415
+
+    resolved = load_run_config(config, parse_overrides(overrides or []))
+    job = offline_pass(resolved, n, *parse_shard(shard))
+    assert resolved.reference is not None, "offline_pass refuses a configuration without one"
+    _run(job, resolved.reference)
+
+
+def _run(job: "OfflinePass", out: Path) -> None:
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("reference pass", total=len(job.prompts))

@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.preflight import prompt_source
+from restrain_openrlhf.reference.offline_pass import OfflinePass
+from restrain_openrlhf.reference.rollouts import Sampling
 from restrain_openrlhf.run.stack import run_command
 
 # OpenRLHF's flags and the options of `restrain reference` that mean the same.
@@ -44,3 +50,24 @@ def _same_options(flags: Mapping[str, Any]) -> list[str]:
     given = {option: flags[name] for name, option in SAME.items() if flags.get(name) is not None}
     words = [str(word) for option, value in given.items() for word in (option, value)]
     return [*words, "--apply-chat-template"] if flags.get("data.apply_chat_template") else words
+
+
+def offline_pass(config: RunConfig, n: int | None = None, index: int = 0, count: int = 1) -> OfflinePass:
+    """Shard `index` of `count` of the pass that the run needs, ready to run in this process.
+
+    Raises ConfigError where the configuration names no reference, model or limit of new tokens; as OfflinePass.prepare.
+    """
+    flags = vars(parse(to_arguments(host_flags(config))))
+    if config.reference is None:
+        raise ConfigError("The configuration names no file for the reference. Set `reference:`.")
+    for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
+        if not flags[name]:
+            raise ConfigError(f"openrlhf: {name} is not set, and the offline pass samples as training will. Set it.")
+    sampling = Sampling(
+        n=n or flags["rollout.n_samples_per_prompt"],
+        temperature=flags["rollout.temperature"],
+        top_p=flags["rollout.top_p"],
+        max_new_tokens=flags["rollout.max_new_tokens"],
+        max_len=flags["data.max_len"],
+    )
+    return OfflinePass.prepare(flags["actor.model_name_or_path"], prompt_source(flags), sampling, index, count)

@@ -37,8 +37,8 @@ def boxed(*answers):
 def test_help_names_every_command():
     done = restrain("--help")
     assert done.returncode == 0
-    commands = "demo train study reference merge-reference subset-reference serve k8s score show plot doctor eval table"
-    for command in commands.split():
+    training = "demo train study reference make-reference merge-reference subset-reference serve k8s"
+    for command in f"{training} data score extract grade eval regrade table analyze show plot doctor".split():
         assert command in done.stdout
 
 
@@ -249,3 +249,14 @@ def test_methods_that_train_on_other_group_sizes_say_so(tmp_path):
     config = ROOT / "configs" / "cpu" / "demo.yaml"
     message = refused("train", config, "--set", "method={name: ettrl}", "--set", f"run_dir={tmp_path / 'run'}")
     assert "rollout.n_samples_per_prompt is 16. Set it to 60" in message
+
+
+def test_make_reference_says_what_the_configuration_lacks(tmp_path):
+    config = ROOT / "configs" / "cpu" / "demo.yaml"
+    assert "Set `reference:`" in refused("make-reference", config, "--set", "reference=")
+    sets = ("--set", "openrlhf.data.prompt_dataset=absent.jsonl", "--set", f"reference={tmp_path / 'r.jsonl'}")
+    assert "absent.jsonl: no such file" in refused("make-reference", config, *sets)
+    unlimited = ("--set", "openrlhf.rollout.max_new_tokens=")
+    assert "rollout.max_new_tokens is not set" in refused("make-reference", config, *unlimited)
+    assert "--shard '2/2'" in refused("make-reference", config, "--shard", "2/2")
+    assert not (tmp_path / "r.jsonl").exists()
