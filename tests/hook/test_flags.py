@@ -2,11 +2,8 @@
 
 import pytest
 
-from restrain_openrlhf.config.host_defaults import host_flags
-from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build, parse_settings
-from tests.conftest import ROOT
 
 pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
 pytestmark = pytest.mark.host
@@ -123,9 +120,3 @@ def test_too_few_gpus_is_an_error_instead_of_waiting_forever():
     refuse_shortage(4, 4)
     with pytest.raises(ConfigError, match="needs 4 GPUs and the Ray cluster has 3"):
         refuse_shortage(4, 3)
-
-
-@pytest.mark.parametrize("preset", sorted((ROOT / "configs").rglob("*.yaml"), key=str), ids=lambda path: path.stem)
-def test_every_preset_is_accepted_by_the_hosts_parser_and_contradicts_nothing(preset):
-    config = load_run_config(preset)
-    refuse_contradictions(parse(to_arguments(host_flags(config))), build(config.method))
