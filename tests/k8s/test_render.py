@@ -120,16 +120,16 @@ def test_the_experiment_is_in_every_step(tmp_path):
     config = rules_jobs.experiment_of(objects, job, tmp_path)
     assert (str(config.run_dir), str(config.reference)) == (
         "/mnt/work/runs/mine",
-        "/mnt/work/data/dapo14k.qwen3-4b.jsonl",
+        "/mnt/work/data/dapo14k.qwen3-4b.n16.jsonl",
     )
     reference = pick(objects, "Job", "reference")["spec"]
     words = reference["template"]["spec"]["containers"][0]["args"]
     assert reference["completions"] == 4
-    assert {"--n=16", "--out=/mnt/work/data/dapo14k.qwen3-4b.jsonl", "--shard=$(JOB_COMPLETION_INDEX)/4"} <= set(words)
+    assert {"--n=16", "--out=/mnt/work/data/dapo14k.qwen3-4b.n16.jsonl", "--shard=$(JOB_COMPLETION_INDEX)/4"} <= set(words)
     template = config.openrlhf["data.input_template"]
     assert f"--input-template={template}" in words
     merge = pick(objects, "Job", "merge-reference")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert merge[-1] == "/mnt/work/data/dapo14k.qwen3-4b.shard-3-of-4.jsonl"
+    assert merge[-1] == "/mnt/work/data/dapo14k.qwen3-4b.n16.shard-3-of-4.jsonl"
     evaluation = pick(objects, "Job", "evaluation")["spec"]["template"]["spec"]["containers"][0]["args"]
     assert "--model=/mnt/work/runs/mine/model" in evaluation
     assert pick(objects, "Job", "prefetch")["spec"]["template"]["spec"]["containers"][0]["args"] == [
