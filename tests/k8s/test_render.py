@@ -125,7 +125,8 @@ def test_the_experiment_is_in_every_step(tmp_path):
     reference = pick(objects, "Job", "reference")["spec"]
     words = reference["template"]["spec"]["containers"][0]["args"]
     assert reference["completions"] == 4
-    assert {"--n=16", "--out=/mnt/work/data/dapo14k.qwen3-4b.n16.jsonl", "--shard=$(JOB_COMPLETION_INDEX)/4"} <= set(words)
+    out = "--out=/mnt/work/data/dapo14k.qwen3-4b.n16.jsonl"
+    assert {"--n=16", out, "--shard=$(JOB_COMPLETION_INDEX)/4"} <= set(words)
     template = config.openrlhf["data.input_template"]
     assert f"--input-template={template}" in words
     merge = pick(objects, "Job", "merge-reference")["spec"]["template"]["spec"]["containers"][0]["args"]
