@@ -32,4 +32,4 @@ def test_a_test_set_without_answers_gets_answers(tmp_path):
     assert comparison["problems"] == 16
     assert 0 < comparison["pass_before"] < 1
     assert (tmp_path / "out" / "report.html").read_text().count("data:image/png") == 4
-    assert "answer" not in (tmp_path / "out" / "train" / "run.json").read_text()
+    assert "gold.jsonl" not in (tmp_path / "out" / "train" / "run.json").read_text()
