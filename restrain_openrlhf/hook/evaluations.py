@@ -6,8 +6,7 @@ from typing import Any
 from restrain_openrlhf.hook.instrument import original_of
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.step_rows import append_row, finite
-
-FILE = "evaluations.jsonl"
+from restrain_openrlhf.run.evaluations import FILE
 
 
 def fit(trainer: Any, global_step: int = 0) -> None:
