@@ -21,6 +21,7 @@ SAME = {
     "rollout.top_p": "--top-p",
     "rollout.max_new_tokens": "--max-new-tokens",
     "data.max_len": "--max-len",
+    "vllm.tensor_parallel_size": "--tensor-parallel-size",
 }
 
 
@@ -69,5 +70,6 @@ def offline_pass(config: RunConfig, n: int | None = None, index: int = 0, count:
         top_p=flags["rollout.top_p"],
         max_new_tokens=flags["rollout.max_new_tokens"],
         max_len=flags["data.max_len"],
+        tensor_parallel_size=flags["vllm.tensor_parallel_size"],
     )
     return OfflinePass.prepare(flags["actor.model_name_or_path"], prompt_source(flags), sampling, index, count)

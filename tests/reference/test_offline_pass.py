@@ -10,7 +10,7 @@ from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import Provenance, load_reference
 from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.rollouts import Sampling, prompt_seed, prompt_tokens
+from restrain_openrlhf.reference.rollouts import Sampling, prompt_seed, refuse_long_prompts
 from restrain_openrlhf.reference.run import PROMPTS_PER_CHUNK, Shard, merge, run_pass
 from restrain_openrlhf.reference.verify import refuse_mismatch
 from restrain_openrlhf.reference.vote import reference_row
@@ -202,6 +202,6 @@ def test_prompts_have_seeds_of_their_own_and_are_never_cut():
     one, other = prompts(2)
     sampling = Sampling(max_len=10, max_new_tokens=6)
     assert prompt_seed(1, one) == prompt_seed(1, one) != prompt_seed(1, other)
-    assert prompt_tokens(one, lambda text, add_special_tokens: {"input_ids": [1] * 4}, sampling) == [1] * 4
-    with pytest.raises(DataError, match=r"line 1 \(id 0\) has 5 tokens"):
-        prompt_tokens(one, lambda text, add_special_tokens: {"input_ids": [1] * 5}, sampling)
+    refuse_long_prompts([one], lambda text, add_special_tokens: {"input_ids": [1] * 4}, sampling)
+    with pytest.raises(DataError, match=r"2 of 2 prompts .* line 1 \(id 0\): 5; line 2 \(id 1\): 5"):
+        refuse_long_prompts([one, other], lambda text, add_special_tokens: {"input_ids": [1] * 5}, sampling)

@@ -1,14 +1,8 @@
 """What a user gets back for a test set, and what bad input gets."""
 
-import subprocess
-import sys
-
-import pytest
-
 from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.reference.vote import reference_row
 from test_time.predictions import _prediction
-from tests.conftest import ROOT
 
 
 def row(*answers):
@@ -29,23 +23,3 @@ def test_the_same_answer_in_another_form_is_no_change():
 def test_a_problem_without_any_answer_has_none():
     found = _prediction(row(None, None), row(None, None))
     assert (found.answer, found.vote_share, found.runner_up, found.changed) == (None, 0.0, None, False)
-
-
-@pytest.mark.host
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ('{"problem": "x"}\n{"problem": "x"}\n', "the same prompt"),
-        ("", "no prompts"),
-        ('{"problem": ""}\n', "is empty"),
-    ],
-)
-def test_bad_prompts_are_refused(tmp_path, rows, message):
-    pytest.importorskip("openrlhf")
-    (tmp_path / "p.jsonl").write_text(rows)
-    config, model = ROOT / "configs" / "cpu" / "demo.yaml", ROOT / "restrain_openrlhf" / "demo" / "model"
-    words = ("--model", model, "--prompts", tmp_path / "p.jsonl", "--out", tmp_path / "out", "--config", config)
-    command = [sys.executable, "-m", "test_time.cli", "adapt", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
