@@ -45,10 +45,14 @@ def train(config: RunConfig, on_step: Callable[[StepRow, int], None] = lambda _r
 
 
 def total_steps(config: RunConfig, flags: dict[str, object]) -> int:
-    """Rollout batches of the whole run: the host takes a last, smaller batch at the end of an episode."""
+    """Rollout batches of the whole run: the host takes a last, smaller batch at the end of an episode.
+
+    `steps` ends a run earlier.
+    """
     arguments = vars(parse(to_arguments(flags)))
     batch = int(arguments["rollout.batch_size"])
-    return int(arguments["train.num_episodes"]) * -(-prompt_count(config, arguments) // batch)
+    every = int(arguments["train.num_episodes"]) * -(-prompt_count(config, arguments) // batch)
+    return every if config.steps is None else min(config.steps, every)
 
 
 def command(folder: RunFolder, words: list[str]) -> list[str]:
