@@ -50,6 +50,8 @@ WRAPPED = (
 # Methods of Ray actor classes, which are looked up on the class that Ray keeps behind the actor.
 REPLACED = (
     HostMethod(PPO_TRAINER, "PPOTrainer.fit", ("self", "global_step")),
+    HostMethod(PPO_TRAINER, "PPOTrainer.get_max_steps", ("self",)),
+    HostMethod(PPO_TRAINER, "BasePPOTrainer.init_checkpoint_states", ("self",)),
     HostMethod(
         PPO_TRAINER,
         "PPOTrainer.save_best_checkpoint",

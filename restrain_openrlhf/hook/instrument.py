@@ -55,7 +55,8 @@ WRAPPINGS = (
 ACTOR_METHODS = (
     ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "train_step", f"{HERE}.trainer:train_step"),
     ActorMethod(contract.PPO_TRAINER_ASYNC, "TrainingActor", "train_step", f"{HERE}.trainer:train_step"),
-    ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "fit", f"{HERE}.evaluations:fit"),
+    ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "fit", f"{HERE}.trainer:fit"),
+    ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "get_max_steps", f"{HERE}.trainer:get_max_steps"),
     ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "save_best_checkpoint", f"{HERE}.evaluations:save_best_checkpoint"),
     ActorMethod(
         contract.PPO_TRAINER_ASYNC, "TrainingActor", "save_best_checkpoint", f"{HERE}.evaluations:save_best_checkpoint"

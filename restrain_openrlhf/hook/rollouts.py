@@ -7,6 +7,7 @@ from typing import Any
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.carried import carry
 from restrain_openrlhf.hook.instrument import original_of
+from restrain_openrlhf.hook.progress import progress_of
 from restrain_openrlhf.hook.rollout_engine import PlannedEngine
 from restrain_openrlhf.hook.rollout_size import refuse_other_size
 from restrain_openrlhf.hook.settings import HookSettings
@@ -27,12 +28,20 @@ def plan_for(settings: HookSettings) -> RolloutPlan | None:
 
 
 def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Wraps SamplesGenerator.generate_samples (samples_generator.py): what is dispatched within is for training."""
+    """Wraps SamplesGenerator.generate_samples (samples_generator.py): what is dispatched within is for training.
+
+    After the run's last step there is nothing more to train on, which ends the host's loops (PPOTrainer.fit).
+    """
+    progress, steps = progress_of(generator), HookSettings.from_environment().steps
+    if steps is not None and progress.steps >= steps:
+        return [], None, 0, True
     generator.restrain_training = True
     try:
-        return wrapped(*args, **kwargs)
+        samples, *rest = wrapped(*args, **kwargs)
     finally:
         generator.restrain_training = False
+    progress.steps += bool(samples)
+    return samples, *rest
 
 
 def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

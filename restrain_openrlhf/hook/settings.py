@@ -20,6 +20,7 @@ class HookSettings(BaseModel):
     method: MethodSettings
     reference: Path | None = None
     metrics: Path | None = None
+    steps: int | None = None
     evaluate_first: bool = False
     fill_last_batch: bool = True
     advantages: AdvantageSource = "hook"

@@ -107,6 +107,7 @@ def _hook_block(config: RunConfig) -> dict[str, Any]:
         "method": config.method.model_dump(mode="json"),
         "reference": str(config.reference) if config.reference else None,
         "metrics": str(config.metrics) if config.metrics else None,
+        "steps": config.steps,
         "evaluate_first": config.evaluate_first or None,
         "fill_last_batch": None if config.fill_last_batch else False,
         "advantages": config.advantages if config.advantages != "hook" else None,

@@ -66,10 +66,14 @@ def check_flags(config: RunConfig) -> None:
 
 
 def total_steps(config: RunConfig, flags: dict[str, object]) -> int:
-    """Rollout batches of the whole run: the host takes a last, smaller batch at the end of an episode."""
+    """Rollout batches of the whole run: the host takes a last, smaller batch at the end of an episode.
+
+    `steps` ends a run earlier.
+    """
     arguments = vars(parse(to_arguments(flags)))
     batch = int(arguments["rollout.batch_size"])
-    return int(arguments["train.num_episodes"]) * -(-prompt_count(config, arguments) // batch)
+    every = int(arguments["train.num_episodes"]) * -(-prompt_count(config, arguments) // batch)
+    return every if config.steps is None else min(config.steps, every)
 
 
 def command(folder: RunFolder, words: list[str]) -> list[str]:

@@ -181,11 +181,14 @@ def generator():
     return made
 
 
-def test_only_what_training_dispatches_is_marked():
+def test_only_what_training_dispatches_is_marked(monkeypatch):
     made, dispatched = generator(), []
+    for name, value in HookSettings(method=parse_settings({"name": "ttrl"})).to_environment().items():
+        monkeypatch.setenv(name, value)
 
     def dispatch():
         rollouts.dispatch_prompts(lambda prompts, labels: dispatched.append(prompts), made, (["1+1="], [""]), {})
+        return [], None, 1, False
 
     rollouts.generate_samples(dispatch, made, (), {})
     dispatch()
