@@ -12,13 +12,14 @@ from pydantic import BaseModel, ConfigDict
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.firewall import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark, load_benchmark
 from restrain_openrlhf.evaluation.problems import Problem, without_kind
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.run.stack import run_command
 from test_time.comparison import read_gold
 from test_time.job import Adaptation, AdaptationFolder
-from test_time.problems import Source, boxed, refuse_missing_gold, refuse_repeated_ids
+from test_time.problems import Source, boxed, refuse_missing_gold
 
 TEST = "test"
 # Of the base model a large vote: adaptation must beat it to be worth anything. Of the others as many as the paper.
@@ -61,11 +62,12 @@ def gold_of(job: Adaptation) -> Mapping[str, str]:
 
 
 def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
-    """Raises DataError now for gold or held-out problems that could not be used in the end. Nothing of it is kept."""
+    """Raises DataError or ConfigError now for gold or held-out sets of no use in the end. Nothing of them is kept."""
     if job.has_gold:
         refuse_missing_gold(str(job.gold or job.problems.word), ids, gold_of(job))
-    refuse_repeated_ids("--heldout", [TEST, *(source.name for source in job.heldout)])
     for source in job.heldout:
+        if [TEST, *(other.name for other in job.heldout)].count(source.name) > 1:
+            raise ConfigError(f"--heldout: two sets would be called {source.name!r} in the tables. Rename one file.")
         _heldout(source)
 
 

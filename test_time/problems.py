@@ -49,14 +49,14 @@ def load_problems(source: Source) -> list[PromptOnly]:
     problems = _benchmark(source) if source.is_benchmark else _rows(source)
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
-    refuse_repeated_ids(source.word, [problem.id for problem in problems])
+    _refuse_repeated_ids(source.word, [problem.id for problem in problems])
     empty = [problem.id for problem in problems if not problem.problem.strip()]
     if empty:
         raise DataError(f"{source.word}: {_counted(empty)} empty: {_named(empty)}. Fill them in or remove the rows.")
     return problems
 
 
-def refuse_repeated_ids(name: str, ids: Sequence[str]) -> None:
+def _refuse_repeated_ids(name: str, ids: Sequence[str]) -> None:
     """Raises DataError naming every id that stands more than once."""
     twice = [one for one, count in Counter(ids).items() if count > 1]
     if twice:

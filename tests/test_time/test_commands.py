@@ -57,7 +57,8 @@ def refused(tmp_path, write_jsonl):
         (GOOD, ("--config", CPU, "--preset", "paper"), "--config and --preset are both given"),
         (GOOD, ("--stop", "kl=much"), "--stop kl: "),
         (GOOD, ("--heldout", "no-such-set"), "'no-such-set' is no known benchmark"),
-        (GOOD, ("--heldout", "test"), "'test' is no known benchmark"),
+        (GOOD, ("--heldout", "a/test.jsonl"), "two sets would be called 'test'"),
+        (GOOD, ("--heldout", "a/x.jsonl", "--heldout", "b/x.jsonl"), "two sets would be called 'x'"),
     ],
 )
 def test_bad_input_is_refused_in_one_line(refused, rows, words, message):
