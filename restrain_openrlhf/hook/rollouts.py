@@ -49,17 +49,18 @@ def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[An
     """Wraps SamplesGenerator._dispatch_prompts_to_vllm, which training and evaluation share: marks training's."""
     prompts: Sequence[str] = args[0] if args else kwargs.pop("prompts")
     if getattr(generator, "restrain_training", False):
-        prompts = [TrainingPrompt(prompt) for prompt in prompts]
-        if HookSettings.from_environment().seeded_rollouts:
-            number_visits(prompts, progress_of(generator), generator.args.train.seed)
+        seeded, train_seed = HookSettings.from_environment().seeded_rollouts, generator.args.train.seed
+        prompts = [marked(prompt, progress_of(generator), train_seed if seeded else None) for prompt in prompts]
     return wrapped(prompts, *args[1:], **kwargs)
 
 
-def number_visits(prompts: Sequence[TrainingPrompt], progress: Progress, train_seed: int) -> None:
-    """Count these prompts among all that the run has dispatched, and seed each."""
-    for prompt in prompts:
-        prompt.visit = visit(train_seed, progress.prompts)
-        progress.prompts += 1
+def marked(prompt: str, progress: Progress, train_seed: int | None) -> TrainingPrompt:
+    """The prompt as one of training's, counted among all that the run has dispatched, and seeded if asked."""
+    training = TrainingPrompt(prompt)
+    if train_seed is not None:
+        training.visit = visit(train_seed, progress.prompts)
+    progress.prompts += 1
+    return training
 
 
 async def generate_responses(
