@@ -42,7 +42,9 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
     finally:
         generator.restrain_training = False
     progress.steps += bool(samples)
-    return in_dispatch_order(samples) if settings.seeded_rollouts else samples, *rest
+    if settings.seeded_rollouts:
+        samples = in_dispatch_order(samples)
+    return samples, *rest
 
 
 def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

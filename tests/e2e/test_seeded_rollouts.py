@@ -39,8 +39,6 @@ def test_the_same_run_ends_in_the_same_weights_also_killed_and_resumed(job, tmp_
     assert "Loading the checkpoint" in job.log()
     assert again == rows
     assert after_kill == model
-    other, _ = trained(Job(tmp_path / "other", job.prompts), "openrlhf.train.seed=43", "steps=1")
-    assert other[0] != rows[0]
 
 
 def test_trees_are_drawn_again_too(job, tmp_path):
