@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Valida
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 
-HOOK_KEYS = ("method", "reference", "steps", "evaluate_first", "fill_last_batch", "advantages")
+HOOK_KEYS = ("method", "reference", "steps", "seeded_rollouts", "evaluate_first", "fill_last_batch", "advantages")
 # Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
 AdvantageSource = Literal["hook", "service"]
 
@@ -28,6 +28,8 @@ class HookConfig(BaseModel):
     metrics: Path | None = None
     # End after so many steps (rollout batches), though the episodes would give more.
     steps: Annotated[StrictInt, Field(ge=1)] | None = None
+    # A seed for every rollout, so that the same run on the same machine has the same rollouts, resumed or not.
+    seeded_rollouts: StrictBool = False
     # Evaluate the base model too, before the first step, where the host evaluates at all.
     evaluate_first: StrictBool = False
     # Repeat a few prompts so that an episode is whole rollout batches; the host loses what is left over.

@@ -103,10 +103,17 @@ def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None
 
 def refuse_asynchronous(config: HookConfig, flags: Flags) -> None:
     """Raises ConfigError for a setting that only the synchronous trainer can keep."""
-    if flags["train.async_enable"] and config.steps is not None:
+    if not flags["train.async_enable"]:
+        return
+    if config.steps is not None:
         raise ConfigError(
-            f"steps is {config.steps} and train.async_enable is set: that trainer draws rollouts ahead, and "
-            "does not know after a restart how many steps it has taken. Remove one of the two."
+            f"steps is {config.steps} and train.async_enable is set: that trainer draws rollouts ahead, and does not "
+            "know after a restart how many steps it has taken. Remove one of the two."
+        )
+    if config.seeded_rollouts:
+        raise ConfigError(
+            "seeded_rollouts and train.async_enable are set: that trainer's rollouts come from whatever weights were "
+            "last sent, so that seeds would not make them the same. Remove one of the two."
         )
 
 

@@ -38,6 +38,7 @@ STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 WRAPPED = (
     HostMethod(EXPERIENCE_MAKER, "RemoteExperienceMaker.make_experience_batch", ("self", "rollout_samples")),
     HostMethod(PPO_TRAINER, "BasePPOTrainer.train_step", ("self", "rollout_samples", "global_step")),
+    HostMethod(PPO_ACTOR, "ActorPPOTrainer.ppo_train", ("self", "kl_ctl")),
     HostMethod(PPO_ACTOR, "ActorPPOTrainer.training_step", ("self", "experience", "kl_ctl", "step", "loss_batch_info")),
     HostMethod(SAMPLES, "SamplesGenerator.generate_samples", ("self", "generate_kwargs")),
     HostMethod(

@@ -7,14 +7,17 @@ from typing import Any
 
 @dataclass
 class Progress:
-    """Training steps (rollout batches) drawn since the run began, however often it was started."""
+    """Training steps (rollout batches) and prompts drawn since the run began, however often it was started."""
 
     steps: int = 0
+    prompts: int = 0
 
 
 def resume_counting(trainer: Any) -> None:
     """Begin where the checkpoint ends that the host is about to go on from (PPOTrainer.init_checkpoint_states)."""
-    trainer.samples_generator.restrain_progress = Progress(steps=trainer.init_checkpoint_states()["global_step"])
+    states = trainer.init_checkpoint_states()
+    progress = Progress(steps=states["global_step"], prompts=states["total_consumed_prompts"])
+    trainer.samples_generator.restrain_progress = progress
 
 
 def progress_of(generator: Any) -> Progress:

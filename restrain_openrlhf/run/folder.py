@@ -108,6 +108,7 @@ def _hook_block(config: RunConfig) -> dict[str, Any]:
         "reference": str(config.reference) if config.reference else None,
         "metrics": str(config.metrics) if config.metrics else None,
         "steps": config.steps,
+        "seeded_rollouts": config.seeded_rollouts or None,
         "evaluate_first": config.evaluate_first or None,
         "fill_last_batch": None if config.fill_last_batch else False,
         "advantages": config.advantages if config.advantages != "hook" else None,

@@ -67,6 +67,7 @@ def test_an_override_that_is_none_is_named(item):
         (GOOD + "steps: '2'\n", "steps is '2'"),
         (GOOD + "steps: true\n", "steps is True"),
         (GOOD + "evaluate_first: 3\n", "evaluate_first is 3"),
+        (GOOD + "seeded_rollouts: 42\n", "seeded_rollouts is 42"),
     ],
 )
 def test_a_wrong_file_is_an_error_that_names_the_file_and_the_key(tmp_path, text, message):

@@ -177,7 +177,7 @@ def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):
 
 def generator():
     made = SamplesGenerator.__new__(SamplesGenerator)
-    made.args = SimpleNamespace()
+    made.args = SimpleNamespace(train=SimpleNamespace(seed=42))
     return made
 
 
