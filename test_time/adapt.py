@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.model_files import ensure_model
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.run.folder import RunFolder
@@ -56,8 +57,10 @@ def _adapt(job: Adaptation, plan: Plan, listener: Listener) -> Outcome:
     trained = train_watched(job, plan.config, listener.step)
     listener.phase("the adapted model votes")
     _vote(job, plan.config, str(trained.chosen.path) if trained.chosen else job.model, folder.after)
-    write_rows(folder.predictions, predictions(load_reference(folder.before), load_reference(folder.after)))
-    outcome = _outcome(job, plan, trained, listener)
+    ids = [problem.id for problem in read_rows(folder.problems, PromptOnly)]
+    rows = predictions(load_reference(folder.before), load_reference(folder.after), ids)
+    write_rows(folder.predictions, rows)
+    outcome = _outcome(job, plan, trained, sum(row.changed for row in rows), listener)
     outcome.write(folder.result)
     write_report(folder, outcome)
     return outcome
@@ -68,7 +71,7 @@ def _vote(job: Adaptation, config: RunConfig, model: str, out: Path) -> None:
     sample_reference(config, out, n=job.votes, model=model)
 
 
-def _outcome(job: Adaptation, plan: Plan, trained: Trained, listener: Listener) -> Outcome:
+def _outcome(job: Adaptation, plan: Plan, trained: Trained, changed: int, listener: Listener) -> Outcome:
     folder = AdaptationFolder(job.out)
     before, after = load_reference(folder.before), load_reference(folder.after)
     policies = _policies(job, trained)
@@ -92,7 +95,7 @@ def _outcome(job: Adaptation, plan: Plan, trained: Trained, listener: Listener) 
         best_step=trained.best.step if trained.best else 0,
         best_model=str(trained.best.path) if trained.best else job.model,
         votes=job.votes,
-        changed=sum(row.changed for row in predictions(before, after)),
+        changed=changed,
         comparison=compare(before.rows, after.rows, gold_of(job)) if job.has_gold else None,
         scores=tuple(scores),
         heldout=tuple(source.name for source in job.heldout),

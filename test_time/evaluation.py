@@ -16,7 +16,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark, load_benchmark
 from restrain_openrlhf.evaluation.problems import Problem, without_kind
 from restrain_openrlhf.evaluation.result import Result, load_results
-from restrain_openrlhf.run.stack import run_command
+from restrain_openrlhf.run.stack import run_command, run_on_all_gpus
 from test_time.comparison import read_gold
 from test_time.job import Adaptation, AdaptationFolder
 from test_time.problems import Source, boxed, refuse_missing_gold
@@ -127,8 +127,11 @@ def _run(
     words += ["--benchmarks", ",".join(f"{name}={path}" for name, path in sets.items())]
     words += ["--template", "chat" if flags.get("data.apply_chat_template") else "plain"]
     words += ["--max-new-tokens", str(flags["rollout.max_new_tokens"])]
-    words += ["--tensor-parallel-size", str(flags.get("vllm.tensor_parallel_size", 1))]
-    run_command(words, AdaptationFolder(job.out).evaluation / "evaluation.log")
+    size = int(flags.get("vllm.tensor_parallel_size") or 1)
+    words += ["--tensor-parallel-size", str(size)]
+    log = AdaptationFolder(job.out).evaluation / "evaluation.log"
+    if run_on_all_gpus(words, log, size) > 1:
+        run_command(["regrade", str(out)], log)
     return {result.provenance.benchmark: result for result in load_results(out)}
 
 

@@ -86,6 +86,17 @@ def test_another_pass_is_not_mixed_in(tmp_path):
         run_pass(everything, provenance(everything, temperature=0.6), path, Engine)
 
 
+def test_a_shard_without_prompts_is_a_part_of_the_whole(tmp_path):
+    everything = prompts(2)
+    for index in range(3):
+        shard = Shard(index, 3)
+        for _ in range(2):
+            run_pass(shard.of(everything), provenance(everything), shard.path(tmp_path / "ref.jsonl"), Engine)
+    paths = sorted(tmp_path.glob("*.shard-*-of-3.jsonl"))
+    assert len(paths) == 3
+    assert merge(paths, tmp_path / "merged.jsonl") == 2
+
+
 def test_shards_together_are_the_whole(tmp_path):
     everything = prompts(10)
     for index in range(3):

@@ -1,8 +1,10 @@
 """What a user gets back for a test set, and what bad input gets."""
 
+from types import SimpleNamespace
+
 from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.reference.vote import reference_row
-from test_time.predictions import _prediction
+from test_time.predictions import _prediction, predictions
 
 
 def row(*answers):
@@ -23,3 +25,13 @@ def test_the_same_answer_in_another_form_is_no_change():
 def test_a_problem_without_any_answer_has_none():
     found = _prediction(row(None, None), row(None, None))
     assert (found.answer, found.vote_share, found.runner_up, found.changed) == (None, 0.0, None, False)
+
+
+def test_predictions_come_in_the_order_of_the_problems(tmp_path):
+    """Votes of several engines are joined shard by shard."""
+    rows = {name: reference_row(Prompt(name, name, name, "here"), ["1"]) for name in "abc"}
+
+    def votes(order):
+        return SimpleNamespace(rows=tuple(rows[name] for name in order))
+
+    assert [row.id for row in predictions(votes("acb"), votes("bac"), ["a", "b", "c"])] == ["a", "b", "c"]
