@@ -7,6 +7,7 @@ from typing import Any
 
 import wrapt
 
+from restrain_openrlhf.cpu.adam import adapt_fused_adam
 from restrain_openrlhf.cpu.weight_sync import connect_over_tcp, update_weight
 
 _REGISTERED = threading.Event()
@@ -89,6 +90,7 @@ def _adapt_vllm_worker(module: Any) -> None:
 
 STAND_INS: dict[str, Callable[[Any], None]] = {
     "torch.cuda": _adapt_torch_cuda,
+    "deepspeed.ops.adam.fused_adam": adapt_fused_adam,
     "openrlhf.trainer.ppo_utils.replay_buffer": _adapt_replay_buffer,
     "openrlhf.utils.deepspeed.deepspeed": _adapt_deepspeed_strategy,
     "openrlhf.utils.distributed_util": _adapt_distributed_util,
