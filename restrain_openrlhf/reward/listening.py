@@ -7,7 +7,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.reward.punctual import punctual
+from restrain_openrlhf.reward.connection import connection
 
 KEEP_ALIVE_SECONDS = 10
 # Connections that may wait to be accepted; the kernel allows no more than net.core.somaxconn.
@@ -61,7 +61,7 @@ def http(app: ASGIApp, head_seconds: float, stop_seconds: int) -> uvicorn.Config
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        http=punctual(head_seconds),
+        http=connection(head_seconds),
         ws="none",
         lifespan="off",
         timeout_keep_alive=KEEP_ALIVE_SECONDS,

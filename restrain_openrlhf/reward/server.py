@@ -35,6 +35,7 @@ from restrain_openrlhf.scoring import GroupScorer
 
 MEMORY = "memory"
 STOP_SECONDS = 10
+SETTLE_SECONDS = 5.0
 
 
 @dataclass
@@ -107,6 +108,7 @@ async def _serve(config: ServiceConfig, address: Address, store_url: str, token:
             meanwhile.enter_context(side_door(for_probes, service.metrics, service.state))
         await meanwhile.enter_async_context(keeping_house(service.rendezvous, service.state.store_did_answer))
         await DrainingServer(service, config).serve(sockets=[listening])
+        await service.rendezvous.settled(SETTLE_SECONDS)
     service.judge.close()
     service.log.info("stopped")
 
@@ -139,11 +141,9 @@ class DrainingServer(uvicorn.Server):
         self.service.log.info("draining", signal=why)
         await asyncio.sleep(self.timing.drain_notice)
         until = asyncio.get_running_loop().time() + self.timing.drain
-        while self.service.rendezvous.desks and asyncio.get_running_loop().time() < until:
+        while self.service.rendezvous.waits and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.05)
         self.service.rendezvous.stop()
-        while self.service.rendezvous.desks and asyncio.get_running_loop().time() < until + 5:
-            await asyncio.sleep(0.05)
         self.should_exit = True
 
 
