@@ -316,12 +316,35 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def one_process(folder: Path, options: argparse.Namespace) -> list[list[str]]:
+    """Rows of one process with the memory store."""
+    port, probe = free_ports(2)
+    with replica(folder, port, probe, "memory") as process:
+        return measure([f"http://127.0.0.1:{port}/get_reward"], [probe], [process], options)
+
+
+def two_replicas(folder: Path, options: argparse.Namespace) -> list[list[str]]:
+    """Rows of two replicas with Redis; none where it is not installed."""
+    if not shutil.which("redis-server"):
+        Console().print("redis-server is not installed (Debian: redis-server): two replicas are not measured.")
+        return []
+    first, second, one_probe, other_probe, store, *fronts = free_ports(7)
+    with (
+        redis_server(folder, store) as url,
+        replica(folder, first, one_probe, url) as one,
+        replica(folder, second, other_probe, url) as other,
+        round_robin(folder, fronts, [first, second]) as urls,
+    ):
+        return measure(urls, [one_probe, other_probe], [one, other], options)
+
+
 def main() -> None:
     """Measure and print; without the training stack, say so and stop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=1024)
     parser.add_argument("--n", type=int, default=16)
     parser.add_argument("--rate", type=float, default=20.0, help="groups completed per second in the paced run")
+    parser.add_argument("--replicas", type=int, choices=(1, 2), help="only this setting")
     options = parser.parse_args()
     if find_spec("openrlhf") is None:
         raise SystemExit("This benchmark drives OpenRLHF's own client: install the training stack (make install).")
@@ -347,21 +370,9 @@ def main() -> None:
             "method: {name: restrain, prompt_weight: online, kappa: 3}\n"
             f"service: {{group_size: {options.n}, end_of_text: '{END}'}}\n"
         )
-        first, second, one_probe, other_probe, store, *fronts = free_ports(7)
-        with replica(folder, first, one_probe, "memory") as process:
-            for row in measure([f"http://127.0.0.1:{first}/get_reward"], [one_probe], [process], options):
-                table.add_row("1", *row)
-        if shutil.which("redis-server"):
-            with (
-                redis_server(folder, store) as url,
-                replica(folder, first, one_probe, url) as one,
-                replica(folder, second, other_probe, url) as other,
-                round_robin(folder, fronts, [first, second]) as urls,
-            ):
-                for row in measure(urls, [one_probe, other_probe], [one, other], options):
-                    table.add_row("2 + Redis", *row)
-        else:
-            Console().print("redis-server is not installed (Debian: redis-server): two replicas are not measured.")
+        for replicas, setting in ((1, one_process), (2, two_replicas)):
+            for row in setting(folder, options) if options.replicas in (None, replicas) else ():
+                table.add_row(str(replicas), *row)
     Console().print(table)
 
 

@@ -63,7 +63,7 @@ def connection(head_seconds: float) -> type[HttpToolsProtocol]:
         def on_message_begin(self) -> None:
             super().on_message_begin()
             self._receipts.tell(True)
-            self.scope["extensions"] = {EXTENSION: self._receipts}  # type: ignore[typeddict-item,dict-item]
+            self.scope["extensions"] = {EXTENSION: self._receipts}  # type: ignore[dict-item]
 
         def on_headers_complete(self) -> None:
             self._late.cancel()
