@@ -3,12 +3,15 @@
 Each setting is run twice. `burst`: all requests are sent as fast as the client can. `paced`: fifteen rollouts of every
 prompt wait, then the last ones come at a steady rate, and the time from there to each reply is what the service adds.
 Every reply is compared with the scorer's own. The second setting has two replicas on a real Redis behind round robin
-(HAProxy where it is installed, else the client's own rotation over two URLs).
+(HAProxy where it is installed, else the client's own rotation over two URLs). All the while another process asks each
+replica's liveness probe, four times a second.
 """
 
 import argparse
 import asyncio
 import contextlib
+import functools
+import multiprocessing
 import random
 import resource
 import shutil
@@ -19,8 +22,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.util import find_spec
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -38,6 +43,8 @@ METHOD = {"name": "restrain", "prompt_weight": "online", "kappa": 3}
 END = "<|im_end|>"
 WORDS = ("so", "we", "add", "and", "carry", "to", "find", "that", "the", "sum", "of", "both", "is", "asked", "for")
 RESPONSE_WORDS = 300
+PROBE_SECONDS = 0.25
+PROMPT: ContextVar[str] = ContextVar("PROMPT")
 
 
 @dataclass
@@ -80,8 +87,7 @@ def _response(chance: random.Random, share: float) -> str:
 
 async def ask(executor: Any, load: Load, prompt: str, query: str) -> None:
     """One rollout through OpenRLHF's client; its reply is checked."""
-    # A group is complete when its last rollout is on the way.
-    load.sent[prompt] = time.perf_counter()
+    PROMPT.set(prompt)
     try:
         ((reply),) = await executor._fetch_rewards_via_http([query], [prompt], [""])
     except RuntimeError:
@@ -94,6 +100,24 @@ async def ask(executor: Any, load: Load, prompt: str, query: str) -> None:
         load.wrong += 1
 
 
+@contextlib.contextmanager
+def noting_when_sent(load: Load) -> Iterator[None]:
+    """Have OpenRLHF's client say when it wrote a rollout: a group is complete with its last one."""
+    import aiohttp
+
+    async def sent(*_: object) -> None:
+        load.sent[PROMPT.get()] = time.perf_counter()
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_chunk_sent.append(sent)
+    plain = aiohttp.ClientSession
+    aiohttp.ClientSession = functools.partial(plain, trace_configs=[trace])  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        aiohttp.ClientSession = plain  # type: ignore[misc]
+
+
 async def burst(executor: Any, load: Load) -> float:
     """Everything at once, prompts mixed; seconds until the last reply."""
     pairs = [(prompt, query) for prompt, queries in load.prompts.items() for query in queries]
@@ -103,7 +127,7 @@ async def burst(executor: Any, load: Load) -> float:
     return time.perf_counter() - start
 
 
-async def paced(executor: Any, load: Load, rate: float, ports: list[int]) -> float:
+async def paced(executor: Any, load: Load, rate: float, probes: list[int]) -> float:
     """All but one rollout of each prompt wait; then the last ones come, `rate` a second."""
     tasks = [
         asyncio.create_task(ask(executor, load, prompt, query))
@@ -113,9 +137,7 @@ async def paced(executor: Any, load: Load, rate: float, ports: list[int]) -> flo
     seated = 0.0
     while seated < len(tasks):
         await asyncio.sleep(1)
-        # While thousands of connections are being made, a look at the metrics may take too long.
-        with contextlib.suppress(OSError):
-            seated = await asyncio.to_thread(pending, ports)
+        seated = await asyncio.to_thread(pending, probes)
     start = time.perf_counter()
     for number, (prompt, queries) in enumerate(load.prompts.items()):
         await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
@@ -124,24 +146,53 @@ async def paced(executor: Any, load: Load, rate: float, ports: list[int]) -> flo
     return time.perf_counter() - start
 
 
-def pending(ports: list[int]) -> float:
+def pending(probes: list[int]) -> float:
     """Requests that wait at the replicas."""
     total = 0.0
-    for port in ports:
+    for port in probes:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
             lines = reply.read().decode().splitlines()
         total += sum(float(line.split()[1]) for line in lines if line.startswith("restrain_pending_requests "))
     return total
 
 
+def ask_probes(ports: list[int], until: Connection) -> None:
+    """Ask each liveness probe until told to stop; then send the longest time one took, in seconds."""
+    worst = 0.0
+    until.send("started")
+    while not until.poll(PROBE_SECONDS):
+        for port in ports:
+            start = time.perf_counter()
+            with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as reply:
+                reply.read()
+            worst = max(worst, time.perf_counter() - start)
+    until.send(worst)
+
+
 @contextlib.contextmanager
-def replica(folder: Path, port: int, store: str) -> Iterator[subprocess.Popen[bytes]]:
+def probing(ports: list[int]) -> Iterator[list[float]]:
+    """Ask the probes meanwhile, from a process of its own; afterwards the list has the longest time one took."""
+    worst: list[float] = []
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=ask_probes, args=(ports, there), daemon=True)
+    process.start()
+    here.recv()
+    yield worst
+    here.send("stop")
+    worst.append(here.recv())
+    process.join()
+
+
+@contextlib.contextmanager
+def replica(folder: Path, port: int, probe: int, store: str) -> Iterator[subprocess.Popen[bytes]]:
     """A running `restrain serve`."""
     command = [sys.executable, "-m", "restrain_openrlhf.cli.main", "serve", "--config", str(folder / "service.yaml")]
     with (folder / f"{port}.log").open("wb") as log:
-        process = subprocess.Popen([*command, "--port", str(port), "--store", store], stderr=log)
+        words = ["--port", str(port), "--probe-port", str(probe), "--store", store]
+        process = subprocess.Popen([*command, *words], stderr=log)
     try:
-        wait_for(f"http://127.0.0.1:{port}/readyz")
+        wait_for(f"http://127.0.0.1:{probe}/readyz")
         yield process
     finally:
         process.kill()
@@ -233,7 +284,7 @@ def peak_mebibytes(process: subprocess.Popen[bytes]) -> float:
 
 
 def measure(
-    urls: list[str], ports: list[int], processes: list[subprocess.Popen[bytes]], options: argparse.Namespace
+    urls: list[str], probes: list[int], processes: list[subprocess.Popen[bytes]], options: argparse.Namespace
 ) -> list[list[str]]:
     """Both runs' rows."""
     from openrlhf.utils.agent import SingleTurnAgentExecutor
@@ -242,12 +293,15 @@ def measure(
     for name in ("burst", "paced"):
         load = make_load(options.prompts, options.n)
         executor = SingleTurnAgentExecutor(urls)
-        run = burst(executor, load) if name == "burst" else paced(executor, load, options.rate, ports)
-        seconds = asyncio.run(run)
+        run = burst(executor, load) if name == "burst" else paced(executor, load, options.rate, probes)
+        with noting_when_sent(load), probing(probes) as worst:
+            seconds = asyncio.run(run)
         cuts = statistics.quantiles(load.delays, n=100)
         memory = " + ".join(f"{peak_mebibytes(process):.0f}" for process in processes)
         counts = [str(options.prompts * options.n), str(load.lost), str(load.wrong)]
-        rows.append([name, *counts, f"{seconds:.1f}", f"{cuts[49] * 1000:.0f}", f"{cuts[98] * 1000:.0f}", memory])
+        times = [f"{value * 1000:.0f}" for value in (cuts[49], cuts[98], *worst)]
+        rows.append([name, *counts, f"{seconds:.1f}", *times, memory])
+        print(*rows[-1], flush=True)
     return rows
 
 
@@ -262,19 +316,53 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def one_process(folder: Path, options: argparse.Namespace) -> list[list[str]]:
+    """Rows of one process with the memory store."""
+    port, probe = free_ports(2)
+    with replica(folder, port, probe, "memory") as process:
+        return measure([f"http://127.0.0.1:{port}/get_reward"], [probe], [process], options)
+
+
+def two_replicas(folder: Path, options: argparse.Namespace) -> list[list[str]]:
+    """Rows of two replicas with Redis; none where it is not installed."""
+    if not shutil.which("redis-server"):
+        Console().print("redis-server is not installed (Debian: redis-server): two replicas are not measured.")
+        return []
+    first, second, one_probe, other_probe, store, *fronts = free_ports(7)
+    with (
+        redis_server(folder, store) as url,
+        replica(folder, first, one_probe, url) as one,
+        replica(folder, second, other_probe, url) as other,
+        round_robin(folder, fronts, [first, second]) as urls,
+    ):
+        return measure(urls, [one_probe, other_probe], [one, other], options)
+
+
 def main() -> None:
     """Measure and print; without the training stack, say so and stop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=1024)
     parser.add_argument("--n", type=int, default=16)
     parser.add_argument("--rate", type=float, default=20.0, help="groups completed per second in the paced run")
+    parser.add_argument("--replicas", type=int, choices=(1, 2), help="only this setting")
     options = parser.parse_args()
     if find_spec("openrlhf") is None:
         raise SystemExit("This benchmark drives OpenRLHF's own client: install the training stack (make install).")
     detect().install()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    columns = ("replicas", "run", "requests", "lost", "wrong", "seconds", "p50 ms", "p99 ms", "peak MiB")
+    columns = (
+        "replicas",
+        "run",
+        "requests",
+        "lost",
+        "wrong",
+        "seconds",
+        "p50 ms",
+        "p99 ms",
+        "slowest probe ms",
+        "peak MiB",
+    )
     table = Table(*columns, title="delay: from the group's last rollout to each reply")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -282,21 +370,9 @@ def main() -> None:
             "method: {name: restrain, prompt_weight: online, kappa: 3}\n"
             f"service: {{group_size: {options.n}, end_of_text: '{END}'}}\n"
         )
-        first, second, store, *fronts = free_ports(5)
-        with replica(folder, first, "memory") as process:
-            for row in measure([f"http://127.0.0.1:{first}/get_reward"], [first], [process], options):
-                table.add_row("1", *row)
-        if shutil.which("redis-server"):
-            with (
-                redis_server(folder, store) as url,
-                replica(folder, first, url) as one,
-                replica(folder, second, url) as other,
-                round_robin(folder, fronts, [first, second]) as urls,
-            ):
-                for row in measure(urls, [first, second], [one, other], options):
-                    table.add_row("2 + Redis", *row)
-        else:
-            Console().print("redis-server is not installed (Debian: redis-server): two replicas are not measured.")
+        for replicas, setting in ((1, one_process), (2, two_replicas)):
+            for row in setting(folder, options) if options.replicas in (None, replicas) else ():
+                table.add_row(str(replicas), *row)
     Console().print(table)
 
 

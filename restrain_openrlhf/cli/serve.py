@@ -15,8 +15,11 @@ def serve(
     store: Annotated[
         str, typer.Option(envvar="RESTRAIN_STORE", help="memory (one process), or redis://… shared by all replicas.")
     ] = "memory",
+    probe_port: Annotated[
+        int | None, typer.Option(min=1, max=65535, help="Port for /healthz, /readyz, /startupz and /metrics alone.")
+    ] = None,
     reuse_port: Annotated[
-        bool, typer.Option("--reuse-port", help="Share the port with the process that this one takes over from.")
+        bool, typer.Option("--reuse-port", help="Share the ports with the process that this one takes over from.")
     ] = False,
     token_file: Annotated[
         Path | None, typer.Option(help="File with the token that clients must send; else RESTRAIN_TOKEN.")
@@ -24,10 +27,10 @@ def serve(
 ) -> None:
     """Serve RESTRAIN as OpenRLHF's --reward.remote_url: http://HOST:PORT/get_reward."""
     try:
-        from restrain_openrlhf.reward import security, server, settings  # noqa: PLC0415 - the web stack is heavy
+        from restrain_openrlhf.reward import listening, security, server, settings  # noqa: PLC0415 - the web stack is heavy
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"The reward service needs {error.name}, which is not installed. Install restrain-openrlhf[serve]."
         ) from None
-    address = server.Address(host, port, shared=reuse_port)
+    address = listening.Address(host, port, probe_port, shared=reuse_port)
     server.serve(settings.load_service_config(config), address, store, security.load_token(token_file))

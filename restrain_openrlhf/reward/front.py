@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from restrain_openrlhf.reward import protocol
+from restrain_openrlhf.reward.connection import when_received
 from restrain_openrlhf.reward.desk import Place
 from restrain_openrlhf.reward.judge import Judge
 from restrain_openrlhf.reward.limits import Refusal
@@ -69,7 +70,7 @@ class Front:
                 self.metrics.held.inc()
                 raise _ask_again(409, "The group is not complete yet")
             reply = _json(self._reply(place.outcome.result()))
-            return _Answer(reply, lambda sent: self.rendezvous.leave(place, answered=sent and not gone.done()))
+            return _Answer(reply, gone, lambda received: self.rendezvous.leave(place, answered=received))
         except UnscorableGroupError:
             self.rendezvous.leave(place, answered=True)
             raise
@@ -102,19 +103,22 @@ class Front:
 
 
 class _Answer(JSONResponse):
-    """A reply that tells whether it was sent."""
+    """A reply that tells whether it was received; `gone` is done if the client left before all was sent."""
 
-    def __init__(self, reply: JSONResponse, ended: Callable[[bool], None]) -> None:
+    def __init__(self, reply: JSONResponse, gone: asyncio.Future[None], ended: Callable[[bool], None]) -> None:
         super().__init__(None)
-        self.body, self.raw_headers, self.ended = reply.body, reply.raw_headers, ended
+        self.body, self.raw_headers, self.gone, self.ended = reply.body, reply.raw_headers, gone, ended
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sent = False
         try:
             await super().__call__(scope, receive, send)
-            sent = True
+            sent = not self.gone.done()
         finally:
-            self.ended(sent)
+            if sent:
+                when_received(scope, self.ended)
+            else:
+                self.ended(False)
 
 
 def _ask_again(status: int, why: str) -> Refusal:

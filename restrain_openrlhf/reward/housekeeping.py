@@ -1,7 +1,7 @@
 """What a replica does without being asked: show that it lives, look after waiting groups, hear of others' results."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 
 from restrain_openrlhf.reward.closing import claim, sweep
@@ -10,6 +10,7 @@ from restrain_openrlhf.reward.store import StoreError
 
 BEAT_SECONDS = 0.3
 LOOK_SECONDS = 1.0
+LOOK_AT_ONCE = 64
 
 
 @asynccontextmanager
@@ -52,9 +53,14 @@ async def _forever(rendezvous: Rendezvous, seconds: float, step: Callable[[], Aw
 async def look_after(rendezvous: Rendezvous) -> None:
     """Deadlines, dead replicas' scoring and lost seats of every prompt that has requests here."""
     waiting = {key for key, desk in rendezvous.desks.items() if desk.places}
-    keys = waiting | set(await rendezvous.store.kept())
-    if not keys:
-        return
+    keys = [*(waiting | set(await rendezvous.store.kept()))]
+    for start in range(0, len(keys), LOOK_AT_ONCE):
+        await _look_at(rendezvous, keys[start : start + LOOK_AT_ONCE])
+        # Requests get their turn: a thousand prompts in one go take long enough to be felt by each of them.
+        await asyncio.sleep(0)
+
+
+async def _look_at(rendezvous: Rendezvous, keys: Sequence[str]) -> None:
     states, moment = await rendezvous.store.look(keys)
     moment = moment.seen_by(rendezvous.replica)
     for key, state in states.items():

@@ -32,6 +32,11 @@ class Metrics:
         self.pending = Gauge("restrain_pending_requests", "Requests admitted and not yet answered", registry=registry)
         self.queued = Gauge("restrain_queued_requests", "Requests waiting to be admitted", registry=registry)
         self.draining = Gauge("restrain_draining", "1 while the replica drains", registry=registry)
+        self.silence = Gauge(
+            "restrain_loop_silence_seconds",
+            "Since the main loop last turned",
+            registry=registry,
+        )
         self.seats = Counter("restrain_seats", "Rollouts seated", ["kind"], registry=registry)
         self.rejoins = Counter(
             "restrain_rejoins", "Seats that the store lost and that were taken again", registry=registry

@@ -16,7 +16,6 @@ PREFIX = "restrain:v1:"
 BEATS = PREFIX + "beats"
 DONE = PREFIX + "done"
 VERSION_LENGTH = 16
-LOOK_AT_ONCE = 256
 CONNECTIONS = 32
 
 # One clock for all replicas: the server's. Beats older than ten minutes are forgotten.
@@ -86,17 +85,12 @@ class RedisStore:
         return bool(await self._write(keys=[PREFIX + key], args=[version, text, self.keep]))
 
     async def look(self, keys: Collection[str]) -> tuple[Mapping[str, PromptState], Moment]:
-        """As in Store, a few hundred keys at a time."""
-        states: dict[str, PromptState] = {}
-        wanted, moment = list(keys), Moment(0.0)
+        """As in Store."""
         try:
-            for start in range(0, max(1, len(wanted)), LOOK_AT_ONCE):
-                part = wanted[start : start + LOOK_AT_ONCE]
-                moment, values = await self._values(part)
-                states |= {key: _state(value) for key, value in zip(part, values, strict=True)}
+            moment, values = await self._values(keys)
         except (RedisError, OSError) as error:
             raise _unreachable(error) from error
-        return states, moment
+        return {key: _state(value) for key, value in zip(keys, values, strict=True)}, moment
 
     async def _values(self, keys: Collection[str]) -> tuple[Moment, list[bytes | None]]:
         (seconds, microseconds), beats, values = await self._read(keys=[BEATS, *(PREFIX + key for key in keys)])

@@ -66,6 +66,18 @@ class Rendezvous:
                 if not place.outcome.done():
                     place.outcome.set_exception(StoppingError("stopping"))
 
+    @property
+    def waits(self) -> bool:
+        """Whether a request has no outcome yet."""
+        return any(not place.outcome.done() for desk in self.desks.values() for place in desk.places.values())
+
+    async def settled(self, seconds: float) -> None:
+        """Returns when the store knows of every request that is over, or after this time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while self.desks:
+                    await asyncio.sleep(0.05)
+
     def leave(self, place: Place, answered: bool) -> None:
         """The request is over: its reply was sent, or its connection is gone and a retry may come."""
         desk = self.desk(place.key)

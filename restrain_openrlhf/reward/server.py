@@ -6,11 +6,11 @@ import resource
 import secrets
 import signal
 import socket
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from types import FrameType
 
 import uvicorn
-import uvloop
 from starlette.types import ASGIApp
 
 from restrain_openrlhf.errors import ConfigError
@@ -20,21 +20,22 @@ from restrain_openrlhf.reward.front import Front
 from restrain_openrlhf.reward.housekeeping import keeping_house
 from restrain_openrlhf.reward.judge import Judge
 from restrain_openrlhf.reward.limits import Gate
+from restrain_openrlhf.reward.listening import Address, http
 from restrain_openrlhf.reward.logs import Forward, Log
 from restrain_openrlhf.reward.metrics import Metrics
-from restrain_openrlhf.reward.punctual import punctual
+from restrain_openrlhf.reward.probes import State, pulse, side_door
 from restrain_openrlhf.reward.rendezvous import Rendezvous
 from restrain_openrlhf.reward.seating import Rules
 from restrain_openrlhf.reward.security import TokenGate
-from restrain_openrlhf.reward.service import State, application
+from restrain_openrlhf.reward.service import application
 from restrain_openrlhf.reward.settings import ServiceConfig
 from restrain_openrlhf.reward.store import MemoryStore, Store
 from restrain_openrlhf.reward.transcript import ResponseReader, reader_of_model
 from restrain_openrlhf.scoring import GroupScorer
 
 MEMORY = "memory"
-KEEP_ALIVE_SECONDS = 10
-BACKLOG = 8192
+STOP_SECONDS = 10
+SETTLE_SECONDS = 5.0
 
 
 @dataclass
@@ -52,7 +53,8 @@ class Service:
 def build_service(config: ServiceConfig, store_url: str, token: str | None) -> Service:
     """Raises a RestrainError where the method, the reference, the model's folder or the store's URL is wrong."""
     block = config.service
-    log, metrics, state = Log(secrets.token_hex(6)), Metrics(), State()
+    log, metrics, state = Log(secrets.token_hex(6)), Metrics(), State(block.timing.stall)
+    metrics.silence.set_function(lambda: state.silence)
     scorer = GroupScorer(build(config.method), load_reference(config.reference) if config.reference else None)
     judge = Judge(scorer, reader(config), metrics, log, block.limits.scoring_threads, block.stragglers == "neutral")
     timing = block.timing
@@ -84,47 +86,14 @@ def store(url: str, rules: Rules) -> Store:
     return RedisStore.at(url, keep=rules.deadline + rules.keep)
 
 
-@dataclass(frozen=True)
-class Address:
-    """Where to listen. `shared`: other processes may listen there too (SO_REUSEPORT), to take over from this one."""
-
-    host: str
-    port: int
-    shared: bool = False
-
-    def listen(self) -> socket.socket:
-        """A listening socket. Raises ConfigError where there cannot be one."""
-        family = socket.AF_INET6 if ":" in self.host else socket.AF_INET
-        try:
-            return socket.create_server((self.host, self.port), family=family, backlog=BACKLOG, reuse_port=self.shared)
-        except OSError as error:
-            raise ConfigError(
-                f"--host {self.host} --port {self.port}: cannot be listened on ({error.strerror}). Choose another, or "
-                "end who has it."
-            ) from None
-
-
 def serve(config: ServiceConfig, address: Address, store_url: str, token: str | None) -> None:
     """Serve until told to stop. Raises ConfigError where the address cannot be listened on."""
     raise_file_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_serve(config, address, store_url, token))
+    asyncio.run(_serve(config, address, store_url, token))
 
 
 async def _serve(config: ServiceConfig, address: Address, store_url: str, token: str | None) -> None:
     service = build_service(config, store_url, token)
-    settings = uvicorn.Config(
-        service.app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        http=punctual(config.service.timing.head),
-        ws="none",
-        lifespan="off",
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=10,
-    )
     forward = Forward(service.log)
     logging.basicConfig(handlers=[forward], level=logging.WARNING, force=True)
     service.log.info(
@@ -132,9 +101,14 @@ async def _serve(config: ServiceConfig, address: Address, store_url: str, token:
     )
     if not token:
         service.log.warning("open", problem="No token is set: whoever reaches the port may ask.")
-    listening = address.listen()
-    async with keeping_house(service.rendezvous, lambda: setattr(service.state, "store_answered", True)):
-        await DrainingServer(settings, service, config).serve(sockets=[listening])
+    listening, for_probes = address.listen(), address.listen_for_probes()
+    async with AsyncExitStack() as meanwhile:
+        await meanwhile.enter_async_context(pulse(service.state))
+        if for_probes is not None:
+            meanwhile.enter_context(side_door(for_probes, service.metrics, service.state))
+        await meanwhile.enter_async_context(keeping_house(service.rendezvous, service.state.store_did_answer))
+        await DrainingServer(service, config).serve(sockets=[listening])
+        await service.rendezvous.settled(SETTLE_SECONDS)
     service.judge.close()
     service.log.info("stopped")
 
@@ -142,8 +116,8 @@ async def _serve(config: ServiceConfig, address: Address, store_url: str, token:
 class DrainingServer(uvicorn.Server):
     """The first SIGTERM or SIGINT drains: not ready, waiting groups complete, the rest is released. A second ends."""
 
-    def __init__(self, settings: uvicorn.Config, service: Service, config: ServiceConfig) -> None:
-        super().__init__(settings)
+    def __init__(self, service: Service, config: ServiceConfig) -> None:
+        super().__init__(http(service.app, config.service.timing.head, STOP_SECONDS))
         self.service, self.timing = service, config.service.timing
         self._drain: asyncio.Task[None] | None = None
 
@@ -167,11 +141,9 @@ class DrainingServer(uvicorn.Server):
         self.service.log.info("draining", signal=why)
         await asyncio.sleep(self.timing.drain_notice)
         until = asyncio.get_running_loop().time() + self.timing.drain
-        while self.service.rendezvous.desks and asyncio.get_running_loop().time() < until:
+        while self.service.rendezvous.waits and asyncio.get_running_loop().time() < until:
             await asyncio.sleep(0.05)
         self.service.rendezvous.stop()
-        while self.service.rendezvous.desks and asyncio.get_running_loop().time() < until + 5:
-            await asyncio.sleep(0.05)
         self.should_exit = True
 
 

@@ -1,6 +1,5 @@
 """The HTTP application: OpenRLHF's remote reward, whole groups, probes and metrics."""
 
-from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
@@ -16,6 +15,7 @@ from restrain_openrlhf.reward.front import Front
 from restrain_openrlhf.reward.judge import Judge
 from restrain_openrlhf.reward.limits import Refusal
 from restrain_openrlhf.reward.metrics import Metrics
+from restrain_openrlhf.reward.probes import State, add_probes
 from restrain_openrlhf.reward.settings import Limits
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
@@ -31,25 +31,6 @@ PROBLEMS: dict[int | str, dict[str, Any]] = {
     500: {"model": protocol.Problem, "description": "A fault of the service."},
     503: {"model": protocol.Problem, "description": "Full, or stopping: ask again."},
 }
-NOT_READY: dict[int | str, dict[str, Any]] = {503: {"model": protocol.Health}}
-
-
-@dataclass
-class State:
-    """What the probes tell.
-
-    A store that is away later does not make a replica unready: its requests wait, which costs a client nothing, and
-    a balancer without any ready replica would refuse them, which soon costs it all its tries.
-    """
-
-    listening: bool = False
-    store_answered: bool = False
-    draining: bool = False
-
-    @property
-    def started(self) -> bool:
-        """Whether requests can be served."""
-        return self.listening and self.store_answered
 
 
 def application(front: Front, judge: Judge, metrics: Metrics, limits: Limits, state: State, token: bool) -> FastAPI:
@@ -65,7 +46,7 @@ def application(front: Front, judge: Judge, metrics: Metrics, limits: Limits, st
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(RestrainError, _cannot)
     _add_rewards(app, front, judge, limits, schemes)
-    _add_probes(app, metrics, state)
+    add_probes(app, metrics, state)
     return app
 
 
@@ -87,33 +68,6 @@ def _add_rewards(app: FastAPI, front: Front, judge: Judge, limits: Limits, schem
     async def score(body: protocol.ScoreRequest) -> protocol.ScoreReply:
         """Whole groups in one call."""
         return await score_groups(body, judge, limits)
-
-
-def _add_probes(app: FastAPI, metrics: Metrics, state: State) -> None:
-    @app.get("/healthz", response_model=protocol.Health)
-    async def healthz() -> protocol.Health:
-        """Liveness: the process answers."""
-        return protocol.Health(status="alive")
-
-    @app.get("/startupz", response_model=protocol.Health, responses=NOT_READY)
-    async def startupz() -> Response:
-        """Startup: method and reference are loaded, and the store has answered once."""
-        return _health(state.started, "started", "starting")
-
-    @app.get("/readyz", response_model=protocol.Health, responses=NOT_READY)
-    async def readyz() -> Response:
-        """Readiness: started, and not draining."""
-        ready = state.started and not state.draining
-        return _health(ready, "ready", "draining" if state.draining else "starting")
-
-    @app.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-    async def metrics_text() -> Response:
-        """Prometheus."""
-        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
-
-
-def _health(well: bool, good: str, bad: str) -> JSONResponse:
-    return JSONResponse({"status": good if well else bad}, status_code=200 if well else 503)
 
 
 async def score_groups(body: protocol.ScoreRequest, judge: Judge, limits: Limits) -> protocol.ScoreReply:

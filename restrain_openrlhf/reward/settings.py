@@ -32,6 +32,8 @@ class Timing(_Block):
     body: float = Field(default=30.0, gt=0)
     drain: float = Field(default=30.0, ge=0)
     drain_notice: float = Field(default=5.0, ge=0)
+    # Far longer than one turn of the loop takes with all requests there are: what counts as dead is killed.
+    stall: float = Field(default=60.0, gt=0)
 
 
 class Limits(_Block):

@@ -33,6 +33,8 @@ def test_a_wrong_configuration_is_refused(tmp_path, text, message):
     [
         (["--store", "postgres://x"], "--store: must be memory, or a redis://"),
         (["--host", "203.0.113.1"], "--host 203.0.113.1 --port 8000: cannot be listened on"),
+        (["--port", "8021", "--probe-port", "8021"], "--probe-port 8021: is --port already"),
+        (["--host", "203.0.113.1", "--probe-port", "8001"], "--host 203.0.113.1 --port 8000: cannot be listened on"),
         (["--token-file", "/absent"], "--token-file /absent: cannot be read"),
     ],
 )

@@ -1,6 +1,7 @@
 """The reward image's Dockerfile, built without a container engine, started as its uid, asked by its probes."""
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -84,8 +85,8 @@ def test_it_starts_as_its_uid_and_answers_its_probes(buildah, image, tmp_path):
     container = pick(objects, "Deployment", "reward")["spec"]["template"]["spec"]["containers"][0]
     folder = mounted(objects, tmp_path / "mounted")
     ok(buildah("from", "--pull-never", "--name", CONTAINER, image))
-    port = free_port()
-    args = [arg.replace("8000", str(port)).replace("0.0.0.0", "127.0.0.1") for arg in container["args"]]
+    ports = {"8000": str(free_port()), "8001": str(free_port()), "0.0.0.0": "127.0.0.1"}
+    args = [re.sub("8000|8001|0[.]0[.]0[.]0", lambda found: ports[found.group()], arg) for arg in container["args"]]
     words = ["--volume", f"{folder}/config:/etc/restrain:ro", "--volume", f"{folder}/token:/run/secrets/reward:ro"]
     command = [
         "buildah",
@@ -105,7 +106,7 @@ def test_it_starts_as_its_uid_and_answers_its_probes(buildah, image, tmp_path):
     try:
         probes = [container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")]
         for path in probes:
-            assert answers(f"http://127.0.0.1:{port}{path}") == 200, (tmp_path / "service.log").read_text()
+            assert answers(f"http://127.0.0.1:{ports['8001']}{path}") == 200, (tmp_path / "service.log").read_text()
         assert process_uids("/opt/venv/bin/restrain") == {10001}
     finally:
         service.terminate()

@@ -107,12 +107,12 @@ def reward_service(objects: list[Object]) -> Iterator[str]:
         container.get(f"{kind}Probe", {}).get("httpGet", {}).get("path")
         for kind in ("startup", "readiness", "liveness")
     }
-    names = {port["name"] for port in container["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     drain = DRAIN_SECONDS + container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 10**9)
     wrong = {
         "needs three distinct probes": len(paths) != 3 or None in paths,
-        "a probe asks another port": any(
-            container[f"{kind}Probe"]["httpGet"]["port"] not in names
+        "a probe asks no port of its own": any(
+            ports.get(container[f"{kind}Probe"]["httpGet"]["port"]) != _probe_port(container)
             for kind in ("startup", "readiness", "liveness")
             if f"{kind}Probe" in container
         ),
@@ -126,6 +126,12 @@ def reward_service(objects: list[Object]) -> Iterator[str]:
         "no disruption budget": not of_kind(objects, "PodDisruptionBudget"),
     }
     yield from (f"Deployment/reward: {problem}" for problem, is_so in wrong.items() if is_so)
+
+
+def _probe_port(container: dict[str, Any]) -> int:
+    """What `restrain serve` was given: there a probe does not wait behind the requests."""
+    found = [int(word.partition("=")[2]) for word in container["args"] if word.startswith("--probe-port=")]
+    return found[0] if found else -1
 
 
 # Timing.drain and drain_notice of the service (reward/settings.py).

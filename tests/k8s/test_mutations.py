@@ -319,6 +319,16 @@ MUTATIONS: list[tuple[str, Any, Mutation]] = [
         rules_service.reward_service,
         put(reward_pod, *C0, "livenessProbe", "httpGet", "port", value="web"),
     ),
+    (
+        "a probe behind the requests",
+        rules_service.reward_service,
+        put(reward_pod, *C0, "livenessProbe", "httpGet", "port", value="http"),
+    ),
+    (
+        "no port for probes",
+        rules_service.reward_service,
+        cut(reward_pod, *C0, "args", 3),
+    ),
     ("fixed replicas", rules_service.reward_service, put(reward, "replicas", value=2)),
     (
         "a gap on updates",

@@ -300,10 +300,12 @@ def test_a_port_that_is_taken_is_a_clear_error(services):
         taken.listen()
         service = services.start()
         config = str(service.log.with_suffix(".yaml"))
-        command = [*service.process.args[:3], "serve", "--config", config, "--port", str(port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert f"--host 127.0.0.1 --port {port}: cannot be listened on" in done.stderr.strip().splitlines()[-1]
+        command = [*service.process.args[:3], "serve", "--config", config]
+        for ports in (["--port", str(port)], ["--port", str(free_port()), "--probe-port", str(port)]):
+            done = subprocess.run([*command, *ports], capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 2
+            problem = f"--host 127.0.0.1 {' '.join(ports[-2:])}: cannot be listened on"
+            assert problem in done.stderr.strip().splitlines()[-1]
 
 
 def test_the_log_is_one_json_object_per_line(services):
