@@ -40,7 +40,7 @@ LABEL org.opencontainers.image.title="restrain-openrlhf training" \
       org.opencontainers.image.licenses="Apache-2.0" \
       io.ray.version="2.55.0"
 ENV DEBIAN_FRONTEND=noninteractive PYTHONUNBUFFERED=1 PATH=/opt/venv/bin:$PATH CUDA_HOME=/usr/local/cuda
-# wget is what KubeRay's health checks of a Ray container call.
+# wget is for the health checks of KubeRay before 1.7, which call it in the container.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install -y --no-install-recommends g++ ibverbs-providers libibverbs1 libnuma1 wget \

@@ -18,6 +18,10 @@ from tests.k8s.manifests import Object, of_kind, pick, pods
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 
 
+# Ray waits 30 s for agents to tell it the ports that it was not told.
+AGENT_PORTS = {"dashboard-agent-grpc-port", "runtime-env-agent-port"}
+
+
 def locked(package: str) -> str:
     """A package's version in the GPU lock."""
     (version,) = re.findall(rf"^{re.escape(package)}==(.+)$", (ROOT / "requirements" / "gpu.txt").read_text(), re.M)
@@ -47,6 +51,10 @@ def ray_job_rules(objects: list[Object]) -> Iterator[str]:
             "worker group may change its size": any(
                 len({group.get(key) for key in ("replicas", "minReplicas", "maxReplicas")}) != 1
                 for group in cluster["workerGroupSpecs"]
+            ),
+            "gives a node up that starts slowly": any(
+                not AGENT_PORTS <= set(group["rayStartParams"])
+                for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
             ),
         }
         yield from (f"RayJob/{name}: {problem}" for problem, is_so in wrong.items() if is_so)

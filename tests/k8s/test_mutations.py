@@ -222,6 +222,7 @@ MUTATIONS: list[tuple[str, Any, Mutation]] = [
     ("no deadline for the start", rules_jobs.ray_job_rules, cut(ray_job, "preRunningDeadlineSeconds")),
     ("no retry", rules_jobs.ray_job_rules, cut(ray_job, "backoffLimit")),
     ("no token", rules_jobs.ray_job_rules, put(ray_job, "rayClusterSpec", "authOptions", value={"mode": "disabled"})),
+    ("agents that may be late", rules_jobs.ray_job_rules, put(worker_group, "rayStartParams", value={})),
     ("workers that come and go", rules_jobs.ray_job_rules, put(worker_group, "maxReplicas", value=9)),
     (
         "a GPU on the head",
