@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from os import environ
 from typing import Any
 
 from restrain_openrlhf.errors import HostError
@@ -65,6 +66,18 @@ def is_cuda_stack() -> bool:
     import torch  # noqa: PLC0415 - costs seconds, and is asked on the CPU stack alone
 
     return torch.cuda.is_available()
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them; none on the CPU stack."""
+    if not is_cuda_stack():
+        return ()
+    named = environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return tuple(word.strip() for word in named.split(",") if word.strip())
+    import torch  # noqa: PLC0415 - see is_cuda_stack
+
+    return tuple(str(number) for number in range(torch.cuda.device_count()))
 
 
 def _is_installed(distribution_name: str) -> bool:

@@ -1,85 +1,112 @@
-"""Adapts a model to a file of problems: offline pass, training, final vote; a killed run goes on."""
+"""Adapts a model to a set of problems: votes, training, votes again, evaluation; a killed adaptation goes on."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.model_files import ensure_model
 from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import StepRow
 from restrain_openrlhf.run.reference_pass import sample_reference
-from restrain_openrlhf.run.train import train
-from test_time.comparison import Comparison, compare, read_gold
-from test_time.predictions import Prediction, predictions
+from test_time.comparison import compare
+from test_time.evaluation import BASE_RESPONSES, Policy, check_gold, evaluate, gold_of
+from test_time.job import Adaptation, AdaptationFolder
+from test_time.outcome import Outcome
+from test_time.plan import Plan, make_plan
+from test_time.predictions import predictions
+from test_time.problems import load_problems
 from test_time.report import write_report
+from test_time.training import Trained, train_watched
 
 
 @dataclass(frozen=True)
-class Adaptation:
-    """What a user chose: `config` gives the method and OpenRLHF's flags, `votes` the rollouts of each vote.
+class Listener:
+    """Whom an adaptation tells what it is doing: a phase's name, and each training step with the number of steps."""
 
-    `gold` is read after everything else is done, and by nothing but the comparison.
+    phase: Callable[[str], None] = lambda _name: None
+    step: Callable[[StepRow, int], None] = lambda _row, _total: None
+
+
+def adapt(job: Adaptation, listener: Listener = Listener()) -> Outcome:
+    """Adapt the model, or go on where it was stopped; all that is written lies under `job.out`.
+
+    Raises a RestrainError for bad input before anything heavy starts, RunError with the log's end if a part fails, or
+    where another process works in the same folder.
     """
-
-    model: str
-    prompts: Path
-    out: Path
-    config: Path
-    votes: int = 16
-    overrides: tuple[tuple[str, object], ...] = ()
-    gold: Path | None = None
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The answers and the page that shows them; `comparison` where gold was given."""
-
-    path: Path
-    rows: list[Prediction]
-    comparison: Comparison | None
-    report: Path
-    model: Path
+    listener.phase("checking the model and the problems")
+    ensure_model(job.model)
+    problems = load_problems(job.problems)
+    check_gold(job, [problem.id for problem in problems])
+    lock = RunFolder(job.out).lock()
+    try:
+        return _adapt(job, make_plan(job, problems), listener)
+    finally:
+        os.close(lock)
 
 
-def adapt(job: Adaptation, on_phase: Callable[[str], None], on_step: Callable[[StepRow, int], None]) -> Outcome:
-    """Adapt the model, or go on where it was stopped; the adapted model is `out/train/model`.
-
-    Raises a RestrainError for bad input before anything heavy starts, RunError with the log's end if a part fails.
-    """
-    if job.gold is not None:
-        read_gold(job.gold)
-    job.out.mkdir(parents=True, exist_ok=True)
-    config = configure(job)
-    before, after, path = job.out / "before.jsonl", job.out / "after.jsonl", job.out / "predictions.jsonl"
-    on_phase("the base model votes")
-    vote(job, config, job.model, before)
-    on_phase("starting Ray and vLLM")
-    run = train(config, on_step)
-    on_phase("the adapted model votes")
-    vote(job, config, str(run.model), after)
-    base, adapted = load_reference(before), load_reference(after)
-    rows = predictions(base, adapted)
-    write_rows(path, rows)
-    comparison = compare(base.rows, adapted.rows, read_gold(job.gold)) if job.gold else None
-    if comparison is not None:
-        write_rows(job.out / "comparison.jsonl", [comparison])
-    report = write_report(job.out, config.run_dir, rows, comparison)
-    return Outcome(path, rows, comparison, report, run.model)
+def _adapt(job: Adaptation, plan: Plan, listener: Listener) -> Outcome:
+    folder = AdaptationFolder(job.out)
+    listener.phase("the base model votes")
+    _vote(job, plan.config, job.model, folder.before)
+    listener.phase("starting Ray and vLLM")
+    trained = train_watched(job, plan.config, listener.step)
+    listener.phase("the adapted model votes")
+    _vote(job, plan.config, str(trained.chosen.path) if trained.chosen else job.model, folder.after)
+    ids = [problem.id for problem in read_rows(folder.problems, PromptOnly)]
+    rows = predictions(load_reference(folder.before), load_reference(folder.after), ids)
+    write_rows(folder.predictions, rows)
+    outcome = _outcome(job, plan, trained, sum(row.changed for row in rows), listener)
+    outcome.write(folder.result)
+    write_report(folder, outcome)
+    return outcome
 
 
-def configure(job: Adaptation) -> RunConfig:
-    """The configuration with this job's model, prompts and folder; every prompt is trained on."""
-    overrides: dict[str, object] = {
-        **dict(job.overrides),
-        "run_dir": str(job.out / "train"),
-        "reference": str(job.out / "before.jsonl"),
-        "openrlhf.actor.model_name_or_path": job.model,
-        "openrlhf.data.prompt_dataset": str(job.prompts),
-    }
-    return load_run_config(job.config, overrides)
-
-
-def vote(job: Adaptation, config: RunConfig, model: str, out: Path) -> None:
+def _vote(job: Adaptation, config: RunConfig, model: str, out: Path) -> None:
     """One vote per problem, sampled as in training, in a process of its own."""
     sample_reference(config, out, n=job.votes, model=model)
+
+
+def _outcome(job: Adaptation, plan: Plan, trained: Trained, changed: int, listener: Listener) -> Outcome:
+    folder = AdaptationFolder(job.out)
+    before, after = load_reference(folder.before), load_reference(folder.after)
+    policies = _policies(job, trained)
+    evaluated = job.has_gold or job.heldout
+    scores = (
+        evaluate(job, plan.config, policies, plan.boxed, lambda name: listener.phase(f"evaluating the {name}"))
+        if evaluated
+        else []
+    )
+    return Outcome(
+        name=job.problems.name,
+        model=job.model,
+        method=plan.config.method.name,
+        configuration=str(plan.source),
+        problems=len(before.rows),
+        steps=trained.steps,
+        stopped=str(trained.alarm) if trained.alarm else None,
+        unwatched=trained.unwatched,
+        chosen_step=trained.chosen.step if trained.chosen else 0,
+        chosen_model=str(trained.chosen.path) if trained.chosen else job.model,
+        best_step=trained.best.step if trained.best else 0,
+        best_model=str(trained.best.path) if trained.best else job.model,
+        votes=job.votes,
+        changed=changed,
+        comparison=compare(before.rows, after.rows, gold_of(job)) if job.has_gold else None,
+        scores=tuple(scores),
+        heldout=tuple(source.name for source in job.heldout),
+    )
+
+
+def _policies(job: Adaptation, trained: Trained) -> list[Policy]:
+    """The base model, the model whose answers are handed back, and the best by signals without gold."""
+    found = [Policy("base model", job.model, BASE_RESPONSES)]
+    if trained.chosen is not None:
+        found.append(Policy("adapted model", str(trained.chosen.path)))
+    if trained.best is not None and trained.best != trained.chosen:
+        found.append(Policy("best by signal", str(trained.best.path)))
+    return found

@@ -1,7 +1,9 @@
 """The `test-time` command line."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -9,6 +11,33 @@ from rich.console import Console
 from restrain_openrlhf.cli.main import run_app
 from restrain_openrlhf.cli.train import step_progress
 from restrain_openrlhf.config.overrides import parse_overrides
+from test_time.options import (
+    WORTH,
+    Benchmarks,
+    Boxed,
+    Chat,
+    Column,
+    Config,
+    Epochs,
+    Heldout,
+    Method,
+    Model,
+    NoStop,
+    Out,
+    Overrides,
+    Preset,
+    Split,
+    Steps,
+    Stop,
+    Votes,
+    choose_protocol,
+    choose_rules,
+    gold_by_set,
+    heldout_sources,
+)
+
+if TYPE_CHECKING:
+    from test_time.adapt import Listener
 
 app = typer.Typer(
     help="Adapt a model to an unlabelled test set by RL, and get answers for it.",
@@ -18,37 +47,132 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _commands() -> None:
-    """Keeps `adapt` a command of its own while it is the only one."""
+@app.command()
+def adapt(
+    model: Model,
+    prompts: Annotated[
+        str, typer.Option(help="Problems: JSONL, CSV, Parquet, a hub data set, or a benchmark's name such as aime24.")
+    ],
+    out: Out,
+    config: Config = None,
+    method: Method = None,
+    preset: Preset = None,
+    steps: Steps = None,
+    epochs: Epochs = None,
+    votes: Votes = 64,
+    overrides: Overrides = None,
+    stop: Stop = None,
+    no_stop: NoStop = False,
+    column: Column = None,
+    split: Split = "test",
+    benchmark_dir: Benchmarks = None,
+    boxed: Boxed = None,
+    chat: Chat = None,
+    gold: Annotated[
+        Path | None,
+        typer.Option(
+            help="Answers {id, answer}, joined by id; a benchmark's name brings its own.", rich_help_panel=WORTH
+        ),
+    ] = None,
+    heldout: Heldout = None,
+) -> None:
+    """Adapt MODEL to PROMPTS and write an answer for each, with how sure it is. A killed run goes on."""
+    from test_time.adapt import adapt as run  # noqa: PLC0415 - keeps `test-time --help` quick
+    from test_time.job import Adaptation, AdaptationFolder  # noqa: PLC0415
+    from test_time.problems import Source  # noqa: PLC0415
+    from test_time.report import lead  # noqa: PLC0415
+
+    job = Adaptation(
+        model=model,
+        problems=Source(prompts, column, split, benchmark_dir),
+        out=out.absolute(),
+        config=config,
+        method=method,
+        protocol=choose_protocol(config, preset),
+        steps=steps,
+        epochs=epochs,
+        votes=votes,
+        boxed=boxed,
+        chat=chat,
+        gold=gold,
+        heldout=heldout_sources(heldout, benchmark_dir),
+        stop=choose_rules(stop, no_stop),
+        overrides=parse_overrides(overrides or []),
+    )
+    console, folder = Console(stderr=True), AdaptationFolder(job.out)
+    with listening("test-time", console) as listener:
+        outcome = run(job, listener)
+    console.print(lead(outcome), style="bold", soft_wrap=True)
+    console.print(f"answers: {folder.predictions}\nreport: {folder.report}", soft_wrap=True)
+    console.print(f"model: {outcome.chosen_model}", soft_wrap=True)
 
 
 @app.command()
-def adapt(
-    model: Annotated[str, typer.Option(help="The model to adapt: a hub id or a local folder.")],
-    prompts: Annotated[Path, typer.Option(help="Problems without answers, JSON Lines with `problem`.")],
-    out: Annotated[Path, typer.Option(help="Folder for predictions.jsonl, the adapted model and all else.")],
-    config: Annotated[Path, typer.Option(help="Method and OpenRLHF flags, as for `restrain train`.")],
-    votes: Annotated[int, typer.Option(min=1, help="Rollouts of each vote.")] = 16,
+def sweep(
+    model: Model,
+    prompts: Annotated[
+        list[str], typer.Option(help="A set of problems, as for `adapt`. Repeat it for each set; each starts anew.")
+    ],
+    out: Out,
+    config: Config = None,
+    method: Method = None,
+    preset: Preset = None,
+    steps: Steps = None,
+    epochs: Epochs = None,
+    votes: Votes = 64,
+    overrides: Overrides = None,
+    stop: Stop = None,
+    no_stop: NoStop = False,
+    column: Column = None,
+    split: Split = "test",
+    benchmark_dir: Benchmarks = None,
+    boxed: Boxed = None,
+    chat: Chat = None,
     gold: Annotated[
-        Path | None, typer.Option(help="Answers {id, answer}, to see in the end what it was worth; never trained on.")
+        list[str] | None,
+        typer.Option(metavar="SET=FILE", help="Answers of one of the sets. Repeatable.", rich_help_panel=WORTH),
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
-    ] = None,
+    heldout: Heldout = None,
 ) -> None:
-    """Adapt MODEL to PROMPTS and write an answer for each, with how sure it is. A killed run goes on."""
-    from test_time.adapt import Adaptation  # noqa: PLC0415 - keeps `test-time --help` quick
-    from test_time.adapt import adapt as run  # noqa: PLC0415
-    from test_time.report import lead  # noqa: PLC0415
+    """Adapt MODEL to several test sets, each from the same base model, and show all of them in one table."""
+    from test_time.job import Adaptation  # noqa: PLC0415 - see adapt
+    from test_time.problems import Source  # noqa: PLC0415
+    from test_time.sweep import sweep as run  # noqa: PLC0415
 
-    chosen = tuple(parse_overrides(overrides or []).items())
-    job = Adaptation(model, prompts, out.absolute(), config, votes, chosen, gold)
+    sources = [Source(word, column, split, benchmark_dir) for word in prompts]
+    answers = gold_by_set(gold, [source.name for source in sources])
+    jobs = [
+        Adaptation(
+            model=model,
+            problems=source,
+            out=out.absolute() / source.name,
+            config=config,
+            method=method,
+            protocol=choose_protocol(config, preset),
+            steps=steps,
+            epochs=epochs,
+            votes=votes,
+            boxed=boxed,
+            chat=chat,
+            gold=answers.get(source.name),
+            heldout=heldout_sources(heldout, benchmark_dir),
+            stop=choose_rules(stop, no_stop),
+            overrides=parse_overrides(overrides or []),
+        )
+        for source in sources
+    ]
     console = Console(stderr=True)
-    with step_progress("test-time", console) as (on_phase, on_step):
-        done = run(job, on_phase, on_step)
-    console.print(lead(done.rows, done.comparison), style="bold", soft_wrap=True)
-    console.print(f"answers: {done.path}\nreport: {done.report}\nmodel: {done.model}", soft_wrap=True)
+    run(jobs, out.absolute(), lambda name: listening(name, console))
+    console.print(f"table: {out.absolute() / 'sweep.html'}", soft_wrap=True)
+
+
+@contextmanager
+def listening(label: str, console: Console) -> "Iterator[Listener]":
+    """Progress on the terminal for one adaptation."""
+    from test_time.adapt import Listener  # noqa: PLC0415 - see adapt
+
+    with step_progress(label, console) as (on_phase, on_step):
+        yield Listener(on_phase, on_step)
 
 
 def main() -> None:

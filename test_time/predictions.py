@@ -24,10 +24,10 @@ class Prediction(BaseModel):
     changed: bool
 
 
-def predictions(before: Reference, after: Reference) -> list[Prediction]:
-    """One prediction per problem, in the order of `after`."""
-    base = {row.prompt_hash: row for row in before.rows}
-    return [_prediction(base[row.prompt_hash], row) for row in after.rows]
+def predictions(before: Reference, after: Reference, ids: Sequence[str]) -> list[Prediction]:
+    """One prediction per problem, in the order of `ids`; votes of several engines come in another."""
+    base, adapted = ({str(row.id): row for row in votes.rows} for votes in (before, after))
+    return [_prediction(base[one], adapted[one]) for one in ids]
 
 
 def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:

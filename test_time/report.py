@@ -1,32 +1,34 @@
-"""An adaptation as pictures and tables: how sure the votes became, and, where gold was given, what that was worth."""
+"""An adaptation as a page: what it was worth, how it ended, every answer, and the signals of its training."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.report.curves import load_curves, save_run_figures
 from restrain_openrlhf.report.page import Picture, Table, write_page
-from test_time.comparison import Comparison
+from test_time.evaluation import TEST, Score
+from test_time.job import AdaptationFolder
+from test_time.outcome import Outcome
 from test_time.predictions import Prediction
 
 mpl.use("Agg")
 SHOWN = 50
 
 
-def write_report(out: Path, run_dir: Path, rows: Sequence[Prediction], comparison: Comparison | None) -> Path:
-    """Write report.html and its pictures into `out`; returns the page."""
-    plots = out / "plots"
-    training, votes, majority = save_run_figures([load_curves(run_dir)], plots)
+def write_report(folder: AdaptationFolder, outcome: Outcome) -> None:
+    """Write report.html and its pictures."""
+    rows = read_rows(folder.predictions, Prediction)
+    plots = folder.path / "plots"
+    training, votes, majority = save_run_figures([load_curves(folder.training.path)], plots)
     shares = plots / "shares.png"
     draw_shares(rows).savefig(shares, dpi=120)
-    page = out / "report.html"
     write_page(
-        page,
-        title="Test-time adaptation",
-        lead=lead(rows, comparison),
-        tables=[*([accuracy_table(comparison)] if comparison else []), answers_table(rows)],
+        folder.report,
+        title=f"Test-time adaptation: {outcome.name}",
+        lead=lead(outcome),
+        tables=[*score_tables(outcome), *comparison_table(outcome), run_table(outcome), answers_table(rows)],
         pictures=[
             Picture("Share of the answer's votes, before and after", shares),
             Picture("Votes during training", votes),
@@ -34,29 +36,78 @@ def write_report(out: Path, run_dir: Path, rows: Sequence[Prediction], compariso
             Picture("Training", training),
         ],
     )
-    return page
 
 
-def lead(rows: Sequence[Prediction], comparison: Comparison | None) -> str:
-    """The result in one or two sentences."""
-    changed = sum(row.changed for row in rows)
-    text = f"{len(rows)} answers, {changed} of them changed by the adaptation."
-    if comparison is None:
-        return text
-    return (
-        f"{text} With gold: maj@{comparison.k} went from {comparison.majority_before:.1%} (base model) to "
-        f"{comparison.majority_after:.1%}, pass@1 from {comparison.pass_before:.1%} to {comparison.pass_after:.1%}; "
-        f"{len(comparison.solved)} problems newly solved, {comparison.kept} kept, {len(comparison.lost)} lost."
-    )
+def lead(outcome: Outcome) -> str:
+    """The result in a few sentences."""
+    text = f"{outcome.problems} answers, {outcome.changed} of them changed by the adaptation."
+    if outcome.stopped:
+        stands = f"the model of step {outcome.chosen_step}" if outcome.chosen_step else "the base model"
+        text += f" Training was ended early: {outcome.stopped}; the answers are those of {stands}."
+    scores = {score.policy: score for score in outcome.scores if score.benchmark == TEST}
+    base, adapted = scores.get("base model"), scores.get("adapted model")
+    if base and adapted:
+        text += (
+            f" pass@1 went from {base.pass_at_1:.1%} to {adapted.pass_at_1:.1%}; a vote of {base.n} of the base model "
+            f"alone gives {base.majority:.1%}."
+        )
+    return text
 
 
-def accuracy_table(found: Comparison) -> Table:
-    """Base against adapted; the base model's majority is what an adaptation must beat to be worth anything."""
-    rows = [
-        ["base model", f"{found.pass_before:.1%}", f"{found.majority_before:.1%}"],
-        ["adapted model", f"{found.pass_after:.1%}", f"{found.majority_after:.1%}"],
+def score_tables(outcome: Outcome) -> list[Table]:
+    """One table per set: the base model with its large vote first, which an adaptation must beat to be worth it."""
+    sets = list(dict.fromkeys(score.benchmark for score in outcome.scores))
+    return [_score_table(name, [score for score in outcome.scores if score.benchmark == name]) for name in sets]
+
+
+def _score_table(name: str, scores: Sequence[Score]) -> Table:
+    what = "The problems adapted to" if name == TEST else f"Held out: {name} (damage shows here)"
+    header = ["policy", "greedy pass@1", "pass@1 at T 0.6", "95 %", "maj@n", "n", "truncated"]
+    return Table(f"{what}, {scores[0].problems}", header, [_score_cells(score) for score in scores])
+
+
+def _score_cells(score: Score) -> list[str]:
+    cut = "–" if score.truncated_share is None else f"{score.truncated_share:.1%}"
+    interval = f"{score.low:.1%} – {score.high:.1%}"
+    return [
+        score.policy,
+        f"{score.greedy:.1%}",
+        f"{score.pass_at_1:.1%}",
+        interval,
+        f"{score.majority:.1%}",
+        str(score.n),
+        cut,
     ]
-    return Table(f"Accuracy on the {found.problems} problems", ["policy", "pass@1", f"maj@{found.k}"], rows)
+
+
+def comparison_table(outcome: Outcome) -> list[Table]:
+    """Which problems the answers handed back solve that the base model's vote did not, and the other way round."""
+    found = outcome.comparison
+    if found is None:
+        return []
+    rows = [
+        ["right before", f"{found.majority_before:.1%}", ""],
+        ["right after", f"{found.majority_after:.1%}", ""],
+        ["newly solved", str(len(found.solved)), ", ".join(map(str, found.solved))],
+        ["kept", str(found.kept), ""],
+        ["lost", str(len(found.lost)), ", ".join(map(str, found.lost))],
+    ]
+    return [Table(f"The answers handed back, votes of {found.k}", ["", "problems", "ids"], rows)]
+
+
+def run_table(outcome: Outcome) -> Table:
+    """How the run was made and how it ended."""
+    rows = [
+        ["base model", outcome.model],
+        ["method", outcome.method],
+        ["configuration", outcome.configuration],
+        ["steps", str(outcome.steps)],
+        ["ended early", outcome.stopped or "no"],
+        ["last good model", f"step {outcome.chosen_step}: {outcome.chosen_model}"],
+        ["best by signals without gold", f"step {outcome.best_step}: {outcome.best_model}"],
+        ["signals not logged, so not watched", ", ".join(outcome.unwatched) or "none"],
+    ]
+    return Table("The run", ["", ""], rows)
 
 
 def answers_table(rows: Sequence[Prediction]) -> Table:

@@ -48,3 +48,16 @@ def test_a_missing_stand_in_is_an_error(monkeypatch):
     monkeypatch.setattr(devices, "entry_points", lambda group: ())
     with pytest.raises(HostError, match="Reinstall restrain-openrlhf"):
         devices.detect()
+
+
+@pytest.mark.parametrize(("asked", "taken"), [(None, False), (False, False), (True, True)])
+def test_without_cuda_vllm_takes_whole_prompts_where_nobody_asks_otherwise(asked, taken):
+    """With parts of prompts, a seed per request ends the engine."""
+    pytest.importorskip("vllm", reason="needs the training stack")
+    device = devices.detect()
+    if device.has_gpus:
+        pytest.skip("a stand-in for where there is no CUDA")
+    device.install()
+    from vllm import AsyncEngineArgs
+
+    assert AsyncEngineArgs(model="m", enable_chunked_prefill=asked).enable_chunked_prefill is taken

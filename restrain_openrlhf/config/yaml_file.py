@@ -3,17 +3,19 @@
 import difflib
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError, field_validator
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 
-HOOK_KEYS = ("method", "reference", "evaluate_first", "fill_last_batch", "advantages")
+HOOK_KEYS = ("method", "reference", "steps", "seeded_rollouts", "evaluate_first", "fill_last_batch", "advantages")
 # Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
 AdvantageSource = Literal["hook", "service"]
+
+Config = TypeVar("Config", bound="HookConfig")
 
 
 class HookConfig(BaseModel):
@@ -24,6 +26,10 @@ class HookConfig(BaseModel):
     method: MethodSettings
     reference: Path | None = None
     metrics: Path | None = None
+    # End after so many steps (rollout batches), though the episodes would give more.
+    steps: Annotated[StrictInt, Field(ge=1)] | None = None
+    # A seed for every rollout, so that the same run on the same machine has the same rollouts, resumed or not.
+    seeded_rollouts: StrictBool = False
     # Evaluate the base model too, before the first step, where the host evaluates at all.
     evaluate_first: StrictBool = False
     # Repeat a few prompts so that an episode is whole rollout batches; the host loses what is left over.
@@ -50,7 +56,7 @@ class RunConfig(HookConfig):
 
 def load_hook_config(path: Path) -> HookConfig:
     """A file with the keys of HookConfig. Raises ConfigError naming the file and the key."""
-    return HookConfig(**blocks(read_yaml(path), path, (*HOOK_KEYS, "metrics")))
+    return _typed(HookConfig, blocks(read_yaml(path), path, (*HOOK_KEYS, "metrics")), path)
 
 
 def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
@@ -64,7 +70,7 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     found = blocks(document, path, ("run_dir", *HOOK_KEYS, "openrlhf"))
     if "run_dir" not in found:
         raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
-    config = RunConfig(**found)
+    config = _typed(RunConfig, found, path)
     return config.model_copy(update={"metrics": config.run_dir / "metrics.jsonl"})
 
 
@@ -127,6 +133,15 @@ def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> d
         return {**document, "method": parse_settings(document["method"])}
     except ConfigError as error:
         raise ConfigError(f"{path}: method: {error}") from None
+
+
+def _typed(kind: type[Config], values: Mapping[str, Any], path: Path) -> Config:
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key, found = ".".join(map(str, first["loc"])), first["input"]
+        raise ConfigError(f"{path}: {key} is {found!r}: {first['msg'][:1].lower()}{first['msg'][1:]}.") from None
 
 
 def _override(document: dict[str, Any], key: str, value: object) -> None:

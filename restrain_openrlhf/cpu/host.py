@@ -66,6 +66,22 @@ def _adapt_distributed_util(module: Any) -> None:
     module.stateless_init_process_group = connect_over_tcp
 
 
+def _adapt_engine_arguments(module: Any) -> None:
+    """vllm/engine/arg_utils.py: whole prompts only, where nobody asks otherwise; OpenRLHF has no flag for it.
+
+    After part of a prompt, vLLM 0.29 rewinds the request's own random generator (v1/worker/gpu_model_runner.py,
+    _bookkeeping_sync), which torch's CPU generators cannot do; this can go when it rewinds CPU generators too.
+    """
+    original = module.EngineArgs.__post_init__
+
+    def whole_prompts(arguments: Any) -> None:
+        original(arguments)
+        if arguments.enable_chunked_prefill is None:
+            arguments.enable_chunked_prefill = False
+
+    module.EngineArgs.__post_init__ = whole_prompts
+
+
 def _adapt_vllm_worker(module: Any) -> None:
     """trainer/ray/vllm_worker_wrap.py: update_weight receives into CUDA memory and loads tensor by tensor."""
     module.WorkerWrap.update_weight = update_weight
@@ -76,5 +92,6 @@ STAND_INS: dict[str, Callable[[Any], None]] = {
     "openrlhf.trainer.ppo_utils.replay_buffer": _adapt_replay_buffer,
     "openrlhf.utils.deepspeed.deepspeed": _adapt_deepspeed_strategy,
     "openrlhf.utils.distributed_util": _adapt_distributed_util,
+    "vllm.engine.arg_utils": _adapt_engine_arguments,
     "openrlhf.trainer.ray.vllm_worker_wrap": _adapt_vllm_worker,
 }

@@ -50,10 +50,17 @@ def local(row: Mapping[str, Any], place: int) -> Problem:
     return problem_of(found, str(row[column]), answer_text(row["answer"]))
 
 
+KINDS = {"true": " (True or False)", "false": " (True or False)", "yes": " (Yes or No)", "no": " (Yes or No)"}
+
+
 def problem_of(row_id: object, problem: str, answer: str) -> Problem:
     """As Qwen2.5-Math's `parse_question`: a problem whose answer is yes/no or true/false says so at its end."""
-    kinds = {"true": " (True or False)", "false": " (True or False)", "yes": " (Yes or No)", "no": " (Yes or No)"}
-    return Problem(id=str(row_id), problem=(problem + kinds.get(answer.lower(), "")).strip(), answer=answer)
+    return Problem(id=str(row_id), problem=(problem + KINDS.get(answer.lower(), "")).strip(), answer=answer)
+
+
+def without_kind(problem: Problem) -> str:
+    """The problem's text without what `problem_of` added to it because of its answer."""
+    return problem.problem.removesuffix(KINDS.get(problem.answer.lower(), ""))
 
 
 def answer_text(value: object) -> str:

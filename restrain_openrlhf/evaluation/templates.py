@@ -39,6 +39,7 @@ TEMPLATES: Mapping[str, Template] = {
         Template("cot", "Question: {input}\nAnswer: ", "base models, zero-shot", stops=("\n\nQuestion:",)),
         Template("direct", "Question: {input}\nAnswer: ", "base models, nothing ends a response but its end mark"),
         Template("chat-boxed", f"{{input}}\n{INSTRUCTION}", "any chat model (Llama): its own chat template", chat=True),
+        Template("chat", "{input}", "any chat model: its own chat template round the problem as it is", chat=True),
         Template("boxed", f"{{input}}\n{INSTRUCTION}", "base models, the instruction after the problem (`mathstral`)"),
         Template("plain", "{input}", "the problem as it is"),
     )

@@ -8,6 +8,8 @@ import torch
 
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.paired_loss import PairedLoss, weighted_kl
+from restrain_openrlhf.hook.seeds import shuffle_seed
+from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE
 
 
@@ -15,6 +17,16 @@ def initialise(wrapped: Callable[..., None], trainer: Any, args: tuple[Any, ...]
     """After the host built its loss (trainer/ray/ppo_actor.py, ActorPPOTrainer.__init__), pair it."""
     wrapped(*args, **kwargs)
     trainer.actor_loss_fn = PairedLoss(trainer.actor_loss_fn)
+
+
+def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One training step: micro-batches are shuffled from torch's own generator, which a restart would begin anew.
+
+    DeepSpeed counts optimizer steps on through its checkpoints.
+    """
+    if HookSettings.from_environment().seeded_rollouts:
+        torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
+    return wrapped(*args, **kwargs)
 
 
 def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

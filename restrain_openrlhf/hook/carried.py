@@ -3,10 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from restrain_openrlhf.errors import HookNotActiveError
+
 # A number per rollout travels in the host's own extra_logs, which become Experience.info (samples_generator.py).
 ENTROPY = "restrain/entropy"
 # Answers are text, which extra_logs cannot carry; they are in the response beside the host's keys.
 VOTES = "restrain_votes"
+# A prompt's place among all that the run dispatched, where its rollouts are seeded.
+PLACE = "restrain_place"
 
 
 def carry(responses: list[dict[str, Any]], entropies: Sequence[float] | None, votes: Sequence[str | None]) -> None:
@@ -17,14 +21,21 @@ def carry(responses: list[dict[str, Any]], entropies: Sequence[float] | None, vo
             response["extra_logs"] = {**response["extra_logs"], ENTROPY: entropies[index]}
 
 
-def keep_votes(wrapped: Callable[..., Any], _generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Wraps SamplesGenerator._process_response_into_experience: the voters' answers stay with the Experience.
+def carry_place(responses: list[dict[str, Any]], place: int) -> None:
+    """Put the prompt's place among all that were dispatched into the host's responses."""
+    for response in responses:
+        response[PLACE] = place
 
-    They are an attribute beside its fields, which the host's batching leaves behind: they are read before it.
+
+def keep_votes(wrapped: Callable[..., Any], _generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wraps SamplesGenerator._process_response_into_experience: the voters' answers and the place stay with it.
+
+    They are attributes beside its fields, which the host's batching leaves behind: they are read before it.
     """
     experience = wrapped(*args, **kwargs)
     response = args[0] if args else kwargs["response"]
     setattr(experience, VOTES, response.get(VOTES, ()))
+    setattr(experience, PLACE, response.get(PLACE))
     return experience
 
 
@@ -32,6 +43,20 @@ def votes_beside(sample: Any) -> tuple[str | None, ...]:
     """Answers of this group's rollouts that only voted."""
     votes: tuple[str | None, ...] = getattr(sample, VOTES, ())
     return votes
+
+
+def in_dispatch_order(samples: Sequence[Any]) -> list[Any]:
+    """Rollouts as their prompts were dispatched; the host has them as their groups were completed.
+
+    Raises HookNotActiveError where they were drawn without a place.
+    """
+    if any(getattr(sample, PLACE, None) is None for sample in samples):
+        raise HookNotActiveError(
+            "seeded_rollouts is on and the rollouts were drawn without seeds, so the rollout actors that drew them are "
+            "not hooked. Every Ray node needs this restrain-openrlhf installed, and the run must be started with "
+            "`restrain train` or `python -m restrain_openrlhf.hook.train_ppo_ray`."
+        )
+    return sorted(samples, key=lambda sample: int(getattr(sample, PLACE)))
 
 
 def entropies_of(samples: Sequence[Any]) -> tuple[float, ...] | None:

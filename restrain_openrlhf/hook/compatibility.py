@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.rollout_size import refuse_other_size
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
@@ -97,6 +98,22 @@ def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None
         raise ConfigError(
             f"The method {method.name!r} learns from gold answers, and data.label_key is not set. Name the column of "
             "the training file that holds them, or choose a label-free method."
+        )
+
+
+def refuse_asynchronous(config: HookConfig, flags: Flags) -> None:
+    """Raises ConfigError for a setting that only the synchronous trainer can keep."""
+    if not flags["train.async_enable"]:
+        return
+    if config.steps is not None:
+        raise ConfigError(
+            f"steps is {config.steps} and train.async_enable is set: that trainer draws rollouts ahead, and does not "
+            "know after a restart how many steps it has taken. Remove one of the two."
+        )
+    if config.seeded_rollouts:
+        raise ConfigError(
+            "seeded_rollouts and train.async_enable are set: that trainer's rollouts come from whatever weights were "
+            "last sent, so that seeds would not make them the same. Remove one of the two."
         )
 
 

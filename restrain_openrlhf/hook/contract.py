@@ -38,6 +38,7 @@ STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 WRAPPED = (
     HostMethod(EXPERIENCE_MAKER, "RemoteExperienceMaker.make_experience_batch", ("self", "rollout_samples")),
     HostMethod(PPO_TRAINER, "BasePPOTrainer.train_step", ("self", "rollout_samples", "global_step")),
+    HostMethod(PPO_ACTOR, "ActorPPOTrainer.ppo_train", ("self", "kl_ctl")),
     HostMethod(PPO_ACTOR, "ActorPPOTrainer.training_step", ("self", "experience", "kl_ctl", "step", "loss_batch_info")),
     HostMethod(SAMPLES, "SamplesGenerator.generate_samples", ("self", "generate_kwargs")),
     HostMethod(
@@ -50,6 +51,8 @@ WRAPPED = (
 # Methods of Ray actor classes, which are looked up on the class that Ray keeps behind the actor.
 REPLACED = (
     HostMethod(PPO_TRAINER, "PPOTrainer.fit", ("self", "global_step")),
+    HostMethod(PPO_TRAINER, "PPOTrainer.get_max_steps", ("self",)),
+    HostMethod(PPO_TRAINER, "BasePPOTrainer.init_checkpoint_states", ("self",)),
     HostMethod(
         PPO_TRAINER,
         "PPOTrainer.save_best_checkpoint",

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.hook.instrument import original_of
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.step_rows import append_row, finite
 from restrain_openrlhf.run.evaluations import FILE
 
 
-def fit(trainer: Any, global_step: int = 0) -> None:
-    """Takes the place of PPOTrainer.fit (trainer/ppo_trainer.py): evaluates before the first step, then fits."""
+def evaluate_base_model(trainer: Any) -> None:
+    """Before the first step, where that is asked for and the host evaluates at all."""
     settings = HookSettings.from_environment()
     if settings.evaluate_first and trainer.eval_dataloader and not _has_started(settings):
         sampling = {
@@ -19,7 +18,6 @@ def fit(trainer: Any, global_step: int = 0) -> None:
             "n_samples_per_prompt": trainer.args.eval.n_samples_per_prompt,
         }
         keep(settings, 0, trainer.evaluate(0, **sampling))
-    original_of(trainer, "fit")(trainer, global_step)
 
 
 def save_best_checkpoint(

@@ -48,6 +48,7 @@ WRAPPINGS = (
     Wrapping(contract.SAMPLES, "SamplesGenerator._dispatch_prompts_to_vllm", f"{HERE}.rollouts:dispatch_prompts"),
     Wrapping(contract.SAMPLES, "SamplesGenerator._process_response_into_experience", f"{HERE}.carried:keep_votes"),
     Wrapping(contract.PPO_ACTOR, "ActorPPOTrainer.__init__", f"{HERE}.actor:initialise"),
+    Wrapping(contract.PPO_ACTOR, "ActorPPOTrainer.ppo_train", f"{HERE}.actor:ppo_train"),
     Wrapping(contract.PPO_ACTOR, "ActorPPOTrainer.training_step", f"{HERE}.actor:training_step"),
     Wrapping(contract.LAUNCHER, "RayActorGroup.async_init_model_from_pretrained", f"{HERE}.handshake:init_model"),
     Wrapping(contract.STRATEGY, "DeepspeedStrategy.save_ckpt", f"{HERE}.checkpoints:save_ckpt"),
@@ -55,7 +56,8 @@ WRAPPINGS = (
 ACTOR_METHODS = (
     ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "train_step", f"{HERE}.trainer:train_step"),
     ActorMethod(contract.PPO_TRAINER_ASYNC, "TrainingActor", "train_step", f"{HERE}.trainer:train_step"),
-    ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "fit", f"{HERE}.evaluations:fit"),
+    ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "fit", f"{HERE}.trainer:fit"),
+    ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "get_max_steps", f"{HERE}.trainer:get_max_steps"),
     ActorMethod(contract.PPO_TRAINER, "PPOTrainer", "save_best_checkpoint", f"{HERE}.evaluations:save_best_checkpoint"),
     ActorMethod(
         contract.PPO_TRAINER_ASYNC, "TrainingActor", "save_best_checkpoint", f"{HERE}.evaluations:save_best_checkpoint"

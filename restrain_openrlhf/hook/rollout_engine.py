@@ -1,4 +1,4 @@
-"""Stands in for a RolloutRayActor while the host draws one group: hands out the rollouts of a plan, one per request."""
+"""Stands in for a RolloutRayActor while the host draws a group: seeds each request, or hands out a plan's rollouts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from restrain_openrlhf.answers import extract
+from restrain_openrlhf.hook.seeds import rollout_seed
 from restrain_openrlhf.rollouts import Chain, RolloutPlan
 from restrain_openrlhf.rollouts.entropy import token_entropy
 
@@ -28,16 +29,36 @@ class Output:
     outputs: tuple[Completion, ...]
 
 
-class PlannedEngine:
+class SeededEngine:
     """Has the two attributes of RolloutRayActor (trainer/ray/vllm_engine.py) that generating a group uses.
 
-    The plan is drawn when the host's first request says what the prompt's tokens and the sampling parameters are.
+    The host hands all rollouts of a prompt the same sampling parameters; here each gets a seed of its own.
     """
 
-    def __init__(self, actor: Any, plan: RolloutPlan, tokenizer: Any) -> None:
+    def __init__(self, actor: Any, seed: int) -> None:
+        self.executor = actor.executor
+        self._actor = actor
+        self._seed = seed
+        self._turn = count()
+
+    async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
+        """What the actor generates with this rollout's seed."""
+        parameters = deepcopy(sampling_params)
+        parameters.seed = rollout_seed(self._seed, next(self._turn))
+        return await self._actor.generate(prompt_token_ids, parameters, multi_modal_data)
+
+
+class PlannedEngine:
+    """As SeededEngine, for a plan: it is drawn when the host's first request brings the prompt and the parameters.
+
+    Without a `seed`, vLLM draws from its engine's own.
+    """
+
+    def __init__(self, actor: Any, plan: RolloutPlan, tokenizer: Any, seed: int | None = None) -> None:
         self.executor = actor.executor
         self._actor = actor
         self._plan = plan
+        self._seed = seed
         self._tokenizer = tokenizer
         self._turn = count()
         self._drawing: asyncio.Task[list[Chain]] | None = None
@@ -46,8 +67,16 @@ class PlannedEngine:
         """The next rollout of the plan, in the order of the requests."""
         turn = next(self._turn)
         if self._drawing is None:
-            sampler = Sampler(self._actor, prompt_token_ids, sampling_params, multi_modal_data, self._special_tokens())
-            self._drawing = asyncio.create_task(self._plan.draw(sampler.for_plan(self._plan)))
+            sampler = Sampler(
+                self._actor,
+                prompt_token_ids,
+                sampling_params,
+                multi_modal_data,
+                special_tokens=frozenset(self._tokenizer.all_special_ids),
+                top_k=self._plan.top_k,
+                seed=self._seed,
+            )
+            self._drawing = asyncio.create_task(self._plan.draw(sampler))
         chain = (await self._drawing)[turn]
         return Output((Completion(list(chain.tokens), chain.finish_reason),))
 
@@ -68,9 +97,6 @@ class PlannedEngine:
         assert self._drawing is not None, "asked for the rollouts before the host drew any"
         return await self._drawing
 
-    def _special_tokens(self) -> frozenset[int]:
-        return frozenset(self._tokenizer.all_special_ids)
-
 
 @dataclass(frozen=True)
 class Sampler:
@@ -82,12 +108,9 @@ class Sampler:
     multi_modal_data: Any
     special_tokens: frozenset[int]
     top_k: int | None = None
+    seed: int | None = None
 
-    def for_plan(self, plan: RolloutPlan) -> "Sampler":
-        """With the log-probabilities the plan wants."""
-        return Sampler(self.actor, self.prompt, self.parameters, self.multi_modal_data, self.special_tokens, plan.top_k)
-
-    async def __call__(self, response: Sequence[int]) -> Chain:
+    async def __call__(self, response: Sequence[int], place: int) -> Chain:
         """A continuation to its end; nothing, truncated, where `response` has used up all new tokens."""
         room = self.parameters.max_tokens - len(response)
         if room <= 0:
@@ -96,6 +119,8 @@ class Sampler:
         parameters.max_tokens = room
         parameters.min_tokens = min(parameters.min_tokens, room)
         parameters.logprobs = self.top_k
+        if self.seed is not None:
+            parameters.seed = rollout_seed(self.seed, place)
         output = await self.actor.generate([*self.prompt, *response], parameters, self.multi_modal_data)
         return self._chain(output.outputs[0])
 

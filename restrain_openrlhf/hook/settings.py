@@ -20,6 +20,8 @@ class HookSettings(BaseModel):
     method: MethodSettings
     reference: Path | None = None
     metrics: Path | None = None
+    steps: int | None = None
+    seeded_rollouts: bool = False
     evaluate_first: bool = False
     fill_last_batch: bool = True
     advantages: AdvantageSource = "hook"

@@ -1,13 +1,30 @@
-"""Takes the place of train_step on the trainer actors: vote statistics join its metrics, each step a JSON line."""
+"""Takes the place of the trainer actors' methods: where a run begins and ends, and what each step leaves behind."""
 
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.hook.evaluations import evaluate_base_model
 from restrain_openrlhf.hook.gauges import publish
+from restrain_openrlhf.hook.instrument import original_of
+from restrain_openrlhf.hook.progress import optimizer_steps, resume_counting
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.step_rows import append_row, finite, numbers
 from restrain_openrlhf.vote_statistics import StepVotes
+
+
+def fit(trainer: Any, global_step: int = 0) -> None:
+    """Takes the place of PPOTrainer.fit (trainer/ppo_trainer.py)."""
+    resume_counting(trainer)
+    evaluate_base_model(trainer)
+    original_of(trainer, "fit")(trainer, global_step)
+
+
+def get_max_steps(trainer: Any) -> int:
+    """Takes the place of PPOTrainer.get_max_steps: the learning rate is planned for the steps that will be taken."""
+    every: int = original_of(trainer, "get_max_steps")(trainer)
+    steps = HookSettings.from_environment().steps
+    return every if steps is None else min(every, optimizer_steps(steps, trainer.args))
 
 
 def train_step(trainer: Any, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:

@@ -9,7 +9,7 @@ from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.data.prompts import Prompt, PromptSource, load_prompts, prompt_set_hash, template_identity
 from restrain_openrlhf.reference.artifact import Provenance
 from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.rollouts import RolloutEngine, Sampling, prompt_tokens
+from restrain_openrlhf.reference.rollouts import RolloutEngine, Sampling, refuse_long_prompts
 from restrain_openrlhf.reference.run import Shard, run_pass
 
 
@@ -35,8 +35,7 @@ class OfflinePass:
 
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=True)
         prompts = load_prompts(source, tokenizer)
-        for prompt in prompts:
-            prompt_tokens(prompt, tokenizer, sampling)
+        refuse_long_prompts(prompts, tokenizer, sampling)
         provenance = Provenance(
             model=model,
             model_fingerprint=fingerprint,

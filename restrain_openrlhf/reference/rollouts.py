@@ -85,15 +85,22 @@ class RolloutEngine:
 
 
 def prompt_tokens(prompt: Prompt, tokenizer: Any, sampling: Sampling) -> list[int]:
-    """Token ids as the host makes them (openrlhf/utils/agent.py). Raises DataError for a prompt it would cut."""
+    """Token ids as the host makes them (openrlhf/utils/agent.py)."""
     ids: list[int] = tokenizer(text=prompt.text, add_special_tokens=sampling.add_special_tokens)["input_ids"]
-    room = sampling.max_len - sampling.max_new_tokens
-    if len(ids) > room:
-        raise DataError(
-            f"The prompt at {prompt.where} (id {prompt.id!r}) has {len(ids)} tokens; max_len {sampling.max_len} leaves "
-            f"{room} beside {sampling.max_new_tokens} new ones. Raise max_len or remove the prompt."
-        )
     return ids
+
+
+def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sampling) -> None:
+    """Raises DataError listing every prompt that the host would cut to leave room for a response."""
+    room = sampling.max_len - sampling.max_new_tokens
+    lengths = [(prompt, len(prompt_tokens(prompt, tokenizer, sampling))) for prompt in prompts]
+    long = [f"{prompt.where} (id {prompt.id!r}): {length}" for prompt, length in lengths if length > room]
+    if long:
+        raise DataError(
+            f"{len(long)} of {len(prompts)} prompts have more tokens than the {room} that max_len {sampling.max_len} "
+            f"leaves beside {sampling.max_new_tokens} new ones: {'; '.join(long)}. Raise max_len (data.max_len), or "
+            "remove them."
+        )
 
 
 def prompt_seed(seed: int, prompt: Prompt) -> int:

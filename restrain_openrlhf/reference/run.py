@@ -55,9 +55,13 @@ def run_pass(
     """
     missing = _without_done(prompts, _rows_so_far(path, provenance))
     on_progress(len(prompts) - len(missing))
-    if not missing:
+    if not missing and path.exists():
         return
     provenance_path(path).write_text(provenance.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    # The shard of a small set may have no prompts; it is a part of the whole all the same.
+    path.touch()
+    if not missing:
+        return
     running = engine()
     with path.open("a", encoding="utf-8") as file:
         for chunk in _chunks(missing):

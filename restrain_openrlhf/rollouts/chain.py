@@ -41,9 +41,12 @@ class Chain:
 
 
 class Continue(Protocol):
-    """Samples a continuation of the prompt and these response tokens, to its end."""
+    """Samples a continuation of the prompt and these response tokens, to its end.
 
-    async def __call__(self, response: Sequence[int]) -> Chain: ...
+    `place` is the rollout's place among all that the plan draws for the prompt.
+    """
+
+    async def __call__(self, response: Sequence[int], place: int) -> Chain: ...
 
 
 class RolloutPlan(Protocol):

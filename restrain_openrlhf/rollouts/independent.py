@@ -16,4 +16,4 @@ class Independent:
 
     async def draw(self, continue_from: Continue) -> list[Chain]:
         """All samples at once."""
-        return list(await asyncio.gather(*[continue_from(()) for _ in range(self.voters)]))
+        return list(await asyncio.gather(*[continue_from((), place) for place in range(self.voters)]))

@@ -29,7 +29,7 @@ class EntropyTrees:
     @property
     def voters(self) -> int:
         """M (1 + B · N): every leaf votes."""
-        return self.trees * (1 + self.branches * self.forks)
+        return self.trees * self._leaves
 
     @property
     def trained(self) -> int:
@@ -38,15 +38,22 @@ class EntropyTrees:
 
     async def draw(self, continue_from: Continue) -> list[Chain]:
         """All leaves, tree by tree: the full chain first, then its branches, fork by fork."""
-        trees = await asyncio.gather(*[self._tree(continue_from) for _ in range(self.trees)])
+        trees = await asyncio.gather(*[self._tree(continue_from, tree * self._leaves) for tree in range(self.trees)])
         return [leaf for tree in trees for leaf in tree]
 
-    async def _tree(self, continue_from: Continue) -> list[Chain]:
-        root = await continue_from(())
+    @property
+    def _leaves(self) -> int:
+        """Of one tree."""
+        return 1 + self.branches * self.forks
+
+    async def _tree(self, continue_from: Continue, place: int) -> list[Chain]:
+        root = await continue_from((), place)
         starts = [start for position in self.fork_positions(root) for start in [root.upto(position)] * self.branches]
         if self.fork_token == "distinct":
             starts = _with_distinct_tokens(root, starts)
-        branches = await asyncio.gather(*[continue_from(start.tokens) for start in starts])
+        branches = await asyncio.gather(
+            *[continue_from(start.tokens, place + branch) for branch, start in enumerate(starts, 1)]
+        )
         return [root, *(start.then(branch) for start, branch in zip(starts, branches, strict=True))]
 
     def fork_positions(self, chain: Chain) -> list[int]:

@@ -9,13 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import RunError
 
 # Where a run logs to does not change what it computes.
 FREE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps")
+
+
+class Completion(BaseModel):
+    """How a run ended: after its last step, or `stopped` before it, for the reason that stands there."""
+
+    model_config = ConfigDict(frozen=True)
+
+    steps: int
+    stopped: str | None = None
 
 
 @dataclass(frozen=True)
@@ -46,8 +55,13 @@ class RunFolder:
 
     @property
     def model(self) -> Path:
-        """The trained model, a Hugging Face folder."""
+        """The trained model, a Hugging Face folder; a run that was stopped before its end has none."""
         return self.path / "model"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The host's checkpoints; with `ckpt.save_hf`, models that can be loaded as they are beside them."""
+        return self.path / "checkpoints"
 
     @property
     def completed(self) -> Path:
@@ -77,9 +91,15 @@ class RunFolder:
             ) from None
         return descriptor
 
-    def mark_completed(self, steps: int) -> None:
+    def mark_completed(self, completion: Completion) -> None:
         """Written last, so that a folder with it holds a whole run."""
-        self.completed.write_text(dump({"steps": steps}), encoding="utf-8")
+        self.completed.write_text(completion.model_dump_json() + "\n", encoding="utf-8")
+
+    def completion(self) -> Completion | None:
+        """How the run ended; None while it has not."""
+        if not self.completed.exists():
+            return None
+        return Completion.model_validate_json(self.completed.read_text(encoding="utf-8"))
 
 
 def _hook_block(config: RunConfig) -> dict[str, Any]:
@@ -87,6 +107,8 @@ def _hook_block(config: RunConfig) -> dict[str, Any]:
         "method": config.method.model_dump(mode="json"),
         "reference": str(config.reference) if config.reference else None,
         "metrics": str(config.metrics) if config.metrics else None,
+        "steps": config.steps,
+        "seeded_rollouts": config.seeded_rollouts or None,
         "evaluate_first": config.evaluate_first or None,
         "fill_last_batch": None if config.fill_last_batch else False,
         "advantages": config.advantages if config.advantages != "hook" else None,

@@ -11,7 +11,8 @@ from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.preflight import prompt_source
 from restrain_openrlhf.reference.offline_pass import OfflinePass
 from restrain_openrlhf.reference.rollouts import Sampling
-from restrain_openrlhf.run.stack import run_command
+from restrain_openrlhf.reference.run import Shard, merge
+from restrain_openrlhf.run.stack import run_command, run_on_all_gpus
 
 # OpenRLHF's flags and the options of `restrain reference` that mean the same.
 SAME = {
@@ -21,6 +22,7 @@ SAME = {
     "rollout.top_p": "--top-p",
     "rollout.max_new_tokens": "--max-new-tokens",
     "data.max_len": "--max-len",
+    "vllm.tensor_parallel_size": "--tensor-parallel-size",
 }
 
 
@@ -32,9 +34,10 @@ def sample_reference(
     prompts: str | None = None,
     seed: int | None = None,
 ) -> None:
-    """Sample `n` rollouts of every prompt (as many as in training, unless said), in a process of its own.
+    """Sample `n` rollouts of every prompt (as many as in training, unless said), on all GPUs that are seen.
 
-    What `out` holds already is kept. Raises RunError with the log's last lines where it fails.
+    Each engine is in a process of its own. What is there already is kept. Raises RunError with the log's last lines
+    where it fails.
     """
     flags = config.openrlhf
     words = ["reference", "--model", model or str(flags["actor.model_name_or_path"]), "--out", str(out)]
@@ -43,7 +46,13 @@ def sample_reference(
     words += [] if seed is None else ["--seed", str(seed)]
     words += _same_options(flags)
     out.parent.mkdir(parents=True, exist_ok=True)
-    run_command(words, out.parent / "sampling.log")
+    log = out.parent / "sampling.log"
+    if out.exists():
+        run_command(words, log)
+        return
+    count = run_on_all_gpus(words, log, int(flags.get("vllm.tensor_parallel_size") or 1))
+    if count > 1:
+        merge([Shard(index, count).path(out) for index in range(count)], out)
 
 
 def _same_options(flags: Mapping[str, Any]) -> list[str]:
@@ -69,5 +78,6 @@ def offline_pass(config: RunConfig, n: int | None = None, index: int = 0, count:
         top_p=flags["rollout.top_p"],
         max_new_tokens=flags["rollout.max_new_tokens"],
         max_len=flags["data.max_len"],
+        tensor_parallel_size=flags["vllm.tensor_parallel_size"],
     )
     return OfflinePass.prepare(flags["actor.model_name_or_path"], prompt_source(flags), sampling, index, count)

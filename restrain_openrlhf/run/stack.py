@@ -2,23 +2,108 @@
 
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import environ
 from pathlib import Path
 
+from restrain_openrlhf.devices import visible_gpus
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.run.signals import sigterm_interrupts
 
 MODULE = "restrain_openrlhf.cli.main"
+POLL_SECONDS = 0.2
+PATIENCE_SECONDS = 30
+
+
+@dataclass(frozen=True)
+class Command:
+    """`restrain WORDS...` with `environment` on top of ours, its output appended to `log`."""
+
+    words: Sequence[str]
+    log: Path
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_command(words: Sequence[str], log: Path) -> None:
-    """`restrain WORDS...`, its output appended to `log`. Raises RunError with the last lines when it fails."""
-    with log.open("ab") as file:
-        ended = subprocess.run(
-            [sys.executable, "-m", MODULE, *words],
+    """One command to its end. Raises RunError with the last lines when it fails."""
+    run_together([Command(words, log)])
+
+
+def run_on_all_gpus(words: Sequence[str], log: Path, tensor_parallel_size: int) -> int:
+    """A command that takes `--shard`, in as many processes as engines of that size fit on the GPUs seen.
+
+    Returns the number of shards; 1 means the command ran as it is. Raises RunError where one fails; what the others
+    have written is kept.
+    """
+    engines = engine_gpus(visible_gpus(), tensor_parallel_size)
+    if len(engines) <= 1:
+        run_command(words, log)
+        return 1
+    count = len(engines)
+    run_together(
+        [
+            Command(
+                [*words, "--shard", f"{index}/{count}"],
+                log.with_name(f"{log.stem}.{index}{log.suffix}"),
+                {"CUDA_VISIBLE_DEVICES": ",".join(gpus)},
+            )
+            for index, gpus in enumerate(engines)
+        ]
+    )
+    return count
+
+
+def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
+    """The GPUs of each engine of `size` of them; what is left over stays idle."""
+    return [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
+
+
+def run_together(commands: Sequence[Command]) -> None:
+    """All at once, each to its end. Raises RunError with the last lines of the first that fails; it ends the others."""
+    with _ended_with_us() as running:
+        for command in commands:
+            running.append((command, _start(command)))
+        waiting = list(running)
+        while waiting:
+            time.sleep(POLL_SECONDS)
+            for command, process in waiting:
+                if process.poll():
+                    raise RunError(_why(command, process.returncode))
+            waiting = [(command, process) for command, process in waiting if process.returncode is None]
+
+
+def _start(command: Command) -> "subprocess.Popen[bytes]":
+    with command.log.open("ab") as file:
+        return subprocess.Popen(
+            [sys.executable, "-m", MODULE, *command.words],
             stdout=file,
             stderr=subprocess.STDOUT,
-            check=False,
+            env={**environ, **command.environment},
         )
-    if ended.returncode != 0:
-        tail = "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
-        raise RunError(f"`restrain {words[0]}` stopped with status {ended.returncode}.\n{tail}\nLog: {log}")
+
+
+@contextmanager
+def _ended_with_us() -> Iterator[list[tuple[Command, "subprocess.Popen[bytes]"]]]:
+    """Whatever ends us ends the commands too."""
+    running: list[tuple[Command, subprocess.Popen[bytes]]] = []
+    try:
+        with sigterm_interrupts():
+            yield running
+    finally:
+        alive = [process for _, process in running if process.poll() is None]
+        for process in alive:
+            process.terminate()
+        for process in alive:
+            try:
+                process.wait(timeout=PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _why(command: Command, status: int) -> str:
+    tail = "\n".join(command.log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
+    return f"`restrain {command.words[0]}` stopped with status {status}.\n{tail}\nLog: {command.log}"

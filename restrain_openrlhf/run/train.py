@@ -5,16 +5,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.hook.compatibility import refuse_contradictions
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
-from restrain_openrlhf.run.folder import RunFolder
+from restrain_openrlhf.method import build
+from restrain_openrlhf.run.folder import Completion, RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
 from restrain_openrlhf.run.signals import sigterm_interrupts
 
@@ -22,10 +24,20 @@ POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
 
 
-def train(config: RunConfig, on_step: Callable[[StepRow, int], None] = lambda _row, _total: None) -> RunFolder:
-    """Train to the end; a folder that holds part of this run is continued, a whole one is returned at once.
+StepListener = Callable[[StepRow, int], None]
+# Looks at all steps so far; says why the run should end now, or None.
+StopRule = Callable[[Sequence[StepRow]], str | None]
 
-    `on_step` gets each step's row, the ones of an earlier start included, and the run's number of steps.
+
+def train(
+    config: RunConfig,
+    on_step: StepListener = lambda _row, _total: None,
+    should_stop: StopRule = lambda _rows: None,
+) -> RunFolder:
+    """Train to the end; a folder that holds part of this run is continued, an ended one is returned at once.
+
+    `on_step` gets each step's row, the ones of an earlier start included, and the run's number of steps. `should_stop`
+    is asked after each step; the reason it gives ends the run for good (`RunFolder.completion`), without a last model.
     Raises ConfigError, DataError or ReferencePassError before anything heavy starts, RunError if the host stops early.
     """
     folder = RunFolder(config.run_dir)
@@ -37,18 +49,31 @@ def train(config: RunConfig, on_step: Callable[[StepRow, int], None] = lambda _r
         folder.claim(config, flags)
         if not folder.completed.exists():
             total = total_steps(config, flags)
-            _run_host(folder, words, lock, lambda row: on_step(row, total))
-            folder.mark_completed(steps=max((row.step for row in read_steps(folder.metrics)), default=0))
+            stopped = _run_host(folder, words, lock, lambda row: on_step(row, total), should_stop)
+            steps = max((row.step for row in read_steps(folder.metrics)), default=0)
+            folder.mark_completed(Completion(steps=steps, stopped=stopped))
     finally:
         os.close(lock)
     return folder
 
 
+def check_flags(config: RunConfig) -> None:
+    """What can be checked of a run before its reference is there.
+
+    Raises ConfigError for a flag OpenRLHF does not take, and for flags that contradict the method.
+    """
+    refuse_contradictions(parse(to_arguments(host_flags(config))), build(config.method))
+
+
 def total_steps(config: RunConfig, flags: dict[str, object]) -> int:
-    """Rollout batches of the whole run: the host takes a last, smaller batch at the end of an episode."""
+    """Rollout batches of the whole run: the host takes a last, smaller batch at the end of an episode.
+
+    `steps` ends a run earlier.
+    """
     arguments = vars(parse(to_arguments(flags)))
     batch = int(arguments["rollout.batch_size"])
-    return int(arguments["train.num_episodes"]) * -(-prompt_count(config, arguments) // batch)
+    every = int(arguments["train.num_episodes"]) * -(-prompt_count(config, arguments) // batch)
+    return every if config.steps is None else min(config.steps, every)
 
 
 def command(folder: RunFolder, words: list[str]) -> list[str]:
@@ -56,21 +81,29 @@ def command(folder: RunFolder, words: list[str]) -> list[str]:
     return [sys.executable, "-m", ENTRY_POINT, "--restrain.config", str(folder.hook_config), *words]
 
 
-def _run_host(folder: RunFolder, words: list[str], lock: int, on_step: Callable[[StepRow], None]) -> None:
+def _run_host(
+    folder: RunFolder, words: list[str], lock: int, on_step: Callable[[StepRow], None], should_stop: StopRule
+) -> str | None:
+    """Returns why the run was stopped, or None where the host came to its end."""
     with folder.log.open("ab") as log:
         host = subprocess.Popen(command(folder, words), stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,))
         with _stopping_with_us(host):
             seen = 0
             while host.poll() is None:
-                seen = _report_new(folder.metrics, seen, on_step)
+                rows = read_steps(folder.metrics)
+                new = _report_new(rows, seen, on_step)
+                if new > seen and (reason := should_stop(rows)):
+                    return reason
+                seen = new
                 time.sleep(POLL_SECONDS)
-            _report_new(folder.metrics, seen, on_step)
+            _report_new(read_steps(folder.metrics), seen, on_step)
     if host.returncode != 0:
         raise RunError(f"OpenRLHF stopped with status {host.returncode}.\n{_last_words(folder.log)}\nLog: {folder.log}")
+    return None
 
 
-def _report_new(metrics: Path, seen: int, on_step: Callable[[StepRow], None]) -> int:
-    new = [row for row in read_steps(metrics) if row.step > seen]
+def _report_new(rows: Sequence[StepRow], seen: int, on_step: Callable[[StepRow], None]) -> int:
+    new = [row for row in rows if row.step > seen]
     for row in new:
         on_step(row)
     return max((row.step for row in new), default=seen)

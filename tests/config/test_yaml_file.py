@@ -61,6 +61,13 @@ def test_an_override_that_is_none_is_named(item):
         ("run_dir: x\nrun_dir: y\n", "'run_dir' stands twice"),
         ("run_dir: [\n", "not valid YAML"),
         ("just text\n", "keys and values"),
+        (GOOD + "steps: 0\n", "steps is 0: input should be greater than or equal to 1"),
+        (GOOD + "steps: -3\n", "steps is -3"),
+        (GOOD + "steps: 2.5\n", "steps is 2.5"),
+        (GOOD + "steps: '2'\n", "steps is '2'"),
+        (GOOD + "steps: true\n", "steps is True"),
+        (GOOD + "evaluate_first: 3\n", "evaluate_first is 3"),
+        (GOOD + "seeded_rollouts: 42\n", "seeded_rollouts is 42"),
     ],
 )
 def test_a_wrong_file_is_an_error_that_names_the_file_and_the_key(tmp_path, text, message):
@@ -68,6 +75,12 @@ def test_a_wrong_file_is_an_error_that_names_the_file_and_the_key(tmp_path, text
         load_run_config(write(tmp_path, text))
     assert message in str(error.value)
     assert "run.yaml" in str(error.value)
+
+
+def test_the_number_of_steps_may_be_left_to_the_episodes(tmp_path):
+    assert load_run_config(write(tmp_path, GOOD)).steps is None
+    assert load_run_config(write(tmp_path, GOOD), parse_overrides(["steps=3"])).steps == 3
+    assert load_hook_config(write(tmp_path, "method: {name: restrain}\nsteps: 2\n")).steps == 2
 
 
 def test_a_hook_config_has_no_flags_of_the_host(tmp_path):

@@ -1,35 +1,162 @@
-"""`test-time adapt` from start to end: votes, training, votes again, an answer for every problem."""
+"""`test-time` from start to end: answers for every problem, what they were worth, kills, early ends, real problems."""
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
 from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import heldout_problems, write_gold, write_prompts
+from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, run
+from tests.e2e.conftest import run
 
 pytest.importorskip("openrlhf", reason="needs the training stack")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
+
+CONFIG = ROOT / "configs" / "cpu" / "test_time.yaml"
+# Real problems have hundreds of characters, which are this model's tokens.
+REAL = {
+    "data.max_len": 2048,
+    "rollout.max_new_tokens": 48,
+    "rollout.micro_batch_size": 16,
+    "train.micro_batch_size": 16,
+}
 
 
-def test_a_test_set_without_answers_gets_answers(tmp_path):
-    problems = heldout_problems(16)
+def words_of(command: str, *words: object) -> list[str]:
+    return [sys.executable, "-m", "test_time.cli", command, "--model", str(MODEL), *map(str, words)]
+
+
+def sets(flags: dict[str, object]) -> list[str]:
+    return [word for name, value in flags.items() for word in ("--set", f"openrlhf.{name}={value}")]
+
+
+def rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def result(out: Path) -> dict:
+    return json.loads((out / "result.json").read_text())
+
+
+def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
+    problems, out = heldout_problems(48), tmp_path / "out"
     write_prompts(tmp_path / "test.jsonl", problems)
     write_gold(tmp_path / "gold.jsonl", problems[::-1])
-    sets = [word for name, value in SMALL.items() for word in ("--set", f"openrlhf.{name}={value}")]
-    config = ROOT / "configs" / "cpu" / "demo.yaml"
-    paths = ("--model", MODEL, "--prompts", tmp_path / "test.jsonl", "--out", tmp_path / "out", "--config", config)
-    words = ["adapt", *map(str, paths), "--gold", str(tmp_path / "gold.jsonl"), *sets]
-    done = run([sys.executable, "-m", "test_time.cli", *words])
+    write_gold(tmp_path / "other.jsonl", heldout_problems(48, seed=9))
+    paths = ("--prompts", tmp_path / "test.jsonl", "--out", out, "--config", CONFIG)
+    done = run(words_of("adapt", *paths, "--gold", tmp_path / "gold.jsonl", "--heldout", tmp_path / "other.jsonl"))
     assert done.returncode == 0, done.stderr[-3000:]
-    rows = [json.loads(line) for line in (tmp_path / "out" / "predictions.jsonl").read_text().splitlines()]
-    assert [row["id"] for row in rows] == [problem.id for problem in problems]
-    assert all(row["answer"] is not None and 0 < row["vote_share"] <= 1 for row in rows)
-    assert (tmp_path / "out" / "train" / "model" / "model.safetensors").exists()
-    (comparison,) = [json.loads(line) for line in (tmp_path / "out" / "comparison.jsonl").read_text().splitlines()]
-    assert comparison["problems"] == 16
-    assert 0 < comparison["pass_before"] < 1
-    assert (tmp_path / "out" / "report.html").read_text().count("data:image/png") == 4
-    assert "gold.jsonl" not in (tmp_path / "out" / "train" / "run.json").read_text()
+
+    predicted = rows(out / "predictions.jsonl")
+    assert [row["id"] for row in predicted] == [problem.id for problem in problems]
+    assert all(row["answer"] is not None and 0 < row["vote_share"] <= 1 for row in predicted)
+    found = result(out)
+    scores = {(score["benchmark"], score["policy"]): score for score in found["scores"]}
+    base, adapted = scores["test", "base model"], scores["test", "adapted model"]
+    assert adapted["pass_at_1"] > base["pass_at_1"], "adaptation must raise pass@1"
+    assert base["n"] == 64
+    assert f"a vote of 64 of the base model alone gives {base['majority']:.1%}" in done.stderr
+    assert ("other", "adapted model") in scores, "the held-out set shows damage"
+    assert found["comparison"]["problems"] == 48
+    assert found["steps"] == 24
+    assert (Path(found["chosen_model"]) / "model.safetensors").exists()
+    assert (out / "report.html").read_text().count("data:image/png") == 4
+    refuse_gold_in_training(out)
+
+
+def refuse_gold_in_training(out: Path) -> None:
+    """Gold is in nothing that training reads or writes."""
+    assert all(set(row) == {"id", "problem"} for row in rows(out / "prompts.jsonl"))
+    for name in ("run.json", "hook.yaml", "train.log"):
+        assert "gold.jsonl" not in (out / "train" / name).read_text(errors="replace")
+
+
+def test_killed_resumed_and_with_other_gold_it_is_the_same_run(tmp_path):
+    problems = heldout_problems(16)
+    write_prompts(tmp_path / "test.jsonl", problems)
+    write_gold(tmp_path / "gold.jsonl", problems)
+    answers = [problem.answer for problem in problems[1:] + problems[:1]]
+    shuffled = [{"id": problem.id, "answer": answer} for problem, answer in zip(problems, answers, strict=True)]
+    (tmp_path / "shuffled.jsonl").write_text("".join(json.dumps(row) + "\n" for row in shuffled))
+
+    def command(name: str, gold: str) -> list[str]:
+        paths = ("--prompts", tmp_path / "test.jsonl", "--out", tmp_path / name, "--config", CONFIG)
+        options = ("--steps", 6, "--votes", 8, "--gold", tmp_path / gold)
+        return words_of("adapt", *paths, *options, *sets({"ckpt.save_steps": 2}))
+
+    whole = run(command("whole", "gold.jsonl"))
+    assert whole.returncode == 0, whole.stderr[-3000:]
+    kill_after_step(command("killed", "shuffled.jsonl"), tmp_path / "killed", step=3)
+    resumed = run(command("killed", "shuffled.jsonl"))
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+
+    log = (tmp_path / "killed" / "train" / "train.log").read_text(errors="replace")
+    assert "Loading the checkpoint" in log
+    for name in ("train/model/model.safetensors", "predictions.jsonl", "after.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
+    one, other = result(tmp_path / "whole")["scores"], result(tmp_path / "killed")["scores"]
+    assert one != other, "only what is measured after training may know the gold"
+
+
+def kill_after_step(words: list[str], out: Path, step: int) -> None:
+    """SIGKILL everything the command started, once this step's row is there."""
+    process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
+    metrics = out / "train" / "metrics.jsonl"
+    try:
+        while not (metrics.exists() and len(rows(metrics)) >= step):
+            assert process.poll() is None, "the adaptation ended before it could be killed"
+            time.sleep(0.2)
+    finally:
+        for member in session_members(process.pid):
+            os.kill(member, signal.SIGKILL)
+        process.wait()
+
+
+def session_members(session: int) -> list[int]:
+    """Processes of the session, and those that descend from it: Ray starts sessions of its own."""
+    listed = run(["ps", "-eo", "pid=,ppid=,sid="]).stdout.split("\n")
+    table = [tuple(map(int, line.split())) for line in listed if line.strip()]
+    members = {pid for pid, _, sid in table if sid == session}
+    while more := {pid for pid, parent, _ in table if parent in members} - members:
+        members |= more
+    return sorted(members)
+
+
+def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
+    write_prompts(tmp_path / "one.jsonl", training_problems(1))
+    out = tmp_path / "out"
+    paths = ("--prompts", tmp_path / "one.jsonl", "--out", out, "--config", CONFIG)
+    rules = ("--stop", "kl=1e-12", "--stop", "patience=1", "--steps", 8, "--votes", 8)
+    words = words_of("adapt", *paths, *rules, *sets({"ckpt.save_steps": 1}))
+    done = run(words)
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = result(out)
+    assert found["stopped"].startswith("the KL to the base model passed its limit from step ")
+    assert 0 < found["chosen_step"] < found["steps"] < 8
+    assert found["chosen_model"].endswith(f"global_step{found['chosen_step']}_hf")
+    (row,) = rows(out / "predictions.jsonl")
+    assert row["answer"] is not None
+    assert "Training was ended early" in done.stderr
+    again = run(words)
+    assert again.returncode == 0
+    assert result(out) == found, "an ended adaptation stays as it is"
+
+
+def test_two_steps_on_every_benchmark_of_real_problems(tmp_path, shared):
+    folder = shared / "benchmarks"
+    names = [word for name in ("amc23", "amc83", "math500") for word in ("--prompts", folder / f"{name}.jsonl")]
+    by_name = ("--prompts", "aime24", "--benchmark-dir", folder)
+    options = ("--out", tmp_path, "--config", CONFIG, "--boxed", "--steps", 2, "--votes", 2)
+    done = run(words_of("sweep", *by_name, *names, *options, *sets(REAL)))
+    assert done.returncode == 0, done.stderr[-3000:]
+    for name, count in (("aime24", 30), ("amc23", 40), ("amc83", 83), ("math500", 500)):
+        assert len(rows(tmp_path / name / "predictions.jsonl")) == count
+        assert [row["step"] for row in rows(tmp_path / name / "train" / "metrics.jsonl")] == [1, 2]
+    assert {score["policy"] for score in result(tmp_path / "aime24")["scores"]} == {"base model", "adapted model"}
+    assert len((tmp_path / "sweep.csv").read_text().splitlines()) == 1 + 2 + 3

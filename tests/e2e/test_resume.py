@@ -13,9 +13,9 @@ from tests.e2e.conftest import Job, optimizer_steps
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 
-def kill_after_step(job: Job, step: int) -> None:
+def kill_after_step(job: Job, step: int, *extra: str) -> None:
     """Start the job and SIGKILL every one of its processes as soon as `step` is in the metrics."""
-    parent = subprocess.Popen(job.command(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    parent = subprocess.Popen(job.command(*extra), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     processes: set[psutil.Process] = {psutil.Process(parent.pid)}
     while not any(row["step"] >= step for row in job.rows()):
         assert parent.poll() is None, job.log()[-3000:]
@@ -47,3 +47,18 @@ def test_killed_and_resumed_is_the_same_run(job, tmp_path):
     again = job.train()
     assert again.returncode == 0
     assert job.rows() == rows
+
+
+def test_a_run_that_ends_early_ends_there_after_a_kill_too(job):
+    kill_after_step(job, 3, "steps=4")
+    done = job.train("steps=4")
+    assert done.returncode == 0, job.log()[-3000:]
+    assert [row["step"] for row in job.rows()] == [1, 2, 3, 4]
+    assert "Loading the checkpoint" in job.log()
+    assert optimizer_steps(job) == 4
+    # The checkpoint is at the last step: nothing is left but to save the model.
+    (job.run_dir / "completed.json").unlink()
+    again = job.train("steps=4")
+    assert again.returncode == 0, job.log()[-3000:]
+    assert [row["step"] for row in job.rows()] == [1, 2, 3, 4]
+    assert (job.run_dir / "completed.json").exists()

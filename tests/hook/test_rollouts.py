@@ -177,15 +177,18 @@ def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):
 
 def generator():
     made = SamplesGenerator.__new__(SamplesGenerator)
-    made.args = SimpleNamespace()
+    made.args = SimpleNamespace(train=SimpleNamespace(seed=42))
     return made
 
 
-def test_only_what_training_dispatches_is_marked():
+def test_only_what_training_dispatches_is_marked(monkeypatch):
     made, dispatched = generator(), []
+    for name, value in HookSettings(method=parse_settings({"name": "ttrl"})).to_environment().items():
+        monkeypatch.setenv(name, value)
 
     def dispatch():
         rollouts.dispatch_prompts(lambda prompts, labels: dispatched.append(prompts), made, (["1+1="], [""]), {})
+        return [], None, 1, False
 
     rollouts.generate_samples(dispatch, made, (), {})
     dispatch()

@@ -10,7 +10,7 @@ from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import Provenance, load_reference
 from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.rollouts import Sampling, prompt_seed, prompt_tokens
+from restrain_openrlhf.reference.rollouts import Sampling, prompt_seed, refuse_long_prompts
 from restrain_openrlhf.reference.run import PROMPTS_PER_CHUNK, Shard, merge, run_pass
 from restrain_openrlhf.reference.verify import refuse_mismatch
 from restrain_openrlhf.reference.vote import reference_row
@@ -84,6 +84,17 @@ def test_another_pass_is_not_mixed_in(tmp_path):
     run_pass(everything, provenance(everything), path, Engine)
     with pytest.raises(ReferencePassError, match=r"temperature: 1\.0 against 0\.6"):
         run_pass(everything, provenance(everything, temperature=0.6), path, Engine)
+
+
+def test_a_shard_without_prompts_is_a_part_of_the_whole(tmp_path):
+    everything = prompts(2)
+    for index in range(3):
+        shard = Shard(index, 3)
+        for _ in range(2):
+            run_pass(shard.of(everything), provenance(everything), shard.path(tmp_path / "ref.jsonl"), Engine)
+    paths = sorted(tmp_path.glob("*.shard-*-of-3.jsonl"))
+    assert len(paths) == 3
+    assert merge(paths, tmp_path / "merged.jsonl") == 2
 
 
 def test_shards_together_are_the_whole(tmp_path):
@@ -202,6 +213,6 @@ def test_prompts_have_seeds_of_their_own_and_are_never_cut():
     one, other = prompts(2)
     sampling = Sampling(max_len=10, max_new_tokens=6)
     assert prompt_seed(1, one) == prompt_seed(1, one) != prompt_seed(1, other)
-    assert prompt_tokens(one, lambda text, add_special_tokens: {"input_ids": [1] * 4}, sampling) == [1] * 4
-    with pytest.raises(DataError, match=r"line 1 \(id 0\) has 5 tokens"):
-        prompt_tokens(one, lambda text, add_special_tokens: {"input_ids": [1] * 5}, sampling)
+    refuse_long_prompts([one], lambda text, add_special_tokens: {"input_ids": [1] * 4}, sampling)
+    with pytest.raises(DataError, match=r"2 of 2 prompts .* line 1 \(id 0\): 5; line 2 \(id 1\): 5"):
+        refuse_long_prompts([one, other], lambda text, add_special_tokens: {"input_ids": [1] * 5}, sampling)

@@ -19,8 +19,10 @@ class Policy:
 
     entropies: tuple[float, ...]
     asked: list[tuple[int, ...]] = field(default_factory=list)
+    places: list[int] = field(default_factory=list)
 
-    async def __call__(self, response):
+    async def __call__(self, response, place):
+        self.places.append(place)
         sample = len(self.asked)
         self.asked.append(tuple(response))
         positions = range(len(response), len(self.entropies))
@@ -129,3 +131,20 @@ def test_fewer_tokens_never_give_a_higher_entropy(weights):
     exact = token_entropy(log_probs)
     for k in range(1, len(log_probs)):
         assert token_entropy(log_probs[:k]) <= exact + 1e-9
+
+
+@pytest.mark.parametrize("plan", [trees(trees=3), trees(trees=2, fork_token="distinct"), Independent(5, 2)])
+def test_a_rollout_is_asked_for_by_its_place_whichever_is_complete_first(plan):
+    class Marking(Policy):
+        """Ends each rollout with minus its place; later ones are complete first."""
+
+        async def __call__(self, response, place):
+            for _ in range(plan.voters - place):
+                await asyncio.sleep(0)
+            chain = await super().__call__(response, place)
+            return Chain((*chain.tokens[:-1], -place), "stop", chain.entropies, chain.alternatives)
+
+    policy = Marking((0.1, 0.9, 0.2))
+    leaves = draw(plan, policy)
+    assert [-leaf.tokens[-1] for leaf in leaves] == list(range(plan.voters)) == sorted(policy.places)
+    assert policy.places != sorted(policy.places)

@@ -35,6 +35,16 @@ def test_another_run_is_refused_naming_the_difference(tmp_path):
         folder.claim(config(tmp_path), {"actor.adam.lr": 1e-5})
 
 
+def test_another_number_of_steps_is_another_run(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(config(tmp_path).model_copy(update={"steps": 3}), {})
+    assert load_hook_config(folder.hook_config).steps == 3
+    with pytest.raises(RunError, match=r"steps = 3; this one has 4"):
+        folder.claim(config(tmp_path).model_copy(update={"steps": 4}), {})
+    with pytest.raises(RunError, match=r"steps = 3; this one has None"):
+        folder.claim(config(tmp_path), {})
+
+
 def test_two_processes_cannot_train_in_one_folder(tmp_path):
     folder = RunFolder(tmp_path / "run")
     lock = folder.lock()

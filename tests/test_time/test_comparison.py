@@ -6,8 +6,6 @@ from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference.vote import reference_row
 from test_time.comparison import compare, read_gold
-from test_time.predictions import Prediction
-from test_time.report import lead
 
 
 def row(number, *answers):
@@ -43,19 +41,3 @@ def test_gold_is_read_by_id_and_an_id_stands_once(write_jsonl):
     twice = write_jsonl("twice.jsonl", [{"id": 1, "answer": 5}, {"id": "1", "answer": 6}])
     with pytest.raises(DataError, match="line 2: the id '1' stands twice"):
         read_gold(twice)
-
-
-def test_the_lead_says_what_changed_with_and_without_gold():
-    one = Prediction(
-        id="p1",
-        answer="5",
-        vote_share=1,
-        runner_up=None,
-        runner_up_share=0,
-        before="5",
-        before_share=0.6,
-        changed=False,
-    )
-    rows = [one, one.model_copy(update={"id": "p2", "answer": "7", "before": "8", "changed": True})]
-    assert lead(rows, None) == "2 answers, 1 of them changed by the adaptation."
-    assert "maj@3 went from 50.0% (base model) to 50.0%" in lead(rows, compare(BEFORE, AFTER, GOLD))

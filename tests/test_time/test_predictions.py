@@ -1,14 +1,10 @@
 """What a user gets back for a test set, and what bad input gets."""
 
-import subprocess
-import sys
-
-import pytest
+from types import SimpleNamespace
 
 from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.reference.vote import reference_row
-from test_time.predictions import _prediction
-from tests.conftest import ROOT
+from test_time.predictions import _prediction, predictions
 
 
 def row(*answers):
@@ -31,21 +27,11 @@ def test_a_problem_without_any_answer_has_none():
     assert (found.answer, found.vote_share, found.runner_up, found.changed) == (None, 0.0, None, False)
 
 
-@pytest.mark.host
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ('{"problem": "x"}\n{"problem": "x"}\n', "the same prompt"),
-        ("", "no prompts"),
-        ('{"problem": ""}\n', "is empty"),
-    ],
-)
-def test_bad_prompts_are_refused(tmp_path, rows, message):
-    pytest.importorskip("openrlhf")
-    (tmp_path / "p.jsonl").write_text(rows)
-    config, model = ROOT / "configs" / "cpu" / "demo.yaml", ROOT / "restrain_openrlhf" / "demo" / "model"
-    words = ("--model", model, "--prompts", tmp_path / "p.jsonl", "--out", tmp_path / "out", "--config", config)
-    command = [sys.executable, "-m", "test_time.cli", "adapt", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-    assert done.returncode == 2
-    assert message in done.stderr
+def test_predictions_come_in_the_order_of_the_problems(tmp_path):
+    """Votes of several engines are joined shard by shard."""
+    rows = {name: reference_row(Prompt(name, name, name, "here"), ["1"]) for name in "abc"}
+
+    def votes(order):
+        return SimpleNamespace(rows=tuple(rows[name] for name in order))
+
+    assert [row.id for row in predictions(votes("acb"), votes("bac"), ["a", "b", "c"])] == ["a", "b", "c"]

@@ -1,0 +1,82 @@
+"""Whether a model's files are all here: a folder is checked, a hub id is fetched, an interrupted copy is told."""
+
+import json
+import struct
+from pathlib import Path
+
+from restrain_openrlhf.errors import ConfigError
+
+INDEX = "model.safetensors.index.json"
+# What a policy is loaded from; the hub often has the same weights in other formats too.
+PATTERNS = ("*.json", "*.safetensors", "*.model", "*.jinja", "tokenizer*", "*.txt", "*.py")
+
+
+def ensure_model(model: str) -> None:
+    """Make sure that the model can be loaded; files that an interrupted download finished are kept, others fetched.
+
+    Raises ConfigError for an incomplete folder, and where the hub does not give the model or its connection breaks.
+    """
+    folder = Path(model)
+    if not folder.is_dir():
+        if folder.is_absolute() or model.startswith("."):
+            raise ConfigError(f"{model}: no such model folder. Check the path.")
+        folder = _download(model)
+    refuse_incomplete(folder)
+
+
+def refuse_incomplete(folder: Path) -> None:
+    """Raises ConfigError naming the weight files that are missing or cut short."""
+    if not (folder / "config.json").exists():
+        raise ConfigError(f"{folder}: holds no config.json, so it is not a Hugging Face model folder.")
+    names = _weight_files(folder)
+    if not names:
+        raise ConfigError(f"{folder}: holds no weights (*.safetensors or *.bin). Download or copy the model again.")
+    missing = [name for name in names if not (folder / name).exists()]
+    cut = [name for name in names if name not in missing and not _is_whole(folder / name)]
+    if missing or cut:
+        found = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"cut short: {', '.join(cut)}"] * bool(cut)
+        raise ConfigError(
+            f"{folder}: {len(missing) + len(cut)} of {len(names)} weight files are not whole ({'; '.join(found)}). A "
+            "download or a copy was interrupted: do it again."
+        )
+
+
+def _weight_files(folder: Path) -> list[str]:
+    index = folder / INDEX
+    if index.exists():
+        return sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    return sorted(path.name for pattern in ("*.safetensors", "*.bin") for path in folder.glob(pattern))
+
+
+def _is_whole(path: Path) -> bool:
+    """A safetensors file says in its head where its last tensor ends; other formats do not."""
+    if path.suffix != ".safetensors":
+        return path.stat().st_size > 0
+    with path.open("rb") as file:
+        start = file.read(8)
+        if len(start) < 8:  # noqa: PLR2004 - the head's length, 8 bytes
+            return False
+        (length,) = struct.unpack("<Q", start)
+        head = file.read(length)
+    if len(head) < length:
+        return False
+    ends = [int(entry["data_offsets"][1]) for name, entry in json.loads(head).items() if name != "__metadata__"]
+    return bool(path.stat().st_size == 8 + length + max(ends, default=0))
+
+
+def _download(model: str) -> Path:
+    import httpx  # noqa: PLC0415 - what the hub's client raises without a network
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - not needed for local models
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
+
+    try:
+        folder = Path(snapshot_download(model, allow_patterns=list(PATTERNS)))
+        if not any(folder.glob("*.safetensors")):
+            snapshot_download(model, allow_patterns=["*.bin"])
+        return folder
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
+        reason = " ".join(str(error).split())[:300] or type(error).__name__
+        raise ConfigError(
+            f"{model}: could not be downloaded ({reason}). Check the name and the connection; the same command goes on "
+            "with the files that are here already. Gated models need `hf auth login`."
+        ) from error

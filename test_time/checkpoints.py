@@ -1,0 +1,74 @@
+"""The models saved on the way: which are whole, which is the last good one, which is best by signals without gold."""
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from restrain_openrlhf.run.folder import RunFolder
+from restrain_openrlhf.run.metrics import StepRow
+from test_time.stopping import Alarm
+
+# Steps that a checkpoint's signal is averaged over, and how much a nat of KL counts against agreement (ours,
+# docs/test_time.md: measured on the study's runs).
+WINDOW = 3
+KL_COST = 3.0
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """The policy after `step` steps, a Hugging Face folder."""
+
+    step: int
+    path: Path
+
+
+def saved_models(folder: RunFolder, rows: Sequence[StepRow]) -> list[SavedModel]:
+    """Whole ones, in order of steps: those the host saves on the way (ckpt.save_hf), and the last where there is one.
+
+    The host writes global_step<N>_hf after step N and before step N + 1 (trainer/ray/ppo_actor.py, save_checkpoint), so
+    that a later step tells that it is whole.
+    """
+    last = max((row.step for row in rows), default=0)
+    found = [
+        SavedModel(int(match[1]), path)
+        for path in folder.checkpoints.glob("global_step*_hf")
+        if (match := re.fullmatch(r"global_step(\d+)_hf", path.name)) and int(match[1]) < last
+    ]
+    completion = folder.completion()
+    ended = [SavedModel(last, folder.model)] if completion is not None and completion.stopped is None else []
+    return sorted([*found, *ended], key=lambda model: model.step)
+
+
+def last_good(models: Sequence[SavedModel], alarm: Alarm | None) -> SavedModel | None:
+    """The newest from before the alarm's first step; None where there is none, so that the base model stands."""
+    good = [model for model in models if alarm is None or model.step < alarm.since]
+    return max(good, key=lambda model: model.step, default=None)
+
+
+def best(models: Sequence[SavedModel], rows: Sequence[StepRow], alarm: Alarm | None) -> SavedModel | None:
+    """The one with the highest `agreement_without_drift`, of those from before the alarm."""
+    good = [model for model in models if alarm is None or model.step < alarm.since]
+    return max(good, key=lambda model: (agreement_without_drift(rows, model.step), model.step), default=None)
+
+
+def agreement_without_drift(rows: Sequence[StepRow], step: int) -> float:
+    """Mean majority share minus three times the mean KL to the base model, over the last steps up to `step`.
+
+    Agreement alone is highest in a collapsed policy; what tells the two apart without gold is how far the policy went
+    for it. A step without KL counts as none.
+    """
+    window = [row for row in rows if row.step <= step][-WINDOW:]
+    agreement = sum(float(row.votes["majority_share_mean"]) for row in window) / len(window)
+    drift = sum(row.numbers.get("kl") or 0.0 for row in window) / len(window)
+    return agreement - KL_COST * drift
+
+
+def prune(folder: RunFolder, rows: Sequence[StepRow], alarm: Alarm | None) -> None:
+    """Remove the models on the way that are neither newest, nor last good, nor best so far: they are large."""
+    models = saved_models(folder, rows)
+    kept = {model.path for model in (*models[-1:], last_good(models, alarm), best(models, rows, alarm)) if model}
+    for model in models:
+        if model.path not in kept:
+            shutil.rmtree(model.path)

@@ -1,0 +1,135 @@
+"""The test set to adapt to: read from a file, the hub or a benchmark's name, checked, and stripped of every answer."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
+from restrain_openrlhf.evaluation.loading import load_benchmark
+from restrain_openrlhf.evaluation.problems import PROBLEM_COLUMNS, without_kind
+from restrain_openrlhf.evaluation.templates import INSTRUCTION
+
+FILES = (".jsonl", ".csv", ".parquet")
+MOST_NAMED = 20
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a user named: a file, a benchmark (its copy in `folder`, else from the hub), or a hub data set.
+
+    `column` holds the problem (None: the first of problem, question, Question, input that there is).
+    """
+
+    word: str
+    column: str | None = None
+    split: str = "test"
+    folder: Path | None = None
+
+    @property
+    def is_benchmark(self) -> bool:
+        """Whether it is a benchmark known by name, whose gold is known too."""
+        return self.word in BENCHMARKS
+
+    @property
+    def name(self) -> str:
+        """A word for folders and tables."""
+        return self.word if self.is_benchmark else Path(self.word).stem
+
+
+def load_problems(source: Source) -> list[PromptOnly]:
+    """Every problem with its id and without its answer, in the order they come.
+
+    Rows without ids are numbered from 1. Raises DataError naming all ids that stand twice, and every empty problem.
+    """
+    problems = _benchmark(source) if source.is_benchmark else _rows(source)
+    if not problems:
+        raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
+    _refuse_repeated_ids(source.word, [problem.id for problem in problems])
+    empty = [problem.id for problem in problems if not problem.problem.strip()]
+    if empty:
+        raise DataError(f"{source.word}: {_counted(empty)} empty: {_named(empty)}. Fill them in or remove the rows.")
+    return problems
+
+
+def _refuse_repeated_ids(name: str, ids: Sequence[str]) -> None:
+    """Raises DataError naming every id that stands more than once."""
+    twice = [one for one, count in Counter(ids).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"{name}: {_counted(twice)} there more than once: {_named(twice)}. Give every problem an id of its own."
+        )
+
+
+def _benchmark(source: Source) -> list[PromptOnly]:
+    loaded = load_benchmark(source.word, source.folder)
+    return [PromptOnly(id=problem.id, problem=without_kind(problem)) for problem in loaded.problems]
+
+
+def _rows(source: Source) -> list[PromptOnly]:
+    rows = _read(source)
+    numbered = not any(row.get("id") is not None for row in rows)
+    return [_problem(source, row, number, numbered) for number, row in enumerate(rows, start=1)]
+
+
+def _read(source: Source) -> Sequence[Row]:
+    path = Path(source.word)
+    if path.suffix.lower() in FILES or path.exists():
+        return load_rows(None, source.word)
+    if source.word.count("/") == 1 and not source.word.startswith((".", "/")):
+        return load_rows(HubSet(source.word, split=source.split), HUB)
+    raise DataError(
+        f"{source.word!r}: is neither a file ({', '.join(FILES)}), nor a hub data set (OWNER/NAME), nor a benchmark. "
+        f"Known benchmarks: {', '.join(BENCHMARKS)}."
+    )
+
+
+def _problem(source: Source, row: Row, number: int, numbered: bool) -> PromptOnly:
+    where = f"{source.word}, row {number}"
+    column = source.column or next((name for name in PROBLEM_COLUMNS if name in row), None)
+    if column is None or column not in row:
+        raise DataError(
+            f"{where}: has no {column or 'problem'!r}; its columns are {', '.join(sorted(map(str, row)))}. Name the "
+            "one that holds the problem with --column."
+        )
+    if not numbered and row.get("id") is None:
+        raise DataError(f"{where}: has no id, and other rows have one. Give every row an id, or none.")
+    text = row[column]
+    if text is not None and not isinstance(text, str):
+        raise DataError(f"{where}: {column!r} is no text but {type(text).__name__}. Give the problem as text.")
+    return PromptOnly(id=str(number if numbered else row["id"]), problem=text or "")
+
+
+def boxed(problems: Sequence[PromptOnly]) -> list[PromptOnly]:
+    """With the request for a boxed answer after each problem, as Qwen2.5-Math's evaluation words it."""
+    return [each.model_copy(update={"problem": f"{each.problem.strip()}\n{INSTRUCTION}"}) for each in problems]
+
+
+def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:
+    """Write them once. Raises DataError where `path` holds others: what was computed for those is not lost."""
+    if not path.exists():
+        write_rows(path, problems)
+    elif read_rows(path, PromptOnly) != list(problems):
+        raise DataError(f"{path}: holds the problems of another adaptation. Choose another --out.")
+
+
+def refuse_missing_gold(name: str, ids: Sequence[str], gold: Mapping[str, str]) -> None:
+    """Raises DataError naming every problem that the gold file lacks. Gold itself is not looked at."""
+    missing = [one for one in ids if one not in gold]
+    if missing:
+        raise DataError(
+            f"{name}: {_counted(missing)} without an answer there: {_named(missing)}. Add them: gold is joined by id."
+        )
+
+
+def _counted(ids: Sequence[str]) -> str:
+    return f"{len(ids)} id is" if len(ids) == 1 else f"{len(ids)} ids are"
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
+    return ", ".join(map(repr, ids[:MOST_NAMED])) + more

@@ -1,0 +1,135 @@
+"""When an adaptation is ended early, by signals that need no gold; the size of the majority is not one of them."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.run.metrics import StepRow
+
+# Among fewer prompts, several may well have one answer in common.
+FEWEST_PROMPTS = 5
+# Steps whose mean entropy is where training began.
+FIRST_STEPS = 3
+
+
+class StopRules(BaseModel):
+    """Limits, each of which must be passed in `patience` steps in a row. All are ours (docs/test_time.md).
+
+    `kl`: mean KL to the base model, in nats per token as the host logs it (k3, weighted by u_x). `template`: rise of
+    the share of prompts that have the most common majority answer, over the base model's. `entropy`: the policy's
+    entropy as a share of where it began.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kl: float = Field(0.15, gt=0)
+    template: float = Field(0.4, gt=0)
+    entropy: float = Field(0.25, gt=0)
+    patience: int = Field(2, ge=1)
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where training began: the base model's share of its most common majority answer, and its entropy in nats."""
+
+    top_answer_share: float
+    entropy: float | None
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """A limit that was passed from step `since` to step `step`, the last of which had `value`."""
+
+    rule: str
+    since: int
+    step: int
+    value: float
+    limit: float
+
+    def __str__(self) -> str:
+        """One sentence."""
+        return (
+            f"{RULES[self.rule].what} passed its limit from step {self.since} to step {self.step} "
+            f"({self.value:.3g}, limit {self.limit:.3g})"
+        )
+
+
+@dataclass(frozen=True)
+class Rule:
+    """`value` of a step (None: not known there) and the `limit` it may not pass, in the direction of `passed`."""
+
+    what: str
+    value: Callable[[StepRow, Start], float | None]
+    limit: Callable[[StopRules, Start], float | None]
+    passed: Callable[[float, float], bool]
+
+
+def _top_answer_share(row: StepRow, _start: Start) -> float | None:
+    return float(row.votes["top_answer_share"]) if row.votes["prompts"] >= FEWEST_PROMPTS else None
+
+
+RULES = {
+    "kl": Rule(
+        "the KL to the base model",
+        lambda row, _start: row.numbers.get("kl"),
+        lambda rules, _start: rules.kl,
+        lambda value, limit: value > limit,
+    ),
+    "template": Rule(
+        "the share of prompts with the same majority answer",
+        _top_answer_share,
+        lambda rules, start: start.top_answer_share + rules.template,
+        lambda value, limit: value > limit,
+    ),
+    "entropy": Rule(
+        "the policy's entropy",
+        lambda row, _start: row.numbers.get("entropy_loss"),
+        lambda rules, start: None if start.entropy is None else start.entropy * rules.entropy,
+        lambda value, limit: value < limit,
+    ),
+}
+
+
+def start_of(rows: Sequence[StepRow], top_answer_share: float) -> Start:
+    """From the base model's votes and the first steps; without entropy until those are there."""
+    first = [value for row in rows[:FIRST_STEPS] if (value := row.numbers.get("entropy_loss")) is not None]
+    return Start(top_answer_share, sum(first) / FIRST_STEPS if len(first) == FIRST_STEPS else None)
+
+
+def alarm(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> Alarm | None:
+    """The first limit that was passed for long enough, in order of steps; None while there is none."""
+    start = start_of(rows, top_answer_share)
+    found = [streak for name in RULES if (streak := _first_streak(name, rows, start, rules))]
+    return min(found, key=lambda one: one.step, default=None)
+
+
+def _first_streak(name: str, rows: Sequence[StepRow], start: Start, rules: StopRules) -> Alarm | None:
+    limit = RULES[name].limit(rules, start)
+    streak: list[tuple[int, float]] = []
+    for row in rows:
+        value = RULES[name].value(row, start)
+        passed = value is not None and limit is not None and RULES[name].passed(value, limit)
+        streak = [*streak, (row.step, value)] if passed and value is not None else []
+        if limit is not None and len(streak) == rules.patience:
+            return Alarm(name, streak[0][0], row.step, streak[-1][1], limit)
+    return None
+
+
+def unwatched(rows: Sequence[StepRow], top_answer_share: float) -> list[str]:
+    """What no step said anything of, in words: those rules cannot have stopped the run."""
+    start = start_of(rows, top_answer_share)
+    return [rule.what for rule in RULES.values() if all(rule.value(row, start) is None for row in rows)]
+
+
+def parse_stop_rules(items: Sequence[str]) -> StopRules:
+    """`kl=0.2` and the like over the defaults. Raises ConfigError for a name or value that is none."""
+    pairs = [item.partition("=") for item in items]
+    try:
+        return StopRules.model_validate({name: value for name, _, value in pairs})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(
+            f"--stop {first['loc'][0]}: {first['msg']}. Give NAME=NUMBER of {', '.join(StopRules.model_fields)}."
+        ) from None

@@ -1,0 +1,62 @@
+"""Trains on the test set's prompts, watched: ends early on an alarm, keeps the last good and the best model."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.run.folder import RunFolder
+from restrain_openrlhf.run.metrics import StepRow, read_steps
+from restrain_openrlhf.run.train import train
+from restrain_openrlhf.vote_statistics import top_answer_share
+from test_time.checkpoints import SavedModel, best, last_good, prune, saved_models
+from test_time.job import Adaptation, AdaptationFolder
+from test_time.stopping import Alarm, alarm, unwatched
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How training went. `chosen` is the last good model, `best` the one of the best signal without gold.
+
+    Either is None where no model was saved before the alarm: the base model stands. `unwatched`: signals of which
+    the host logged nothing, so that they could not raise an alarm.
+    """
+
+    steps: int
+    alarm: Alarm | None
+    chosen: SavedModel | None
+    best: SavedModel | None
+    unwatched: tuple[str, ...]
+
+
+def train_watched(job: Adaptation, config: RunConfig, on_step: Callable[[StepRow, int], None]) -> Trained:
+    """Train, or go on. Raises ConfigError where the rules have ended the run, and now there are none."""
+    folder = AdaptationFolder(job.out)
+    base_share = top_answer_share([row.answers for row in load_reference(folder.before).rows])
+
+    def find_alarm(rows: Sequence[StepRow]) -> Alarm | None:
+        return alarm(rows, base_share, job.stop) if job.stop else None
+
+    def should_stop(rows: Sequence[StepRow]) -> str | None:
+        found = find_alarm(rows)
+        prune(folder.training, rows, found)
+        return str(found) if found else None
+
+    run = train(config, on_step, should_stop)
+    _refuse_other_rules(job, run)
+    rows = read_steps(run.metrics)
+    found = find_alarm(rows)
+    prune(run, rows, found)
+    models = saved_models(run, rows)
+    missing = tuple(unwatched(rows, base_share)) if job.stop else ()
+    return Trained(len(rows), found, last_good(models, found), best(models, rows, found), missing)
+
+
+def _refuse_other_rules(job: Adaptation, run: RunFolder) -> None:
+    completion = run.completion()
+    if completion is not None and completion.stopped is not None and job.stop is None:
+        raise ConfigError(
+            f"{run.path}: the rules ended this run after {completion.steps} steps ({completion.stopped}), and "
+            "--no-stop cannot take that back. Choose another --out."
+        )

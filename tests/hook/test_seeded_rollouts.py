@@ -1,0 +1,218 @@
+"""`seeded_rollouts`: a rollout's seed follows from its place alone, and rollouts come back as they were dispatched."""
+
+import asyncio
+import hashlib
+import pickle
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the training stack")
+pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.devices import detect  # noqa: E402
+
+detect().install()
+
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch  # noqa: E402
+from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
+from openrlhf.utils.agent import SingleTurnAgentExecutor  # noqa: E402
+from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
+from vllm import SamplingParams  # noqa: E402
+
+from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
+from restrain_openrlhf.hook import actor, carried, contract, rollouts  # noqa: E402
+from restrain_openrlhf.hook.progress import Progress  # noqa: E402
+from restrain_openrlhf.hook.seeds import rollout_seed, visit  # noqa: E402
+from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
+from restrain_openrlhf.method import parse_settings  # noqa: E402
+
+HOST = RolloutRayActor.__ray_metadata__.modified_class
+N = 4
+
+
+class Letters:
+    """Token i is the character chr(i)."""
+
+    all_special_ids = (0,)
+
+    def __call__(self, text, add_special_tokens, return_tensors):
+        return {"input_ids": torch.tensor([[ord(letter) for letter in text]])}
+
+    def decode(self, tokens, skip_special_tokens):
+        return "".join(map(chr, tokens))
+
+
+class Actor(HOST):
+    """The host's actor over an engine whose rollout is a number made from prompt and seed, and takes a while."""
+
+    def __init__(self, backwards):
+        self.executor = SingleTurnAgentExecutor(None)
+        self.backwards = backwards
+        self.seeds = []
+
+    async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
+        self.seeds.append(sampling_params.seed)
+        drawn = hashlib.sha256(f"{prompt_token_ids}{sampling_params.seed}".encode()).digest()
+        for _ in range(6 - drawn[0] % 7 if self.backwards else drawn[0] % 7):
+            await asyncio.sleep(0)
+        tokens = [ord("0") + drawn[1] % 10, ord("0") + drawn[2] % 10]
+        likely = SimpleNamespace(logprob=-0.5 - drawn[3] / 256, rank=1)
+        logprobs = [{token: likely} for token in tokens] if sampling_params.logprobs else None
+        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=logprobs)])
+
+
+setattr(Actor, contract.ORIGINAL + "generate_responses", HOST.generate_responses)
+
+
+class Generator(SamplesGenerator):
+    """The host's, with groups that are completed from the last to the first, or in order."""
+
+    def __init__(self, prompts, backwards=False, seed=42):
+        train = SimpleNamespace(seed=seed)
+        rollout = SimpleNamespace(batch_size=3, n_samples_per_prompt=N, vllm_generate_batch_size=3)
+        algo = SimpleNamespace(dynamic_filtering_enable=False)
+        self.args = SimpleNamespace(train=train, rollout=rollout, algo=algo, vllm=SimpleNamespace(enable_sleep=False))
+        torch.manual_seed(seed)
+        rows = [("", prompt, "", None) for prompt in prompts]
+        self.prompts_dataloader = StatefulDataLoader(rows, 1, shuffle=True, drop_last=True, collate_fn=columns)
+        self.backwards = backwards
+        self.actor = Actor(backwards)
+
+    def _generate_vllm(self, dataloader_iter, num_prompts, dynamic_filtering, **kwargs):
+        prompts, _, _, exhausted = _collect_prompt_batch(dataloader_iter, num_prompts)
+        if not prompts:
+            return [], 0, True
+        groups = rollouts.dispatch_prompts(self.draw, self, (prompts,), {})
+        done = reversed(groups) if self.backwards else groups
+        responses = [pickle.loads(pickle.dumps(response)) for group in done for response in group]
+        kept = [carried.keep_votes(self._process_response_into_experience, self, (row,), {}) for row in responses]
+        return kept, len(prompts), exhausted
+
+    def draw(self, prompts):
+        sampling = {"sampling_params": SamplingParams(max_tokens=4, min_tokens=1), "max_length": 64}
+        return [
+            asyncio.run(
+                rollouts.generate_responses(
+                    self.actor,
+                    prompt=pickle.loads(pickle.dumps(prompt)),
+                    label="",
+                    hf_tokenizer=Letters(),
+                    num_samples=N,
+                    **sampling,
+                )
+            )
+            for prompt in prompts
+        ]
+
+    def batch(self):
+        samples, *_ = rollouts.generate_samples(self.generate_samples, self, (), {})
+        return [(sample.prompts[0], Letters().decode(sample.sequences[0].tolist(), True)) for sample in samples]
+
+
+def columns(rows):
+    return tuple(map(list, zip(*rows, strict=True)))
+
+
+@pytest.fixture
+def seeded(monkeypatch):
+    def use(**method):
+        settings = HookSettings(method=parse_settings(method or {"name": "restrain"}), seeded_rollouts=True)
+        for name, value in settings.to_environment().items():
+            monkeypatch.setenv(name, value)
+
+    use()
+    return use
+
+
+PROMPTS = ["1+1=", "2+2=", "1+1=", "3+3=", "4+4=", "5+5="]
+VOTES = {"name": "ttrl", "votes": 6, "train_on": N}
+TREES = {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "entropy_top_k": 2}
+
+
+def test_rollouts_of_a_prompt_have_seeds_of_their_own(seeded):
+    generator = Generator(PROMPTS)
+    generator.batch(), generator.batch()
+    assert len(set(generator.actor.seeds)) == len(PROMPTS) * N
+    assert all(0 <= seed < 2**63 for seed in generator.actor.seeds)
+
+
+def test_each_visit_of_a_prompt_is_drawn_anew(seeded):
+    generator = Generator(["1+1="] * 6)
+    first, second = generator.batch(), generator.batch()
+    texts = [[text for _, text in batch[start : start + N]] for batch in (first, second) for start in (0, N, 2 * N)]
+    assert len({tuple(text) for text in texts}) == 6
+
+
+@pytest.mark.parametrize("method", [{"name": "restrain"}, VOTES, TREES])
+def test_the_order_of_completion_changes_nothing(seeded, method):
+    seeded(**method)
+    forwards, backwards = Generator(PROMPTS), Generator(PROMPTS, backwards=True)
+    assert [forwards.batch(), forwards.batch()] == [backwards.batch(), backwards.batch()]
+
+
+def test_another_train_seed_draws_others(seeded):
+    texts = [{text for _, text in Generator(["1+1="] * 3, seed=seed).batch()} for seed in (1, 2)]
+    assert texts[0] != texts[1]
+
+
+def test_a_checkpoint_at_any_step_goes_on_with_the_same_rollouts(seeded):
+    """Three episodes of two batches: also from a checkpoint at an episode's end."""
+    whole, states = Generator(PROMPTS), []
+    batches = []
+    while len(batches) < 6:
+        if drawn := whole.batch():
+            batches.append(drawn)
+            states.append(pickle.dumps(whole.prompts_dataloader.state_dict()))
+    for step, state in enumerate(states[:-1], 1):
+        resumed = Generator(PROMPTS, backwards=True)
+        resumed.prompts_dataloader.load_state_dict(pickle.loads(state))
+        resumed.restrain_progress = Progress(steps=step, prompts=3 * step)
+        rest = []
+        while len(rest) < 6 - step:
+            rest += [drawn] if (drawn := resumed.batch()) else []
+        assert rest == batches[step:], f"from step {step}"
+
+
+def test_evaluation_is_not_seeded(seeded):
+    generator = Generator(PROMPTS)
+    rollouts.dispatch_prompts(generator.draw, generator, (["1+1="],), {})
+    assert set(generator.actor.seeds) == {None}
+    assert generator.batch() == Generator(PROMPTS).batch(), "an evaluation before changes nothing"
+
+
+def test_rollouts_that_come_without_a_place_stop_the_run():
+    with pytest.raises(HookNotActiveError, match="seeded_rollouts is on and the rollouts were drawn without seeds"):
+        carried.in_dispatch_order([SimpleNamespace()])
+
+
+def test_seeds_are_the_same_in_every_release():
+    """A run that was begun with one release goes on with the next."""
+    digest = hashlib.sha256(b"prompt:42:7").digest()
+    assert visit(42, 7).seed == int.from_bytes(digest[:8], "big") >> 1
+    assert rollout_seed(5, 0) == int.from_bytes(hashlib.sha256(b"rollout:5:0").digest()[:8], "big") >> 1
+
+
+class Policy:
+    """What the hook reads of ActorPPOTrainer."""
+
+    args = SimpleNamespace(train=SimpleNamespace(seed=42))
+
+    def __init__(self, optimizer_steps):
+        self.actor = SimpleNamespace(model=SimpleNamespace(global_steps=optimizer_steps))
+
+    def shuffled(self):
+        return actor.ppo_train(lambda _kl: torch.randperm(64).tolist(), self, (0.0,), {})
+
+
+def test_micro_batches_are_shuffled_by_the_step_and_not_by_what_was_drawn_before(seeded):
+    first = Policy(3).shuffled()
+    torch.rand(17)
+    assert Policy(3).shuffled() == first != Policy(4).shuffled()
+
+
+def test_without_seeds_the_host_shuffles_as_it_does(monkeypatch):
+    for name, value in HookSettings(method=parse_settings({"name": "ttrl"})).to_environment().items():
+        monkeypatch.setenv(name, value)
+    assert Policy(3).shuffled() != Policy(3).shuffled()

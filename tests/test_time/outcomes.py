@@ -1,0 +1,42 @@
+"""Outcomes for tests of what is made from them."""
+
+from test_time.evaluation import Score
+from test_time.outcome import Outcome
+
+
+def score(policy="base model", benchmark="test", pass_at_1=0.5, majority=0.75, n=64) -> Score:
+    return Score(
+        policy=policy,
+        benchmark=benchmark,
+        problems=4,
+        greedy=0.25,
+        pass_at_1=pass_at_1,
+        low=0.1,
+        high=0.9,
+        n=n,
+        majority=majority,
+        truncated_share=0.125,
+    )
+
+
+def outcome(**changes) -> Outcome:
+    made = Outcome(
+        name="mine",
+        model="base",
+        method="restrain",
+        configuration="c.yaml",
+        problems=4,
+        steps=10,
+        stopped=None,
+        unwatched=(),
+        chosen_step=10,
+        chosen_model="train/model",
+        best_step=8,
+        best_model="train/checkpoints/global_step8_hf",
+        votes=16,
+        changed=1,
+        comparison=None,
+        scores=(),
+        heldout=(),
+    )
+    return made.model_copy(update=changes)

@@ -1,0 +1,16 @@
+"""Rows of metrics for tests, as a run would have logged them."""
+
+from restrain_openrlhf.run.metrics import StepRow
+
+
+def step(number: int, kl=0.01, entropy=1.0, top=0.1, majority=0.5, prompts=8) -> StepRow:
+    votes = {"top_answer_share": top, "majority_share_mean": majority, "prompts": prompts}
+    return StepRow(step=number, numbers={"kl": kl, "entropy_loss": entropy}, votes=votes)
+
+
+def steps(count: int, **series) -> list[StepRow]:
+    """`count` rows; each value is one number for all, or a list with one for each."""
+    return [
+        step(place + 1, **{name: value[place] if isinstance(value, list) else value for name, value in series.items()})
+        for place in range(count)
+    ]

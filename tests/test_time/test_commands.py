@@ -1,0 +1,96 @@
+"""What a user of `test-time` gets for bad input: one line and status 2, before anything heavy starts."""
+
+import shutil
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from restrain_openrlhf.errors import ConfigError
+from test_time.cli import app
+from test_time.options import choose_protocol, choose_rules, gold_by_set
+from tests.conftest import ROOT
+
+MODEL = ROOT / "restrain_openrlhf" / "demo" / "model"
+CPU = ROOT / "configs" / "cpu" / "test_time.yaml"
+GOOD = [{"id": "a", "problem": "12+34="}, {"id": "b", "problem": "50+60="}]
+
+
+def adapt(*words):
+    command = [sys.executable, "-m", "test_time.cli", "adapt", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+@pytest.fixture
+def refused(tmp_path, write_jsonl):
+    """The error line of `test-time adapt` on these rows with these words."""
+    pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+
+    def run(rows, *words, model=MODEL):
+        paths = ["--prompts", write_jsonl("p.jsonl", rows), "--out", tmp_path / "out"]
+        config = [] if "--config" in words or "--preset" in words else ["--config", CPU]
+        done = adapt("--model", model, *paths, *config, *words)
+        assert done.returncode == 2, done.stderr
+        assert not (tmp_path / "out" / "before.jsonl").exists()
+        return done.stderr.splitlines()[-1]
+
+    return run
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("rows", "words", "message"),
+    [
+        ([{"id": 1, "problem": "x"}, {"id": 1, "problem": "y"}], (), "1 id is there more than once: '1'"),
+        ([{"id": 1, "problem": "x"}, {"id": 2, "problem": "x"}], (), "hold the same prompt"),
+        ([{"id": 1, "problem": ""}], (), "1 id is empty: '1'"),
+        ([], (), "has no problems"),
+        ([*GOOD, {"id": "long", "problem": "1+" * 20}], (), "(id 'long'): 40"),
+        (GOOD, ("--chat",), "the model's tokenizer has no chat template"),
+        (GOOD, ("--preset", "paper"), "the model's tokenizer has no chat template"),
+        (GOOD, ("--steps", "2", "--epochs", "1"), "--steps and --epochs are both given"),
+        (GOOD, ("--method", "grpo_gold"), "learns from gold"),
+        (GOOD, ("--method", "nonsense"), "'nonsense'"),
+        (GOOD, ("--set", "openrlhf.eval.dataset=x.jsonl"), "eval.dataset is set. Gold is kept out"),
+        (GOOD, ("--set", "openrlhf.train.bach_size=8"), "Did you mean 'train.batch_size'"),
+        (GOOD, ("--config", CPU, "--preset", "paper"), "--config and --preset are both given"),
+        (GOOD, ("--stop", "kl=much"), "--stop kl: "),
+        (GOOD, ("--heldout", "no-such-set"), "'no-such-set' is no known benchmark"),
+        (GOOD, ("--heldout", "a/test.jsonl"), "two sets would be called 'test'"),
+        (GOOD, ("--heldout", "a/x.jsonl", "--heldout", "b/x.jsonl"), "two sets would be called 'x'"),
+    ],
+)
+def test_bad_input_is_refused_in_one_line(refused, rows, words, message):
+    assert message in refused(rows, *words)
+
+
+@pytest.mark.host
+def test_gold_that_does_not_fit_is_told_before_training(refused, write_jsonl):
+    gold = write_jsonl("gold.jsonl", [{"id": "a", "answer": "46"}])
+    assert "1 id is without an answer there: 'b'" in refused(GOOD, "--gold", gold)
+
+
+@pytest.mark.host
+def test_a_copy_of_a_model_that_was_cut_short(refused, tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(MODEL, model)
+    weights = model / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    assert "1 of 1 weight files are not whole (cut short: model.safetensors)" in refused(GOOD, model=model)
+
+
+def test_help_reads_well():
+    help_text = CliRunner().invoke(app, ["adapt", "--help"], terminal_width=120).output
+    for word in ("--prompts", "--method", "--preset", "--steps", "--epochs", "--gold", "--heldout", "--no-stop"):
+        assert word in help_text
+    assert "sweep" in CliRunner().invoke(app, ["--help"]).output
+
+
+def test_options_that_contradict():
+    with pytest.raises(ConfigError, match="--stop and --no-stop"):
+        choose_rules(["kl=1"], True)
+    assert choose_rules(None, True) is None
+    assert choose_protocol(None, None) == "paper"
+    with pytest.raises(ConfigError, match=r"--gold 'aime=g.jsonl': give SET=FILE; sets are aime24"):
+        gold_by_set(["aime=g.jsonl"], ["aime24"])

@@ -1,0 +1,47 @@
+"""The preset an adaptation starts from, and how long it trains."""
+
+import pytest
+
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError
+from test_time.presets import PRESETS, length_overrides, method_overrides, preset_path
+from tests.conftest import ROOT
+
+CPU = ROOT / "configs" / "cpu" / "test_time.yaml"
+
+
+@pytest.mark.parametrize(
+    ("count", "name"), [(1, "aime24"), (30, "aime24"), (35, "amc23"), (40, "amc23"), (141, "amc23"), (142, "math500")]
+)
+def test_the_preset_of_the_nearest_size(count, name):
+    """Nearest by ratio: between 40 and 500 the border is their geometric mean, 141.4."""
+    assert preset_path("ttrl", "paper", count) == PRESETS / name / "." / "ttrl.yaml"
+    assert preset_path("ttrl", "ttrl_protocol", count) == PRESETS / name / "ttrl_protocol" / "ttrl.yaml"
+
+
+def test_presets_that_are_none():
+    with pytest.raises(ConfigError, match=r"--preset 'papr': is no preset. Known: paper, ttrl_protocol"):
+        preset_path("ttrl", "papr", 30)
+    with pytest.raises(ConfigError, match=r"--method 'srt_easy'.*Known: ettrl, restrain, ttrl"):
+        preset_path("srt_easy", "paper", 30)
+
+
+def test_presets_outside_a_checkout(tmp_path):
+    with pytest.raises(ConfigError, match="Run from a checkout, or give --config"):
+        preset_path("ttrl", "paper", 30, tmp_path / "absent")
+
+
+def test_another_method_over_a_file_takes_none_of_its_settings():
+    assert method_overrides(CPU, "ttrl") == {"method": {"name": "ttrl"}}
+    assert method_overrides(CPU, "restrain") == method_overrides(CPU, None) == {}
+
+
+def test_steps_and_epochs():
+    config = load_run_config(CPU)
+    assert length_overrides(None, 3, 20, config) == {"openrlhf.train.num_episodes": 3}
+    assert length_overrides(None, None, 20, config) == {}
+    # 20 problems are 3 batches of 8: 7 steps need 3 episodes.
+    assert length_overrides(7, None, 20, config) == {"steps": 7, "openrlhf.train.num_episodes": 3}
+    assert length_overrides(2, None, 20, config) == {"steps": 2, "openrlhf.train.num_episodes": 1}
+    with pytest.raises(ConfigError, match="--steps and --epochs are both given"):
+        length_overrides(7, 3, 20, config)

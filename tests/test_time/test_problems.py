@@ -1,0 +1,81 @@
+"""Test sets as users have them: every form is read, no answer comes along, and bad ones are told by id."""
+
+import json
+
+import pytest
+
+from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.templates import INSTRUCTION
+from test_time.problems import Source, boxed, keep_problems, load_problems, refuse_missing_gold
+
+ONE, TWO = PromptOnly(id="a", problem="1+1?"), PromptOnly(id="b", problem="2+2?")
+
+
+def test_jsonl_without_its_answers(write_jsonl):
+    path = write_jsonl("p.jsonl", [{"id": "a", "problem": "1+1?", "answer": "2"}, {"id": "b", "problem": "2+2?"}])
+    assert load_problems(Source(str(path))) == [ONE, TWO]
+
+
+def test_csv_and_a_column_of_another_name(tmp_path):
+    (tmp_path / "p.csv").write_text('id,text,answer\na,1+1?,2\nb,"2+2?",4\n')
+    assert load_problems(Source(str(tmp_path / "p.csv"), column="text")) == [ONE, TWO]
+    with pytest.raises(DataError, match=r"row 1: has no 'problem'; its columns are answer, id, text. .* --column"):
+        load_problems(Source(str(tmp_path / "p.csv")))
+
+
+def test_rows_without_ids_are_numbered(write_jsonl):
+    path = write_jsonl("p.jsonl", [{"question": "1+1?"}, {"question": "2+2?"}])
+    assert [problem.id for problem in load_problems(Source(str(path)))] == ["1", "2"]
+
+
+def test_a_benchmark_by_name_comes_without_hints_at_its_answers(tmp_path):
+    rows = [{"id": 60, "problem": "Is 2 prime?", "answer": "true"}, {"id": 61, "problem": "1+1?", "answer": "2"}]
+    (tmp_path / "aime24.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = load_problems(Source("aime24", folder=tmp_path))
+    assert found == [PromptOnly(id="60", problem="Is 2 prime?"), PromptOnly(id="61", problem="1+1?")]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"id": 1, "problem": "x"}, {"id": "1", "problem": "y"}, {"id": 2, "problem": "z"}], "1 id is .*once: '1'"),
+        ([{"id": n % 3, "problem": f"{n}"} for n in range(6)], "3 ids are there more than once: '0', '1', '2'"),
+        (
+            [{"id": 1, "problem": " "}, {"id": 2, "problem": None}, {"id": 3, "problem": "x"}],
+            "2 ids are empty: '1', '2'",
+        ),
+        ([{"id": 1, "problem": "x"}, {"problem": "y"}], "row 2: has no id, and other rows have one"),
+        ([{"id": 1, "problem": ["x"]}], "row 1: 'problem' is no text but list"),
+        ([], "has no problems"),
+    ],
+)
+def test_bad_sets_are_told_by_id(write_jsonl, rows, message):
+    with pytest.raises(DataError, match=message):
+        load_problems(Source(str(write_jsonl("p.jsonl", rows))))
+
+
+def test_a_word_that_names_nothing():
+    with pytest.raises(DataError, match=r"neither a file .* Known benchmarks: .*aime24"):
+        load_problems(Source("aime1924"))
+    with pytest.raises(DataError, match="no such file"):
+        load_problems(Source("absent.jsonl"))
+
+
+def test_the_box_is_asked_for_after_the_problem():
+    assert boxed([ONE])[0] == PromptOnly(id="a", problem=f"1+1?\n{INSTRUCTION}")
+
+
+def test_problems_that_were_worked_on_are_not_replaced(tmp_path):
+    path = tmp_path / "prompts.jsonl"
+    keep_problems(path, [ONE])
+    keep_problems(path, [ONE])
+    with pytest.raises(DataError, match="another adaptation"):
+        keep_problems(path, [ONE, TWO])
+    assert json.loads(path.read_text()) == {"id": "a", "problem": "1+1?"}
+
+
+def test_gold_must_be_there_for_every_problem():
+    refuse_missing_gold("g.jsonl", ["a"], {"a": "1", "z": "2"})
+    with pytest.raises(DataError, match="2 ids are without an answer there: 'b', 'c'"):
+        refuse_missing_gold("g.jsonl", ["a", "b", "c"], {"a": "1"})

@@ -1,0 +1,82 @@
+"""A run ends early on signals without gold, after enough steps in a row, and never for its majorities."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.errors import ConfigError
+from test_time.stopping import StopRules, alarm, parse_stop_rules, unwatched
+from tests.test_time.steps import steps
+
+BASE = 0.1
+RULES = StopRules()
+
+
+def test_a_healthy_run_goes_on():
+    assert alarm(steps(30, kl=0.1, entropy=0.5, top=0.3, majority=0.9), BASE, RULES) is None
+    assert alarm([], BASE, RULES) is None
+
+
+def test_a_jump_of_the_kl_ends_it_at_the_second_step_in_a_row():
+    found = alarm(steps(6, kl=[0.0, 0.2, 0.1, 0.2, 0.3, 0.4]), BASE, RULES)
+    assert (found.rule, found.since, found.step, found.value, found.limit) == ("kl", 4, 5, 0.3, 0.15)
+    assert str(found) == "the KL to the base model passed its limit from step 4 to step 5 (0.3, limit 0.15)"
+
+
+def test_a_template_answer_that_spreads_ends_it():
+    found = alarm(steps(4, top=[0.1, 0.5, 0.6, 0.7]), BASE, RULES)
+    assert (found.rule, found.since, found.step, found.limit) == ("template", 3, 4, 0.5)
+
+
+def test_few_prompts_may_well_have_one_answer():
+    assert alarm(steps(4, top=1.0, prompts=4), BASE, RULES) is None
+    assert alarm(steps(4, top=1.0), 1.0, RULES) is None, "a single problem has one majority from the start"
+
+
+def test_an_entropy_that_falls_to_a_quarter_ends_it():
+    found = alarm(steps(6, entropy=[1.0, 1.2, 0.8, 0.25, 0.24, 0.24]), BASE, RULES)
+    assert (found.rule, found.since, found.step, found.limit) == ("entropy", 5, 6, 0.25)
+
+
+def test_the_first_of_several_alarms_counts():
+    assert alarm(steps(6, kl=[0, 0, 0, 1, 1, 1], top=[0.1, 0.1, 0.9, 0.9, 0.9, 0.9]), BASE, RULES).rule == "template"
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=40))
+def test_the_majorities_alone_never_stop_a_run(shares):
+    assert alarm(steps(len(shares), majority=shares), BASE, RULES) is None
+
+
+@given(st.lists(st.floats(0, 0.4), min_size=2, max_size=30))
+def test_an_alarm_once_raised_stays(kls):
+    """More steps later never take it back or move it: a resumed run decides as the one that was killed."""
+    rows = steps(len(kls), kl=kls)
+    first = next((found for end in range(len(rows)) if (found := alarm(rows[: end + 1], BASE, RULES))), None)
+    assert alarm(rows, BASE, RULES) == first
+
+
+def test_what_is_not_logged_is_not_watched_and_is_told():
+    rows = steps(4, kl=None, top=0.9, prompts=2)
+    assert alarm(rows, BASE, RULES) is None
+    assert unwatched(rows, BASE) == ["the KL to the base model", "the share of prompts with the same majority answer"]
+
+
+def test_rules_of_ones_own():
+    assert parse_stop_rules(["kl=0.5", "patience=3"]) == StopRules(kl=0.5, patience=3)
+    assert parse_stop_rules([]) == RULES
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        ("kl", "--stop kl: .*number"),
+        ("kl=-1", "--stop kl: .*greater than 0"),
+        ("kl=nan", "--stop kl: "),
+        ("majority=0.9", "--stop majority: .*kl, template, entropy, patience"),
+        ("patience=0", "--stop patience: .*greater than or equal to 1"),
+        ("patience=1.5", "--stop patience: .*integer"),
+    ],
+)
+def test_rules_that_are_none(item, message):
+    with pytest.raises(ConfigError, match=message):
+        parse_stop_rules([item])
