@@ -15,9 +15,12 @@ from tests.e2e.hosts import Host
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 BIN = Path(sys.executable).parent
-# What stands for the pods' limits: one core each, and the object store in a small /dev/shm.
+# Where torch puts extensions for the CPU unless it is told otherwise.
+EXTENSIONS = Path.home() / ".cache" / "torch_extensions" / "py{}{}_cpu".format(*sys.version_info)
+# What suits two cores: one thread each, and DeepSpeed's extension compiled once, not by every pod.
 SMALL_MACHINE = {
     "OMP_NUM_THREADS": "1",
+    "TORCH_EXTENSIONS_DIR": os.environ.get("TORCH_EXTENSIONS_DIR", str(EXTENSIONS)),
     # Ray would start a process for each of the worker's CPUs ahead of need.
     "RAY_prestart_worker_first_driver": "0",
     "RAY_metrics_report_interval_ms": "2000",

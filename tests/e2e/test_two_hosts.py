@@ -101,6 +101,7 @@ def test_train_on_two_hosts_survives_a_lost_worker_and_keeps_an_intruder_out(clu
     cluster.kill("worker")
     wait_for(lambda: cluster.status("first") == "FAILED", "the job to notice that its worker is gone")
     assert first.wait(120) is not None
+    assert "ray.exceptions.Actor" in (cluster.folder / "first.log").read_text(errors="replace"), "says why it ended"
     assert not (cluster.run_dir / "completed.json").exists()
     cluster.kill("head")
 

@@ -53,7 +53,7 @@ def ray_job_rules(objects: list[Object]) -> Iterator[str]:
                 for group in cluster["workerGroupSpecs"]
             ),
             "gives a node up that starts slowly": any(
-                not AGENT_PORTS <= set(group["rayStartParams"])
+                AGENT_PORTS - set(group["rayStartParams"])
                 for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
             ),
         }
