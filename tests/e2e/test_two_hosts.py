@@ -23,7 +23,7 @@ from tests.k8s.manifests import Object, Pod, of_kind, pick, pods
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
 DIGEST = "registry.example/restrain-train@sha256:" + "1" * 64
-STEPS = 8
+STEPS = 10
 WATCHED = {"ray_restrain_majority_share_mean", "ray_restrain_host_kl", "ray_restrain_last_step_timestamp_seconds"}
 
 
@@ -111,6 +111,7 @@ def test_train_on_two_hosts_survives_a_lost_worker_and_keeps_an_intruder_out(clu
     published: set[str] = set()
     wait_for(lambda: second.poll() is not None or sees_metrics(cluster, published), "the metrics", 900)
     assert second.wait(900) is not None
+    sees_metrics(cluster, published)
     assert cluster.status("second") == "SUCCEEDED", cluster.logs()
     rows = cluster.rows()
     assert [row["step"] for row in rows] == list(range(1, STEPS + 1))
