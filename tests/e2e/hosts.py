@@ -98,6 +98,8 @@ def hosts(*names: str) -> Iterator[dict[str, Host]]:
         for number, name in enumerate(names, start=1):
             host = Host(name, f"{NET}.{number}")
             stack.callback(_quiet, "ip", "netns", "delete", host.namespace)
+            # By itself it would live on, with the namespace, until the last connection of a killed process times out.
+            stack.callback(_quiet, "ip", "link", "delete", f"rs-veth{number}")
             _connect(host, f"rs-veth{number}")
             found[name] = host
         for folder in ("/etc/restrain", "/cache"):

@@ -151,6 +151,24 @@ def sees_metrics(cluster: Cluster, published: set[str]) -> bool:
     return published == WATCHED
 
 
+def test_it_is_the_policies_that_keep_an_intruder_out(tmp_path):
+    with hosts("head", "worker", "submitter", "intruder") as machines:
+        objects = rendered()
+        prepare(objects, tmp_path)
+        volumes = (tmp_path / "work", tmp_path / "config", {}, tmp_path / "server.log")
+        server = machines["head"].start_pod([sys.executable, "-m", "http.server", "6379"], *volumes)
+        try:
+            head, intruder = machines["head"], machines["intruder"]
+            wait_for(lambda: takes_connections(intruder, head.address, 6379), "a server without policies")
+            keep_policies(objects, machines)
+            assert takes_connections(machines["worker"], head.address, 6379)
+            assert not takes_connections(machines["submitter"], head.address, 6379)
+            assert not takes_connections(intruder, head.address, 6379)
+        finally:
+            server.kill()
+            server.wait()
+
+
 def test_the_entrypoint_is_the_manifests_own():
     """What the test submits is what the RayJob runs, with its configuration where the pod mounts it."""
     job: dict[str, Any] = pick(rendered(), "RayJob", "train-two-hosts")["spec"]
