@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-BRIDGE = "restrain-br"
+# Names of this process alone: what another one left behind, or uses now, is not in the way. Links have 15 letters.
+OURS = f"rs{os.getpid()}"
+BRIDGE = f"{OURS}br"
 NET = "10.77.0"
 
 # Its own name, /dev/shm, /cache, /tmp/ray and volumes, as a container has. Arguments: the folders of work, of
@@ -38,7 +40,7 @@ class Host:
 
     @property
     def namespace(self) -> str:
-        return f"restrain-{self.name}"
+        return f"{OURS}-{self.name}"
 
     def run(self, words: Sequence[str], env: Mapping[str, str] | None = None, timeout: float = 60):
         """Run a command in the host's network, and wait for it."""
@@ -99,8 +101,8 @@ def hosts(*names: str) -> Iterator[dict[str, Host]]:
             host = Host(name, f"{NET}.{number}")
             stack.callback(_quiet, "ip", "netns", "delete", host.namespace)
             # By itself it would live on, with the namespace, until the last connection of a killed process times out.
-            stack.callback(_quiet, "ip", "link", "delete", f"rs-veth{number}")
-            _connect(host, f"rs-veth{number}")
+            stack.callback(_quiet, "ip", "link", "delete", f"{OURS}v{number}")
+            _connect(host, f"{OURS}v{number}")
             found[name] = host
         for folder in ("/etc/restrain", "/cache"):
             stack.enter_context(_mount_point(Path(folder)))
