@@ -1,5 +1,6 @@
 # The reward service's image: no CUDA, no torch. Build it from the repository's root (docs/kubernetes.md):
 #   PYTHON_IMAGE   docker.io/library/python:3.11-slim-bookworm@sha256:...   no default: look its digest up
+#   secret pip-config   a pip.conf, where the package index is not the public one; it does not stay in the image
 ARG PYTHON_IMAGE
 
 FROM ${PYTHON_IMAGE} AS builder
@@ -8,11 +9,13 @@ RUN python3 -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
 WORKDIR /build
 COPY requirements/serve.txt requirements/
-RUN pip install --no-deps -r requirements/serve.txt
+RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
+    pip install --no-deps -r requirements/serve.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY restrain_openrlhf restrain_openrlhf
 COPY test_time test_time
-RUN pip install --no-deps . && pip check && pip freeze > /opt/venv/pip-freeze.txt
+RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
+    pip install --no-deps . && pip check && pip freeze > /opt/venv/pip-freeze.txt
 
 FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="restrain-openrlhf reward service" \

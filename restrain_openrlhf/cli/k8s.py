@@ -30,6 +30,9 @@ def render(
         list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="An image by digest. Repeatable.")
     ] = None,
     shards: Annotated[int, typer.Option(min=1, help="Pods of the offline pass, and of the evaluation.")] = 8,
+    reference_n: Annotated[
+        int | None, typer.Option(min=1, help="Rollouts per prompt of the offline pass [default: as in training].")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
     ] = None,
@@ -50,6 +53,7 @@ def render(
         chosen,
         job=_choice(Job, job, "--job"),
         shards=shards,
+        reference_rollouts=reference_n,
         images=parse_images(image or []),
         only=tuple(_choice(Stage, step, "--only") for step in only or []),
     )

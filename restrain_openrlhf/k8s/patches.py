@@ -17,29 +17,33 @@ SHARD = "$(JOB_COMPLETION_INDEX)"
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 
 
-def patches(experiment: Experiment, job: Job, shards: int) -> list[Patch]:
-    """For the RayJob of `job` and every batch Job; `shards` is the number of indexes of the Indexed Jobs."""
-    ray_job = [*_size(experiment), _replace("/metadata/name", f"{job}-{experiment.name}")]
+def patches(experiment: Experiment, job: Job, shards: int, reference_rollouts: int | None = None) -> list[Patch]:
+    """For the RayJob of `job` and every batch Job; `shards` is the number of indexes of the Indexed Jobs.
+
+    `reference_rollouts` is the offline pass's rollouts per prompt, as many as in training if None.
+    """
+    ray_job = [*_size(experiment), _replace("/metadata/name", f"{job}-{experiment.name.removeprefix(f'{job}-')}")]
     if job is Job.TEST_TIME:
         ray_job.append(_replace("/spec/entrypoint", test_time_entrypoint(experiment)))
+    reference = [_replace(ARGS, reference_words(experiment, shards, reference_rollouts)), *_indexes(shards)]
     return [
         _patch("RayJob", str(job), ray_job),
         _patch("Job", "prefetch", [_replace(ARGS, [experiment.model])]),
-        _patch("Job", "reference", [_replace(ARGS, reference_words(experiment, shards)), *_indexes(shards)]),
+        _patch("Job", "reference", reference),
         _patch("Job", "merge-reference", [_replace(ARGS, merge_words(experiment, shards))]),
         _patch("Job", "evaluation", [_replace(ARGS, evaluation_words(experiment, shards)), *_indexes(shards)]),
         _patch("Job", "regrade", [_replace(ARGS, [f"{experiment.run_dir}/evaluation"])]),
     ]
 
 
-def reference_words(experiment: Experiment, shards: int) -> list[str]:
+def reference_words(experiment: Experiment, shards: int, rollouts: int | None = None) -> list[str]:
     """`restrain reference` with the training's own prompts, template and sampling, as training will demand."""
     flags = experiment.flags
     options = {
         "model": experiment.model,
         "prompts": flags["data.prompt_dataset"],
         "out": experiment.document.get("reference"),
-        "n": flags["rollout.n_samples_per_prompt"],
+        "n": rollouts or flags["rollout.n_samples_per_prompt"],
         "input-key": flags["data.input_key"],
         "input-template": flags["data.input_template"],
         "temperature": flags["rollout.temperature"],

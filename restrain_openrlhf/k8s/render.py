@@ -19,12 +19,16 @@ from restrain_openrlhf.k8s.stages import Job, Manifest, Stage, by_stage, images_
 
 @dataclass(frozen=True)
 class Rendering:
-    """What to render: `images` overrides the tree's (name to reference by digest); no `only` means the usual steps."""
+    """What to render: `images` overrides the tree's (name to reference by digest); no `only` means the usual steps.
+
+    `reference_rollouts` is the offline pass's rollouts per prompt, as many as in training if None.
+    """
 
     experiment: Experiment
     overlay: Overlay
     job: Job = Job.TRAIN
     shards: int = 8
+    reference_rollouts: int | None = None
     images: Mapping[str, str] = field(default_factory=dict)
     only: tuple[Stage, ...] = ()
 
@@ -68,7 +72,7 @@ def write_kustomization(rendering: Rendering, folder: Path) -> None:
 def _present(rendering: Rendering) -> Sequence[dict[str, Any]]:
     """Kustomize refuses a patch that finds nothing: an overlay without a job needs no patch for it."""
     names = {(each["kind"], each["metadata"]["name"]) for each in build(rendering.overlay.path)}
-    every = patches(rendering.experiment, rendering.job, rendering.shards)
+    every = patches(rendering.experiment, rendering.job, rendering.shards, rendering.reference_rollouts)
     return [patch for patch in every if (patch["target"]["kind"], patch["target"]["name"]) in names]
 
 

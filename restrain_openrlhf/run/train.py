@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig
@@ -17,6 +16,7 @@ from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import Completion, RunFolder
+from restrain_openrlhf.run.last_words import last_words
 from restrain_openrlhf.run.metrics import StepRow, read_steps
 from restrain_openrlhf.run.signals import sigterm_interrupts
 
@@ -86,6 +86,7 @@ def _run_host(
 ) -> str | None:
     """Returns why the run was stopped, or None where the host came to its end."""
     with folder.log.open("ab") as log:
+        start = folder.log.stat().st_size
         host = subprocess.Popen(command(folder, words), stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,))
         with _stopping_with_us(host):
             seen = 0
@@ -98,7 +99,8 @@ def _run_host(
                 time.sleep(POLL_SECONDS)
             _report_new(read_steps(folder.metrics), seen, on_step)
     if host.returncode != 0:
-        raise RunError(f"OpenRLHF stopped with status {host.returncode}.\n{_last_words(folder.log)}\nLog: {folder.log}")
+        why = last_words(folder.log, start)
+        raise RunError(f"OpenRLHF stopped with status {host.returncode}.\n{why}\nLog: {folder.log}")
     return None
 
 
@@ -123,10 +125,3 @@ def _stopping_with_us(host: "subprocess.Popen[bytes]") -> Iterator[None]:
             except subprocess.TimeoutExpired:
                 host.kill()
                 host.wait()
-
-
-def _last_words(log: Path, lines: int = 12) -> str:
-    """The lines of the log that say what went wrong: our own error, else the end of the last traceback."""
-    tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-400:]
-    ours = [line for line in tail if "restrain_openrlhf.errors." in line or line.startswith("error: ")]
-    return "\n".join(ours[-1:] or tail[-lines:])

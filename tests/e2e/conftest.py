@@ -15,12 +15,6 @@ from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import training_problems, write_gold
 from tests.conftest import ROOT
 
-# Written, and not seen to pass yet (docs/kubernetes.md): they run where somebody asks for them.
-on_request = pytest.mark.skipif(
-    os.environ.get("RESTRAIN_CLUSTER_TESTS") != "1",
-    reason="not seen to pass yet: set RESTRAIN_CLUSTER_TESTS=1 to try it",
-)
-
 SMALL = {
     "rollout.batch_size": 8,
     "rollout.n_samples_per_prompt": 8,

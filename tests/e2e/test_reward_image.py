@@ -5,6 +5,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -15,10 +16,10 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
-from tests.e2e.conftest import on_request
 from tests.k8s.manifests import overlay, pick
+from tests.k8s.test_images import pins
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400), on_request]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
 BASE, IMAGE, CONTAINER = "localhost/python-base:test", "localhost/restrain-reward:test", "restrain-reward-test"
 PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
 Buildah = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -29,6 +30,8 @@ def buildah(tmp_path: Path) -> Iterator[Buildah]:
     """buildah with a store of its own, which needs no engine, no registry and no user namespaces."""
     if os.geteuid() != 0 or not all(map(shutil.which, ("buildah", "debootstrap"))):
         pytest.skip("needs root, buildah and debootstrap to build an image without a container engine")
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("needs the right to mount, as a root in a container may lack it")
     stores = ["--root", str(tmp_path / "store"), "--runroot", str(tmp_path / "run")]
     environment = {**os.environ, "BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "vfs"}
 
@@ -36,8 +39,12 @@ def buildah(tmp_path: Path) -> Iterator[Buildah]:
         command = ["buildah", *stores, *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
 
-    yield run
-    run("rm", "--all")
+    try:
+        yield run
+    finally:
+        run("rm", "--all")
+        for name in ("store", "rootfs"):  # a gigabyte that pytest would keep
+            shutil.rmtree(tmp_path / name, ignore_errors=True)
 
 
 @pytest.fixture
@@ -64,11 +71,23 @@ def image(buildah: Buildah, tmp_path: Path) -> str:
         buildah("add", "base", archive, "/"),
         buildah("commit", "base", BASE),
     )
+    archive.unlink()
     # The builder's own certificates: its way to the package index may be through a proxy.
     volume = "/etc/ssl/certs:/etc/ssl/certs:ro"
     words = ["--file", "docker/reward.Dockerfile", "--pull-never", "--volume", volume, "--tag", IMAGE]
+    words += ["--secret", f"id=pip-config,src={pip_config(tmp_path / 'pip.conf')}"]
     ok(buildah("build", *words, "--build-arg", f"PYTHON_IMAGE={BASE}", "."))
     return IMAGE
+
+
+def pip_config(path: Path) -> Path:
+    """pip's configuration here, environment included: an image is built with the index that everything else is."""
+    words = [sys.executable, "-m", "pip", "config", "list"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = (line.partition("=") for line in done.stdout.splitlines())
+    values = {name.rpartition(".")[2]: value.strip("'") for name, _, value in found}
+    path.write_text("\n".join(["[global]", *(f"{name} = {value}" for name, value in values.items())]))
+    return path
 
 
 def ok(*done: "subprocess.CompletedProcess[str]") -> None:
@@ -76,17 +95,23 @@ def ok(*done: "subprocess.CompletedProcess[str]") -> None:
         assert each.returncode == 0, each.stdout[-2000:] + each.stderr[-2000:]
 
 
-def test_it_starts_as_its_uid_and_answers_its_probes(buildah, image, tmp_path):
-    if not (ROOT / "restrain_openrlhf" / "cli" / "serve.py").exists():
-        pytest.skip("needs `restrain serve`")
+def test_it_holds_the_lock_starts_as_its_uid_and_answers_its_probes(buildah, image, tmp_path):
     inspected = yaml.safe_load(buildah("inspect", "--type", "image", image).stdout)
     assert inspected["OCIv1"]["config"]["User"] == "10001:10001"
     objects = overlay("dev-1gpu")
     container = pick(objects, "Deployment", "reward")["spec"]["template"]["spec"]["containers"][0]
     folder = mounted(objects, tmp_path / "mounted")
     ok(buildah("from", "--pull-never", "--name", CONTAINER, image))
+<<<<<<< HEAD
     ports = {"8000": str(free_port()), "8001": str(free_port()), "0.0.0.0": "127.0.0.1"}
     args = [re.sub("8000|8001|0[.]0[.]0[.]0", lambda found: ports[found.group()], arg) for arg in container["args"]]
+=======
+    frozen = buildah("run", CONTAINER, "--", "cat", "/opt/venv/pip-freeze.txt").stdout
+    assert installed(frozen) == pins(ROOT / "requirements" / "serve.txt")
+    assert buildah("run", CONTAINER, "--", "test", "-e", "/etc/pip.conf").returncode == 1
+    port = free_port()
+    args = [arg.replace("8000", str(port)).replace("0.0.0.0", "127.0.0.1") for arg in container["args"]]
+>>>>>>> kube
     words = ["--volume", f"{folder}/config:/etc/restrain:ro", "--volume", f"{folder}/token:/run/secrets/reward:ro"]
     command = [
         "buildah",
@@ -108,9 +133,16 @@ def test_it_starts_as_its_uid_and_answers_its_probes(buildah, image, tmp_path):
         for path in probes:
             assert answers(f"http://127.0.0.1:{ports['8001']}{path}") == 200, (tmp_path / "service.log").read_text()
         assert process_uids("/opt/venv/bin/restrain") == {10001}
+        assert answers(f"http://127.0.0.1:{port}/get_reward", data=b"{}") == 401, "no token was sent"
     finally:
         service.terminate()
         service.wait(60)
+
+
+def installed(frozen: str) -> dict[str, str]:
+    """Packages and versions of `pip freeze`."""
+    pairs = (line.partition("==") for line in frozen.splitlines() if "==" in line)
+    return {re.sub(r"[-_.]+", "-", name.lower()): version for name, _, version in pairs}
 
 
 def mounted(objects, folder: Path) -> Path:
@@ -125,12 +157,12 @@ def mounted(objects, folder: Path) -> Path:
     return folder
 
 
-def answers(url: str, seconds: float = 60) -> int:
-    """The status of a probe, once the service listens."""
+def answers(url: str, seconds: float = 60, data: bytes | None = None) -> int:
+    """The status of a request, once the service listens."""
     end = time.monotonic() + seconds
     while True:
         try:
-            return urllib.request.urlopen(url, timeout=5).status
+            return urllib.request.urlopen(url, data=data, timeout=5).status
         except urllib.error.HTTPError as error:
             return error.code
         except OSError:

@@ -3,7 +3,9 @@
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+
+import yaml
 
 from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
@@ -11,9 +13,13 @@ from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.layout import gpus_needed
 from tests.conftest import ROOT
-from tests.k8s.manifests import Object, of_kind, pods
+from tests.k8s.manifests import Object, of_kind, pick, pods
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
+
+
+# Ray waits 30 s for agents to tell it the ports that it was not told.
+AGENT_PORTS = {"dashboard-agent-grpc-port", "runtime-env-agent-port"}
 
 
 def locked(package: str) -> str:
@@ -45,6 +51,10 @@ def ray_job_rules(objects: list[Object]) -> Iterator[str]:
             "worker group may change its size": any(
                 len({group.get(key) for key in ("replicas", "minReplicas", "maxReplicas")}) != 1
                 for group in cluster["workerGroupSpecs"]
+            ),
+            "gives a node up that starts slowly": any(
+                AGENT_PORTS - set(group["rayStartParams"])
+                for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])
             ),
         }
         yield from (f"RayJob/{name}: {problem}" for problem, is_so in wrong.items() if is_so)
@@ -145,12 +155,48 @@ def worker_gpus(ray_job: Object) -> int:
 
 def experiment_of(objects: list[Object], ray_job: Object, folder: Path) -> RunConfig:
     """The configuration that a RayJob mounts. Raises RestrainError where it is wrong."""
+    path = folder / f"{ray_job['metadata']['name']}.yaml"
+    path.write_text(_mounted_text(objects, ray_job))
+    return load_run_config(path)
+
+
+def _mounted_text(objects: list[Object], ray_job: Object) -> str:
     volumes = ray_job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["volumes"]
     (name,) = [each["configMap"]["name"] for each in volumes if "configMap" in each]
     (config,) = [each for each in of_kind(objects, "ConfigMap") if each["metadata"]["name"] == name]
-    path = folder / f"{name}.yaml"
-    path.write_text(config["data"]["experiment.yaml"])
-    return load_run_config(path)
+    return config["data"]["experiment.yaml"]
+
+
+def steps_agree(objects: list[Object]) -> Iterator[str]:
+    """What one step writes is what the next one reads: the model, the reference and its shards, the run's folder."""
+    words = {each["metadata"]["name"]: _words(each) for each in of_kind(objects, "Job")}
+    for each in of_kind(objects, "RayJob"):
+        name, document = each["metadata"]["name"], yaml.safe_load(_mounted_text(objects, each))
+        flags, run, reference = document["openrlhf"], document["run_dir"], PurePosixPath(document["reference"])
+        model, prompts = flags["actor.model_name_or_path"], flags["data.prompt_dataset"]
+        if name == "test-time":
+            expected = {name: {"--model", model, "--prompts", prompts, "--out", run}}
+            words[name] = shlex.split(each["spec"]["entrypoint"])
+        else:
+            count = flags["rollout.n_samples_per_prompt"]
+            shards = pick(objects, "Job", "reference")["spec"]["completions"]
+            expected = {
+                "prefetch": {model},
+                "reference": {f"--model={model}", f"--prompts={prompts}", f"--out={reference}", f"--n={count}"},
+                "merge-reference": {
+                    f"--out={reference}",
+                    *(f"{reference.with_suffix('')}.shard-{i}-of-{shards}.jsonl" for i in range(shards)),
+                },
+                "evaluation": {f"--model={run}/model", f"--out={run}/evaluation"},
+                "regrade": {f"{run}/evaluation"},
+            }
+        for step, wanted in expected.items():
+            if missing := wanted - set(words[step]):
+                yield f"{step}: does not fit the experiment of RayJob/{name}: {sorted(missing)} is not among its words"
+
+
+def _words(job: Object) -> list[str]:
+    return job["spec"]["template"]["spec"]["containers"][0].get("args", [])
 
 
 def experiments_fit(objects: list[Object], folder: Path) -> Iterator[str]:

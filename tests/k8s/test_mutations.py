@@ -222,6 +222,7 @@ MUTATIONS: list[tuple[str, Any, Mutation]] = [
     ("no deadline for the start", rules_jobs.ray_job_rules, cut(ray_job, "preRunningDeadlineSeconds")),
     ("no retry", rules_jobs.ray_job_rules, cut(ray_job, "backoffLimit")),
     ("no token", rules_jobs.ray_job_rules, put(ray_job, "rayClusterSpec", "authOptions", value={"mode": "disabled"})),
+    ("agents that may be late", rules_jobs.ray_job_rules, put(worker_group, "rayStartParams", value={})),
     ("workers that come and go", rules_jobs.ray_job_rules, put(worker_group, "maxReplicas", value=9)),
     (
         "a GPU on the head",
@@ -234,6 +235,20 @@ MUTATIONS: list[tuple[str, Any, Mutation]] = [
     ("preemption as failure", rules_jobs.indexed_jobs, cut(reference, "podFailurePolicy")),
     ("fewer shards than indexes", rules_jobs.indexed_jobs, put(reference, "completions", value=9)),
     ("shards that share their retries", rules_jobs.indexed_jobs, cut(reference, "backoffLimitPerIndex")),
+    (
+        "a reference that training does not read",
+        rules_jobs.steps_agree,
+        put(reference, "template", "spec", *C0, "args", 2, value="--out=/mnt/work/data/other.jsonl"),
+    ),
+    (
+        "test-time RL of another model than its configuration's",
+        rules_jobs.steps_agree,
+        put(
+            lambda objects: pick(objects, "RayJob", "test-time")["spec"],
+            "entrypoint",
+            value="test-time adapt --config /etc/restrain/experiment.yaml --model other --prompts p --out o",
+        ),
+    ),
     ("a job that starts around the queue", rules_jobs.queued_by_component, cut(ray_job, "suspend")),
     (
         "a queue label lost",

@@ -5,10 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.k8s.experiment import load_experiment
 from restrain_openrlhf.k8s.kustomize import kustomize_command
-from restrain_openrlhf.k8s.overlay import load_overlay
+from restrain_openrlhf.k8s.overlay import NodeShape, load_overlay
 from tests.conftest import ROOT
 from tests.k8s import known_metrics, rules_jobs, rules_pods, rules_service
 from tests.k8s.manifests import OVERLAYS, of_kind, overlay, pick
@@ -25,6 +27,7 @@ EVERYWHERE = [
     rules_jobs.ray_job_rules,
     rules_jobs.head_without_gpu,
     rules_jobs.indexed_jobs,
+    rules_jobs.steps_agree,
     rules_jobs.queued_by_component,
     rules_jobs.in_the_namespace,
     rules_jobs.priorities_exist,
@@ -71,17 +74,43 @@ def test_experiments_are_what_openrlhf_accepts_and_fit_their_nodes(name, tmp_pat
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_every_command_line_is_one_of_ours(name):
-    not_landed = {
-        command
-        for command, module in (("serve", "serve"), ("eval", "evaluate"), ("regrade", "evaluate"))
-        if not (ROOT / "restrain_openrlhf" / "cli" / f"{module}.py").exists()
+    assert list(rules_jobs.entrypoints_parse(overlay(name))) == []
+
+
+PRESETS = {
+    "train": "configs/dapo14k/qwen3-4b-base/restrain.yaml",
+    "test-time": "configs/test_time/llama3.1-8b-instruct/aime24/restrain.yaml",
+}
+# What an overlay may set to fit its nodes; a smaller model comes with names and a template of its own.
+SIZES = {"actor.num_nodes", "ref.num_nodes", "actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.num_engines"}
+SMALL = {
+    "actor.model_name_or_path",
+    "data.apply_chat_template",
+    "data.input_template",
+    "ds.zero_stage",
+    "rollout.batch_size",
+    "train.batch_size",
+    "vllm.gpu_memory_utilization",
+}
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("job", PRESETS)
+@pytest.mark.parametrize(
+    ("name", "differs"), [("8xa100-80g", set()), ("multi-node-h100", SIZES), ("dev-1gpu", SIZES | SMALL)]
+)
+def test_what_an_overlay_runs_is_the_preset_that_it_names(name, differs, job):
+    pytest.importorskip("openrlhf", reason="needs OpenRLHF's parser")
+    text = (ROOT / "k8s" / "overlays" / name / f"{job}.yaml").read_text()
+    assert f"made from {PRESETS[job]}.\n" in text
+    found, shape = yaml.safe_load(text), NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
+    preset = load_experiment(ROOT / PRESETS[job], {}, shape).document
+    flags = {*found["openrlhf"], *preset["openrlhf"]} - differs
+    assert {key: found["openrlhf"].get(key) for key in flags} == {key: preset["openrlhf"].get(key) for key in flags}
+    own = {"openrlhf"} if differs.isdisjoint(SMALL) or job == "test-time" else {"openrlhf", "run_dir", "reference"}
+    assert {key: found[key] for key in found if key not in own} == {
+        key: preset[key] for key in preset if key not in own
     }
-    found = [
-        text
-        for text in rules_jobs.entrypoints_parse(overlay(name))
-        if not any(f"`restrain {c}`" in text for c in not_landed)
-    ]
-    assert found == []
 
 
 def test_the_base_names_no_nodes():

@@ -142,6 +142,28 @@ def test_the_experiment_is_in_every_step(tmp_path):
 
 
 @pytest.mark.host
+def test_a_pass_for_srt_has_rollouts_of_its_own_number():
+    config = "configs/dapo14k/qwen3-4b-base/srt_offline.yaml"
+    objects = rendered("--reference-n", 32, "--only", "reference", config=config)
+    words = pick(objects, "Job", "reference")["spec"]["template"]["spec"]["containers"][0]["args"]
+    assert {"--n=32", "--out=/mnt/work/data/dapo14k.qwen3-4b.n32.jsonl"} <= set(words)
+
+
+@pytest.mark.host
+def test_test_time_presets_render_to_a_job_that_the_command_line_takes():
+    config = "configs/test_time/llama3.1-8b-instruct/math500/ttrl_protocol/ettrl.yaml"
+    objects = rendered("--job", "test-time", config=config)
+    name = "test-time-math500-ttrl-protocol-ettrl"
+    job = pick(objects, "RayJob", name)
+    assert [each["metadata"]["name"] for each in objects if each["kind"] == "Job"] == ["prefetch"]
+    words = job["spec"]["entrypoint"].split()
+    assert words[words.index("--out") + 1] == "/mnt/work/runs/test-time-math500-ttrl_protocol-ettrl"
+    assert words[words.index("--prompts") + 1] == "/mnt/work/data/math500.jsonl"
+    assert list(rules_jobs.entrypoints_parse([job])) == []
+    assert rules_jobs.worker_gpus(job) == 8
+
+
+@pytest.mark.host
 def test_a_dollar_in_a_template_reaches_the_pod():
     objects = rendered("--set", "openrlhf.data.input_template=$(HOME) {} costs 5$", "--only", "reference")
     words = pick(objects, "Job", "reference")["spec"]["template"]["spec"]["containers"][0]["args"]
