@@ -102,16 +102,11 @@ def test_it_holds_the_lock_starts_as_its_uid_and_answers_its_probes(buildah, ima
     container = pick(objects, "Deployment", "reward")["spec"]["template"]["spec"]["containers"][0]
     folder = mounted(objects, tmp_path / "mounted")
     ok(buildah("from", "--pull-never", "--name", CONTAINER, image))
-<<<<<<< HEAD
-    ports = {"8000": str(free_port()), "8001": str(free_port()), "0.0.0.0": "127.0.0.1"}
-    args = [re.sub("8000|8001|0[.]0[.]0[.]0", lambda found: ports[found.group()], arg) for arg in container["args"]]
-=======
     frozen = buildah("run", CONTAINER, "--", "cat", "/opt/venv/pip-freeze.txt").stdout
     assert installed(frozen) == pins(ROOT / "requirements" / "serve.txt")
     assert buildah("run", CONTAINER, "--", "test", "-e", "/etc/pip.conf").returncode == 1
-    port = free_port()
-    args = [arg.replace("8000", str(port)).replace("0.0.0.0", "127.0.0.1") for arg in container["args"]]
->>>>>>> kube
+    ports = {"8000": str(free_port()), "8001": str(free_port()), "0.0.0.0": "127.0.0.1"}
+    args = [re.sub("8000|8001|0[.]0[.]0[.]0", lambda found: ports[found.group()], arg) for arg in container["args"]]
     words = ["--volume", f"{folder}/config:/etc/restrain:ro", "--volume", f"{folder}/token:/run/secrets/reward:ro"]
     command = [
         "buildah",
@@ -133,7 +128,7 @@ def test_it_holds_the_lock_starts_as_its_uid_and_answers_its_probes(buildah, ima
         for path in probes:
             assert answers(f"http://127.0.0.1:{ports['8001']}{path}") == 200, (tmp_path / "service.log").read_text()
         assert process_uids("/opt/venv/bin/restrain") == {10001}
-        assert answers(f"http://127.0.0.1:{port}/get_reward", data=b"{}") == 401, "no token was sent"
+        assert answers(f"http://127.0.0.1:{ports['8000']}/get_reward", data=b"{}") == 401, "no token was sent"
     finally:
         service.terminate()
         service.wait(60)
