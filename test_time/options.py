@@ -18,14 +18,16 @@ Model = Annotated[str, typer.Option(help="The model to adapt: a hub id or a loca
 Out = Annotated[Path, typer.Option(help="Folder for predictions.jsonl, the adapted model, report and all else.")]
 Config = Annotated[
     Path | None,
-    typer.Option(help="Method and OpenRLHF flags, as for `restrain train` [default: a preset].", rich_help_panel=HOW),
+    typer.Option(
+        help="Method and OpenRLHF flags, as for `restrain train`.", show_default="a preset", rich_help_panel=HOW
+    ),
 ]
 Method = Annotated[
-    str | None, typer.Option(help="restrain, ttrl, ettrl [default: restrain, or CONFIG's].", rich_help_panel=HOW)
+    str | None, typer.Option(help="restrain, ttrl, ettrl.", show_default="restrain, or CONFIG's", rich_help_panel=HOW)
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(help="paper or ttrl_protocol, of the nearest size of set [default: paper].", rich_help_panel=HOW),
+    typer.Option(help="paper or ttrl_protocol, of the nearest size of set.", show_default="paper", rich_help_panel=HOW),
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Training steps in all.", rich_help_panel=HOW)]
 Epochs = Annotated[int | None, typer.Option(min=1, help="Times every problem is trained on.", rich_help_panel=HOW)]
@@ -40,20 +42,30 @@ Stop = Annotated[
 ]
 NoStop = Annotated[bool, typer.Option("--no-stop", help="Never end a run early.", rich_help_panel=HOW)]
 Column = Annotated[
-    str | None, typer.Option(help="Column that holds the problem [problem, question].", rich_help_panel=WHAT)
+    str | None,
+    typer.Option(help="Column that holds the problem.", show_default="problem, question", rich_help_panel=WHAT),
 ]
 Split = Annotated[str, typer.Option(help="Split of a hub data set.", rich_help_panel=WHAT)]
 Benchmarks = Annotated[
     Path | None,
-    typer.Option("--benchmark-dir", help="Local copies of benchmarks, NAME.jsonl [hub].", rich_help_panel=WHAT),
+    typer.Option(
+        "--benchmark-dir", help="Local copies of benchmarks, NAME.jsonl.", show_default="hub", rich_help_panel=WHAT
+    ),
 ]
 Boxed = Annotated[
     bool | None,
-    typer.Option("--boxed/--no-boxed", help="Ask for a boxed answer [with a chat template].", rich_help_panel=WHAT),
+    typer.Option(
+        "--boxed/--no-boxed", help="Ask for a boxed answer.", show_default="with a chat template", rich_help_panel=WHAT
+    ),
 ]
 Chat = Annotated[
     bool | None,
-    typer.Option("--chat/--no-chat", help="Use the tokenizer's chat template [as CONFIG says].", rich_help_panel=WHAT),
+    typer.Option(
+        "--chat/--no-chat",
+        help="Use the tokenizer's chat template.",
+        show_default="as CONFIG says",
+        rich_help_panel=WHAT,
+    ),
 ]
 Heldout = Annotated[
     list[str] | None,

@@ -83,7 +83,9 @@ def _chosen(
 def overlap(
     prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help="Rows {id, problem}.")],
     benchmarks: Annotated[str, typer.Option(help="Names, NAME=PATH or paths, with commas.")],
-    benchmark_dir: Annotated[Path | None, typer.Option(help="Local copies, NAME.jsonl each [default: hub].")] = None,
+    benchmark_dir: Annotated[
+        Path | None, typer.Option(help="Local copies, NAME.jsonl each.", show_default="hub")
+    ] = None,
     n: Annotated[int, typer.Option(min=1, help="Words that must follow each other in both texts.")] = NGRAM,
     out: Annotated[Path | None, typer.Option(help="Every overlap as a row of a JSONL file.")] = None,
 ) -> None:

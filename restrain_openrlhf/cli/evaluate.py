@@ -22,12 +22,16 @@ def evaluate(
     benchmarks: Annotated[str, typer.Option(help="Names, NAME=PATH or paths, with commas: aime24,mine=m.jsonl.")],
     out: Annotated[Path, typer.Option(help="Folder for responses, grades and results.")],
     protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
-    n: Annotated[int | None, typer.Option(min=1, help="Responses per problem [default: the protocol's].")] = None,
+    n: Annotated[int | None, typer.Option(min=1, help="Responses per problem.", show_default="the protocol's")] = None,
     shard: Annotated[str, typer.Option(metavar="I/K", help="Only part I of K, counted from 0.")] = "0/1",
     template: Annotated[str, typer.Option(help="How a problem is put to the model (docs/evaluation.md).")] = "auto",
-    benchmark_dir: Annotated[Path | None, typer.Option(help="Local copies, NAME.jsonl each [default: hub].")] = None,
+    benchmark_dir: Annotated[
+        Path | None, typer.Option(help="Local copies, NAME.jsonl each.", show_default="hub")
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a response, in tokens.")] = 4096,
-    context: Annotated[int | None, typer.Option(min=2, help="Prompt and response, in tokens [the model's].")] = None,
+    context: Annotated[
+        int | None, typer.Option(min=2, help="Prompt and response, in tokens.", show_default="the model's")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds, equal responses.")] = 42,
     tensor_parallel_size: Annotated[int, typer.Option(min=1, help="GPUs per vLLM engine.")] = 1,
     label: Annotated[
@@ -148,7 +152,7 @@ def table(
     paper: Annotated[
         Path | None, typer.Option(help="Numbers to compare with: CSV run,benchmark,pass_at_1 in per cent.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A file [default: printed].")] = None,
+    out: Annotated[Path | None, typer.Option(help="A file.", show_default="printed")] = None,
 ) -> None:
     """Print a table like the paper's: runs by benchmarks, pass@1 with its interval, beside the paper's numbers."""
     from restrain_openrlhf.evaluation.table import build_table, formatter, read_paper  # noqa: PLC0415

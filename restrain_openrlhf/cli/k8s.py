@@ -31,12 +31,12 @@ def render(
     ] = None,
     shards: Annotated[int, typer.Option(min=1, help="Pods of the offline pass, and of the evaluation.")] = 8,
     reference_n: Annotated[
-        int | None, typer.Option(min=1, help="Rollouts per prompt of the offline pass [default: as in training].")
+        int | None, typer.Option(min=1, help="Rollouts per prompt of the offline pass.", show_default="as in training")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
     ] = None,
-    manifests: Annotated[Path | None, typer.Option(help="The k8s/ folder [default: the checkout's].")] = None,
+    manifests: Annotated[Path | None, typer.Option(help="The k8s/ folder.", show_default="the checkout's")] = None,
 ) -> None:
     """Write the manifests of CONFIG: nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
     from restrain_openrlhf.k8s.experiment import load_experiment  # noqa: PLC0415 - keeps `restrain --help` quick

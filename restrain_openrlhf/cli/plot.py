@@ -9,7 +9,9 @@ from rich.console import Console
 
 def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
-    out: Annotated[Path | None, typer.Option(help="Where the PNG files go [default: the first run's plots/].")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Where the PNG files go.", show_default="the first run's plots/")
+    ] = None,
 ) -> None:
     """Draw training curves and vote statistics of runs as PNG."""
     from restrain_openrlhf.report.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib

@@ -15,7 +15,7 @@ def study(
     out: Annotated[Path, typer.Option(help="Folder for all runs, tables and pictures.")] = Path("runs/study"),
     seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration, with seeds 42, 43, ...")] = 3,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time [default: as many as the Ray cluster holds, else 1].")
+        int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as the Ray cluster holds, else 1")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="For every run, as for `restrain train`.")

@@ -1,0 +1,29 @@
+"""What `--help` says: every option has a sentence, and none of it is swallowed as markup."""
+
+import pytest
+import typer
+from typer.main import get_command
+
+import restrain_openrlhf.cli.main as restrain
+import test_time.cli as test_time_cli
+
+
+def options(app: typer.Typer):
+    """(command, option, help) of every command, those of groups included."""
+    waiting = [("", get_command(app))]
+    while waiting:
+        name, command = waiting.pop()
+        waiting += [(f"{name} {word}".strip(), one) for word, one in getattr(command, "commands", {}).items()]
+        yield from ((name, option.opts[0], getattr(option, "help", None)) for option in command.params)
+
+
+@pytest.mark.parametrize("app", [restrain.app, test_time_cli.app])
+def test_help_texts_are_whole(app):
+    found = list(options(app))
+    assert len(found) > 15
+    for command, option, text in found:
+        assert "[" not in (text or ""), f"{command} {option}: rich takes what stands in brackets for markup"
+        assert text is None or text[0].isupper() or text.startswith(("paper", "restrain", "markdown")), (
+            command,
+            option,
+        )
