@@ -1,4 +1,4 @@
-"""What `--help` says: every option has a sentence, and none of it is swallowed as markup."""
+"""What `--help` says reaches the reader: rich swallows what stands in brackets as markup."""
 
 import pytest
 import typer
@@ -22,8 +22,4 @@ def test_help_texts_are_whole(app):
     found = list(options(app))
     assert len(found) > 15
     for command, option, text in found:
-        assert "[" not in (text or ""), f"{command} {option}: rich takes what stands in brackets for markup"
-        assert text is None or text[0].isupper() or text.startswith(("paper", "restrain", "markdown")), (
-            command,
-            option,
-        )
+        assert "[" not in (text or ""), f"{command} {option}: a default belongs in show_default"
