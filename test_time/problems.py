@@ -78,8 +78,10 @@ def _rows(source: Source) -> list[PromptOnly]:
 
 def _read(source: Source) -> Sequence[Row]:
     path = Path(source.word)
-    if path.suffix.lower() in FILES or path.exists():
+    if path.exists():
         return load_rows(None, source.word)
+    if path.suffix.lower() in FILES:
+        raise DataError(f"{source.word}: no such file. Check the path.")
     if source.word.count("/") == 1 and not source.word.startswith((".", "/")):
         return load_rows(HubSet(source.word, split=source.split), HUB)
     raise DataError(
