@@ -10,7 +10,6 @@ from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.devices import detect
 from restrain_openrlhf.errors import DataError
 
-
 # Of prompts that are too long; a whole training set of them would fill the terminal.
 MOST_NAMED = 200
 
@@ -100,11 +99,11 @@ def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sam
     lengths = [(prompt, len(prompt_tokens(prompt, tokenizer, sampling))) for prompt in prompts]
     long = [f"{prompt.where} (id {prompt.id!r}): {length}" for prompt, length in lengths if length > room]
     if long:
-        more = f" and {len(long) - MOST_NAMED} more" if len(long) > MOST_NAMED else ""
+        more = f"; and {len(long) - MOST_NAMED} more" if len(long) > MOST_NAMED else ""
         raise DataError(
             f"{len(long)} of {len(prompts)} prompts have more tokens than the {room} that max_len {sampling.max_len} "
-            f"leaves beside {sampling.max_new_tokens} new ones: {'; '.join(long[:MOST_NAMED])}{more}. Raise max_len (data.max_len), or "
-            "remove them."
+            f"leaves beside {sampling.max_new_tokens} new ones: {'; '.join(long[:MOST_NAMED])}{more}. "
+            "Raise max_len (data.max_len), or remove them."
         )
 
 
