@@ -11,6 +11,7 @@ import argparse
 import asyncio
 import contextlib
 import functools
+import gc
 import multiprocessing
 import random
 import resource
@@ -128,31 +129,34 @@ async def burst(executor: Any, load: Load) -> float:
 
 
 async def paced(executor: Any, load: Load, rate: float, probes: list[int]) -> float:
-    """All but one rollout of each prompt wait; then the last ones come, `rate` a second."""
+    """All but one rollout of each prompt have a seat; then the last ones come, `rate` a second."""
+    before = seated(probes)
     tasks = [
         asyncio.create_task(ask(executor, load, prompt, query))
         for prompt, queries in load.prompts.items()
         for query in queries[:-1]
     ]
-    seated = 0.0
-    while seated < len(tasks):
+    while await asyncio.to_thread(seated, probes) < before + len(tasks):
         await asyncio.sleep(1)
-        seated = await asyncio.to_thread(pending, probes)
+    # The client's own search for garbage among so many tasks would stop it for seconds, and count as the service's.
+    gc.collect()
+    gc.freeze()
     start = time.perf_counter()
     for number, (prompt, queries) in enumerate(load.prompts.items()):
         await asyncio.sleep(max(0.0, start + number / rate - time.perf_counter()))
         tasks.append(asyncio.create_task(ask(executor, load, prompt, queries[-1])))
     await asyncio.gather(*tasks)
+    gc.unfreeze()
     return time.perf_counter() - start
 
 
-def pending(probes: list[int]) -> float:
-    """Requests that wait at the replicas."""
+def seated(probes: list[int]) -> float:
+    """Rollouts that the replicas have seated so far."""
     total = 0.0
     for port in probes:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
             lines = reply.read().decode().splitlines()
-        total += sum(float(line.split()[1]) for line in lines if line.startswith("restrain_pending_requests "))
+        total += sum(float(line.split()[1]) for line in lines if line.startswith("restrain_seats_total{"))
     return total
 
 

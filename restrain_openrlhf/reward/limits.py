@@ -11,6 +11,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from restrain_openrlhf.reward.garbage import Load
 from restrain_openrlhf.reward.logs import Log, where
 from restrain_openrlhf.reward.metrics import Metrics
 
@@ -47,6 +48,7 @@ class Gate:
     admission_seconds: float
     body_bytes: int
     body_seconds: float
+    load: Load = field(default_factory=Load)
     _room: asyncio.Semaphore = field(init=False)
 
     def __post_init__(self) -> None:
@@ -93,9 +95,12 @@ class Gate:
         except TimeoutError:
             raise Refusal(503, f"{self.pending} requests are pending already. Try again.", retry=True) from None
         try:
+            self.load.pending += 1
             with self.metrics.pending.track_inprogress():
                 yield
         finally:
+            self.load.pending -= 1
+            self.load.ended += 1
             self._room.release()
 
     def _limited(self, receive: Receive) -> Receive:

@@ -17,6 +17,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reward.front import Front
+from restrain_openrlhf.reward.garbage import collecting
 from restrain_openrlhf.reward.housekeeping import keeping_house
 from restrain_openrlhf.reward.judge import Judge
 from restrain_openrlhf.reward.limits import Gate
@@ -42,7 +43,7 @@ SETTLE_SECONDS = 5.0
 class Service:
     """All parts of one replica; `app` is what is served."""
 
-    app: ASGIApp
+    app: Gate
     rendezvous: Rendezvous
     judge: Judge
     metrics: Metrics
@@ -104,6 +105,7 @@ async def _serve(config: ServiceConfig, address: Address, store_url: str, token:
     listening, for_probes = address.listen(), address.listen_for_probes()
     async with AsyncExitStack() as meanwhile:
         await meanwhile.enter_async_context(pulse(service.state))
+        await meanwhile.enter_async_context(collecting(service.app.load))
         if for_probes is not None:
             meanwhile.enter_context(side_door(for_probes, service.metrics, service.state))
         await meanwhile.enter_async_context(keeping_house(service.rendezvous, service.state.store_did_answer))
