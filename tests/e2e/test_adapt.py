@@ -134,13 +134,14 @@ def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
     write_prompts(tmp_path / "one.jsonl", training_problems(1))
     out = tmp_path / "out"
     paths = ("--prompts", tmp_path / "one.jsonl", "--out", out, "--config", CONFIG)
-    rules = ("--stop", "kl=1e-12", "--stop", "patience=1", "--steps", 8, "--votes", 8)
+    rules = ("--stop", "kl=1e-12", "--stop", "patience=1", "--steps", 60, "--votes", 8)
     words = words_of("adapt", *paths, *rules, *sets({"ckpt.save_steps": 1}))
     done = run(words)
     assert done.returncode == 0, done.stderr[-3000:]
     found = result(out)
     assert found["stopped"].startswith("the KL to the base model passed its limit from step ")
-    assert 0 < found["chosen_step"] < found["steps"] < 8
+    # A few more steps are taken while the host ends.
+    assert 0 < found["chosen_step"] < found["steps"] < 60
     assert found["chosen_model"].endswith(f"global_step{found['chosen_step']}_hf")
     (row,) = rows(out / "predictions.jsonl")
     assert row["answer"] is not None
