@@ -119,7 +119,8 @@ def _stopping_with_us(host: "subprocess.Popen[bytes]") -> Iterator[None]:
             yield
     finally:
         if host.poll() is None:
-            host.send_signal(signal.SIGINT)
+            # Not SIGINT, which whatever a script starts in the background ignores. Ray's drivers end well on SIGTERM.
+            host.send_signal(signal.SIGTERM)
             try:
                 host.wait(timeout=30)
             except subprocess.TimeoutExpired:
