@@ -15,6 +15,10 @@ from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import training_problems, write_gold
 from tests.conftest import ROOT
 
+# A whole run of the tests stays within an hour and a half on two cores.
+ALL_TESTS = os.environ.get("RESTRAIN_ALL_TESTS") == "1"
+on_request = pytest.mark.skipif(not ALL_TESTS, reason="long, and its parts have tests: RESTRAIN_ALL_TESTS=1 runs it")
+
 SMALL = {
     "rollout.batch_size": 8,
     "rollout.n_samples_per_prompt": 8,

@@ -13,7 +13,7 @@ import pytest
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
 from tests.conftest import ROOT
-from tests.e2e.conftest import run
+from tests.e2e.conftest import ALL_TESTS, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -153,7 +153,7 @@ def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
 
 # Two in every run of the tests; all four, the 500 problems of MATH-500 among them, where somebody asks.
 COUNTS = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
-SETS = tuple(COUNTS) if os.environ.get("RESTRAIN_ALL_SETS") == "1" else ("aime24", "amc23")
+SETS = tuple(COUNTS) if ALL_TESTS else ("aime24", "amc23")
 
 
 def test_two_steps_on_each_of_several_sets_of_real_problems(tmp_path, shared):

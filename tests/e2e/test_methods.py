@@ -7,7 +7,7 @@ import pytest
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import training_problems, write_gold
 from restrain_openrlhf.reference import load_reference
-from tests.e2e.conftest import Job, optimizer_steps, run
+from tests.e2e.conftest import Job, on_request, optimizer_steps, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -31,7 +31,7 @@ def test_ttrl_votes_on_more_rollouts_than_it_trains_on(job):
     assert [row["rollout/num_samples"] for row in rows] == [64, 64]
 
 
-@pytest.mark.parametrize("fork_token", ["resample", "distinct"])
+@pytest.mark.parametrize("fork_token", ["resample", pytest.param("distinct", marks=on_request)])
 def test_ettrl_trains_on_the_leaves_of_trees_forked_by_vllms_own_probabilities(job, fork_token):
     method = f"{{name: ettrl, trees: 2, forks: 1, branches: 3, ear: both, fork_token: {fork_token}}}"
     rows = train(job, method, TWO_STEPS)

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from tests.e2e.conftest import Job, optimizer_steps
+from tests.e2e.conftest import Job, on_request, optimizer_steps
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
 
@@ -66,6 +66,7 @@ def test_killed_and_resumed_is_the_same_run(job, tmp_path):
     assert trained(job) == (rows, model), "a run that has ended is returned at once"
 
 
+@on_request
 def test_trees_are_drawn_again_too(job, tmp_path):
     sets = (*TREES, "steps=2")
     assert trained(job, *sets) == trained(Job(tmp_path / "again", job.prompts), *sets)
