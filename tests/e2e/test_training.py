@@ -74,7 +74,7 @@ def test_a_run_may_end_before_its_episodes(job):
     rows = job.rows()
     assert [row["step"] for row in rows] == [1, 2]
     assert [row["actor_lr"] for row in rows] == [pytest.approx(5e-5), 0.0]
-    assert json.loads((job.run_dir / "completed.json").read_text()) == {"steps": 2}
+    assert json.loads((job.run_dir / "completed.json").read_text()) == {"steps": 2, "stopped": None}
     assert (job.run_dir / "model" / "model.safetensors").exists()
 
 
