@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.hook.compatibility import refuse_contradictions
+from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
 from restrain_openrlhf.method import build
@@ -60,9 +60,11 @@ def train(
 def check_flags(config: RunConfig) -> None:
     """What can be checked of a run before its reference is there.
 
-    Raises ConfigError for a flag OpenRLHF does not take, and for flags that contradict the method.
+    Raises ConfigError for a flag OpenRLHF does not take, and for flags that contradict the method or other settings.
     """
-    refuse_contradictions(parse(to_arguments(host_flags(config))), build(config.method))
+    arguments = parse(to_arguments(host_flags(config)))
+    refuse_contradictions(arguments, build(config.method))
+    refuse_asynchronous(config, vars(arguments))
 
 
 def total_steps(config: RunConfig, flags: dict[str, object]) -> int:
