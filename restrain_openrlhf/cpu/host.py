@@ -10,6 +10,8 @@ import wrapt
 from restrain_openrlhf.cpu.adam import adapt_fused_adam
 from restrain_openrlhf.cpu.weight_sync import connect_over_tcp, update_weight
 
+# Room for 65,536 tokens of the demo's model.
+CACHE_BYTES = 256 * 2**20
 _REGISTERED = threading.Event()
 
 
@@ -68,19 +70,22 @@ def _adapt_distributed_util(module: Any) -> None:
 
 
 def _adapt_engine_arguments(module: Any) -> None:
-    """vllm/engine/arg_utils.py: whole prompts only, where nobody asks otherwise; OpenRLHF has no flag for it.
+    """vllm/engine/arg_utils.py: where nobody asks otherwise, whole prompts only and a small cache of keys and values.
 
-    After part of a prompt, vLLM 0.29 rewinds the request's own random generator (v1/worker/gpu_model_runner.py,
+    OpenRLHF has no flag for either. vLLM would take half of the memory for the cache, and zero it, in every run;
+    VLLM_CPU_KVCACHE_SPACE, in GiB, gives another size. After part of a prompt, vLLM 0.29 rewinds the request's own random generator (v1/worker/gpu_model_runner.py,
     _bookkeeping_sync), which torch's CPU generators cannot do; this can go when it rewinds CPU generators too.
     """
     original = module.EngineArgs.__post_init__
 
-    def whole_prompts(arguments: Any) -> None:
+    def small_and_whole(arguments: Any) -> None:
         original(arguments)
         if arguments.enable_chunked_prefill is None:
             arguments.enable_chunked_prefill = False
+        if arguments.kv_cache_memory_bytes is None:
+            arguments.kv_cache_memory_bytes = CACHE_BYTES
 
-    module.EngineArgs.__post_init__ = whole_prompts
+    module.EngineArgs.__post_init__ = small_and_whole
 
 
 def _adapt_vllm_worker(module: Any) -> None:
