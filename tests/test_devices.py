@@ -1,5 +1,8 @@
 """Which accelerator a process takes, by the stack that is installed and not by what it happens to see."""
 
+import subprocess
+import sys
+
 import pytest
 
 from restrain_openrlhf import devices
@@ -61,3 +64,26 @@ def test_without_cuda_vllm_takes_whole_prompts_where_nobody_asks_otherwise(asked
     from vllm import AsyncEngineArgs
 
     assert AsyncEngineArgs(model="m", enable_chunked_prefill=asked).enable_chunked_prefill is taken
+
+
+@pytest.mark.parametrize(("asked", "taken"), [(None, 2**28), (2**30, 2**30)])
+def test_without_cuda_vllm_keeps_a_small_cache_where_nobody_asks_otherwise(asked, taken):
+    pytest.importorskip("vllm", reason="needs the training stack")
+    device = devices.detect()
+    if device.has_gpus:
+        pytest.skip("a stand-in for where there is no CUDA")
+    device.install()
+    from vllm import AsyncEngineArgs
+
+    assert AsyncEngineArgs(model="m", kv_cache_memory_bytes=asked).kv_cache_memory_bytes == taken
+
+
+def test_on_cpu_a_processs_imports_are_collected_seldom_and_not_at_its_end():
+    """In a process of its own: what it sets stays for good."""
+    pytest.importorskip("vllm", reason="needs the training stack")
+    code = (
+        "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0, gc.get_threshold()[0]));"
+        "from restrain_openrlhf.cpu import install; install()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "100000"]

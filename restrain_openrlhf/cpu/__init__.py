@@ -15,7 +15,7 @@ ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",
     # vLLM's engine and worker stay in as few processes as they can: each of its own imports the whole stack again.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-    # vLLM compiles its sampler and OpenRLHF its entropy, eager mode or not: seconds in every run, for microseconds a step.
+    # vLLM compiles its sampler and OpenRLHF its entropy, eager mode or not: seconds a run, to save microseconds a step.
     "TORCH_COMPILE_DISABLE": "1",
     # vLLM would otherwise bind its threads to cores of its own choosing and leave the others idle.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -36,7 +36,7 @@ def install() -> None:
 
 
 def _collect_less_often() -> None:
-    """The stack's imports make millions of objects that stay: walking them takes a fifth of a start, and seconds at exit."""
+    """Imports make millions of objects that stay: walking them takes a fifth of the imports' time, and more at exit."""
     gc.set_threshold(100_000, 50, 1000)
     atexit.register(gc.freeze)
 

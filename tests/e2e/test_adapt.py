@@ -23,7 +23,9 @@ CONFIG = ROOT / "configs" / "cpu" / "test_time.yaml"
 REAL = {
     "data.max_len": 2048,
     "rollout.max_new_tokens": 48,
+    "rollout.n_samples_per_prompt": 4,
     "rollout.micro_batch_size": 16,
+    "train.batch_size": 32,
     "train.micro_batch_size": 16,
 }
 

@@ -1,5 +1,6 @@
 """Killed and resumed, or run again, a run is the same: prompts, optimizer steps, and with seeds every weight."""
 
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ SEEDED = (
     "openrlhf.train.num_episodes=2",
     "openrlhf.ckpt.save_steps=3",
     "openrlhf.train.batch_size=32",
+    "openrlhf.actor.lr_scheduler=linear",
 )
 TREES = ("method={name: ettrl, trees: 2, forks: 1, branches: 3, entropy_top_k: 8}",)
 
@@ -55,6 +57,8 @@ def test_killed_and_resumed_is_the_same_run(job, tmp_path):
     whole = Job(tmp_path / "whole", job.prompts)
     rows, model = trained(whole)
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
+    assert [row["actor_lr"] for row in rows] == pytest.approx([8e-5, 6e-5, 4e-5, 2e-5, 0.0]), "planned for five steps"
+    assert json.loads((whole.run_dir / "completed.json").read_text()) == {"steps": 5, "stopped": None}
     kill_after_step(job, 4, *SEEDED)
     assert "Loading the checkpoint" not in job.log()
     resumed, after_kill = trained(job)

@@ -25,13 +25,13 @@ openrlhf:
 
 @pytest.fixture
 def configs(tmp_path):
-    """TTRL and RESTRAIN with an online prompt weight on 16 prompts without answers, evaluated at each step."""
+    """TTRL on 16 prompts without answers, and training on their gold, evaluated at each step."""
     write_prompts(tmp_path / "prompts.jsonl", training_problems(16))
+    write_gold(tmp_path / "gold.jsonl", training_problems(16))
     write_gold(tmp_path / "heldout.jsonl", heldout_problems(16))
     flags = {
         **SMALL,
         "actor.model_name_or_path": MODEL,
-        "data.prompt_dataset": tmp_path / "prompts.jsonl",
         "data.label_key": "answer",
         "data.max_len": 32,
         "rollout.max_new_tokens": 14,
@@ -49,10 +49,10 @@ def configs(tmp_path):
     folder.mkdir()
     lines = "\n".join(f"  {name}: {value}" for name, value in flags.items())
     (folder / "_base.yaml").write_text(BASE.format(flags=lines))
-    methods = {"ttrl": "{name: ttrl}", "restrain": "{name: restrain, kappa: 2, prompt_weight: online}"}
-    for name, method in methods.items():
-        (folder / f"{name}.yaml").write_text(f"extends: _base.yaml\nmethod: {method}\n")
-    return [folder / f"{name}.yaml" for name in methods]
+    for name, prompts in {"ttrl": "prompts", "grpo_gold": "gold"}.items():
+        own = f"openrlhf: {{data.prompt_dataset: {tmp_path / prompts}.jsonl}}"
+        (folder / f"{name}.yaml").write_text(f"extends: _base.yaml\nmethod: {{name: {name}}}\n{own}\n")
+    return [folder / "ttrl.yaml", folder / "grpo_gold.yaml"]
 
 
 def test_a_study_is_killed_goes_on_and_compares(configs, tmp_path):
@@ -70,10 +70,12 @@ def test_a_study_is_killed_goes_on_and_compares(configs, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     table = (out / "table.md").read_text()
     assert "| small | ttrl | 1 |" in table
-    assert "| small | restrain | 1 |" in table
-    for name in ("ttrl", "restrain"):
+    assert "| small | grpo_gold | 1 |" in table
+    for name in ("ttrl", "grpo_gold"):
         rows = (out / "small" / name / "seed-42" / "evaluations.jsonl").read_text().splitlines()
         assert [json.loads(row)["step"] for row in rows] == [0, 1, 2]
         assert (out / "small" / name / "seed-42" / "completed.json").exists()
+    gold_steps = (out / "small" / "grpo_gold" / "seed-42" / "metrics.jsonl").read_text().splitlines()
+    assert 0.2 < json.loads(gold_steps[0])["rollout/reward_mean"] < 0.95, "gold training reads its column"
     assert {path.name for path in out.glob("*.png")} == {"curves.png", "accuracy.png"}
     assert (out / "report.html").read_text().count("data:image/png") == 2

@@ -68,22 +68,6 @@ def test_the_asynchronous_trainer_is_hooked_too(job):
     assert any(row["restrain/advantage_neg"] < 0 for row in job.rows())
 
 
-def test_a_run_may_end_before_its_episodes(job):
-    done = job.train("steps=2", "openrlhf.actor.lr_scheduler=linear", "openrlhf.train.num_episodes=3")
-    assert done.returncode == 0, job.log()[-3000:]
-    rows = job.rows()
-    assert [row["step"] for row in rows] == [1, 2]
-    assert [row["actor_lr"] for row in rows] == [pytest.approx(5e-5), 0.0]
-    assert json.loads((job.run_dir / "completed.json").read_text()) == {"steps": 2, "stopped": None}
-    assert (job.run_dir / "model" / "model.safetensors").exists()
-
-
-def test_gold_training_reads_its_column(job):
-    done = job.train(TWO_STEPS, "method={name: grpo_gold}", "openrlhf.data.label_key=answer")
-    assert done.returncode == 0, job.log()[-3000:]
-    assert 0.2 < job.rows()[0]["rollout/reward_mean"] < 0.95
-
-
 UNHOOKED = """
 import sys
 from restrain_openrlhf.hook import train_ppo_ray
