@@ -11,8 +11,9 @@ from test_time.evaluation import Score
 class Outcome(BaseModel):
     """`result.json`. Steps are training steps; `chosen_step` 0 is the base model, whose answers stand then.
 
-    `stopped` is why the run was ended early; `unwatched` the signals of which nothing was logged. `comparison` and
-    `scores` are there with gold; `heldout` names the sets among the scores that were not trained on.
+    `alarm` is what a rule found, whether it `ended_early` the run or the run had come to its end; `unwatched` the
+    signals of which nothing was logged. `comparison` and `scores` are there with gold; `heldout` names the sets among
+    the scores that were not trained on.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -23,7 +24,8 @@ class Outcome(BaseModel):
     configuration: str
     problems: int
     steps: int
-    stopped: str | None
+    alarm: str | None
+    ended_early: bool
     unwatched: tuple[str, ...]
     chosen_step: int
     chosen_model: str

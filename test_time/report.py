@@ -41,9 +41,10 @@ def write_report(folder: AdaptationFolder, outcome: Outcome) -> None:
 def lead(outcome: Outcome) -> str:
     """The result in a few sentences."""
     text = f"{outcome.problems} answers, {outcome.changed} of them changed by the adaptation."
-    if outcome.stopped:
+    if outcome.alarm:
         stands = f"the model of step {outcome.chosen_step}" if outcome.chosen_step else "the base model"
-        text += f" Training was ended early: {outcome.stopped}; the answers are those of {stands}."
+        ended = "Training was ended early" if outcome.ended_early else "Training came to its end with an alarm"
+        text += f" {ended}: {outcome.alarm}; the answers are those of {stands}."
     scores = {score.policy: score for score in outcome.scores if score.benchmark == TEST}
     base, adapted = scores.get("base model"), scores.get("adapted model")
     if base and adapted:
@@ -102,7 +103,8 @@ def run_table(outcome: Outcome) -> Table:
         ["method", outcome.method],
         ["configuration", outcome.configuration],
         ["steps", str(outcome.steps)],
-        ["ended early", outcome.stopped or "no"],
+        ["ended early", "yes" if outcome.ended_early else "no"],
+        ["alarm", outcome.alarm or "none"],
         ["last good model", f"step {outcome.chosen_step}: {outcome.chosen_model}"],
         ["best by signals without gold", f"step {outcome.best_step}: {outcome.best_model}"],
         ["signals not logged, so not watched", ", ".join(outcome.unwatched) or "none"],

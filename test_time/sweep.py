@@ -13,7 +13,7 @@ from test_time.evaluation import TEST, Score
 from test_time.job import Adaptation
 from test_time.outcome import Outcome
 
-COLUMNS = ("set", "problems", "policy", "greedy pass@1", "pass@1 at T 0.6", "maj@n", "n", "changed", "ended early")
+COLUMNS = ("set", "problems", "policy", "greedy pass@1", "pass@1 at T 0.6", "maj@n", "n", "changed", "alarm")
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def write_table(out: Path, outcomes: Sequence[Outcome]) -> None:
 def _cells(outcome: Outcome) -> list[list[str]]:
     """A line per policy on the set adapted to; one without accuracies where there is no gold."""
     first = [outcome.name, str(outcome.problems)]
-    last = [str(outcome.changed), outcome.stopped or "no"]
+    last = [str(outcome.changed), outcome.alarm or "none"]
     scores = [score for score in outcome.scores if score.benchmark == TEST]
     return [[*first, *_accuracies(score), *last] for score in scores] or [[*first, "–", "–", "–", "–", "–", *last]]
 

@@ -19,12 +19,14 @@ from test_time.stopping import Alarm, alarm, unwatched
 class Trained:
     """How training went. `chosen` is the last good model, `best` the one of the best signal without gold.
 
+    `alarm` may be found in the last steps of a run that came to its end, and was not `ended_early`.
     Either is None where no model was saved before the alarm: the base model stands. `unwatched`: signals of which
     the host logged nothing, so that they could not raise an alarm.
     """
 
     steps: int
     alarm: Alarm | None
+    ended_early: bool
     chosen: SavedModel | None
     best: SavedModel | None
     unwatched: tuple[str, ...]
@@ -50,7 +52,9 @@ def train_watched(job: Adaptation, config: RunConfig, on_step: Callable[[StepRow
     prune(run, rows, found)
     models = saved_models(run, rows)
     missing = tuple(unwatched(rows, base_share)) if job.stop else ()
-    return Trained(len(rows), found, last_good(models, found), best(models, rows, found), missing)
+    completion = run.completion()
+    early = completion is not None and completion.stopped is not None
+    return Trained(len(rows), found, early, last_good(models, found), best(models, rows, found), missing)
 
 
 def _refuse_other_rules(job: Adaptation, run: RunFolder) -> None:

@@ -141,7 +141,8 @@ def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
     done = run(words)
     assert done.returncode == 0, done.stderr[-3000:]
     found = result(out)
-    assert found["stopped"].startswith("the KL to the base model passed its limit from step ")
+    assert found["ended_early"]
+    assert found["alarm"].startswith("the KL to the base model passed its limit from step ")
     # A few more steps are taken while the host ends.
     assert 0 < found["chosen_step"] < found["steps"] < 60
     assert found["chosen_model"].endswith(f"global_step{found['chosen_step']}_hf")

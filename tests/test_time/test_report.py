@@ -22,11 +22,12 @@ def test_the_lead_with_gold_names_the_vote_that_must_be_beaten():
     )
 
 
-def test_the_lead_says_whose_answers_stand_after_an_early_end():
-    assert "Training was ended early: why; the answers are those of the model of step 6." in lead(
-        outcome(stopped="why", chosen_step=6)
-    )
-    assert "the answers are those of the base model." in lead(outcome(stopped="why", chosen_step=0))
+def test_the_lead_says_whose_answers_stand_after_an_alarm():
+    early = outcome(alarm="why", ended_early=True, chosen_step=6)
+    assert "Training was ended early: why; the answers are those of the model of step 6." in lead(early)
+    assert "the answers are those of the base model." in lead(outcome(alarm="why", ended_early=True, chosen_step=0))
+    at_the_end = outcome(alarm="why", chosen_step=6)
+    assert "came to its end with an alarm: why; the answers are those of the model of step 6." in lead(at_the_end)
 
 
 def test_a_table_for_the_set_and_one_for_each_held_out_one():
