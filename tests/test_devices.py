@@ -1,7 +1,10 @@
 """Which accelerator a process takes, by the stack that is installed and not by what it happens to see."""
 
+import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -76,6 +79,17 @@ def test_without_cuda_vllm_keeps_a_small_cache_where_nobody_asks_otherwise(asked
     from vllm import AsyncEngineArgs
 
     assert AsyncEngineArgs(model="m", kv_cache_memory_bytes=asked).kv_cache_memory_bytes == taken
+
+
+def test_on_cpu_kernels_are_built_by_the_environments_own_ninja(monkeypatch):
+    pytest.importorskip("vllm", reason="needs the training stack")
+    from restrain_openrlhf.cpu import install
+
+    own = Path(sys.executable).parent
+    monkeypatch.setenv("PATH", f"/usr/bin:{own}:/bin")
+    install()
+    assert os.environ["PATH"] == f"{own}:/usr/bin:/bin"
+    assert shutil.which("ninja") == str(own / "ninja")
 
 
 def test_on_cpu_a_processs_imports_are_collected_seldom_and_not_at_its_end():

@@ -6,6 +6,8 @@ Nothing imports this package: it is found by its entry points, and it does nothi
 import atexit
 import gc
 import os
+import sys
+from pathlib import Path
 
 from restrain_openrlhf.cpu.flash_attention import provide_flash_attention
 from restrain_openrlhf.cpu.host import register_host_stand_ins
@@ -31,6 +33,7 @@ def install() -> None:
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     _collect_less_often()
+    _own_programs_first()
     provide_flash_attention()
     register_host_stand_ins()
 
@@ -39,6 +42,12 @@ def _collect_less_often() -> None:
     """Imports make millions of objects that stay: walking them takes a fifth of the imports' time, and more at exit."""
     gc.set_threshold(100_000, 50, 1000)
     atexit.register(gc.freeze)
+
+
+def _own_programs_first() -> None:
+    """DeepSpeed builds its kernels with the first ninja on PATH, and two versions build each other's work again."""
+    folders = [str(Path(sys.executable).parent), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    os.environ["PATH"] = os.pathsep.join(dict.fromkeys(folders))
 
 
 def install_in_vllm() -> None:
