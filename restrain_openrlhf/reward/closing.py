@@ -1,5 +1,6 @@
 """When a group ends: deadlines, who scores it, when it is forgotten; pure functions on one prompt's state."""
 
+from collections.abc import Collection
 from operator import is_
 
 from restrain_openrlhf.reward.seating import DEAD_AFTER, Rules, each_seat, is_open, is_vacant, with_groups
@@ -51,9 +52,19 @@ def _is_needed(group: Group, moment: Moment, rules: Rules) -> bool:
     return expects_more and moment.now - group.scored <= rules.keep
 
 
-def claim(state: PromptState, replica: str, rules: Rules) -> tuple[PromptState, tuple[Group, ...]]:
-    """The groups that are to be scored now, by this replica."""
-    ready = {group.name for group in state.groups if _is_ready(group, rules)}
+def claim(
+    state: PromptState, replica: str, rules: Rules, scoring: Collection[str]
+) -> tuple[PromptState, tuple[Group, ...]]:
+    """The groups that are to be scored now, by this replica.
+
+    A group that is this replica's already and not among those it is `scoring` was claimed by a change whose reply was
+    lost, and is claimed again.
+    """
+    ready = {
+        group.name
+        for group in state.groups
+        if _is_ready(group, rules) and (group.scorer is None or (group.scorer == replica and group.name not in scoring))
+    }
     if not ready:
         return state, ()
     groups = tuple(
@@ -63,7 +74,7 @@ def claim(state: PromptState, replica: str, rules: Rules) -> tuple[PromptState, 
 
 
 def _is_ready(group: Group, rules: Rules) -> bool:
-    return group.result is None and group.scorer is None and (group.partial or len(group.seats) >= rules.n)
+    return group.result is None and (group.partial or len(group.seats) >= rules.n)
 
 
 def finish(state: PromptState, scored: Group, result: GroupResult, moment: Moment) -> PromptState:

@@ -1,6 +1,7 @@
 """One prompt's desk in one replica: who waits here, and what is to be done to the shared state next."""
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from restrain_openrlhf.reward import closing, seating
@@ -72,8 +73,13 @@ class Work:
     finished: list[tuple[Group, GroupResult]]
     claimed: tuple[Group, ...] = ()
 
-    def apply(self, state: PromptState, moment: Moment, rules: Rules, replica: str) -> PromptState:
-        """The state after it. May be called again with a newer state; then its earlier outcome does not count."""
+    def apply(
+        self, state: PromptState, moment: Moment, rules: Rules, replica: str, scoring: Collection[str]
+    ) -> PromptState:
+        """The state after it; `scoring` names the groups that this replica is scoring.
+
+        May be called again with a newer state; then its earlier outcome does not count.
+        """
         moment = moment.seen_by(replica)
         for group, result in self.finished:
             state = closing.finish(state, group, result, moment)
@@ -86,5 +92,6 @@ class Work:
             state = state.model_copy(update={"prompt": place.prompt, "gold": place.gold})
             place.arrival = seating.first_seen(place.arrival, moment)
             state, place.seated = seating.join(state, place.arrival, moment, rules)
-        state, self.claimed = closing.claim(state, replica, rules)
+        ended = {group.name for group, _ in self.finished}
+        state, self.claimed = closing.claim(state, replica, rules, {*scoring} - ended)
         return state

@@ -64,7 +64,9 @@ async def _look_at(rendezvous: Rendezvous, keys: Sequence[str]) -> None:
     states, moment = await rendezvous.store.look(keys)
     moment = moment.seen_by(rendezvous.replica)
     for key, state in states.items():
-        swept, _ = claim(sweep(state, moment, rendezvous.rules), rendezvous.replica, rendezvous.rules)
+        swept, _ = claim(
+            sweep(state, moment, rendezvous.rules), rendezvous.replica, rendezvous.rules, rendezvous.scoring
+        )
         desk = rendezvous.desks.get(key)
         if swept is not state:
             desk = rendezvous.desk(key)

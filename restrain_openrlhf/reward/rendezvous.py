@@ -30,7 +30,7 @@ class UnscorableGroupError(RestrainError):
 
 @dataclass
 class Rendezvous:
-    """One replica's waiting requests. `score` makes a group's result and raises nothing.
+    """One replica's waiting requests. `score` makes a group's result and raises nothing; `scoring` names those groups.
 
     A request joins (`place`), waits on its outcome, and then leaves: answered, or with its seat kept for a retry.
     """
@@ -43,6 +43,7 @@ class Rendezvous:
     stopping: bool = False
     replica: str = field(default_factory=lambda: secrets.token_hex(6))
     desks: dict[str, Desk] = field(default_factory=dict)
+    scoring: set[str] = field(default_factory=set)
     _running: dict[str, "asyncio.Task[None]"] = field(default_factory=dict)
     _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
 
@@ -111,7 +112,7 @@ class Rendezvous:
     async def _transaction(self, desk: Desk, work: Work) -> None:
         try:
             state = await self.store.update(
-                desk.key, lambda state, moment: work.apply(state, moment, self.rules, self.replica)
+                desk.key, lambda state, moment: work.apply(state, moment, self.rules, self.replica, self.scoring)
             )
         except StoreError as error:
             self.metrics.store_failed()
@@ -121,7 +122,9 @@ class Rendezvous:
             return
         for place in work.joining:
             self._after_joining(desk, place)
+        self.scoring -= {group.name for group, _ in work.finished}
         for group in work.claimed:
+            self.scoring.add(group.name)
             self._start(self._score(desk.key, state, group))
         self.settle(desk, state)
         if work.finished:

@@ -59,7 +59,7 @@ def test_a_retry_takes_the_seat_that_its_first_try_left():
 
 def test_a_retry_after_the_scoring_gets_the_result_of_its_seat():
     state = seat_all(PromptState(), [arrival(str(i), text) for i, text in enumerate("wxyz")], at(1))
-    state, (group,) = claim(state, "a", RULES)
+    state, (group,) = claim(state, "a", RULES, ())
     state = finish(state, group, GroupResult(positive=(1, 2, 3, 4), negative=(0,) * 4, rewards=(0,) * 4), at(2))
     state, seated = join(leave(state, "2", at(2)), arrival("5", "y"), at(3), RULES)
     assert seated == Seated(retaken=True)
@@ -69,7 +69,7 @@ def test_a_retry_after_the_scoring_gets_the_result_of_its_seat():
 
 def test_an_answered_seat_is_taken_by_nobody_and_an_answered_group_is_forgotten():
     state = seat_all(PromptState(), [arrival(str(i), "x") for i in range(4)], at(1))
-    state, (group,) = claim(state, "a", RULES)
+    state, (group,) = claim(state, "a", RULES, ())
     state = finish(state, group, GroupResult(positive=(0,) * 4, negative=(0,) * 4, rewards=(0,) * 4), at(2))
     for name in "0123":
         state = mark_answered(state, name)
@@ -107,8 +107,8 @@ def test_a_seat_nobody_came_back_for_is_given_up():
 
 def test_the_deadline_closes_a_group_and_late_rollouts_are_neutral():
     state = seat_all(PromptState(), [arrival(str(i), text) for i, text in enumerate("xxy")], at(1))
-    assert claim(sweep(state, at(RULES.deadline), RULES), "a", RULES)[1] == ()
-    state, (group,) = claim(sweep(state, at(1 + RULES.deadline), RULES), "a", RULES)
+    assert claim(sweep(state, at(RULES.deadline), RULES), "a", RULES, ())[1] == ()
+    state, (group,) = claim(sweep(state, at(1 + RULES.deadline), RULES), "a", RULES, ())
     assert group.partial
     state = finish(state, group, GroupResult(positive=(1,) * 3, negative=(0,) * 3, rewards=(0,) * 3), at(802))
     state, seated = join(state, arrival("late", "z"), at(803), RULES)
@@ -121,16 +121,16 @@ def test_the_deadline_closes_a_group_and_late_rollouts_are_neutral():
 
 def test_a_dead_scorers_group_is_claimed_by_another_and_scored_once():
     state = seat_all(PromptState(), [arrival(str(i), "x") for i in range(4)], at(1))
-    state, (first,) = claim(state, "a", RULES)
-    assert claim(sweep(state, at(2), RULES), "b", RULES)[1] == ()
-    state, (second,) = claim(sweep(state, at(5, a=1.0), RULES), "b", RULES)
+    state, (first,) = claim(state, "a", RULES, ())
+    assert claim(sweep(state, at(2), RULES), "b", RULES, ())[1] == ()
+    state, (second,) = claim(sweep(state, at(5, a=1.0), RULES), "b", RULES, ())
     state = finish(state, second, GroupResult(kl_weight=2), at(6))
     assert finish(state, first, GroupResult(kl_weight=3), at(7)).groups[0].result == GroupResult(kl_weight=2)
 
 
 def test_a_result_for_other_seats_is_refused():
     state = seat_all(PromptState(), [arrival(str(i), "x") for i in range(4)], at(1))
-    state, (group,) = claim(state, "a", RULES)
+    state, (group,) = claim(state, "a", RULES, ())
     other = group.model_copy(update={"seats": group.seats[:3]})
     assert finish(state, other, GroupResult(), at(2)).groups[0].result is None
 
@@ -157,7 +157,7 @@ def test_whatever_the_order_of_arrivals_drops_and_retries_every_rollout_has_one_
 
     def score() -> None:
         nonlocal state
-        state, groups = claim(sweep(state, at(now), RULES), "a", RULES)
+        state, groups = claim(sweep(state, at(now), RULES), "a", RULES, ())
         for group in groups:
             zeros = (0.0,) * len(group.seats)
             state = finish(state, group, GroupResult(positive=zeros, negative=zeros, rewards=zeros), at(now))
