@@ -1,6 +1,7 @@
 """uvicorn's protocol with a time limit on a request's head, and with word of whether a reply was received."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -8,6 +9,9 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 EXTENSION = "restrain.receipt"
+# A reset that says "not received" answers the reply's own packets. A later one is a proxy's that puts an idle connection
+# away (HAProxy's after five seconds), and what it was sent long before came through.
+RESET_SECONDS = 2.0
 
 Told = Callable[[bool], None]
 
@@ -22,10 +26,13 @@ class Receipts:
 
     waiting: list[Told] = field(default_factory=list)
     ended: bool | None = None
+    sent: float = 0.0
+    clock: Callable[[], float] = time.monotonic
 
     def ask(self, told: Told) -> None:
         """Call it with the answer as soon as that is known."""
         if self.ended is None:
+            self.sent = self.clock()
             self.waiting.append(told)
         else:
             told(self.ended)
@@ -36,10 +43,10 @@ class Receipts:
         for told in waiting:
             told(received)
 
-    def end(self, received: bool) -> None:
-        """The connection is over."""
-        self.ended = received
-        self.tell(received)
+    def end(self, reset: bool) -> None:
+        """The connection is over: in good order, or reset."""
+        self.ended = not reset
+        self.tell(not reset or self.clock() - self.sent > RESET_SECONDS)
 
 
 def when_received(scope: Scope, told: Told) -> None:
@@ -72,6 +79,6 @@ def connection(head_seconds: float) -> type[HttpToolsProtocol]:
         def connection_lost(self, exc: Exception | None) -> None:
             self._late.cancel()
             super().connection_lost(exc)
-            self._receipts.end(exc is None)
+            self._receipts.end(reset=exc is not None)
 
     return Connection
