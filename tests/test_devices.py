@@ -56,8 +56,17 @@ def test_a_missing_stand_in_is_an_error(monkeypatch):
         devices.detect()
 
 
-@pytest.mark.parametrize(("asked", "taken"), [(None, False), (False, False), (True, True)])
-def test_without_cuda_vllm_takes_whole_prompts_where_nobody_asks_otherwise(asked, taken):
+@pytest.mark.parametrize(
+    ("option", "asked", "taken"),
+    [
+        ("enable_chunked_prefill", None, False),
+        ("enable_chunked_prefill", False, False),
+        ("enable_chunked_prefill", True, True),
+        ("kv_cache_memory_bytes", None, 2**28),
+        ("kv_cache_memory_bytes", 2**30, 2**30),
+    ],
+)
+def test_without_cuda_vllm_takes_whole_prompts_and_a_small_cache_where_nobody_asks_otherwise(option, asked, taken):
     """With parts of prompts, a seed per request ends the engine."""
     pytest.importorskip("vllm", reason="needs the training stack")
     device = devices.detect()
@@ -66,19 +75,7 @@ def test_without_cuda_vllm_takes_whole_prompts_where_nobody_asks_otherwise(asked
     device.install()
     from vllm import AsyncEngineArgs
 
-    assert AsyncEngineArgs(model="m", enable_chunked_prefill=asked).enable_chunked_prefill is taken
-
-
-@pytest.mark.parametrize(("asked", "taken"), [(None, 2**28), (2**30, 2**30)])
-def test_without_cuda_vllm_keeps_a_small_cache_where_nobody_asks_otherwise(asked, taken):
-    pytest.importorskip("vllm", reason="needs the training stack")
-    device = devices.detect()
-    if device.has_gpus:
-        pytest.skip("a stand-in for where there is no CUDA")
-    device.install()
-    from vllm import AsyncEngineArgs
-
-    assert AsyncEngineArgs(model="m", kv_cache_memory_bytes=asked).kv_cache_memory_bytes == taken
+    assert getattr(AsyncEngineArgs(model="m", **{option: asked}), option) == taken
 
 
 def test_on_cpu_kernels_are_built_by_the_environments_own_ninja(monkeypatch):

@@ -72,7 +72,7 @@ def _adapt_distributed_util(module: Any) -> None:
 def _adapt_engine_arguments(module: Any) -> None:
     """vllm/engine/arg_utils.py: where nobody asks otherwise, whole prompts only and a small cache of keys and values.
 
-    OpenRLHF has no flag for either. Of the cache vLLM would fill half of the memory with zeros in every run;
+    OpenRLHF has no flag for either. vLLM fills the whole cache with zeros in every run;
     VLLM_CPU_KVCACHE_SPACE, in GiB, gives it another size. After part of a prompt, vLLM 0.29 rewinds the request's own
     random generator (v1/worker/gpu_model_runner.py, _bookkeeping_sync), which torch's CPU generators cannot do; whole
     prompts can go when it rewinds CPU generators too.
