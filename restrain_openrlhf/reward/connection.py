@@ -10,8 +10,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 EXTENSION = "restrain.receipt"
 # A reset that says "not received" answers the reply's own packets. A later one is a proxy's that puts away an idle
-# connection (seen of HAProxy after 15 seconds), and what it was sent long before came through. HAProxy also resets at once, which
-# cannot be told apart here: docs/reward_service.md, under load.
+# connection (seen of HAProxy after 15 seconds), and what it was sent long before came through. HAProxy also resets at
+# once, which cannot be told apart here: docs/reward_service.md, under load.
 RESET_SECONDS = 2.0
 
 Told = Callable[[bool], None]
