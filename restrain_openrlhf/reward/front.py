@@ -14,9 +14,9 @@ from starlette.responses import JSONResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from restrain_openrlhf.reward import protocol
-from restrain_openrlhf.reward.connection import when_received
 from restrain_openrlhf.reward.desk import Place
 from restrain_openrlhf.reward.judge import Judge
+from restrain_openrlhf.reward.last_reply import last_reply
 from restrain_openrlhf.reward.limits import Refusal
 from restrain_openrlhf.reward.metrics import Metrics
 from restrain_openrlhf.reward.rendezvous import Rendezvous, StoppingError, UnscorableGroupError
@@ -103,22 +103,28 @@ class Front:
 
 
 class _Answer(JSONResponse):
-    """A reply that tells whether it was received; `gone` is done if the client left before all was sent."""
+    """A reply that tells whether it was received, and ends its connection for it.
+
+    `gone` is done if the client left before all was sent.
+    """
 
     def __init__(self, reply: JSONResponse, gone: asyncio.Future[None], ended: Callable[[bool], None]) -> None:
         super().__init__(None)
-        self.body, self.raw_headers, self.gone, self.ended = reply.body, reply.raw_headers, gone, ended
+        self.body, self.gone, self.ended = reply.body, gone, ended
+        self.raw_headers = [*reply.raw_headers, (b"connection", b"close")]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        sent = False
+        last, sent = last_reply(scope), False
+        if last is not None:
+            last.begin()
         try:
             await super().__call__(scope, receive, send)
             sent = not self.gone.done()
         finally:
-            if sent:
-                when_received(scope, self.ended)
+            if sent and last is not None:
+                last.when_received(self.ended)
             else:
-                self.ended(False)
+                self.ended(sent)
 
 
 def _ask_again(status: int, why: str) -> Refusal:

@@ -68,12 +68,11 @@ async def _look_at(rendezvous: Rendezvous, keys: Sequence[str]) -> None:
             sweep(state, moment, rendezvous.rules), rendezvous.replica, rendezvous.rules, rendezvous.scoring
         )
         desk = rendezvous.desks.get(key)
-        if swept is not state:
+        # What was read may be older than the newest requests' seats: only a transaction settles.
+        if swept is not state or (desk is not None and rendezvous.is_behind(desk, state)):
             desk = rendezvous.desk(key)
             desk.look = True
             rendezvous.work(desk)
-        elif desk is not None:
-            rendezvous.settle(desk, state)
 
 
 async def hear(rendezvous: Rendezvous) -> None:

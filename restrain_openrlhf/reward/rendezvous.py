@@ -145,16 +145,13 @@ class Rendezvous:
 
     def settle(self, desk: Desk, state: PromptState) -> None:
         """Give the waiting requests their shares; one whose seat is not in the state (lost, or taken) joins again."""
-        found = seat_results(state, desk.places)
-        for place in list(desk.places.values()):
-            if place.outcome.done() or place in desk.joining or isinstance(place.seated, Unsure):
-                continue
-            if place.name not in found or not self._is_ours(*found[place.name]):
+        for place, found in self._waiting(desk, state):
+            if found is None:
                 place.rejoins += 1
                 self.metrics.rejoined()
                 desk.joining.append(place)
                 continue
-            group, index = found[place.name]
+            group, index = found
             if group.result is None:
                 continue
             if group.result.problem is not None:
@@ -163,6 +160,19 @@ class Rendezvous:
                 place.outcome.set_result(share(group.result, index))
         if desk.has_work:
             self.work(desk)
+
+    def is_behind(self, desk: Desk, state: PromptState) -> bool:
+        """Whether a waiting request has its result in this state, or no seat (which may be younger than the state)."""
+        return any(found is None or found[0].result is not None for _, found in self._waiting(desk, state))
+
+    def _waiting(self, desk: Desk, state: PromptState) -> list[tuple[Place, tuple[Group, int] | None]]:
+        """Requests that have had a seat and no outcome, each with its group and its index there if it still has it."""
+        found = {name: seat for name, seat in seat_results(state, desk.places).items() if self._is_ours(*seat)}
+        return [
+            (place, found.get(place.name))
+            for place in desk.places.values()
+            if not (place.outcome.done() or place in desk.joining or isinstance(place.seated, Unsure))
+        ]
 
     def _is_ours(self, group: Group, index: int) -> bool:
         return group.seats[index].holder == self.replica

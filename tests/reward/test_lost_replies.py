@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,7 +14,7 @@ from restrain_openrlhf.reward.logs import Log
 from restrain_openrlhf.reward.metrics import Metrics
 from restrain_openrlhf.reward.rendezvous import Rendezvous
 from restrain_openrlhf.reward.seating import Arrival, Rules
-from restrain_openrlhf.reward.seats import Group, GroupResult, PromptState
+from restrain_openrlhf.reward.seats import Group, GroupResult, Moment, PromptState
 from restrain_openrlhf.reward.store import Change, MemoryStore, StoreError
 
 N = 3
@@ -71,3 +72,35 @@ def test_a_group_is_scored_once_and_answered_whichever_reply_is_lost(lost, monke
 
 def arrival(name: str) -> Arrival:
     return Arrival(name=name, text=name, answer=name, truncated=False, replica="a")
+
+
+@dataclass
+class ReadsSlowly(MemoryStore):
+    """What is looked at arrives some time after it was read."""
+
+    async def look(self, keys: Collection[str]) -> tuple[Mapping[str, PromptState], Moment]:
+        states = await super().look(keys)
+        await asyncio.sleep(0.05)
+        return states
+
+
+def test_a_request_seated_while_its_prompt_was_looked_at_keeps_its_seat():
+    """What was read does not have it yet; that is no lost seat."""
+    metrics = Metrics()
+
+    async def scenario() -> None:
+        rendezvous = Rendezvous(ReadsSlowly(), Scorer(), RULES, metrics, Log("a", io.StringIO()), replica="a")
+        rendezvous.place("key", "prompt", None, arrival("0"))
+        await asyncio.sleep(0.01)
+        look = asyncio.create_task(look_after(rendezvous))
+        await asyncio.sleep(0.01)
+        rendezvous.place("key", "prompt", None, arrival("1"))
+        await look
+        await asyncio.sleep(0.01)
+
+    asyncio.run(scenario())
+    counted = {
+        line.split()[0]: float(line.split()[1]) for line in metrics.text().decode().splitlines() if line[0] != "#"
+    }
+    assert counted["restrain_rejoins_total"] == 0
+    assert counted['restrain_seats_total{kind="first"}'] == 2

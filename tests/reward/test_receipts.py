@@ -10,7 +10,6 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
 
-from restrain_openrlhf.reward.connection import Receipts
 from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE
 from tests.reward.conftest import Replica, rollout
 
@@ -104,22 +103,3 @@ def test_a_result_nobody_comes_back_for_is_forgotten(services):
     time.sleep(4)
     assert ask(service, *GROUP) == [pytest.approx(pair) for pair in right(service)]
     assert service.metric('restrain_seats_total{kind="retry"}') == 0
-
-
-def test_who_asks_after_the_end_is_told_at_once():
-    receipts, told = Receipts(), []
-    receipts.ask(told.append)
-    receipts.tell(True)
-    receipts.end(reset=True)
-    receipts.ask(told.append)
-    assert told == [True, False]
-
-
-@pytest.mark.parametrize(("seconds", "received"), [(0.1, False), (5.0, True)])
-def test_only_a_reset_right_after_the_reply_says_that_it_was_not_read(seconds, received):
-    """A proxy resets connections that it has no use for any more, long after it passed the reply on."""
-    now, told = iter((100.0, 100.0 + seconds)), []
-    receipts = Receipts(clock=lambda: next(now))
-    receipts.ask(told.append)
-    receipts.end(reset=True)
-    assert told == [received]
