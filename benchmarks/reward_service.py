@@ -60,16 +60,16 @@ class Load:
     delays: list[float] = field(default_factory=list)
 
 
-def make_load(name: str, prompts: int, n: int) -> Load:
+def make_load(prompts: int, n: int) -> Load:
     """Prompts with a common answer of varying share, some rare answers, some duplicates and some cut short.
 
-    Each run has rollouts of its own, as each training step has: what was just answered and is sent again is a retry.
+    All runs have the same ones: texts that were answered a moment ago must not be taken for retries.
     """
-    chance = random.Random(name)
+    chance = random.Random(0)
     scorer = GroupScorer(build(parse_settings(METHOD)))
     load = Load({}, {})
     for number in range(prompts):
-        prompt = f"<|im_start|>user\nProblem {number} of {name}: what is it?<|im_end|>\n<|im_start|>assistant\n"
+        prompt = f"<|im_start|>user\nProblem {number}: what is it?<|im_end|>\n<|im_start|>assistant\n"
         share = chance.random()
         queries = [prompt + _response(chance, share) for _ in range(n)]
         queries[1] = queries[0]
@@ -298,7 +298,7 @@ def measure(
 
     rows = []
     for name in ("burst", "paced"):
-        load = make_load(name, options.prompts, options.n)
+        load = make_load(options.prompts, options.n)
         executor = SingleTurnAgentExecutor(urls)
         run = burst(executor, load) if name == "burst" else paced(executor, load, options.rate, probes)
         with noting_when_sent(load), probing(probes) as worst:

@@ -31,7 +31,7 @@ def render(
     ] = None,
     shards: Annotated[int, typer.Option(min=1, help="Pods of the offline pass, and of the evaluation.")] = 8,
     reference_n: Annotated[
-        int | None, typer.Option(min=1, help="Rollouts per prompt of the offline pass.", show_default="as in training")
+        int | None, typer.Option(min=1, help="Rollouts per prompt of the offline pass.", show_default="CONFIG's")
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")

@@ -53,7 +53,7 @@ def make_reference(
     config: Annotated[
         Path, typer.Argument(metavar="CONFIG", help="A run's configuration; its `reference:` is written.")
     ],
-    n: Annotated[int | None, typer.Option(min=1, help="Rollouts per prompt.", show_default="as in training")] = None,
+    n: Annotated[int | None, typer.Option(min=1, help="Rollouts per prompt.", show_default="CONFIG's")] = None,
     shard: Annotated[str, typer.Option(metavar="I/K", help="Sample part I of K, counted from 0.")] = "0/1",
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")

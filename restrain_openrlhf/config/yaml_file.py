@@ -11,7 +11,16 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Valida
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 
-HOOK_KEYS = ("method", "reference", "steps", "seeded_rollouts", "evaluate_first", "fill_last_batch", "advantages")
+HOOK_KEYS = (
+    "method",
+    "reference",
+    "reference_n",
+    "steps",
+    "seeded_rollouts",
+    "evaluate_first",
+    "fill_last_batch",
+    "advantages",
+)
 # Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
 AdvantageSource = Literal["hook", "service"]
 
@@ -25,6 +34,8 @@ class HookConfig(BaseModel):
 
     method: MethodSettings
     reference: Path | None = None
+    # Rollouts per prompt in the reference, if not as many as in training: the paper's SRT votes with 32, trains on 16.
+    reference_n: Annotated[StrictInt, Field(ge=1)] | None = None
     metrics: Path | None = None
     # End after so many steps (rollout batches), though the episodes would give more.
     steps: Annotated[StrictInt, Field(ge=1)] | None = None

@@ -13,7 +13,7 @@ from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.easy import selected
 from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.verify import refuse_mismatch
+from restrain_openrlhf.reference.verify import refuse_mismatch, refuse_other_n
 from restrain_openrlhf.reward.servable import refuse_unservable
 from restrain_openrlhf.scoring import GroupScorer
 
@@ -38,6 +38,7 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     reference = load_reference(config.reference) if config.reference else None
     GroupScorer(method, reference)
     if reference is not None:
+        refuse_other_n(reference, config.reference_n)
         refuse_mismatch(reference, fingerprint, template_identity(source, tokenizer), prompts)
         trained_on(method, reference, [prompt.text for prompt in prompts])
 

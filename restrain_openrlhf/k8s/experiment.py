@@ -62,7 +62,7 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape) 
     return Experiment(run_name(config.run_dir.name), document, flags, plan(flags, shape))
 
 
-SWITCHES = ("steps", "seeded_rollouts", "evaluate_first", "fill_last_batch", "advantages")
+SWITCHES = ("reference_n", "steps", "seeded_rollouts", "evaluate_first", "fill_last_batch", "advantages")
 PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")
 
 

@@ -20,7 +20,7 @@ CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 def patches(experiment: Experiment, job: Job, shards: int, reference_rollouts: int | None = None) -> list[Patch]:
     """For the RayJob of `job` and every batch Job; `shards` is the number of indexes of the Indexed Jobs.
 
-    `reference_rollouts` is the offline pass's rollouts per prompt, as many as in training if None.
+    `reference_rollouts` is the offline pass's rollouts per prompt, the configuration's if None.
     """
     ray_job = [*_size(experiment), _replace("/metadata/name", f"{job}-{experiment.name.removeprefix(f'{job}-')}")]
     if job is Job.TEST_TIME:
@@ -43,7 +43,7 @@ def reference_words(experiment: Experiment, shards: int, rollouts: int | None = 
         "model": experiment.model,
         "prompts": flags["data.prompt_dataset"],
         "out": experiment.document.get("reference"),
-        "n": rollouts or flags["rollout.n_samples_per_prompt"],
+        "n": rollouts or experiment.document.get("reference_n") or flags["rollout.n_samples_per_prompt"],
         "input-key": flags["data.input_key"],
         "input-template": flags["data.input_template"],
         "temperature": flags["rollout.temperature"],

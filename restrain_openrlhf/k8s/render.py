@@ -21,7 +21,7 @@ from restrain_openrlhf.k8s.stages import Job, Manifest, Stage, by_stage, images_
 class Rendering:
     """What to render: `images` overrides the tree's (name to reference by digest); no `only` means the usual steps.
 
-    `reference_rollouts` is the offline pass's rollouts per prompt, as many as in training if None.
+    `reference_rollouts` is the offline pass's rollouts per prompt, the configuration's if None.
     """
 
     experiment: Experiment

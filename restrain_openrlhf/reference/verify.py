@@ -8,6 +8,15 @@ from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.reference.artifact import Reference
 
 
+def refuse_other_n(reference: Reference, n: int | None) -> None:
+    """Raises ReferencePassError where the run says how many rollouts a prompt has there, and it has others."""
+    if n is not None and reference.provenance.n != n:
+        raise ReferencePassError(
+            f"{reference.path} has {reference.provenance.n} rollouts per prompt, and reference_n asks for {n}. Sample "
+            "another file, or keep the first ones of a larger one with `restrain subset-reference`."
+        )
+
+
 def refuse_mismatch(reference: Reference, fingerprint: str, template: str, prompts: Sequence[Prompt]) -> None:
     """Raises ReferencePassError naming the first difference: model, template, extractor, or a prompt without a row.
 

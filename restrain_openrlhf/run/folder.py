@@ -106,6 +106,7 @@ def _hook_block(config: RunConfig) -> dict[str, Any]:
     block = {
         "method": config.method.model_dump(mode="json"),
         "reference": str(config.reference) if config.reference else None,
+        "reference_n": config.reference_n,
         "metrics": str(config.metrics) if config.metrics else None,
         "steps": config.steps,
         "seeded_rollouts": config.seeded_rollouts or None,

@@ -34,7 +34,7 @@ def sample_reference(
     prompts: str | None = None,
     seed: int | None = None,
 ) -> None:
-    """Sample `n` rollouts of every prompt (as many as in training, unless said), on all GPUs that are seen.
+    """Sample `n` rollouts of every prompt (as many as the configuration says), on all GPUs that are seen.
 
     Each engine is in a process of its own. What is there already is kept. Raises RunError with the log's last lines
     where it fails.
@@ -42,7 +42,7 @@ def sample_reference(
     flags = config.openrlhf
     words = ["reference", "--model", model or str(flags["actor.model_name_or_path"]), "--out", str(out)]
     words += ["--prompts", prompts or str(flags["data.prompt_dataset"])]
-    words += ["--n", str(n or flags["rollout.n_samples_per_prompt"])]
+    words += ["--n", str(n or config.reference_n or flags["rollout.n_samples_per_prompt"])]
     words += [] if seed is None else ["--seed", str(seed)]
     words += _same_options(flags)
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +73,7 @@ def offline_pass(config: RunConfig, n: int | None = None, index: int = 0, count:
         if not flags[name]:
             raise ConfigError(f"openrlhf: {name} is not set, and the offline pass samples as training will. Set it.")
     sampling = Sampling(
-        n=n or flags["rollout.n_samples_per_prompt"],
+        n=n or config.reference_n or flags["rollout.n_samples_per_prompt"],
         temperature=flags["rollout.temperature"],
         top_p=flags["rollout.top_p"],
         max_new_tokens=flags["rollout.max_new_tokens"],

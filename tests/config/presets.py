@@ -21,6 +21,7 @@ def command(path: Path) -> str:
     method = ", ".join(f"{key}={value}" for key, value in config.method.model_dump(mode="json").items())
     words = " ".join(to_arguments(host_flags(config))).replace(" --", "\n  --").replace("--", "  --", 1)
     reference = f"\n  reference={config.reference}" if config.reference else ""
+    reference += f"\n  reference_n={config.reference_n}" if config.reference_n else ""
     return f"  {method}{reference}\n{words}\n".replace(f"{Path.cwd()}/", "")
 
 

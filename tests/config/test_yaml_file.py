@@ -66,6 +66,8 @@ def test_an_override_that_is_none_is_named(item):
         (GOOD + "steps: 2.5\n", "steps is 2.5"),
         (GOOD + "steps: '2'\n", "steps is '2'"),
         (GOOD + "steps: true\n", "steps is True"),
+        (GOOD + "reference_n: 0\n", "reference_n is 0: input should be greater than or equal to 1"),
+        (GOOD + "reference_n: many\n", "reference_n is 'many'"),
         (GOOD + "evaluate_first: 3\n", "evaluate_first is 3"),
         (GOOD + "seeded_rollouts: 42\n", "seeded_rollouts is 42"),
     ],

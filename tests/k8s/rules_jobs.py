@@ -178,7 +178,7 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
             expected = {name: {"--model", model, "--prompts", prompts, "--out", run}}
             words[name] = shlex.split(each["spec"]["entrypoint"])
         else:
-            count = flags["rollout.n_samples_per_prompt"]
+            count = document.get("reference_n", flags["rollout.n_samples_per_prompt"])
             shards = pick(objects, "Job", "reference")["spec"]["completions"]
             expected = {
                 "prefetch": {model},

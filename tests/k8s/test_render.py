@@ -142,11 +142,12 @@ def test_the_experiment_is_in_every_step(tmp_path):
 
 
 @pytest.mark.host
-def test_a_pass_for_srt_has_rollouts_of_its_own_number():
+@pytest.mark.parametrize(("options", "n"), [((), 32), (("--reference-n", 64), 64)])
+def test_a_pass_for_srt_has_rollouts_of_its_own_number(options, n):
     config = "configs/dapo14k/qwen3-4b-base/srt_offline.yaml"
-    objects = rendered("--reference-n", 32, "--only", "reference", config=config)
+    objects = rendered(*options, "--only", "reference", config=config)
     words = pick(objects, "Job", "reference")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert {"--n=32", "--out=/mnt/work/data/dapo14k.qwen3-4b.n32.jsonl"} <= set(words)
+    assert {f"--n={n}", "--out=/mnt/work/data/dapo14k.qwen3-4b.n32.jsonl"} <= set(words)
 
 
 @pytest.mark.host

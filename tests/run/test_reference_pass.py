@@ -5,21 +5,26 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.config.host_defaults import host_flags  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.demo.task import training_problems, write_prompts  # noqa: E402
+from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook.host_flags import parse, to_arguments  # noqa: E402
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
 from restrain_openrlhf.reference.artifact import provenance_path  # noqa: E402
 from restrain_openrlhf.reference.vote import reference_row  # noqa: E402
+from restrain_openrlhf.run import reference_pass  # noqa: E402
 from restrain_openrlhf.run.reference_pass import offline_pass  # noqa: E402
+from restrain_openrlhf.study.plan import StudyRun  # noqa: E402
+from restrain_openrlhf.study.runner import Listener, make_reference  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
 
-def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
+def configured(tmp_path, **more):
     write_prompts(tmp_path / "p.jsonl", training_problems(4))
-    config = load_run_config(
+    return load_run_config(
         ROOT / "configs" / "cpu" / "demo.yaml",
         {
             "run_dir": str(tmp_path / "run"),
@@ -27,14 +32,47 @@ def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
             "openrlhf.actor.model_name_or_path": str(MODEL),
             "openrlhf.data.prompt_dataset": str(tmp_path / "p.jsonl"),
             "openrlhf.data.input_template": "Q: {}",
+            **more,
         },
     )
+
+
+def sampled(job, path, answers=("1", "2")):
+    rows = [reference_row(prompt, list(answers)).model_dump(mode="json") for prompt in job.prompts]
+    path.write_text("".join(map(dump, rows)))
+    provenance_path(path).write_text(job.provenance.model_dump_json())
+
+
+def check(config):
+    check_run(config, parse(to_arguments(host_flags(config))))
+
+
+def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
+    config = configured(tmp_path)
     job = offline_pass(config, n=2)
     assert job.prompts[0].text.startswith("Q: ")
     assert (job.sampling.n, job.sampling.max_new_tokens, job.sampling.max_len) == (2, 14, 32)
-    rows = [reference_row(prompt, ["1", "2"]).model_dump(mode="json") for prompt in job.prompts]
-    (tmp_path / "ref.jsonl").write_text("".join(map(dump, rows)))
-    provenance_path(tmp_path / "ref.jsonl").write_text(job.provenance.model_dump_json())
-    from restrain_openrlhf.config.host_defaults import host_flags
+    sampled(job, tmp_path / "ref.jsonl")
+    check(config)
 
-    check_run(config, parse(to_arguments(host_flags(config))))
+
+def test_the_pass_has_as_many_rollouts_as_the_configuration_says(tmp_path):
+    config = configured(tmp_path, reference_n=3)
+    assert offline_pass(config).sampling.n == 3
+    assert offline_pass(config, n=2).sampling.n == 2
+    assert offline_pass(configured(tmp_path)).sampling.n == 16
+
+
+def test_training_refuses_a_reference_with_another_number_of_rollouts(tmp_path):
+    config = configured(tmp_path, reference_n=3)
+    sampled(offline_pass(config, n=2), tmp_path / "ref.jsonl")
+    with pytest.raises(ReferencePassError, match="has 2 rollouts per prompt, and reference_n asks for 3"):
+        check(config)
+
+
+def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(reference_pass, "run_on_all_gpus", lambda words, *_: asked.append(words) or 1)
+    config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"})
+    make_reference(StudyRun("srt_offline", "group", 42, tmp_path / "c.yaml", {}, config), Listener())
+    assert asked[0][asked[0].index("--n") + 1] == "3"
