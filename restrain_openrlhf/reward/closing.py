@@ -20,7 +20,7 @@ def sweep(state: PromptState, moment: Moment, rules: Rules) -> PromptState:
 def _vacate_if_dead(seat: Seat, moment: Moment) -> Seat:
     if seat.holder is None or not is_vacant(seat, moment):
         return seat
-    return seat.model_copy(update={"holder": None, "vacated": moment.now})
+    return seat.model_copy(update={"holder": None, "vacated": moment.now, "orphaned": True})
 
 
 def _sweep_group(group: Group, moment: Moment, rules: Rules) -> Group:
@@ -48,7 +48,9 @@ def _is_given_up(seat: Seat, moment: Moment, rules: Rules) -> bool:
 def _is_needed(group: Group, moment: Moment, rules: Rules) -> bool:
     if group.result is None:
         return bool(group.seats)
-    expects_more = (group.partial and len(group.seats) < rules.n) or not all(seat.answered for seat in group.seats)
+    expects_more = group.partial and len(group.seats) < rules.n
+    # A replica that was only slow comes back for its requests' results, however late.
+    expects_more = expects_more or any(seat.orphaned or not seat.answered for seat in group.seats)
     return expects_more and moment.now - group.scored <= rules.keep
 
 

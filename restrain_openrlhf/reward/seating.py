@@ -53,11 +53,12 @@ def join(state: PromptState, arrival: Arrival, moment: Moment, rules: Rules) -> 
     """
     own = _find(state, arrival.name)
     if own is not None:
-        return _with_seat(state, own.name, own.model_copy(update={"holder": arrival.replica})), Seated()
+        back = {"holder": arrival.replica, "orphaned": False, "answered": False}
+        return _with_seat(state, own.name, own.model_copy(update=back)), Seated()
     same = [seat for group in state.groups for seat in group.seats if seat.text == arrival.text and not seat.answered]
     vacant = [seat for seat in same if is_vacant(seat, moment)]
     if vacant:
-        taken = vacant[0].model_copy(update={"name": arrival.name, "holder": arrival.replica})
+        taken = vacant[0].model_copy(update={"name": arrival.name, "holder": arrival.replica, "orphaned": False})
         return _with_seat(state, vacant[0].name, taken), Seated(retaken=True)
     if any(not _surely_held(seat, arrival, moment) for seat in same):
         return state, Unsure()
@@ -105,15 +106,17 @@ def leave(state: PromptState, name: str, moment: Moment) -> PromptState:
     seat = _find(state, name)
     if seat is None:
         return state
-    return _with_seat(state, name, seat.model_copy(update={"holder": None, "vacated": moment.now}))
+    gone = {"holder": None, "vacated": moment.now, "orphaned": False}
+    return _with_seat(state, name, seat.model_copy(update=gone))
 
 
 def mark_answered(state: PromptState, name: str) -> PromptState:
     """The reply of this seat was sent."""
     seat = _find(state, name)
-    return (
-        state if seat is None else _with_seat(state, name, seat.model_copy(update={"answered": True, "holder": None}))
-    )
+    if seat is None:
+        return state
+    over = {"answered": True, "holder": None, "orphaned": False}
+    return _with_seat(state, name, seat.model_copy(update=over))
 
 
 def seat_results(state: PromptState, names: Collection[str]) -> dict[str, tuple[Group, int]]:

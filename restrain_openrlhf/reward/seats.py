@@ -16,6 +16,7 @@ class Seat(_Data):
     """One rollout's place. `name` is its connection's, `text` the digest of its query.
 
     `holder` is the replica with the connection, None once that is gone (at `vacated`, seconds of the store's clock).
+    `orphaned`: gone because the replica fell silent. If it was only slow, its request still waits and comes back.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Seat(_Data):
     holder: str | None
     vacated: float = 0.0
     answered: bool = False
+    orphaned: bool = False
 
 
 class GroupResult(_Data):

@@ -98,6 +98,32 @@ def test_the_seat_of_a_dead_replica_goes_to_the_retry():
     assert texts(later) == [["x"]]
 
 
+def test_a_replica_that_was_only_slow_finds_its_requests_results():
+    """It was silent for longer than a seat stays vacant; meanwhile all others were answered."""
+    here, there = [arrival("1", "x", "a"), arrival("2", "y", "a")], [arrival("3", "w", "b"), arrival("4", "z", "b")]
+    state, (group,) = claim(seat_all(PromptState(), [*here, *there], at(10)), "b", RULES, ())
+    state = finish(state, group, GroupResult(positive=(1, 2, 3, 4), negative=(0,) * 4, rewards=(0,) * 4), at(11))
+    state = mark_answered(mark_answered(state, "3"), "4")
+    state = sweep(state, at(20, a=10), RULES)
+    late = at(21 + RULES.retake, a=10)
+    state = sweep(state, late, RULES)
+    other, _ = join(state, arrival("5", "y", "b"), late, RULES)
+    assert [len(group.seats) for group in other.groups] == [4, 1], "given up: another rollout with the text is new"
+    state = seat_all(other, here, at(late.now + 1))
+    assert [(seat.name, seat.holder) for seat in state.groups[0].seats[:2]] == [("1", "a"), ("2", "a")]
+    for name in "12":
+        state = mark_answered(state, name)
+    assert texts(sweep(state, at(late.now + 2), RULES)) == [["y"]]
+
+
+def test_the_results_of_a_replica_that_never_comes_back_are_kept_for_a_while():
+    state, (group,) = claim(seat_all(PromptState(), [arrival(c, c) for c in "wxyz"], at(10)), "b", RULES, ())
+    state = finish(state, group, GroupResult(positive=(0,) * 4, negative=(0,) * 4, rewards=(0,) * 4), at(11))
+    state = sweep(state, at(20, a=10), RULES)
+    assert len(sweep(state, at(11 + RULES.keep, a=10), RULES).groups) == 1
+    assert len(sweep(state, at(12 + RULES.keep, a=10), RULES).groups) == 0
+
+
 def test_a_seat_nobody_came_back_for_is_given_up():
     state = seat_all(PromptState(), [arrival("1", "x"), arrival("2", "y")], at(1))
     state = leave(state, "1", at(2))
