@@ -17,6 +17,11 @@ BEATS = PREFIX + "beats"
 DONE = PREFIX + "done"
 VERSION_LENGTH = 16
 CONNECTIONS = 32
+# What shows that this replica lives does not queue behind a burst of changes.
+SIGN_CONNECTIONS = 4
+# Redis answers in time, and its reply waits for the main loop's turn: under load that alone takes seconds.
+SILENCE_SECONDS = 30.0
+CONNECT_SECONDS = 10.0
 
 # One clock for all replicas: the server's. Beats older than ten minutes are forgotten.
 READ = """
@@ -45,27 +50,29 @@ return 1
 
 @dataclass
 class RedisStore:
-    """A redis:// or rediss:// server. States expire `keep` seconds after their last change."""
+    """A redis:// or rediss:// server. States expire `keep` seconds after their last change.
+
+    `client` is for the states, `signs` for what replicas tell each other.
+    """
 
     client: "redis.Redis"
+    signs: "redis.Redis"
     keep: int
     _read: Any = field(init=False)
     _write: Any = field(init=False)
     _beat: Any = field(init=False)
 
     def __post_init__(self) -> None:
-        self._read, self._write, self._beat = map(self.client.register_script, (READ, WRITE, BEAT))
+        self._read, self._write = map(self.client.register_script, (READ, WRITE))
+        self._beat = self.signs.register_script(BEAT)
 
     @classmethod
     def at(cls, url: str, keep: float) -> "RedisStore":
         """Raises ConfigError for a URL that redis-py does not take; credentials in it are not repeated."""
         try:
-            pool = redis.BlockingConnectionPool.from_url(
-                url, max_connections=CONNECTIONS, timeout=30, socket_connect_timeout=2, socket_timeout=10
-            )
+            return cls(_client(url, CONNECTIONS), _client(url, SIGN_CONNECTIONS), keep=max(1, round(keep)))
         except ValueError:
             raise ConfigError("--store: is not a redis://, rediss:// or unix:// URL.") from None
-        return cls(redis.Redis(connection_pool=pool), keep=max(1, round(keep)))
 
     async def update(self, key: str, change: Change) -> PromptState:
         """As in Store; tried again until no other replica came between."""
@@ -104,12 +111,12 @@ class RedisStore:
 
     async def announce(self, key: str) -> None:
         """As in Store."""
-        await self._do(self.client.publish(DONE, key))
+        await self._do(self.signs.publish(DONE, key))
 
     async def announcements(self) -> AsyncIterator[str]:
         """As in Store; ends with StoreError when the connection is lost."""
         try:
-            async with self.client.pubsub(ignore_subscribe_messages=True) as subscription:
+            async with self.signs.pubsub(ignore_subscribe_messages=True) as subscription:
                 await subscription.subscribe(DONE)
                 while True:
                     message = await subscription.get_message(timeout=5.0)
@@ -124,7 +131,7 @@ class RedisStore:
 
     async def farewell(self, replica: str) -> None:
         """As in Store."""
-        await self._do(self.client.zrem(BEATS, replica))
+        await self._do(self.signs.zrem(BEATS, replica))
 
     async def _do(self, command: Any) -> None:
         try:
@@ -135,6 +142,19 @@ class RedisStore:
     async def close(self) -> None:
         """As in Store."""
         await self.client.aclose()
+        await self.signs.aclose()
+
+
+def _client(url: str, connections: int) -> "redis.Redis":
+    """With so many connections at most; who finds none free waits for one. Raises ValueError for a bad URL."""
+    pool = redis.BlockingConnectionPool.from_url(
+        url,
+        max_connections=connections,
+        timeout=None,
+        socket_connect_timeout=CONNECT_SECONDS,
+        socket_timeout=SILENCE_SECONDS,
+    )
+    return redis.Redis.from_pool(pool)
 
 
 def _state(value: bytes | None) -> PromptState:

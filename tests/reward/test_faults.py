@@ -18,6 +18,7 @@ from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE
+from restrain_openrlhf.reward.seating import DEAD_AFTER
 from restrain_openrlhf.scoring import GroupScorer
 from tests.reward.conftest import rollout, round_robin
 
@@ -242,3 +243,24 @@ def test_a_stopped_replicas_requests_are_taken_over(services, redis):
         return [*await asyncio.gather(*early), *replies]
 
     assert asyncio.run(scenario()) == expected(GROUP)
+
+
+def test_a_replica_that_was_silent_for_long_still_answers_its_requests(services, redis):
+    """Its seats were given up, and the others of its group answered, before it goes on: their results wait for it."""
+    one, two = (services.start(store=redis.url, method=METHOD, timing={"retake": 1.5}) for _ in range(2))
+    ask_one, ask_two = client_for(one), client_for(two)
+
+    async def scenario():
+        early = [asyncio.create_task(ask_one(rollout("p", answer))) for answer in GROUP[:2]]
+        await until_seated(2, one)
+        os.kill(one.process.pid, signal.SIGSTOP)
+        replies = await asyncio.gather(*(ask_two(rollout("p", answer)) for answer in GROUP[2:]))
+        # While a rollout of the next group waits, this prompt's seats are looked after.
+        next_group = [asyncio.create_task(ask_two(rollout("p", GROUP[-1])))]
+        await asyncio.sleep(DEAD_AFTER + 1.5 + 2.0)
+        os.kill(one.process.pid, signal.SIGCONT)
+        first = [*await asyncio.gather(*early), *replies]
+        next_group = [asyncio.create_task(ask_two(rollout("p", answer))) for answer in GROUP[:-1]] + next_group
+        return first, await asyncio.gather(*next_group)
+
+    assert asyncio.run(scenario()) == (expected(GROUP), expected(GROUP))

@@ -111,7 +111,9 @@ def test_a_replica_that_was_only_slow_finds_its_requests_results():
     assert [len(group.seats) for group in other.groups] == [4, 1], "given up: another rollout with the text is new"
     state = seat_all(other, here, at(late.now + 1))
     assert [(seat.name, seat.holder) for seat in state.groups[0].seats[:2]] == [("1", "a"), ("2", "a")]
-    for name in "12":
+    state, seated = join(leave(state, "1", at(late.now + 1)), arrival("6", "x", "b"), at(late.now + 2), RULES)
+    assert seated == Seated(retaken=True), "and if their replies are lost, so do their retries"
+    for name in "62":
         state = mark_answered(state, name)
     assert texts(sweep(state, at(late.now + 2), RULES)) == [["y"]]
 
@@ -206,3 +208,83 @@ def test_whatever_the_order_of_arrivals_drops_and_retries_every_rollout_has_one_
     assert all(len(group.seats) == RULES.n and group.result for group in state.groups)
     assert Counter(seat.text for group in state.groups for seat in group.seats) == Counter(rollouts)
     assert {seat.name for group in state.groups for seat in group.seats} == set(connected)
+
+
+class World:
+    """Two replicas and their waiting requests, of which one replica may be silent while the other goes on."""
+
+    def __init__(self) -> None:
+        self.state, self.now, self.silent_since = PromptState(), 1.0, {}
+        self.waiting: dict[str, list[Arrival]] = {"a": [], "b": []}
+        self.answered: list[str] = []
+        self.scored = 0
+
+    @property
+    def awake(self) -> list[str]:
+        return [replica for replica in "ab" if replica not in self.silent_since]
+
+    def moment(self) -> Moment:
+        return at(self.now, **self.silent_since)
+
+    def arrive(self, name: str, text: str, replica: str) -> None:
+        self.waiting[replica].append(first_seen(arrival(name, text, replica), self.moment()))
+
+    def turn(self, replica: str) -> None:
+        """What a replica does: seat who has none, claim, score, answer."""
+        moment = self.moment().seen_by(replica)
+        self.state = sweep(self.state, moment, RULES)
+        for one in self.waiting[replica]:
+            seat = self.seat_of(one.name)
+            if seat is None or seat[1].holder != replica:
+                self.state, _ = join(self.state, one, moment, RULES)
+        self.state, groups = claim(self.state, replica, RULES, ())
+        for group in groups:
+            zeros = (0.0,) * RULES.n
+            assert len(group.seats) == RULES.n
+            self.state = finish(self.state, group, GroupResult(positive=zeros, negative=zeros, rewards=zeros), moment)
+            self.scored += 1
+        for one in list(self.waiting[replica]):
+            group, _ = self.seat_of(one.name) or (None, None)
+            if group is not None and group.result is not None:
+                self.state = mark_answered(self.state, one.name)
+                self.waiting[replica].remove(one)
+                self.answered.append(one.text)
+
+    def seat_of(self, name: str):
+        found = [(group, seat) for group in self.state.groups for seat in group.seats if seat.name == name]
+        return found[0] if found else None
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    rollouts=st.lists(st.sampled_from("wxyz"), min_size=1, max_size=4).map(lambda some: some * RULES.n),
+    events=st.lists(
+        st.tuples(st.sampled_from(["arrive", "arrive", "turn", "silent", "awake", "wait"]), st.sampled_from("ab")),
+        max_size=80,
+    ),
+)
+def test_however_long_replicas_are_silent_every_request_is_answered_once(rollouts, events):
+    """No requests are lost and none seated twice: as many groups as rollouts make, and nobody left over."""
+    world, outside = World(), list(enumerate(rollouts))
+    for event, replica in events:
+        world.now += 10.0 if event == "wait" else 0.5
+        if event == "silent" and len(world.awake) == 2:
+            world.silent_since[replica] = world.now
+        elif event == "awake":
+            world.silent_since.pop(replica, None)
+        elif event == "arrive" and outside:
+            name, text = outside.pop()
+            world.arrive(str(name), text, replica)
+        elif event == "turn" and replica in world.awake:
+            world.turn(replica)
+    world.silent_since.clear()
+    for name, text in outside:
+        world.arrive(str(name), text, "a")
+    for _ in range(8):
+        world.now += 2.0
+        world.turn("a")
+        world.turn("b")
+    assert Counter(world.answered) == Counter(rollouts)
+    assert world.waiting == {"a": [], "b": []}
+    assert world.scored == len(rollouts) // RULES.n
+    assert sweep(world.state, world.moment(), RULES).groups == ()
