@@ -79,7 +79,9 @@ def _new_seat(state: PromptState, arrival: Arrival, moment: Moment, rules: Rules
                 seated = group.model_copy(update={"seats": (*group.seats, seat)})
                 groups = (*state.groups[:index], seated, *state.groups[index + 1 :])
                 return with_groups(state, groups), Seated(late=wanted is _is_short)
-    return with_groups(state, (*state.groups, Group(name=seat.name, opened=moment.now, seats=(seat,)))), Seated()
+    # A request that lost its seat may open a second group; the first may still be there.
+    opened = Group(name=f"{seat.name} {moment.now}", opened=moment.now, seats=(seat,))
+    return with_groups(state, (*state.groups, opened)), Seated()
 
 
 def _is_short(group: Group) -> bool:
