@@ -4,7 +4,7 @@ Each setting is run twice. `burst`: all requests are sent as fast as the client 
 prompt wait, then the last ones come at a steady rate, and the time from there to each reply is what the service adds.
 Every reply is compared with the scorer's own. The second setting has two replicas on a real Redis behind round robin
 (HAProxy where it is installed, else the client's own rotation over two URLs). All the while another process asks each
-replica's liveness probe, four times a second.
+replica's liveness probe, four times a second. `--busy` gives the machine more to do than it can.
 """
 
 import argparse
@@ -312,6 +312,18 @@ def measure(
     return rows
 
 
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many processes that do nothing but run."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
 def free_ports(count: int) -> list[int]:
     """Ports nobody listens on."""
     sockets = [socket.socket() for _ in range(count)]
@@ -352,6 +364,7 @@ def main() -> None:
     parser.add_argument("--n", type=int, default=16)
     parser.add_argument("--rate", type=float, default=20.0, help="groups completed per second in the paced run")
     parser.add_argument("--replicas", type=int, choices=(1, 2), help="only this setting")
+    parser.add_argument("--busy", type=int, default=0, help="busy processes beside it")
     options = parser.parse_args()
     if find_spec("openrlhf") is None:
         raise SystemExit("This benchmark drives OpenRLHF's own client: install the training stack (make install).")
@@ -371,7 +384,7 @@ def main() -> None:
         "peak MiB",
     )
     table = Table(*columns, title="delay: from the group's last rollout to each reply")
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, busy(options.busy):
         folder = Path(name)
         (folder / "service.yaml").write_text(
             "method: {name: restrain, prompt_weight: online, kappa: 3}\n"

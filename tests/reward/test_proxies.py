@@ -66,10 +66,10 @@ PROXIES = {
 StartProxy = Callable[..., str]
 
 
-@pytest.fixture(params=PROXIES.values(), ids=PROXIES)
+@pytest.fixture(params=PROXIES)
 def start_proxy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StartProxy]:
     """Starts the proxy before these replicas; its URL."""
-    program, config, option = request.param
+    program, config, option = PROXIES[request.param]
     path = os.pathsep.join((os.environ["PATH"], "/usr/sbin"))
     if not shutil.which(program, path=path):
         pytest.skip(f"needs {program} (Debian: haproxy, nginx-light)")
@@ -138,6 +138,7 @@ def test_equal_texts_right_after_another_are_groups_of_their_own(services, redis
     assert total('restrain_seats_total{kind="retry"}', *replicas) == 0
 
 
+@pytest.mark.parametrize("start_proxy", ["haproxy", "nginx"], indirect=True)
 def test_who_gave_up_behind_a_proxy_finds_its_place_again(services, redis, start_proxy):
     replicas = [services.start(store=redis.url, method=METHOD) for _ in range(2)]
     url = start_proxy(*replicas)
