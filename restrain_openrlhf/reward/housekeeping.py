@@ -11,6 +11,7 @@ from restrain_openrlhf.reward.store import StoreError
 BEAT_SECONDS = 0.3
 LOOK_SECONDS = 1.0
 LOOK_AT_ONCE = 64
+CANCEL_SECONDS = 0.2
 
 
 @asynccontextmanager
@@ -32,12 +33,18 @@ async def keeping_house(rendezvous: Rendezvous, store_answered: Callable[[], Non
     try:
         yield
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end(tasks)
         with suppress(StoreError):
             await rendezvous.store.farewell(rendezvous.replica)
         await rendezvous.store.close()
+
+
+async def end(tasks: Sequence["asyncio.Task[None]"]) -> None:
+    """Cancel them until they are over: redis-py may make an error of its own of a cancellation, and they go on."""
+    while waiting := [task for task in tasks if not task.done()]:
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting, timeout=CANCEL_SECONDS)
 
 
 async def _forever(rendezvous: Rendezvous, seconds: float, step: Callable[[], Awaitable[None]]) -> None:

@@ -102,7 +102,8 @@ class Rendezvous:
         try:
             # Requests that arrive together are seated together.
             await asyncio.sleep(0)
-            while desk.has_work:
+            # redis-py may make an error of its own of a cancellation, which would be tried again.
+            while desk.has_work and not _is_cancelled():
                 await self._transaction(desk, desk.take_work())
         finally:
             del self._running[desk.key]
@@ -191,3 +192,8 @@ class Rendezvous:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
