@@ -77,8 +77,8 @@ def test_a_rollout_with_the_text_of_one_that_was_answered_is_another(services):
     assert service.metric('restrain_groups_total{outcome="full"}') == 3
 
 
-def test_a_connection_that_stays_open_answers_for_its_last_reply(services):
-    """What is asked next over the same connection shows that the reply was read: equal texts are two rollouts."""
+def test_a_client_that_would_keep_its_connections_has_every_reply_received(services):
+    """Each reply ends its connection, and the client takes another for the next: equal texts are rollouts of their own."""
     service = services.start(method=METHOD, group_size=2)
 
     async def scenario() -> list[int]:
