@@ -78,7 +78,7 @@ def test_a_rollout_with_the_text_of_one_that_was_answered_is_another(services):
 
 
 def test_a_client_that_would_keep_its_connections_has_every_reply_received(services):
-    """Each reply ends its connection, and the client takes another for the next: equal texts are rollouts of their own."""
+    """Each reply ends its connection, and the client takes another: equal texts are rollouts of their own."""
     service = services.start(method=METHOD, group_size=2)
 
     async def scenario() -> list[int]:
