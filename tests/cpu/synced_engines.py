@@ -1,7 +1,7 @@
 """In a process of its own: vLLM engines that get new weights as a run gives them, compared with the policy.
 
-Prints one JSON object per case: the mean gap of log-probabilities before the sync and after it, in nats, and how far the
-sync moved vLLM's. Arguments: an empty folder, then cases such as `tied/float32`.
+Prints one JSON object per case: the mean gap of log-probabilities, in nats, before the first sync and after each,
+and how far the syncs moved them. Arguments: an empty folder, then cases such as `tied/float32`.
 """
 
 import json
@@ -16,10 +16,10 @@ from restrain_openrlhf.devices import detect
 
 detect().install()
 
-import torch
-from transformers import Qwen3Config, Qwen3ForCausalLM
-from vllm import LLM, SamplingParams
-from vllm.distributed import cleanup_dist_env_and_memory
+import torch  # noqa: E402 - the stand-ins come first
+from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
+from vllm import LLM, SamplingParams  # noqa: E402
+from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
 
 VOCABULARY, LENGTH = 96, 24
 

@@ -85,6 +85,6 @@ def test_amc23_and_greedy_decoding(shared, tmp_path):
     assert result(tmp_path / "paper", "amc23")["provenance"]["problems"] == 40
     parts = ("eval", "--model", MODEL, "--benchmarks", "amc23", "--benchmark-dir", shared / "benchmarks")
     words = (*parts, "--out", tmp_path / "greedy", *LENGTH[:4], "--protocol", "greedy")
-    done = run([sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, words)])
+    done = run(restrain(*words))
     assert done.returncode == 0, done.stderr[-3000:]
     assert result(tmp_path / "greedy", "amc23")["provenance"]["temperature"] == 0.0

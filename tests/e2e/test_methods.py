@@ -1,6 +1,6 @@
 """The methods the paper compares with that no other run trains: two real steps each.
 
-RESTRAIN is in test_resume.py and test_training.py, ETTRL and TTRL's votes in test_training.py, TTRL and gold in test_study.py.
+RESTRAIN, ETTRL and TTRL's votes are in test_training.py, TTRL and gold in test_study.py.
 """
 
 import pytest
