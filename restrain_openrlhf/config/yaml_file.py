@@ -37,7 +37,7 @@ class HookConfig(BaseModel):
 
     method: MethodSettings
     reference: Path | None = None
-    # Rollouts per prompt in the reference, if not as many as in training: the paper's SRT votes with 32, trains on 16.
+    # Rollouts per prompt in the reference, if not as many as in training: SRT's own paper votes with 32.
     reference_n: Annotated[StrictInt, Field(ge=1)] | None = None
     metrics: Path | None = None
     # End after so many steps (rollout batches), though the episodes would give more.
