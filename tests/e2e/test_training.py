@@ -35,7 +35,7 @@ def test_evaluations_on_held_out_gold_are_kept_the_base_models_first(pair: Pair)
     for job in (pair.whole, pair.resumed):
         rows = [json.loads(line) for line in (job.run_dir / "evaluations.jsonl").read_text().splitlines()]
         assert [row["step"] for row in rows] == [0, 3]
-        assert all(0 < row["eval_heldout_pass1"] <= 1 for row in rows)
+        assert all(0 < row["eval_default_pass1"] <= 1 for row in rows)
 
 
 def test_the_run_leaves_a_model_that_loads_and_the_command_that_made_it(pair: Pair):
