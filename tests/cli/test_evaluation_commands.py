@@ -6,7 +6,8 @@ import json
 import pytest
 
 from restrain_openrlhf.demo.run import MODEL
-from tests.cli.test_commands import boxed, refused, restrain, rows_of
+from tests.cli.test_commands import boxed, rows_of
+from tests.commands import refused, restrain
 from tests.evaluation.test_table import result, write_run
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
