@@ -73,6 +73,11 @@ REPLACED = (
         ),
     ),
     HostMethod(
+        VLLM_ENGINE,
+        "RolloutRayActor.__init__",
+        ("self", "args", "bundle_indices", "agent_func_path", "remote_rm_url", "mm_pad_token_ids", "kwargs"),
+    ),
+    HostMethod(
         VLLM_ENGINE, "RolloutRayActor.generate", ("self", "prompt_token_ids", "sampling_params", "multi_modal_data")
     ),
 )

@@ -62,6 +62,7 @@ ACTOR_METHODS = (
     ActorMethod(
         contract.PPO_TRAINER_ASYNC, "TrainingActor", "save_best_checkpoint", f"{HERE}.evaluations:save_best_checkpoint"
     ),
+    ActorMethod(contract.VLLM_ENGINE, "RolloutRayActor", "__init__", f"{HERE}.rollouts:initialise"),
     ActorMethod(contract.VLLM_ENGINE, "RolloutRayActor", "generate_responses", f"{HERE}.rollouts:generate_responses"),
 )
 HOST_MODULES = {hooked.host_module for hooked in (*WRAPPINGS, *ACTOR_METHODS)}
