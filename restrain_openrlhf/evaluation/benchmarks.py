@@ -1,4 +1,4 @@
-"""The paper's benchmarks and the TTRL line's AMC: each one's place on the hub, what its rows look like, and its size."""
+"""The paper's benchmarks and the TTRL line's AMC: where the hub has them, what their rows look like, and their sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
