@@ -1,4 +1,4 @@
-"""The paper's benchmarks and the TTRL line's AMC: where the hub has them, what their rows look like, and their sizes."""
+"""The paper's benchmarks and the TTRL line's AMC: where the hub has them, how their rows look, and their sizes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -204,6 +204,8 @@ QUESTION = {"Question": "Q?", **dict.fromkeys(GPQA, "a")}
         ("mmlu_stem", {**FIELD, "answer": 2}, r"without the choices in choices, and `answer`, .* is '2'"),
         ("mmlu_stem", {"id": 1, "problem": "A field?", "answer": "B"}, "text must list the choices"),
         ("mmlu_stem", {"id": 1, "problem": RENDERED, "answer": "4"}, "the right one's letter, is '4'"),
+        ("mmlu_stem", {"id": 1, "problem": RENDERED, "answer": "AB"}, "the right one's letter, is 'AB'"),
+        ("gpqa_diamond", {"id": 1, "problem": RENDERED, "answer": ""}, "the right one's letter, is ''"),
         ("mmlu_stem", {**MMLU, "choices": ["a", "b"]}, r"`choices` is \['a', 'b'\]; it must be a list of four"),
         ("mmlu_stem", {**MMLU, "choices": "abcd"}, "`choices` is 'abcd'; it must be a list of four"),
         ("mmlu_stem", {**MMLU, "answer": -1}, "`answer` is -1; it must be a choice's place, 0 to 3"),
