@@ -1,9 +1,10 @@
 """Scores one prompt's group of rollouts: answers to classes, what is known of the prompt, then the method."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from restrain_openrlhf.answers import classes
+from restrain_openrlhf.answers.evaluation import is_right
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.method import GroupScore, Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.reference import Reference, ReferenceRow
@@ -38,8 +39,7 @@ class GroupScorer:
         Gold reaches the method only if it says that it reads gold. Raises DataError where it does and there is none,
         ReferencePassError where the reference lacks the prompt.
         """
-        facts = facts_of(self.method, answers, self._reference_row(prompt), gold, prompt)
-        return self.method.score(classes(answers), replace(facts, entropies=entropies))
+        return score_group(self.method, answers, self._reference_row(prompt), gold, prompt, entropies)
 
     def check(self, prompt: str, gold: str | None = None) -> None:
         """Raises what `score` would raise because of the prompt or the lack of gold, whatever the answers."""
@@ -58,16 +58,33 @@ class GroupScorer:
         return row
 
 
-def facts_of(
-    method: Method, answers: Sequence[str | None], row: ReferenceRow | None, gold: str | None, prompt: str
-) -> PromptFacts:
-    """What the method is told beside the answers. Raises DataError where it reads gold and there is none."""
+def score_group(
+    method: Method,
+    answers: Sequence[str | None],
+    row: ReferenceRow | None,
+    gold: str | None,
+    prompt: str,
+    entropies: tuple[float, ...] | None = None,
+) -> GroupScore:
+    """What the method makes of the answers and of `row`, the frozen model's vote.
+
+    A method that reads gold has one class for all right answers, and what is right is evaluation's rule: votes of
+    another class may be right, too (docs/decisions/0004). Raises DataError where it reads gold and there is none.
+    """
     refuse_lack_of_gold(method, gold, prompt)
-    return PromptFacts(
+    told = _with_gold_for_right(answers, str(gold)) if method.reads_gold else answers
+    facts = PromptFacts(
         reference=ReferenceVote(row.majority_count, row.n) if row else None,
-        stored_class=class_of(row.majority, answers) if row else None,
-        gold_class=class_of(gold, answers) if method.reads_gold else None,
+        stored_class=class_of(row.majority, told) if row else None,
+        gold_class=class_of(gold, told) if method.reads_gold else None,
+        entropies=entropies,
     )
+    return method.score(classes(told), facts)
+
+
+def _with_gold_for_right(answers: Sequence[str | None], gold: str) -> list[str | None]:
+    right = {answer for answer in set(answers) if is_right(answer, gold)}
+    return [gold if answer in right else answer for answer in answers]
 
 
 def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:

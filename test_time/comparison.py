@@ -7,9 +7,9 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data.jsonl import read_numbered_rows
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.accuracy import correct_share
+from restrain_openrlhf.evaluation.estimators import majority_right, mean_pass_at_k
+from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.reference import ReferenceRow
-from restrain_openrlhf.scoring import class_of
 
 Id = str | int | None
 
@@ -85,10 +85,11 @@ def _verdict(before: ReferenceRow, after: ReferenceRow, gold: Mapping[str, str])
         raise DataError(
             f"The problem with id {after.id!r} has no answer in the gold file. Add it: gold is joined by id."
         )
+    base, adapted = (grade_answers(str(after.id), row.answers, answer) for row in (before, after))
     return Verdict(
         id=after.id,
-        pass_before=correct_share(before.answers, answer),
-        pass_after=correct_share(after.answers, answer),
-        majority_before=class_of(answer, [before.majority]) is not None,
-        majority_after=class_of(answer, [after.majority]) is not None,
+        pass_before=mean_pass_at_k([base], 1),
+        pass_after=mean_pass_at_k([adapted], 1),
+        majority_before=majority_right(base.answers, base.correct),
+        majority_after=majority_right(adapted.answers, adapted.correct),
     )

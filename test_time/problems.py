@@ -10,8 +10,9 @@ from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
+from restrain_openrlhf.evaluation.layouts import PROBLEM_COLUMNS, choice_columns
 from restrain_openrlhf.evaluation.loading import load_benchmark
-from restrain_openrlhf.evaluation.problems import PROBLEM_COLUMNS, without_kind
+from restrain_openrlhf.evaluation.problems import lists_choices, without_kind
 from restrain_openrlhf.evaluation.templates import INSTRUCTION
 
 FILES = (".jsonl", ".csv", ".parquet")
@@ -103,6 +104,12 @@ def _problem(source: Source, row: Row, number: int, numbered: bool) -> PromptOnl
     text = row[column]
     if text is not None and not isinstance(text, str):
         raise DataError(f"{where}: {column!r} is no text but {type(text).__name__}. Give the problem as text.")
+    if choice_columns(row) and not lists_choices(text or ""):
+        raise DataError(
+            f"{where}: its choices are in {', '.join(choice_columns(row))}, and {column!r}, which alone is trained on, "
+            "is without them. Write them into the text as (A) to (D), or name the benchmark (mmlu_stem) and give "
+            "your copy with --benchmark-dir."
+        )
     return PromptOnly(id=str(number if numbered else row["id"]), problem=text or "")
 
 

@@ -1,4 +1,4 @@
-"""Equality for evaluation, as lenient as Qwen2.5-Math's grader where it is stated; never used to vote."""
+"""What counts as right: equality for evaluation, as lenient as Qwen2.5-Math's grader; never used to vote."""
 
 import re
 
@@ -13,6 +13,11 @@ from restrain_openrlhf.answers.value import values
 
 RELATIVE_TOLERANCE = 1e-4
 MATRIX = re.compile(r"\\begin\{[pb]matrix\}(.*?)\\end\{[pb]matrix\}", re.S)
+
+
+def is_right(answer: str | None, gold: str) -> bool:
+    """The one rule behind every accuracy and every gold reward. A missing answer is wrong."""
+    return answer is not None and equal_in_evaluation(answer, gold)
 
 
 def equal_in_evaluation(prediction: str, reference: str) -> bool:

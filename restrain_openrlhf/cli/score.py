@@ -1,7 +1,6 @@
 """`restrain score`: the method's maths on anyone's rollouts, without training."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +9,13 @@ from pydantic import BaseModel, ConfigDict
 from rich.console import Console
 from rich.progress import track
 
-from restrain_openrlhf.answers import classes, extract
+from restrain_openrlhf.answers import extract
 from restrain_openrlhf.config.overrides import parse_overrides
 from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.method import GroupScore, Method, Votes, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
-from restrain_openrlhf.scoring import facts_of
+from restrain_openrlhf.scoring import score_group
 
 
 class RolloutRow(BaseModel):
@@ -135,9 +134,7 @@ def score_row(row: RolloutRow, method: Method, reference: Reference | None = Non
     answers = [extract(response) for response in row.responses]
     found = reference.by_problem(row.problem) if reference else None
     gold = str(row.answer) if row.answer is not None else None
-    facts = replace(facts_of(method, answers, found, gold, row.problem), entropies=row.entropies)
-    result = method.score(classes(answers), facts)
-    return _row(row.id, answers, result)
+    return _row(row.id, answers, score_group(method, answers, found, gold, row.problem, row.entropies))
 
 
 def _row(row_id: str | int, answers: list[str | None], result: GroupScore) -> ScoreRow:

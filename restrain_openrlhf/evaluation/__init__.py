@@ -1,1 +1,1 @@
-"""Accuracy of sampled answers against gold; runs after training, never inside it."""
+"""Accuracy of sampled answers against gold: the benchmarks, the one grader, and the numbers made of its grades."""

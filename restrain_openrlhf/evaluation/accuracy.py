@@ -1,15 +1,12 @@
-"""pass@1 and maj@k of a set of problems, with a bootstrap interval over problems."""
+"""pass@1 and maj@k of the votes on a set of problems, with a bootstrap interval over problems."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.estimators import bootstrap_interval
+from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers
+from restrain_openrlhf.evaluation.result import scores
 from restrain_openrlhf.reference import ReferenceRow
-from restrain_openrlhf.scoring import class_of
-from restrain_openrlhf.vote_statistics import majority_answer
 
 
 @dataclass(frozen=True)
@@ -25,32 +22,24 @@ class Accuracy:
     missing_share: float
 
 
-def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], seed: int = 0) -> Accuracy:
+def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Accuracy:
     """Accuracy of `rows` (k sampled answers per problem); `gold` maps a problem's hash to its answer.
 
     Raises DataError for a problem without gold.
     """
-    shares = np.array([correct_share(row.answers, _gold_of(row, gold)) for row in rows])
-    votes = [majority_answer(row.answers) for row in rows]
-    majority = [class_of(_gold_of(row, gold), [vote]) is not None for row, vote in zip(rows, votes, strict=True)]
-    low, high = bootstrap_interval(shares.tolist(), seed)
+    found, k = scores([_graded(row, gold) for row in rows]), rows[0].n
     return Accuracy(
-        pass_at_1=float(shares.mean()),
-        low=low,
-        high=high,
-        maj_at_k=float(np.mean(majority)),
-        k=rows[0].n,
+        pass_at_1=found.pass_at_1,
+        low=found.low,
+        high=found.high,
+        maj_at_k=found.maj_at_k[k],
+        k=k,
         problems=len(rows),
-        missing_share=float(np.mean([row.missing_share for row in rows])),
+        missing_share=found.missing_share,
     )
 
 
-def correct_share(answers: Sequence[str | None], gold: str) -> float:
-    """Share of one problem's rollouts whose answer equals gold; a missing answer is wrong."""
-    return float(np.mean([class_of(gold, [answer]) is not None for answer in answers]))
-
-
-def _gold_of(row: ReferenceRow, gold: Mapping[str, str]) -> str:
+def _graded(row: ReferenceRow, gold: Mapping[str, str]) -> GradeRow:
     if row.problem_hash not in gold:
         raise DataError(f"The problem of row {row.id!r} has no gold answer. Give the file the rollouts were made from.")
-    return gold[row.problem_hash]
+    return grade_answers(str(row.id), row.answers, gold[row.problem_hash])

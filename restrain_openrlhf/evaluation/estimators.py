@@ -32,7 +32,7 @@ def maj_at_k(rows: Sequence[GradeRow], k: int) -> float:
 
     With n responses, the mean over the n // k groups of consecutive ones: each is a sample of k, so it is unbiased.
     """
-    return float(np.mean([np.mean([_majority_right(row, start, k) for start in _groups(row, k)]) for row in rows]))
+    return float(np.mean([np.mean([_group_right(row, start, k) for start in _groups(row, k)]) for row in rows]))
 
 
 def _groups(row: GradeRow, k: int) -> range:
@@ -41,11 +41,14 @@ def _groups(row: GradeRow, k: int) -> range:
     return range(0, len(row.answers) - k + 1, k)
 
 
-def _majority_right(row: GradeRow, start: int, k: int) -> bool:
+def _group_right(row: GradeRow, start: int, k: int) -> bool:
+    return majority_right(row.answers[start : start + k], row.correct[start : start + k])
+
+
+def majority_right(answers: Sequence[str | None], correct: Sequence[bool]) -> bool:
     """Whether the first response that gave the majority answer was graded right; no answer is wrong."""
-    answers = row.answers[start : start + k]
     majority = majority_answer(answers)
-    return majority is not None and row.correct[start + answers.index(majority)]
+    return majority is not None and correct[answers.index(majority)]
 
 
 def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:

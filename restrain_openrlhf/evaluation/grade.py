@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import extract
-from restrain_openrlhf.answers.evaluation import equal_in_evaluation
+from restrain_openrlhf.answers.evaluation import is_right
 
 # Raised when extraction or equality in evaluation changes; results say by which they were made.
 GRADER_VERSION = "1"
@@ -34,16 +34,16 @@ class GradeRow(BaseModel):
 def grade(response: str, gold: str) -> Grade:
     """By the extractor of training and the policy of evaluation (docs/answers.md). Total on any text."""
     answer = extract(response)
-    return Grade(answer, answer is not None and equal_in_evaluation(answer, gold))
+    return Grade(answer, is_right(answer, gold))
 
 
 def grade_problem(problem_id: str, responses: Sequence[str], gold: str) -> GradeRow:
-    """All responses to one problem; equal answers are compared with gold once."""
-    answers = tuple(extract(response) for response in responses)
-    verdicts = {answer: equal_in_evaluation(answer, gold) for answer in dict.fromkeys(answers) if answer is not None}
-    return GradeRow(
-        id=problem_id,
-        gold=gold,
-        answers=answers,
-        correct=tuple(answer is not None and verdicts[answer] for answer in answers),
-    )
+    """All responses to one problem."""
+    return grade_answers(problem_id, [extract(response) for response in responses], gold)
+
+
+def grade_answers(problem_id: str, answers: Sequence[str | None], gold: str) -> GradeRow:
+    """All answers to one problem (None: missing, which is wrong); each is compared with gold once."""
+    verdicts = {answer: is_right(answer, gold) for answer in set(answers)}
+    correct = tuple(verdicts[answer] for answer in answers)
+    return GradeRow(id=problem_id, gold=gold, answers=tuple(answers), correct=correct)

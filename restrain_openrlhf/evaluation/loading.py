@@ -1,14 +1,13 @@
 """Loads benchmarks: by name from the hub or a folder of copies, or any file of one's own; checks every row."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from restrain_openrlhf.data.sources import HUB, load_rows
+from restrain_openrlhf.data.sources import HUB, Row, load_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS, Benchmark
-from restrain_openrlhf.evaluation.problems import Problem, local
+from restrain_openrlhf.evaluation.layouts import WORDED
+from restrain_openrlhf.evaluation.problems import Problem
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,16 @@ def load_benchmark(word: str, folder: Path | None = None) -> LoadedBenchmark:
             "NAME=PATH."
         )
     known = BENCHMARKS.get(name)
-    source = str(path) if path else _in_folder(name, folder)
-    rows = load_rows(known.hub if known else None, source)
-    problems = tuple(problem for place, row in enumerate(rows) if (problem := _problem(name, known, row, place)))
-    _check(name, problems)
-    origin = str(known.hub) if known and source == HUB else source
-    return LoadedBenchmark(name, known.title if known else name, origin, problems, _size_warning(known, len(problems)))
+    place = _file_of(path) if path else _in_folder(name, folder)
+    source = str(known.hub) if known and place == HUB else str(place)
+    rows = load_rows(known.hub if known else None, str(place))
+    problems = tuple(
+        problem
+        for number, row in enumerate(rows)
+        if (problem := _problem(f"{name} ({source}), row {number + 1}", known, row, number))
+    )
+    _check(f"{name} ({source})", problems, len(rows))
+    return LoadedBenchmark(name, known.title if known else name, source, problems, _size_warning(known, len(problems)))
 
 
 def _named(word: str) -> tuple[str, Path | None]:
@@ -51,37 +54,51 @@ def _named(word: str) -> tuple[str, Path | None]:
     return Path(word).stem, Path(word)
 
 
-def _in_folder(name: str, folder: Path | None) -> str:
+def _in_folder(name: str, folder: Path | None) -> Path | str:
     if folder is None:
         return HUB
     for suffix in (".jsonl", ".parquet", ".csv", ""):
         if (folder / f"{name}{suffix}").exists():
-            return str(folder / f"{name}{suffix}")
-    raise DataError(f"{folder}: has no {name}.jsonl, .parquet or .csv. Put the file there, or leave out the folder.")
+            return _file_of(folder / f"{name}{suffix}")
+    raise DataError(
+        f"{folder}: has no {name}.jsonl, .parquet or .csv, and no folder {name}. Put the file there, or leave out the "
+        "folder."
+    )
 
 
-def _problem(name: str, known: Benchmark | None, row: Mapping[str, Any], place: int) -> Problem | None:
-    """By the hub's shape where the row has its columns, else as a row {id, problem, answer}."""
+def _file_of(path: Path) -> Path:
+    """`path`, or the test.jsonl in it: Qwen2.5-Math's evaluation/data has a folder of one file for each set."""
+    return path / "test.jsonl" if (path / "test.jsonl").is_file() else path
+
+
+def _problem(where: str, known: Benchmark | None, row: Row, number: int) -> Problem | None:
+    """By the first layout whose columns the row has. Raises DataError where there is none, or a value is wrong."""
+    layouts = known.layouts if known else (WORDED,)
+    layout = next((layout for layout in layouts if layout.fits(row)), None)
     try:
-        if known and known.columns <= row.keys():
-            return known.shape(row, place)
-        return local(row, place)
+        if layout is None:
+            raise DataError(f"its columns are {', '.join(sorted(map(str, row)))}")
+        return layout.read(row, number)
     except DataError as error:
-        wanted = f" (or, as on the hub: {', '.join(sorted(known.columns))})" if known else ""
-        raise DataError(f"{name}, row {place + 1}: {error}{wanted}.") from None
-    except (KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{name}, row {place + 1}: does not have the set's shape ({error!r}). Fix the row.") from error
+        wanted = "; or ".join(map(str, layouts))
+        raise DataError(f"{where}: {error}. Give rows with {wanted}.{_hint(known, row)}") from None
 
 
-def _check(name: str, problems: tuple[Problem, ...]) -> None:
+def _hint(known: Benchmark | None, row: Row) -> str:
+    """For a file of one's own, the benchmarks that have rows like this and are more than a problem and an answer."""
+    found = [name for name, entry in BENCHMARKS.items() if len(entry.layouts) > 1 and entry.layouts[0].fits(row)]
+    return f" It looks like {' or '.join(found)}: then give {found[0]}=PATH." if found and known is None else ""
+
+
+def _check(where: str, problems: tuple[Problem, ...], rows: int) -> None:
     if not problems:
-        raise DataError(f"{name}: has no problems. Give a file with at least one row.")
+        raise DataError(f"{where}: has no problems: none of its {rows} rows is one of the set. Give the whole set.")
     seen: set[str] = set()
     for problem in problems:
         if problem.id in seen:
-            raise DataError(f"{name}: the id {problem.id!r} is there twice. Give every problem its own.")
+            raise DataError(f"{where}: the id {problem.id!r} is there twice. Give every problem its own.")
         if not problem.problem or not problem.answer:
-            raise DataError(f"{name}: the problem {problem.id!r} has an empty text or answer. Fix or remove it.")
+            raise DataError(f"{where}: the problem {problem.id!r} has an empty text or answer. Fix or remove it.")
         seen.add(problem.id)
 
 

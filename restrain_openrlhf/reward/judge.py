@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from restrain_openrlhf.answers import classes
+from restrain_openrlhf.answers.evaluation import is_right
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.method import GroupScore
 from restrain_openrlhf.reward.logs import Log, where
@@ -65,13 +65,8 @@ class Judge:
         self.metrics.answers.labels(kind).inc()
 
     async def grade(self, query: str, prompt: str, gold: str) -> float:
-        """1 or 0: whether the response's answer equals gold."""
-
-        def work() -> bool:
-            answer = self.reader.answer(query, prompt)
-            return answer is not None and len(set(classes([answer, gold]))) == 1
-
-        correct = await self.off_loop(work)
+        """1 or 0: whether the response is right, as `restrain eval` grades it."""
+        correct = await self.off_loop(lambda: is_right(self.reader.answer(query, prompt), gold))
         self.metrics.evaluated.labels(str(correct).lower()).inc()
         return float(correct)
 

@@ -1,29 +1,11 @@
 """What a user types, and what bad input gets: one line that says what is wrong, and exit status 2."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
+from tests.commands import refused, restrain
 from tests.conftest import ROOT
-
-
-def restrain(*words, cwd=ROOT):
-    return subprocess.run(
-        [sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, words)],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        check=False,
-    )
-
-
-def refused(*words):
-    done = restrain(*words)
-    assert done.returncode == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stderr
 
 
 def rows_of(path):

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from restrain_openrlhf.demo.run import MODEL
-from tests.cli.test_commands import boxed, refused, restrain, rows_of
+from tests.cli.test_commands import boxed, rows_of
+from tests.commands import refused, restrain
 from tests.evaluation.test_table import result, write_run
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
@@ -117,7 +118,7 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--template", "qwen3"), "is no template"),
+        (("--template", "llama"), "is no template. Known: auto, qwen25-math-cot"),
         (("--template", "chat-boxed"), "no chat template"),
         (("--context", "4096"), "was made for 2048 tokens at most"),
     ],
@@ -175,7 +176,7 @@ def test_tables_and_effects_of_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "figures" / "effect-sigma.png").exists()
     assert "no label 'delta'" in refused("effect", *runs, "--x", "delta", "--out", tmp_path / "figures")
-    assert "is no format" in refused("table", *runs, "--format", "html")
+    assert "is no format. Known: markdown, latex, csv" in refused("table", *runs, "--format", "html")
     assert json.loads((runs[0] / "aime24" / "result.json").read_text())["provenance"]["labels"] == {"sigma": "0.5"}
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.test_commands import refused
+from tests.commands import refused
 
 pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
 

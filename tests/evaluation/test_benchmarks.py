@@ -1,5 +1,6 @@
-"""Each benchmark read by its own loader from a small folder in the shape (columns, types, layout) it has on the hub."""
+"""Benchmarks from small files in the shapes (columns, types, layout) in which the hub and repositories have them."""
 
+import csv
 import json
 
 import pytest
@@ -17,72 +18,66 @@ def pairs(loaded):
     return [(problem.id, problem.problem, problem.answer) for problem in loaded.problems]
 
 
-def test_math500(tmp_path):
-    row = {
-        "problem": "What?",
-        "solution": "So $3$.",
-        "answer": "3",
-        "subject": "Algebra",
-        "level": 2,
-        "unique_id": "t/1.json",
-    }
-    folder = text_folder(tmp_path / "math500", "test.jsonl", json.dumps(row) + "\n", "test")
-    assert pairs(load_benchmark(f"math500={folder}")) == [("t/1.json", "What?", "3")]
+OLYMPIAD = {
+    "id": 1606,
+    "question": "How many moves?",
+    "solution": ["s"],
+    "final_answer": ["$2$"],
+    "context": None,
+    "modality": "Text-only",
+    "difficulty": "Competition",
+    "is_multiple_answer": False,
+    "unit": None,
+    "answer_type": "Numerical",
+    "error": None,
+    "question_type": "Open-ended",
+    "subfield": "Number Theory",
+    "subject": "Math",
+    "language": "English",
+}
+MATH = {
+    "problem": "What?",
+    "solution": "So $3$.",
+    "answer": "3",
+    "subject": "Algebra",
+    "level": 2,
+    "unique_id": "t/1.json",
+}
+# Name, split, configuration, a row as the hub's set has it, and the problem it is.
+HUB = [
+    ("math500", "test", "default", MATH, ("t/1.json", "What?", "3")),
+    (
+        "amc23",
+        "test",
+        "default",
+        {"id": 0, "question": "How far?", "answer": "27", "url": "u"},
+        ("0", "How far?", "27"),
+    ),
+    ("amc83", "train", "default", {"id": 5, "problem": "What?", "answer": 142.0, "url": "u"}, ("5", "What?", "142")),
+    ("amc83", "train", "default", {"id": 6, "problem": "And?", "answer": 0.5, "url": ""}, ("6", "And?", "0.5")),
+    (
+        "aime24",
+        "train",
+        "default",
+        {"id": 60, "problem": "Aya?", "solution": "s", "answer": "025", "url": "u", "year": "2024"},
+        ("60", "Aya?", "025"),
+    ),
+    (
+        "aime25",
+        "train",
+        "default",
+        {"problem_idx": 1, "problem": "Find.", "answer": 70, "problem_type": ["Number Theory"]},
+        ("1", "Find.", "70"),
+    ),
+    ("olympiadbench", "train", "OE_TO_maths_en_COMP", OLYMPIAD, ("1606", "How many moves?", "2")),
+    ("minerva_math", "test", "default", {"question": "How wide?", "answer": "1.6"}, ("0", "How wide?", "1.6")),
+]
 
 
-def test_amc23(tmp_path):
-    rows = [{"id": 0, "question": "How far?", "answer": "27", "url": "u"}]
-    folder = parquet_folder(tmp_path / "amc23", rows, "test")
-    assert pairs(load_benchmark(f"amc23={folder}")) == [("0", "How far?", "27")]
-
-
-def test_amc83_has_numbers_stored_as_fractions_of_one(tmp_path):
-    rows = [
-        {"id": 5, "problem": "What?", "answer": 142.0, "url": "u"},
-        {"id": 6, "problem": "And?", "answer": 0.5, "url": ""},
-    ]
-    folder = parquet_folder(tmp_path / "amc83", rows, "train")
-    assert pairs(load_benchmark(f"amc83={folder}")) == [("5", "What?", "142"), ("6", "And?", "0.5")]
-
-
-def test_aime24(tmp_path):
-    rows = [{"id": 60, "problem": "Aya?", "solution": "s", "answer": "025", "url": "u", "year": "2024"}]
-    folder = parquet_folder(tmp_path / "aime24", rows, "train")
-    assert pairs(load_benchmark(f"aime24={folder}")) == [("60", "Aya?", "025")]
-
-
-def test_aime25(tmp_path):
-    rows = [{"problem_idx": 1, "problem": "Find.", "answer": 70, "problem_type": ["Number Theory"]}]
-    folder = parquet_folder(tmp_path / "aime25", rows, "train")
-    assert pairs(load_benchmark(f"aime25={folder}")) == [("1", "Find.", "70")]
-
-
-def test_olympiadbench(tmp_path):
-    row = {
-        "id": 1606,
-        "question": "How many moves?",
-        "solution": ["s"],
-        "final_answer": ["$2$"],
-        "context": None,
-        "modality": "Text-only",
-        "difficulty": "Competition",
-        "is_multiple_answer": False,
-        "unit": None,
-        "answer_type": "Numerical",
-        "error": None,
-        "question_type": "Open-ended",
-        "subfield": "Number Theory",
-        "subject": "Math",
-        "language": "English",
-    }
-    folder = parquet_folder(tmp_path / "olympiadbench", [row], "train", "OE_TO_maths_en_COMP")
-    assert pairs(load_benchmark(f"olympiadbench={folder}")) == [("1606", "How many moves?", "2")]
-
-
-def test_minerva(tmp_path):
-    row = {"question": "Find the diameter.", "answer": "1.6"}
-    folder = text_folder(tmp_path / "minerva_math", "test.jsonl", json.dumps(row) + "\n", "test")
-    assert pairs(load_benchmark(f"minerva_math={folder}")) == [("0", "Find the diameter.", "1.6")]
+@pytest.mark.parametrize(("name", "split", "config", "row", "problem"), HUB)
+def test_a_row_of_the_hub(tmp_path, name, split, config, row, problem):
+    folder = parquet_folder(tmp_path / name, [row], split, config)
+    assert pairs(load_benchmark(f"{name}={folder}")) == [problem]
 
 
 def test_mmlu_stem_renders_choices_and_leaves_other_subjects_out(tmp_path):
@@ -103,11 +98,21 @@ def test_mmlu_stem_renders_choices_and_leaves_other_subjects_out(tmp_path):
     assert pairs(load_benchmark(f"mmlu_stem={folder}")) == [("1", expected, "B")]
 
 
-def test_gpqa_shuffles_choices_the_same_way_every_time(tmp_path):
-    head = "Record ID,Question,Correct Answer,Incorrect Answer 1,Incorrect Answer 2,Incorrect Answer 3\n"
-    rows = "".join(f"rec{i},Question {i}?,right{i},wrong a,wrong b,wrong c\n" for i in range(40))
-    folder = text_folder(tmp_path / "gpqa_diamond", "gpqa_diamond.csv", head + rows, "train", "gpqa_diamond")
-    first, second = (load_benchmark(f"gpqa_diamond={folder}") for _ in range(2))
+GPQA = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
+
+
+def gpqa_csv(folder, rows):
+    """As on the hub, and as `dataset/gpqa_diamond.csv` of the paper's repository."""
+    text_folder(folder, "gpqa_diamond.csv", "", "train", "gpqa_diamond")
+    with (folder / "gpqa_diamond.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([("Pre-Revision Question", "Record ID", "Question", *GPQA), *rows])
+    return folder
+
+
+def test_gpqa_diamond_shuffles_choices_the_same_way_every_time(tmp_path):
+    rows = [("?", f"rec{i}", f"Question {i}?", f"right{i}\n", "wrong a", "wrong b", "wrong c") for i in range(40)]
+    folder = gpqa_csv(tmp_path / "gpqa_diamond", rows)
+    first, second = (load_benchmark(f"gpqa_diamond={folder}{path}") for path in ("", "/gpqa_diamond.csv"))
     assert first.problems == second.problems
     for place, problem in enumerate(first.problems):
         assert problem.id == f"rec{place}"
@@ -132,11 +137,120 @@ def test_s1k_keeps_what_a_grader_can_check(tmp_path):
     assert loaded.warning == "s1k: 2 problems, 893 in the known set: not comparable."
 
 
-def test_every_benchmark_has_a_loading_test():
-    tests = set(globals())
-    names = {"minerva_math": "minerva", "gpqa_diamond": "gpqa"}
-    for name in BENCHMARKS:
-        assert any(test.startswith(f"test_{names.get(name, name)}") for test in tests), name
+def test_every_benchmark_is_read_in_the_hubs_shape_above():
+    assert set(BENCHMARKS) == {name for name, *_ in HUB} | {"mmlu_stem", "gpqa_diamond", "s1k"}
+
+
+# A row of a repository's file, and the problem it is. Unless said otherwise it is Qwen2.5-Math's evaluation/data.
+BOXED = r"so\n\[ s = \boxed{0.6} \] and then \[ d = \boxed{1.6} \mathrm{~cm} \]"
+FIELD = {"question": "A field? ", "choices": ["0", " 4 ", "2", "6"]}
+RENDERED = "A field?\nAnswer Choices: (A) 0 (B) 4 (C) 2 (D) 6"
+LETTERED = {"id": "m1", "problem": RENDERED, "answer": "B"}
+FILES = [
+    ("math500", MATH, ("t/1.json", "What?", "3")),  # PRM800K's math_splits/test.jsonl
+    (
+        "amc23",
+        {"id": 7, "problem": "How far?", "answer": 27.0, "url": "u", "question": "How far?"},
+        ("7", "How far?", "27"),
+    ),
+    (
+        "aime24",
+        {"id": 60, "problem": "Aya?", "solution": r"$\framebox{5}$", "answer": "204", "url": "u", "question": "Aya?"},
+        ("60", "Aya?", "204"),
+    ),
+    ("aime24", {"id": 60, "problem": "Aya?", "solution": r"\boxed{204}", "url": "u"}, ("60", "Aya?", "204")),  # math-ai
+    ("aime25", {"problem": "Find.", "answer": "70", "id": "0"}, ("0", "Find.", "70")),  # math-ai
+    ("aime25", {"question": "Find.", "answer": "70"}, ("0", "Find.", "70")),  # opencompass
+    (
+        "olympiadbench",
+        {key: OLYMPIAD[key] for key in ("id", "subfield", "context", "question", "solution", "final_answer", "unit")},
+        ("1606", "How many moves?", "2"),
+    ),
+    (
+        "minerva_math",
+        {"problem": "How wide?", "solution": BOXED, "type": "Introduction to Astronomy", "idx": 3},
+        ("3", "How wide?", "1.6"),
+    ),
+    ("mmlu_stem", {**FIELD, "type": "abstract_algebra", "answer": 1}, ("0", RENDERED, "B")),
+    ("mmlu_stem", {**FIELD, "subject": "abstract_algebra", "answer": "B"}, ("0", RENDERED, "B")),
+    ("mmlu_stem", LETTERED, ("m1", RENDERED, "B")),  # a file of one's own
+    ("gpqa_diamond", LETTERED, ("m1", RENDERED, "B")),  # a file of one's own
+    ("gpqa_diamond", {"question": "Q\nA. 0\nB. 4\nC. 2\nD. 6", "answer": "D"}, ("0", "Q\nA. 0\nB. 4\nC. 2\nD. 6", "D")),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "problem"), FILES)
+def test_a_row_of_a_repositorys_file(write_jsonl, name, row, problem):
+    path = write_jsonl(f"{name}.jsonl", [row])
+    assert pairs(load_benchmark(name, path.parent)) == [problem]
+
+
+def test_a_folder_of_folders_as_in_qwens_repository(tmp_path):
+    (tmp_path / "mmlu_stem").mkdir()
+    row = {**FIELD, "type": "abstract_algebra", "answer": 1}
+    (tmp_path / "mmlu_stem" / "test.jsonl").write_text(json.dumps(row) + "\n")
+    by_name, by_path = load_benchmark("mmlu_stem", tmp_path), load_benchmark(f"mmlu_stem={tmp_path / 'mmlu_stem'}")
+    assert by_name == by_path
+    assert pairs(by_name) == [("0", RENDERED, "B")]
+
+
+MMLU = {**FIELD, "subject": "astronomy", "answer": 1}
+QUESTION = {"Question": "Q?", **dict.fromkeys(GPQA, "a")}
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "message"),
+    [
+        ("mmlu_stem", {**FIELD, "answer": 2}, r"without the choices in choices, and `answer`, .* is '2'"),
+        ("mmlu_stem", {"id": 1, "problem": "A field?", "answer": "B"}, "text must list the choices"),
+        ("mmlu_stem", {"id": 1, "problem": RENDERED, "answer": "4"}, "the right one's letter, is '4'"),
+        ("mmlu_stem", {"id": 1, "problem": RENDERED, "answer": "AB"}, "the right one's letter, is 'AB'"),
+        ("gpqa_diamond", {"id": 1, "problem": RENDERED, "answer": ""}, "the right one's letter, is ''"),
+        ("mmlu_stem", {**MMLU, "choices": ["a", "b"]}, r"`choices` is \['a', 'b'\]; it must be a list of four"),
+        ("mmlu_stem", {**MMLU, "choices": "abcd"}, "`choices` is 'abcd'; it must be a list of four"),
+        ("mmlu_stem", {**MMLU, "answer": -1}, "`answer` is -1; it must be a choice's place, 0 to 3"),
+        ("mmlu_stem", {**MMLU, "subject": "law"}, "none of its 1 rows is one of the set"),
+        (
+            "mmlu_stem",
+            {"input": "Q", "A": 1, "B": 2, "C": 3, "D": 4, "target": "A"},
+            "its columns are A, B, C, D, input",
+        ),
+        ("gpqa_diamond", {**QUESTION, "Incorrect Answer 2": None}, "`Incorrect Answer 2` is empty"),
+        ("gpqa_diamond", {"Question": "Q?", "Correct Answer": "a"}, "its columns are Correct Answer, Question"),
+        (
+            "olympiadbench",
+            {"question": "Q", "final_answer": "['$2$']"},
+            "`final_answer` is .* must be a list of answers",
+        ),
+        ("olympiadbench", {"question": "Q", "solution": ["s"]}, "its columns are question, solution"),
+        ("minerva_math", {"problem": "Q", "solution": "so 2"}, r"no `answer`, and its `solution` no \\boxed"),
+        ("minerva_math", {"problem": "Q", "type": "Astronomy"}, "its columns are problem, type"),
+        ("s1k", {"question": "q", "solution": "128"}, "its columns are question, solution"),
+        ("amc23", {"id": 1, "question": "Q", "answer": None}, "its answer is None"),
+        ("amc83", {"id": 1, "problem": "Q", "answer": float("nan")}, "its answer is nan"),
+        ("aime24", {"id": 1, "problem": "Q", "answer": ["1", "2"]}, r"its answer is \['1', '2'\]"),
+        ("math500", {"problem": "Which?", "options": ["a", "b"], "answer": "0"}, "without the choices in options"),
+    ],
+)
+def test_a_set_that_lacks_what_it_needs_is_refused_by_file_row_and_columns(write_jsonl, name, row, message):
+    path = write_jsonl(f"{name}.jsonl", [row])
+    with pytest.raises(DataError, match=message) as refusal:
+        load_benchmark(name, path.parent)
+    assert f"{name} ({path})" in str(refusal.value)
+    assert "Give rows with " in str(refusal.value) or "Give the whole set" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("row", "name"),
+    [
+        ({**FIELD, "type": "astronomy", "answer": 1}, "mmlu_stem"),
+        (QUESTION, "gpqa_diamond"),
+        (OLYMPIAD, "olympiadbench"),
+    ],
+)
+def test_a_known_sets_file_under_another_name_is_refused_with_its_name(write_jsonl, row, name):
+    with pytest.raises(DataError, match=f"test.jsonl.*, row 1: .* It looks like {name}: then give {name}=PATH"):
+        load_benchmark(str(write_jsonl("test.jsonl", [row])))
 
 
 def test_choices_and_yes_or_no_are_worded_as_in_qwens_evaluation():
@@ -171,9 +285,10 @@ def test_another_number_of_problems_is_said(write_jsonl):
         ([], "has no problems"),
         (
             [{"text": "p", "answer": "1"}],
-            r"row 1: needs `problem` \(or `question`\) and `answer`; its columns are answer, t",
+            r"row 1: its columns are answer, text. Give rows with problem or question, answer or solution",
         ),
-        ([{"problem": "p"}], "row 1: needs"),
+        ([{"problem": "p"}], "row 1: its columns are problem"),
+        ([{"problem": ["p"], "answer": "1"}], r"`problem` is no text but \['p'\]"),
         ([{"id": 1, "problem": "p", "answer": "1"}] * 2, "the id '1' is there twice"),
         ([{"id": 1, "problem": " ", "answer": "1"}], "'1' has an empty text"),
     ],
@@ -181,19 +296,6 @@ def test_another_number_of_problems_is_said(write_jsonl):
 def test_bad_rows_are_refused(write_jsonl, rows, message):
     with pytest.raises(DataError, match=message):
         load_benchmark(str(write_jsonl("mine.jsonl", rows)))
-
-
-def test_a_wrong_shape_is_named(tmp_path):
-    rows = [{"question": "q", "subject": "astronomy", "choices": ["a", "b"], "answer": 0}]
-    folder = parquet_folder(tmp_path / "m", rows, "test", "all")
-    with pytest.raises(DataError, match="mmlu_stem, row 1: does not have the set's shape"):
-        load_benchmark(f"mmlu_stem={folder}")
-
-
-@pytest.mark.parametrize(("word", "message"), [("amie24", "Known: math500"), ("x=absent.jsonl", "no such file")])
-def test_unknown_names_are_refused(word, message):
-    with pytest.raises(DataError, match=message):
-        load_benchmark(word)
 
 
 def test_a_folder_without_the_file_is_refused(tmp_path):

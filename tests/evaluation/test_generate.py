@@ -9,7 +9,6 @@ from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.generate import generate
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.evaluation.responses import ResponseRow
 from restrain_openrlhf.evaluation.result import grade_folder, load_results
 from restrain_openrlhf.reference.run import PROMPTS_PER_CHUNK, Shard
 from tests.evaluation.conftest import Engine, KilledError, Toy, provenance
@@ -154,9 +153,3 @@ def test_a_result_that_is_missing_or_damaged_is_told(toy):
     toy.folder.result.write_text("{}")
     with pytest.raises(RunError, match="is damaged"):
         load_results(toy.run)
-
-
-def test_response_rows_are_what_score_and_analyze_read(toy):
-    run(toy.task(), Engine())
-    row = read_rows(toy.folder.responses(Shard(0, 1)), ResponseRow)[2]
-    assert {"id", "problem", "responses"} <= set(row.model_dump())

@@ -2,7 +2,6 @@
 
 import pytest
 
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.templates import TEMPLATES, choose_template, end_tokens, render
 
 LLAMA = (
@@ -73,11 +72,3 @@ def test_only_cot_ends_a_response_by_words():
     assert {name: template.stops for name, template in TEMPLATES.items() if template.stops} == {
         "cot": ("\n\nQuestion:",)
     }
-
-
-@pytest.mark.parametrize(
-    ("name", "message"), [("llama", "Known: auto, qwen25"), ("chat-boxed", "has no chat template")]
-)
-def test_what_cannot_be_had_is_refused(name, message):
-    with pytest.raises(ConfigError, match=message):
-        choose_template(name, tokenizer())

@@ -48,6 +48,10 @@ def test_a_benchmark_by_name_comes_without_hints_at_its_answers(tmp_path):
         ([{"id": 1, "problem": "x"}, {"problem": "y"}], "row 2: has no id, and other rows have one"),
         ([{"id": 1, "problem": ["x"]}], "row 1: 'problem' is no text but list"),
         ([], "has no problems"),
+        (
+            [{"id": 1, "question": "x", "choices": ["a", "b"]}],
+            "row 1: its choices are in choices, and 'question', which",
+        ),
     ],
 )
 def test_bad_sets_are_told_by_id(write_jsonl, rows, message):

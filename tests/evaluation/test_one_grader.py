@@ -1,0 +1,192 @@
+"""Whatever is called accuracy has one grader: `restrain eval`'s, also where two answers are no equal votes."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from restrain_openrlhf.answers import canonical_key, extract
+from restrain_openrlhf.data.prompts import Prompt
+from restrain_openrlhf.evaluation.accuracy import accuracy
+from restrain_openrlhf.evaluation.generate import Task, generate
+from restrain_openrlhf.evaluation.problems import Problem
+from restrain_openrlhf.evaluation.responses import BenchmarkFolder
+from restrain_openrlhf.evaluation.result import grade_folder
+from restrain_openrlhf.evaluation.rollouts import grade_rollouts, read_rollouts
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.reference.artifact import text_hash
+from restrain_openrlhf.reference.rollouts import Rollout
+from restrain_openrlhf.reference.vote import reference_row
+from restrain_openrlhf.reward.reward_func import reward_func
+from restrain_openrlhf.scoring import GroupScorer
+from test_time.comparison import compare
+from tests.commands import restrain
+from tests.evaluation.conftest import provenance
+
+PROBLEM = Prompt("p", "How much?", r"How much? Put it in \boxed{}.", "here")
+# Right in evaluation, and yet another vote than gold.
+LENIENT = [
+    (r"so \boxed{50\%}", "0.5"),
+    (r"so \boxed{0.33333}", r"\frac{1}{3}"),
+    (r"so \boxed{[1, 2]}", "(1, 2)"),
+    (r"the answer is choice C", "C"),
+]
+RIGHT = [(r"so \boxed{1/2}", "0.5"), ("So the answer is 5", "5")]
+WRONG = [(r"so \boxed{7}", "8"), ("I do not know.", "8"), (r"so \boxed{A}", "C")]
+CASES = [
+    *[(response, gold, 1.0) for response, gold in (*LENIENT, *RIGHT)],
+    *[(response, gold, 0.0) for response, gold in WRONG],
+]
+
+
+def restrain_eval(response: str, gold: str, tmp_path: Path) -> float:
+    """As `restrain eval` grades what an engine drew."""
+
+    class Engine:
+        def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
+            return [[Rollout(response, 1, truncated=False)]]
+
+    folder = BenchmarkFolder(tmp_path / "toy")
+    folder.path.mkdir()
+    folder.keep_problems([Problem(id="p", problem=PROBLEM.problem, answer=gold)])
+    generate(Task((PROBLEM,), provenance(1, n=1), folder.path / "responses.jsonl"), Engine, lambda _count: None)
+    return grade_folder(folder)[0].scores.pass_at_1
+
+
+def in_training(response: str, gold: str, tmp_path: Path) -> float:
+    """As the host asks during training: one query, off the main thread, decoded with its end mark."""
+    with ThreadPoolExecutor(1) as pool:
+        reward = pool.submit(reward_func, [f"{PROBLEM.text}{response}</s>"], [PROBLEM.text], [gold]).result(30)
+    assert reward["scores"] is not None
+    return reward["scores"]
+
+
+def through_the_service(response: str, gold: str, tmp_path: Path) -> float:
+    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+    from restrain_openrlhf.reward.judge import Judge
+    from restrain_openrlhf.reward.logs import Log
+    from restrain_openrlhf.reward.metrics import Metrics
+    from restrain_openrlhf.reward.transcript import ResponseReader
+
+    judge = Judge(
+        GroupScorer(build(parse_settings({"name": "ttrl"}))), ResponseReader(("</s>",)), Metrics(), Log("x"), 1
+    )
+    try:
+        return asyncio.run(judge.grade(f"{PROBLEM.text}{response}</s>", PROBLEM.text, gold))
+    finally:
+        judge.close()
+
+
+def study(response: str, gold: str, tmp_path: Path) -> float:
+    """What a study reads off a run: the host's own pass@1 of our rewards, kept by the hook."""
+    torch = pytest.importorskip("torch", reason="needs the training stack")
+    pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+    from restrain_openrlhf.devices import detect
+
+    detect().install()
+    from openrlhf.trainer.ppo_trainer import compute_eval_metrics
+    from openrlhf.trainer.ppo_utils.experience import Experience
+
+    from restrain_openrlhf.hook.evaluations import keep
+    from restrain_openrlhf.hook.settings import HookSettings
+    from restrain_openrlhf.run.evaluations import read_evaluations
+
+    reward = in_training(response, gold, tmp_path)
+    sample = Experience(prompts=[PROBLEM.text], labels=[gold], rewards=torch.tensor([reward]), info={})
+    metrics = compute_eval_metrics([(["held-out"], [PROBLEM.text], [gold], [None])], [sample], 1)
+    settings = HookSettings(method=parse_settings({"name": "ttrl"}), metrics=tmp_path / "metrics.jsonl")
+    keep(settings, 5, metrics)
+    (found,) = read_evaluations(tmp_path)
+    return found.pass_at_1
+
+
+def votes(response: str):
+    return reference_row(PROBLEM, [extract(response)] * 4)
+
+
+def adaptation_report(response: str, gold: str, tmp_path: Path) -> float:
+    found = compare([votes("none")], [votes(response)], {"p": gold})
+    assert found.pass_after == found.majority_after
+    assert found.solved == (("p",) if found.majority_after else ())
+    return found.majority_after
+
+
+def demo(response: str, gold: str, tmp_path: Path) -> float:
+    found = accuracy([votes(response)], {text_hash(PROBLEM.problem): gold})
+    assert found.pass_at_1 == found.maj_at_k
+    return found.pass_at_1
+
+
+def regrade(response: str, gold: str, tmp_path: Path) -> float:
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps({"id": 1, "problem": "p", "responses": [response], "answer": gold}) + "\n")
+    (row,) = grade_rollouts(read_rollouts(path), path, None)
+    return float(row.correct[0])
+
+
+def gold_reward(response: str, gold: str, tmp_path: Path) -> float:
+    scorer = GroupScorer(build(parse_settings({"name": "grpo_gold"})))
+    score = scorer.score("p", [extract(response), "-1"], gold)
+    return float(score.rewards[0])
+
+
+HOST = pytest.param(study, marks=pytest.mark.host, id="study")
+MEASURES = [in_training, through_the_service, HOST, adaptation_report, demo, regrade, gold_reward]
+
+
+def test_the_lenient_cases_are_no_equal_votes():
+    for response, gold in LENIENT:
+        assert canonical_key(extract(response) or "") != canonical_key(gold), (response, gold)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize(("response", "gold", "right"), CASES)
+def test_every_accuracy_is_that_of_restrain_eval(
+    measure: Callable[[str, str, Path], float], response: str, gold: str, right: float, tmp_path: Path
+):
+    assert restrain_eval(response, gold, tmp_path) == right
+    assert measure(response, gold, tmp_path) == right
+
+
+def test_pairs_are_graded_alike_by_the_policy_of_evaluation(write_jsonl, tmp_path):
+    given = [(extract(response), gold, right) for response, gold, right in CASES if extract(response)]
+    pairs = write_jsonl("pairs.jsonl", [{"a": answer, "b": gold} for answer, gold, _ in given])
+    done = restrain("grade", pairs, "--policy", "eval", "--out", tmp_path / "g.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert [float(json.loads(line)["equal"]) for line in (tmp_path / "g.jsonl").read_text().splitlines()] == [
+        right for *_, right in given
+    ]
+
+
+def test_gold_grpo_rewards_every_right_answer_alike_however_it_is_written():
+    scorer = GroupScorer(build(parse_settings({"name": "grpo_gold"})))
+    answers = [r"50\%", "0.5", r"\frac{1}{2}", "0.4", None, "0.4"]
+    score = scorer.score("p", answers, "0.5")
+    assert score.rewards.tolist() == [1, 1, 1, 0, 0, 0]
+    same = scorer.score("p", ["0.5", "0.5", "0.5", "0.4", None, "0.4"], "0.5")
+    assert score.pair.net.tolist() == same.pair.net.tolist()
+
+
+def test_votes_stay_strict_where_no_gold_is_read():
+    scorer = GroupScorer(build(parse_settings({"name": "ttrl"})))
+    assert scorer.score("p", [r"50\%", "0.5", "0.5"], "0.5").votes.classes == (0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "9^" * 300 + "9",
+        "(" * 900 + "1" + ")" * 900,
+        r"\frac" * 300,
+        "1," * 900 + "1",
+        r"\{" + "A;" * 900 + r"A\}",
+        "2000!" * 300,
+    ],
+)
+def test_a_hostile_answer_is_graded_in_a_thread_in_bounded_time(answer: str):
+    with ThreadPoolExecutor(1) as pool:
+        reward = pool.submit(reward_func, [rf"\boxed{{{answer}}}"], [""], ["(1, 2)"]).result(timeout=20)
+    assert reward["scores"] == 0.0
