@@ -76,9 +76,10 @@ def _document(config: RunConfig) -> dict[str, Any]:
     openrlhf = dict(config.openrlhf)
     if prompts := openrlhf.get("data.prompt_dataset"):
         openrlhf["data.prompt_dataset"] = on_volume(Path(prompts))
-    model = Path(str(openrlhf.get("actor.model_name_or_path", "")))
-    if model.is_dir():
-        openrlhf["actor.model_name_or_path"] = on_volume(model)
+    model = str(openrlhf.get("actor.model_name_or_path", ""))
+    # A folder, be it here or still to be made: an id of the hub has one slash at most.
+    if Path(model).is_dir() or model.count("/") > 1:
+        openrlhf["actor.model_name_or_path"] = on_volume(Path(model))
     # Presets of one folder share a `reference:`; a method that reads none must not wait for the file in its pods.
     read = config.reference if build(config.method).needs_reference else None
     reference = {"reference": on_volume(read)} if read else {}
