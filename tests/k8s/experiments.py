@@ -105,7 +105,7 @@ def steps(preset: str, name: str) -> list[Object]:
     for patch in patches(made, job, 8, PAPER_BENCHMARKS):
         for each in _targets(objects, patch):
             for operation in patch["operations"]:
-                _replace(each, operation["path"], operation["value"])
+                replace(each, operation["path"], operation["value"])
     for each in objects:
         if each["kind"] == "ConfigMap" and each["metadata"]["name"].startswith(f"{job}-experiment"):
             each["data"]["experiment.yaml"] = made.text
@@ -117,9 +117,9 @@ def _targets(objects: list[Object], patch: Patch) -> Iterator[Object]:
     return (each for each in objects if (each["kind"], each["metadata"]["name"]) == (target["kind"], target["name"]))
 
 
-def _replace(node: Any, pointer: str, value: object) -> None:
+def replace(node: Any, pointer: str, value: object) -> None:
     """A JSON pointer's place takes `value`."""
     *path, last = [part.replace("~1", "/") for part in pointer.split("/")[1:]]
     for part in path:
         node = node[int(part) if isinstance(node, list) else part]
-    node[last] = value
+    node[int(last) if isinstance(node, list) else last] = value

@@ -46,11 +46,6 @@ def test_every_name_in_a_presets_manifests_resolves(preset, tmp_path):
         assert [*found, *rules_jobs.experiments_fit(objects, tmp_path)] == [], name
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_every_name_in_an_overlay_resolves(name):
-    assert [*names_resolve(overlay(name)), *paths_are_mounted(overlay(name))] == []
-
-
 @pytest.mark.host
 @pytest.mark.parametrize(
     ("preset", "name"),
