@@ -17,6 +17,7 @@ import yaml
 from restrain_openrlhf.cli.main import main
 from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS
 from restrain_openrlhf.k8s.experiment import Experiment, load_experiment
+from restrain_openrlhf.k8s.kustomize import LOADER
 from restrain_openrlhf.k8s.overlay import load_overlay
 from restrain_openrlhf.k8s.patches import Patch, patches
 from restrain_openrlhf.k8s.stages import COMPONENT, Job, stages_of
@@ -27,7 +28,6 @@ from tests.k8s.manifests import Object, needs_kustomize, overlay
 PRESETS = [str(path.relative_to(ROOT)) for path in presets()]
 PRESET = "configs/dapo14k/qwen3-4b-base/restrain.yaml"
 IMAGE = "restrain-train=registry.example/restrain-train@sha256:" + "1" * 64
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 # What makes a preset fit the overlay of one GPU.
 ONE_GPU = {
     "openrlhf.actor.num_gpus_per_node": 1,

@@ -1,5 +1,6 @@
 """Strict schemas: built-in kinds by kubernetes-validate, custom ones by their CRDs' own schema and CEL rules."""
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.k8s.manifests import Object
 
 VERSION = "1.37"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+CEL = celpy.Environment()
 HERE = Path(__file__).parent / "crds"
 NOT_SCHEMA = ("description", "default", "example")
 
@@ -24,13 +26,20 @@ def problems(each: Object, crds: Path) -> list[str]:
     if kind in load_crds(crds):
         wrong = [f"{e.json_path}: {e.message[:160]}" for e in strict(crds, kind).iter_errors(each)]
         return [*wrong, *broken_rules(rules(crds, kind), each)]
+    return list(_built_in(json.dumps(each, sort_keys=True)))
+
+
+@cache
+def _built_in(text: str) -> tuple[str, ...]:
+    """As `problems`, of a kind of Kubernetes itself: overlays have most objects in common, and each takes a while."""
+    each = json.loads(text)
     try:
         kubernetes_validate.validate(each, VERSION, strict=True)
     except kubernetes_validate.ValidationError as error:
-        return [f"{'.'.join(map(str, error.path))}: {error.message}"]
+        return (f"{'.'.join(map(str, error.path))}: {error.message}",)
     except kubernetes_validate.SchemaNotFoundError:
-        return [f"{kind}: neither Kubernetes {VERSION} nor a CRD has this kind"]
-    return []
+        return (f"{each['apiVersion']} {each['kind']}: neither Kubernetes {VERSION} nor a CRD has this kind",)
+    return ()
 
 
 @cache
@@ -54,11 +63,9 @@ def strict(crds: Path, kind: tuple[str, str]) -> jsonschema.Draft7Validator:
 @cache
 def rules(crds: Path, kind: tuple[str, str]) -> list[tuple[tuple[str, ...], str, celpy.Runner]]:
     """A custom kind's CEL rules: where, in words, and as a program; those about a change (`oldSelf`) need a server."""
-    environment = celpy.Environment()
-    found = _rules(load_crds(crds)[kind])
     return [
-        (path, rule.get("message", rule["rule"]), environment.program(environment.compile(rule["rule"])))
-        for path, rule in found
+        (path, rule.get("message", rule["rule"]), CEL.program(CEL.compile(rule["rule"])))
+        for path, rule in _rules(load_crds(crds)[kind])
         if "oldSelf" not in rule["rule"]
     ]
 

@@ -119,7 +119,9 @@ def unknown_in(words: list[str]) -> Iterator[str]:
 
 def test_every_command_line_of_the_page_parses():
     lines = re.sub(r"\\\n\s+", "", PAGE.read_text(encoding="utf-8"))
-    commands = [shlex.split(line, comments=True) for line in re.findall(r"^ {4}((?:restrain|hf) .*)", lines, re.MULTILINE)]
+    commands = [
+        shlex.split(line, comments=True) for line in re.findall(r"^ {4}((?:restrain|hf) .*)", lines, re.MULTILINE)
+    ]
     assert len(commands) > 3
     assert [problem for words in commands for problem in unresolved(words)] == []
 
