@@ -75,7 +75,8 @@ def test_the_evaluation_runs_the_papers_benchmarks_whether_rendered_or_not():
 @pytest.mark.host
 @pytest.mark.parametrize(("preset", "length"), [(OCTOTHINKER, "8192"), (PRESET, "4096")])
 def test_responses_are_as_long_in_evaluation_as_in_training(preset, length):
-    assert words_of(rendered(config=preset), "evaluation")["max-new-tokens"] == length
+    needs_renderer()
+    assert words_of(steps(preset, "8xa100-80g"), "evaluation")["max-new-tokens"] == length
 
 
 @pytest.mark.host

@@ -9,8 +9,9 @@ from restrain_openrlhf.k8s.images import BY_DIGEST, configured_images
 from restrain_openrlhf.k8s.kustomize import kustomize_command
 from restrain_openrlhf.k8s.layout import Layout, plan
 from restrain_openrlhf.k8s.overlay import CHECKOUT_TREE, NodeShape
+from restrain_openrlhf.k8s.stages import Job, Stage, stages_of
 from tests.k8s import rules_jobs, rules_names, rules_pods
-from tests.k8s.experiments import IMAGE, needs_renderer, render, rendered
+from tests.k8s.experiments import IMAGE, experiment, needs_renderer, render, rendered, steps
 from tests.k8s.manifests import pick
 
 FLAGS = {
@@ -106,12 +107,11 @@ def test_the_experiment_is_in_every_step(tmp_path):
 
 
 @pytest.mark.host
-@pytest.mark.parametrize(("options", "n"), [((), 32), (("--reference-n", 64), 64)])
-def test_a_pass_for_srt_has_rollouts_of_its_own_number(options, n):
+def test_an_offline_pass_may_have_rollouts_of_its_own_number():
     config = "configs/dapo14k/qwen3-4b-base/srt_offline.yaml"
-    objects = rendered(*options, "--only", "reference", config=config)
-    words = pick(objects, "Job", "reference")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert {f"--n={n}", "--out=/mnt/work/data/dapo14k.qwen3-4b.n32.jsonl"} <= set(words)
+    for objects, n in ((steps(config, "8xa100-80g"), 32), (rendered("--reference-n", 64, config=config), 64)):
+        words = pick(objects, "Job", "reference")["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert {f"--n={n}", "--out=/mnt/work/data/dapo14k.qwen3-4b.n32.jsonl"} <= set(words)
 
 
 @pytest.mark.host
@@ -151,14 +151,7 @@ def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
 
 @pytest.mark.host
 def test_steps_that_nothing_needs_are_left_out(tmp_path):
-    words = (
-        "--set",
-        "reference=",
-        "--set",
-        "method={name: ttrl}",
-        "--set",
-        "openrlhf.actor.model_name_or_path=/mnt/work/models/mine",
-    )
+    words = ("--set", "method={name: ttrl}", "--set", "openrlhf.actor.model_name_or_path=/mnt/work/models/mine")
     objects = rendered(*words)
     assert [each["metadata"]["name"] for each in objects if each["kind"] == "Job"] == ["evaluation", "regrade"]
     assert [
@@ -171,6 +164,12 @@ def test_steps_that_nothing_needs_are_left_out(tmp_path):
     ("words", "overlay", "message"),
     [
         ((), "8xa100-80g", "restrain-train has no digest"),
+        (("--benchmarks", "math500,minerva"), "8xa100-80g", "'minerva' is no known benchmark. Known: math500"),
+        (
+            ("--set", "method.prompt_weight=none", "--only", "reference"),
+            "8xa100-80g",
+            "--only reference: the method 'restrain' reads no offline pass",
+        ),
         (("--image", IMAGE), "8xh100", "Choose one of 8xa100-80g, dev-1gpu"),
         (("--image", IMAGE), "dev-1gpu", "a node of this overlay has 1 GPUs"),
         (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),
@@ -214,6 +213,13 @@ def test_paths_move_to_the_work_volume(monkeypatch, tmp_path):
     assert on_volume(tmp_path.parent.__class__("/mnt/models/m")) == "/mnt/models/m"
     with pytest.raises(ConfigError, match="outside the working folder"):
         on_volume(tmp_path.parent)
+
+
+@pytest.mark.host
+def test_a_model_that_can_be_no_id_of_the_hub_is_not_downloaded():
+    study = experiment("configs/cpu/study/spurious/ttrl.yaml", "8xa100-80g")
+    assert study.model == "/mnt/work/runs/study/spurious/model"
+    assert Stage.PREFETCH not in stages_of(study, Job.TRAIN)
 
 
 def test_the_trees_own_images_are_unset_on_purpose():
