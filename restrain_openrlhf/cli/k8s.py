@@ -33,13 +33,17 @@ def render(
     reference_n: Annotated[
         int | None, typer.Option(min=1, help="Rollouts per prompt of the offline pass.", show_default="CONFIG's")
     ] = None,
+    benchmarks: Annotated[
+        str | None, typer.Option(help="Names for the evaluation, with commas.", show_default="the paper's")
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
     ] = None,
     manifests: Annotated[Path | None, typer.Option(help="The k8s/ folder.", show_default="the checkout's")] = None,
 ) -> None:
     """Write the manifests of CONFIG: nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
-    from restrain_openrlhf.k8s.experiment import load_experiment  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS  # noqa: PLC0415 - keeps `--help` quick
+    from restrain_openrlhf.k8s.experiment import load_experiment  # noqa: PLC0415
     from restrain_openrlhf.k8s.images import parse_images  # noqa: PLC0415
     from restrain_openrlhf.k8s.overlay import CHECKOUT_TREE, load_overlay  # noqa: PLC0415
     from restrain_openrlhf.k8s.render import Rendering  # noqa: PLC0415
@@ -54,10 +58,20 @@ def render(
         job=_choice(Job, job, "--job"),
         shards=shards,
         reference_rollouts=reference_n,
+        benchmarks=PAPER_BENCHMARKS if benchmarks is None else _known(benchmarks),
         images=parse_images(image or []),
         only=tuple(_choice(Stage, step, "--only") for step in only or []),
     )
     _write(manifests_of(rendering), out)
+
+
+def _known(benchmarks: str) -> tuple[str, ...]:
+    from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS  # noqa: PLC0415 - see render
+
+    names = tuple(dict.fromkeys(name.strip() for name in benchmarks.split(",")))
+    if unknown := [name for name in names if name not in BENCHMARKS]:
+        raise ConfigError(f"--benchmarks: {unknown[0]!r} is no known benchmark. Known: {', '.join(BENCHMARKS)}.")
+    return names
 
 
 def _choice(kind: Any, text: str, option: str) -> Any:

@@ -90,3 +90,14 @@ BENCHMARKS: Mapping[str, Benchmark] = {
         ),
     )
 }
+# In the order of the paper's tables; without s1k, of which the paper's rows are not known.
+PAPER_BENCHMARKS = (
+    "math500",
+    "amc23",
+    "aime24",
+    "aime25",
+    "olympiadbench",
+    "minerva_math",
+    "mmlu_stem",
+    "gpqa_diamond",
+)

@@ -14,6 +14,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.k8s.layout import Layout, plan
 from restrain_openrlhf.k8s.overlay import NodeShape
+from restrain_openrlhf.method import build
 
 WORK = PurePosixPath("/mnt/work")
 # KubeRay refuses longer names of RayJobs: it appends suffixes for the cluster and its services.
@@ -35,6 +36,11 @@ class Experiment:
     def run_dir(self) -> str:
         """The run's folder on the work volume."""
         return str(self.document["run_dir"])
+
+    @property
+    def reference(self) -> str | None:
+        """The offline pass's file on the work volume; None where the method reads none, or it is not named."""
+        return self.document.get("reference")
 
     @property
     def model(self) -> str:
@@ -70,10 +76,13 @@ def _document(config: RunConfig) -> dict[str, Any]:
     openrlhf = dict(config.openrlhf)
     if prompts := openrlhf.get("data.prompt_dataset"):
         openrlhf["data.prompt_dataset"] = on_volume(Path(prompts))
-    model = Path(str(openrlhf.get("actor.model_name_or_path", "")))
-    if model.is_dir():
-        openrlhf["actor.model_name_or_path"] = on_volume(model)
-    reference = {"reference": on_volume(config.reference)} if config.reference else {}
+    model = str(openrlhf.get("actor.model_name_or_path", ""))
+    # A folder, be it here or still to be made: an id of the hub has one slash at most.
+    if Path(model).is_dir() or model.count("/") > 1:
+        openrlhf["actor.model_name_or_path"] = on_volume(Path(model))
+    # Presets of one folder share a `reference:`; a method that reads none must not wait for the file in its pods.
+    read = config.reference if build(config.method).needs_reference else None
+    reference = {"reference": on_volume(read)} if read else {}
     method = config.method.model_dump(mode="json")
     switches = config.model_dump(include=set(SWITCHES), exclude_defaults=True)
     return {"run_dir": on_volume(config.run_dir), **reference, "method": method, **switches, "openrlhf": openrlhf}

@@ -3,6 +3,7 @@
 Strategic merge would drop a RayJob's pod templates: its worker groups are a plain list to Kustomize.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -14,35 +15,50 @@ Patch = dict[str, Any]
 WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
 ARGS = "/spec/template/spec/containers/0/args"
 SHARD = "$(JOB_COMPLETION_INDEX)"
+BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 
 
-def patches(experiment: Experiment, job: Job, shards: int, reference_rollouts: int | None = None) -> list[Patch]:
+def patches(
+    experiment: Experiment,
+    job: Job,
+    shards: int,
+    benchmarks: Sequence[str],
+    reference_rollouts: int | None = None,
+) -> list[Patch]:
     """For the RayJob of `job` and every batch Job; `shards` is the number of indexes of the Indexed Jobs.
 
-    `reference_rollouts` is the offline pass's rollouts per prompt, the configuration's if None.
+    `benchmarks` are names, for the evaluation. `reference_rollouts` is the offline pass's rollouts per prompt, the
+    configuration's if None; an experiment without an offline pass gets no patch for it.
     """
     ray_job = [*_size(experiment), _replace("/metadata/name", f"{job}-{experiment.name.removeprefix(f'{job}-')}")]
     if job is Job.TEST_TIME:
         ray_job.append(_replace("/spec/entrypoint", test_time_entrypoint(experiment)))
-    reference = [_replace(ARGS, reference_words(experiment, shards, reference_rollouts)), *_indexes(shards)]
+    evaluation = [_replace(ARGS, evaluation_words(experiment, shards, benchmarks)), *_indexes(shards)]
     return [
         _patch("RayJob", str(job), ray_job),
         _patch("Job", "prefetch", [_replace(ARGS, [experiment.model])]),
-        _patch("Job", "reference", reference),
-        _patch("Job", "merge-reference", [_replace(ARGS, merge_words(experiment, shards))]),
-        _patch("Job", "evaluation", [_replace(ARGS, evaluation_words(experiment, shards)), *_indexes(shards)]),
+        *(_offline(experiment, experiment.reference, shards, reference_rollouts) if experiment.reference else ()),
+        _patch("Job", "evaluation", evaluation),
         _patch("Job", "regrade", [_replace(ARGS, [f"{experiment.run_dir}/evaluation"])]),
     ]
 
 
-def reference_words(experiment: Experiment, shards: int, rollouts: int | None = None) -> list[str]:
+def _offline(experiment: Experiment, out: str, shards: int, rollouts: int | None) -> list[Patch]:
+    words = reference_words(experiment, out, shards, rollouts)
+    return [
+        _patch("Job", "reference", [_replace(ARGS, words), *_indexes(shards)]),
+        _patch("Job", "merge-reference", [_replace(ARGS, merge_words(out, shards))]),
+    ]
+
+
+def reference_words(experiment: Experiment, out: str, shards: int, rollouts: int | None = None) -> list[str]:
     """`restrain reference` with the training's own prompts, template and sampling, as training will demand."""
     flags = experiment.flags
     options = {
         "model": experiment.model,
         "prompts": flags["data.prompt_dataset"],
-        "out": experiment.document.get("reference"),
+        "out": out,
         "n": rollouts or experiment.document.get("reference_n") or flags["rollout.n_samples_per_prompt"],
         "input-key": flags["data.input_key"],
         "input-template": flags["data.input_template"],
@@ -52,28 +68,35 @@ def reference_words(experiment: Experiment, shards: int, rollouts: int | None = 
         "max-len": flags["data.max_len"],
         "tensor-parallel-size": 1,
     }
-    # Kubernetes reads $(NAME) in arguments as a variable, and $$ as a plain $.
-    texts = {name: str(value).replace("$", "$$") for name, value in options.items() if value is not None}
-    words = [*(f"--{name}={text}" for name, text in texts.items()), f"--shard={SHARD}/{shards}"]
+    words = [*_options(options), f"--shard={SHARD}/{shards}"]
     return [*words, *(["--apply-chat-template"] if flags["data.apply_chat_template"] else [])]
 
 
-def merge_words(experiment: Experiment, shards: int) -> list[str]:
+def merge_words(reference: str, shards: int) -> list[str]:
     """`restrain merge-reference` over the files that the shards write (reference/run.py)."""
-    out = PurePosixPath(experiment.document.get("reference", "none.jsonl"))
+    out = PurePosixPath(reference)
     parts = [out.with_name(f"{out.stem}.shard-{index}-of-{shards}{out.suffix}") for index in range(shards)]
     return [f"--out={out}", *map(str, parts)]
 
 
-def evaluation_words(experiment: Experiment, shards: int) -> list[str]:
-    """`restrain eval` of the trained model on the paper's benchmarks, from the work volume: pods have no network."""
-    return [
-        f"--model={experiment.run_dir}/model",
-        "--benchmarks=math500,amc23,aime24,aime25,minerva,olympiadbench",
-        "--benchmark-dir=/mnt/work/data/benchmarks",
-        f"--out={experiment.run_dir}/evaluation",
-        f"--shard={SHARD}/{shards}",
-    ]
+def evaluation_words(experiment: Experiment, shards: int, benchmarks: Sequence[str]) -> list[str]:
+    """`restrain eval` of the trained model, with responses as long as in training.
+
+    Benchmarks come from the work volume: pods have no network.
+    """
+    options = {
+        "model": f"{experiment.run_dir}/model",
+        "benchmarks": ",".join(benchmarks),
+        "benchmark-dir": BENCHMARKS_IN_POD,
+        "out": f"{experiment.run_dir}/evaluation",
+        "max-new-tokens": experiment.flags["rollout.max_new_tokens"],
+    }
+    return [*_options(options), f"--shard={SHARD}/{shards}"]
+
+
+def _options(values: Mapping[str, object]) -> list[str]:
+    """`--name=value` words. Kubernetes reads $(NAME) in them as a variable, and $$ as a plain $."""
+    return [f"--{name}={str(value).replace('$', '$$')}" for name, value in values.items() if value is not None]
 
 
 def test_time_entrypoint(experiment: Experiment) -> str:

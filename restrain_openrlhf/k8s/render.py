@@ -9,19 +9,20 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS
 from restrain_openrlhf.k8s.experiment import Experiment
 from restrain_openrlhf.k8s.images import configured_images, refuse_unknown, refuse_unset
 from restrain_openrlhf.k8s.kustomize import build
 from restrain_openrlhf.k8s.overlay import Overlay
 from restrain_openrlhf.k8s.patches import patches
-from restrain_openrlhf.k8s.stages import Job, Manifest, Stage, by_stage, images_in, stages_of
+from restrain_openrlhf.k8s.stages import Job, Manifest, Stage, by_stage, images_in, refuse_unread_pass, stages_of
 
 
 @dataclass(frozen=True)
 class Rendering:
     """What to render: `images` overrides the tree's (name to reference by digest); no `only` means the usual steps.
 
-    `reference_rollouts` is the offline pass's rollouts per prompt, the configuration's if None.
+    `reference_rollouts` is the offline pass's rollouts per prompt, the configuration's if None. `benchmarks` are names.
     """
 
     experiment: Experiment
@@ -29,6 +30,7 @@ class Rendering:
     job: Job = Job.TRAIN
     shards: int = 8
     reference_rollouts: int | None = None
+    benchmarks: tuple[str, ...] = PAPER_BENCHMARKS
     images: Mapping[str, str] = field(default_factory=dict)
     only: tuple[Stage, ...] = ()
 
@@ -41,8 +43,10 @@ class Rendering:
 def render(rendering: Rendering) -> Mapping[Stage, list[Manifest]]:
     """The manifests of each step, in order.
 
-    Raises ConfigError for an image without a digest, a step that the overlay lacks, or where Kustomize is missing.
+    Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that nothing reads,
+    or where Kustomize is missing.
     """
+    refuse_unread_pass(rendering.experiment, rendering.stages)
     refuse_unknown(rendering.images, configured_images(rendering.overlay.tree))
     with tempfile.TemporaryDirectory(prefix="restrain-k8s-") as folder:
         write_kustomization(rendering, Path(folder).resolve())
@@ -72,7 +76,9 @@ def write_kustomization(rendering: Rendering, folder: Path) -> None:
 def _present(rendering: Rendering) -> Sequence[dict[str, Any]]:
     """Kustomize refuses a patch that finds nothing: an overlay without a job needs no patch for it."""
     names = {(each["kind"], each["metadata"]["name"]) for each in build(rendering.overlay.path)}
-    every = patches(rendering.experiment, rendering.job, rendering.shards, rendering.reference_rollouts)
+    every = patches(
+        rendering.experiment, rendering.job, rendering.shards, rendering.benchmarks, rendering.reference_rollouts
+    )
     return [patch for patch in every if (patch["target"]["kind"], patch["target"]["name"]) in names]
 
 

@@ -25,6 +25,9 @@ class Stage(StrEnum):
     REWARD = "reward"
 
 
+OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE)
+
+
 class Job(StrEnum):
     """What a configuration is rendered for."""
 
@@ -37,8 +40,17 @@ def stages_of(experiment: Experiment, job: Job) -> tuple[Stage, ...]:
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
     if job is Job.TEST_TIME:
         return (Stage.PLATFORM, *from_hub, Stage.TEST_TIME)
-    offline = (Stage.REFERENCE, Stage.MERGE_REFERENCE) if "reference" in experiment.document else ()
+    offline = OFFLINE_PASS if experiment.reference else ()
     return (Stage.PLATFORM, *from_hub, *offline, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+
+
+def refuse_unread_pass(experiment: Experiment, stages: Iterable[Stage]) -> None:
+    """Raises ConfigError where a step of the offline pass is asked for and nothing reads it."""
+    if experiment.reference is None and (asked := [stage for stage in stages if stage in OFFLINE_PASS]):
+        raise ConfigError(
+            f"--only {asked[0]}: the method {experiment.document['method']['name']!r} reads no offline pass with these "
+            "settings, or the configuration names no `reference:`. Leave the step out, or set it."
+        )
 
 
 def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[Stage, list[Manifest]]:

@@ -1,7 +1,6 @@
 """The names under which Prometheus finds our metrics: from the code that exports them."""
 
 import dataclasses
-import importlib.util
 
 from restrain_openrlhf.vote_statistics import StepVotes
 
@@ -18,7 +17,7 @@ HOST = (
 
 
 def all_of_them() -> set[str]:
-    """Training's and, where the service is installed, the service's."""
+    """Training's and the service's."""
     return training() | service()
 
 
@@ -31,9 +30,7 @@ def training() -> set[str]:
 
 
 def service() -> set[str]:
-    """As exported; the documented names where the service's code has not landed."""
-    if importlib.util.find_spec("restrain_openrlhf.reward.metrics") is None:
-        return DOCUMENTED
+    """As exported."""
     from restrain_openrlhf.reward.metrics import Metrics
 
     exported = set()
@@ -41,20 +38,3 @@ def service() -> set[str]:
         endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
         exported |= {family.name + ending for ending in endings}
     return exported
-
-
-DOCUMENTED = {
-    "restrain_requests_total",
-    "restrain_pending_requests",
-    "restrain_queued_requests",
-    "restrain_groups_total",
-    "restrain_reply_seconds_bucket",
-    "restrain_score_seconds_bucket",
-    "restrain_seats_total",
-    "restrain_majority_share_bucket",
-    "restrain_penalized_groups_total",
-    "restrain_neutral_rollouts_total",
-    "restrain_store_failures_total",
-    "restrain_gone_requests_total",
-    "restrain_held_requests_total",
-}

@@ -1,9 +1,9 @@
 """Rendered overlays, and every pod in them, as the rules look at them."""
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,17 +39,30 @@ class Pod:
 
 
 def overlay(name: str) -> list[Object]:
-    """A fresh copy of an overlay's objects; skips where Kustomize is missing."""
-    try:
-        kustomize_command()
-    except ConfigError as error:
-        pytest.skip(str(error))
-    return copy.deepcopy(_built(name))
+    """An overlay's objects, built once: copy them before changing them. Skips where Kustomize is missing."""
+    needs_kustomize()
+    return built(ROOT / "k8s" / "overlays" / name)
+
+
+def needs_kustomize() -> None:
+    """Skips where there is no Kustomize, saying what to install."""
+    if missing := _lack_of_kustomize():
+        pytest.skip(missing)
 
 
 @cache
-def _built(name: str) -> list[Object]:
-    return build(ROOT / "k8s" / "overlays" / name)
+def _lack_of_kustomize() -> str | None:
+    try:
+        kustomize_command()
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+@cache
+def built(folder: Path) -> list[Object]:
+    """What Kustomize makes of a folder."""
+    return build(folder)
 
 
 def of_kind(objects: list[Object], *kinds: str) -> list[Object]:

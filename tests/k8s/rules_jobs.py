@@ -4,6 +4,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import yaml
 
@@ -168,31 +169,51 @@ def _mounted_text(objects: list[Object], ray_job: Object) -> str:
 
 
 def steps_agree(objects: list[Object]) -> Iterator[str]:
-    """What one step writes is what the next one reads: the model, the reference and its shards, the run's folder."""
+    """What one step writes is what the next one reads: model, reference and its shards, lengths, the run's folder.
+
+    There is an offline pass exactly where the experiment names the file that it writes.
+    """
     words = {each["metadata"]["name"]: _words(each) for each in of_kind(objects, "Job")}
     for each in of_kind(objects, "RayJob"):
-        name, document = each["metadata"]["name"], yaml.safe_load(_mounted_text(objects, each))
-        flags, run, reference = document["openrlhf"], document["run_dir"], PurePosixPath(document["reference"])
+        document = yaml.safe_load(_mounted_text(objects, each))
+        flags, run = document["openrlhf"], document["run_dir"]
         model, prompts = flags["actor.model_name_or_path"], flags["data.prompt_dataset"]
-        if name == "test-time":
-            expected = {name: {"--model", model, "--prompts", prompts, "--out", run}}
-            words[name] = shlex.split(each["spec"]["entrypoint"])
+        if each["metadata"]["labels"]["app.kubernetes.io/component"] == "test-time":
+            words["test-time"] = shlex.split(each["spec"]["entrypoint"])
+            expected = {"test-time": {"--model", model, "--prompts", prompts, "--out", run}}
         else:
-            count = document.get("reference_n", flags["rollout.n_samples_per_prompt"])
-            shards = pick(objects, "Job", "reference")["spec"]["completions"]
+            shards = pick(objects, "Job", "evaluation")["spec"]["completions"]
+            length = f"--max-new-tokens={flags['rollout.max_new_tokens']}"
             expected = {
-                "prefetch": {model},
-                "reference": {f"--model={model}", f"--prompts={prompts}", f"--out={reference}", f"--n={count}"},
-                "merge-reference": {
-                    f"--out={reference}",
-                    *(f"{reference.with_suffix('')}.shard-{i}-of-{shards}.jsonl" for i in range(shards)),
-                },
-                "evaluation": {f"--model={run}/model", f"--out={run}/evaluation"},
+                **({} if model.startswith("/") else {"prefetch": {model}}),
+                **_offline_words(document, shards),
+                "evaluation": {f"--model={run}/model", f"--out={run}/evaluation", length},
                 "regrade": {f"{run}/evaluation"},
             }
+            if ("reference" in words) is not ("reference" in document):
+                yield f"{each['metadata']['name']}: an offline pass that nothing reads, or none where one is read"
         for step, wanted in expected.items():
-            if missing := wanted - set(words[step]):
-                yield f"{step}: does not fit the experiment of RayJob/{name}: {sorted(missing)} is not among its words"
+            if missing := wanted - set(words.get(step, [])):
+                yield f"{step}: does not fit the experiment of {each['metadata']['name']}: lacks {sorted(missing)}"
+
+
+def _offline_words(document: dict[str, Any], shards: int) -> dict[str, set[str]]:
+    if "reference" not in document:
+        return {}
+    flags, reference = document["openrlhf"], PurePosixPath(document["reference"])
+    count = document.get("reference_n", flags["rollout.n_samples_per_prompt"])
+    parts = {f"{reference.with_suffix('')}.shard-{index}-of-{shards}.jsonl" for index in range(shards)}
+    return {
+        "reference": {
+            f"--model={flags['actor.model_name_or_path']}",
+            f"--prompts={flags['data.prompt_dataset']}",
+            f"--out={reference}",
+            f"--n={count}",
+            f"--max-new-tokens={flags['rollout.max_new_tokens']}",
+            f"--max-len={flags['data.max_len']}",
+        },
+        "merge-reference": {f"--out={reference}", *parts},
+    }
 
 
 def _words(job: Object) -> list[str]:
@@ -229,42 +250,7 @@ def _writes_to(spec: dict, path: str, claims: list[str]) -> bool:
     )
 
 
-def entrypoints_parse(objects: list[Object]) -> Iterator[str]:
-    """Every command line of ours is one that our command line has."""
-    for each in of_kind(objects, "RayJob"):
-        yield from _refused(f"RayJob/{each['metadata']['name']}", shlex.split(each["spec"]["entrypoint"]))
-    for pod in pods(objects):
-        container = pod.spec["containers"][0]
-        if not pod.role and container.get("command", [""])[0] == "restrain":
-            yield from _refused(pod.name, [*container["command"], *container.get("args", [])])
-
-
-def _refused(name: str, words: list[str]) -> Iterator[str]:
-    import typer
-
-    from restrain_openrlhf.cli.main import app
-    from test_time.cli import app as test_time_app
-
-    words = words[3:] if words[:3] == ["env", "-u", "CUDA_VISIBLE_DEVICES"] else words
-    group = typer.main.get_command({"restrain": app, "test-time": test_time_app}[words[0]])
-    command = group.commands.get(words[1])
-    if command is None:
-        yield f"{name}: `{words[0]} {words[1]}` is no command of this version"
-        return
-    try:
-        command.make_context(words[1], [word.replace("$(JOB_COMPLETION_INDEX)", "0") for word in words[2:]])
-    except Exception as error:  # noqa: BLE001 - whatever click raises is the refusal that is looked for
-        yield f"{name}: {words[:2]}: {error}"
-
-
 def scheduling_in_overlays_only(objects: list[Object]) -> Iterator[str]:
     """For the base: it must run on any nodes."""
     for pod in pods(objects):
         yield from (f"{pod.name}: sets {key}" for key in ("tolerations", "nodeSelector", "affinity") if key in pod.spec)
-
-
-def base_objects() -> list[Object]:
-    """The base without any overlay."""
-    from restrain_openrlhf.k8s.kustomize import build
-
-    return build(ROOT / "k8s" / "base")

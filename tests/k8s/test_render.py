@@ -1,8 +1,5 @@
 """`restrain k8s render`: what it writes for a configuration, and what it refuses in one line."""
 
-import subprocess
-import sys
-
 import pytest
 import yaml
 
@@ -12,12 +9,11 @@ from restrain_openrlhf.k8s.images import BY_DIGEST, configured_images
 from restrain_openrlhf.k8s.kustomize import kustomize_command
 from restrain_openrlhf.k8s.layout import Layout, plan
 from restrain_openrlhf.k8s.overlay import CHECKOUT_TREE, NodeShape
-from tests.conftest import ROOT
-from tests.k8s import rules_jobs, rules_pods
+from restrain_openrlhf.k8s.stages import Job, Stage, stages_of
+from tests.k8s import rules_jobs, rules_names, rules_pods
+from tests.k8s.experiments import IMAGE, experiment, needs_renderer, render, rendered, steps
 from tests.k8s.manifests import pick
 
-PRESET = "configs/dapo14k/qwen3-4b-base/restrain.yaml"
-IMAGE = "restrain-train=registry.example/restrain-train@sha256:" + "1" * 64
 FLAGS = {
     "actor.num_nodes": 1,
     "actor.num_gpus_per_node": 8,
@@ -33,44 +29,13 @@ FLAGS = {
 NODE_OF_8 = NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
 
 
-def render(*words, config=PRESET, overlay="8xa100-80g", out="-"):
-    command = [
-        sys.executable,
-        "-m",
-        "restrain_openrlhf.cli.main",
-        "k8s",
-        "render",
-        config,
-        "--overlay",
-        overlay,
-        "--out",
-        str(out),
-    ]
-    return subprocess.run([*command, *map(str, words)], capture_output=True, text=True, cwd=ROOT, check=False)
-
-
-def rendered(*words, **kwargs):
-    needs_kustomize()
-    done = render("--image", IMAGE, *words, **kwargs)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
-
-
-def needs_kustomize():
-    pytest.importorskip("openrlhf", reason="layouts come from OpenRLHF's own parser")
-    try:
-        kustomize_command()
-    except ConfigError as error:
-        pytest.skip(str(error))
-
-
 def refused(*words, **kwargs):
-    needs_kustomize()
+    needs_renderer()
     done = render(*words, **kwargs)
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
-    return done.stderr
+    assert done.status == 2, done.out + done.err
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    return done.err
 
 
 @pytest.mark.parametrize(
@@ -142,12 +107,11 @@ def test_the_experiment_is_in_every_step(tmp_path):
 
 
 @pytest.mark.host
-@pytest.mark.parametrize(("options", "n"), [((), 32), (("--reference-n", 64), 64)])
-def test_a_pass_for_srt_has_rollouts_of_its_own_number(options, n):
+def test_an_offline_pass_may_have_rollouts_of_its_own_number():
     config = "configs/dapo14k/qwen3-4b-base/srt_offline.yaml"
-    objects = rendered(*options, "--only", "reference", config=config)
-    words = pick(objects, "Job", "reference")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert {f"--n={n}", "--out=/mnt/work/data/dapo14k.qwen3-4b.n32.jsonl"} <= set(words)
+    for objects, n in ((steps(config, "8xa100-80g"), 32), (rendered("--reference-n", 64, config=config), 64)):
+        words = pick(objects, "Job", "reference")["spec"]["template"]["spec"]["containers"][0]["args"]
+        assert {f"--n={n}", "--out=/mnt/work/data/dapo14k.qwen3-4b.n32.jsonl"} <= set(words)
 
 
 @pytest.mark.host
@@ -160,7 +124,7 @@ def test_test_time_presets_render_to_a_job_that_the_command_line_takes():
     words = job["spec"]["entrypoint"].split()
     assert words[words.index("--out") + 1] == "/mnt/work/runs/test-time-math500-ttrl_protocol-ettrl"
     assert words[words.index("--prompts") + 1] == "/mnt/work/data/math500.jsonl"
-    assert list(rules_jobs.entrypoints_parse([job])) == []
+    assert list(rules_names.names_resolve([job])) == []
     assert rules_jobs.worker_gpus(job) == 8
 
 
@@ -173,13 +137,13 @@ def test_a_dollar_in_a_template_reaches_the_pod():
 
 @pytest.mark.host
 def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
-    needs_kustomize()
+    needs_renderer()
     done = render("--image", IMAGE, out=tmp_path / "new")
-    assert done.returncode == 0, done.stderr
+    assert done.status == 0, done.err
     names = [path.name for path in sorted((tmp_path / "new").iterdir())]
     steps = ["platform", "prefetch", "reference", "merge-reference", "train", "evaluation", "regrade"]
     assert names == [f"{number}-{step}.yaml" for number, step in enumerate(steps)]
-    assert done.stderr.count("kubectl apply --server-side -f ") == len(steps)
+    assert done.err.count("kubectl apply --server-side -f ") == len(steps)
     kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "4-train.yaml").read_text())]
     assert sorted(set(kinds)) == ["ConfigMap", "NetworkPolicy", "RayJob"]
     assert "is not empty" in refused("--image", IMAGE, out=tmp_path / "new")
@@ -187,14 +151,7 @@ def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
 
 @pytest.mark.host
 def test_steps_that_nothing_needs_are_left_out(tmp_path):
-    words = (
-        "--set",
-        "reference=",
-        "--set",
-        "method={name: ttrl}",
-        "--set",
-        "openrlhf.actor.model_name_or_path=/mnt/work/models/mine",
-    )
+    words = ("--set", "method={name: ttrl}", "--set", "openrlhf.actor.model_name_or_path=/mnt/work/models/mine")
     objects = rendered(*words)
     assert [each["metadata"]["name"] for each in objects if each["kind"] == "Job"] == ["evaluation", "regrade"]
     assert [
@@ -207,6 +164,12 @@ def test_steps_that_nothing_needs_are_left_out(tmp_path):
     ("words", "overlay", "message"),
     [
         ((), "8xa100-80g", "restrain-train has no digest"),
+        (("--benchmarks", "math500,minerva"), "8xa100-80g", "'minerva' is no known benchmark. Known: math500"),
+        (
+            ("--set", "method.prompt_weight=none", "--only", "reference"),
+            "8xa100-80g",
+            "--only reference: the method 'restrain' reads no offline pass",
+        ),
         (("--image", IMAGE), "8xh100", "Choose one of 8xa100-80g, dev-1gpu"),
         (("--image", IMAGE), "dev-1gpu", "a node of this overlay has 1 GPUs"),
         (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),
@@ -250,6 +213,13 @@ def test_paths_move_to_the_work_volume(monkeypatch, tmp_path):
     assert on_volume(tmp_path.parent.__class__("/mnt/models/m")) == "/mnt/models/m"
     with pytest.raises(ConfigError, match="outside the working folder"):
         on_volume(tmp_path.parent)
+
+
+@pytest.mark.host
+def test_a_model_that_can_be_no_id_of_the_hub_is_not_downloaded():
+    study = experiment("configs/cpu/study/spurious/ttrl.yaml", "8xa100-80g")
+    assert study.model == "/mnt/work/runs/study/spurious/model"
+    assert Stage.PREFETCH not in stages_of(study, Job.TRAIN)
 
 
 def test_the_trees_own_images_are_unset_on_purpose():

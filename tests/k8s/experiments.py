@@ -1,0 +1,125 @@
+"""`restrain k8s render` in this process, and every preset on every overlay without a Kustomize run for each."""
+
+import contextlib
+import copy
+import io
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import yaml
+
+from restrain_openrlhf.cli.main import main
+from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS
+from restrain_openrlhf.k8s.experiment import Experiment, load_experiment
+from restrain_openrlhf.k8s.kustomize import LOADER
+from restrain_openrlhf.k8s.overlay import load_overlay
+from restrain_openrlhf.k8s.patches import Patch, patches
+from restrain_openrlhf.k8s.stages import COMPONENT, Job, stages_of
+from tests.conftest import ROOT
+from tests.k8s.manifests import Object, needs_kustomize, overlay
+
+# Those that can be run: a file with an underscore is what others extend.
+PRESETS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("[!_]*.yaml"))
+PRESET = "configs/dapo14k/qwen3-4b-base/restrain.yaml"
+IMAGE = "restrain-train=registry.example/restrain-train@sha256:" + "1" * 64
+# What makes a preset fit the overlay of one GPU.
+ONE_GPU = {
+    "openrlhf.actor.num_gpus_per_node": 1,
+    "openrlhf.ref.num_gpus_per_node": 1,
+    "openrlhf.vllm.num_engines": 1,
+    "openrlhf.train.colocate_all": True,
+}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+def restrain(*words: object) -> Ended:
+    """A `restrain` command as a user types it in the checkout, without a process of its own."""
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    arguments = mock.patch.object(sys, "argv", ["restrain", *map(str, words)])
+    with arguments, contextlib.chdir(ROOT), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+    return Ended(status, out.getvalue(), err.getvalue())
+
+
+def render(*words: object, config: str = PRESET, overlay: str = "8xa100-80g", out: object = "-") -> Ended:
+    return restrain("k8s", "render", config, "--overlay", overlay, "--out", out, *words)
+
+
+@cache
+def rendered(*words: object, config: str = PRESET, overlay: str = "8xa100-80g") -> list[Object]:
+    """The objects of a rendering, made once; skips where Kustomize or OpenRLHF is missing."""
+    needs_renderer()
+    done = render("--image", IMAGE, *words, config=config, overlay=overlay)
+    assert done.status == 0, done.err
+    return list(yaml.load_all(done.out, LOADER))
+
+
+def needs_renderer() -> None:
+    needs_openrlhf()
+    needs_kustomize()
+
+
+def needs_openrlhf() -> None:
+    pytest.importorskip("openrlhf", reason="needs OpenRLHF's own parser (make install)")
+
+
+@cache
+def experiment(preset: str, overlay: str) -> Experiment:
+    """A preset as it is rendered for an overlay, made smaller for the one of one GPU."""
+    needs_openrlhf()
+    nodes = load_overlay(overlay).nodes
+    with contextlib.chdir(ROOT):
+        return load_experiment(Path(preset), dict(ONE_GPU) if nodes.gpus_per_node == 1 else {}, nodes)
+
+
+def job_of(preset: str) -> Job:
+    return Job.TEST_TIME if "test_time" in preset else Job.TRAIN
+
+
+def steps(preset: str, name: str) -> list[Object]:
+    """What a preset's rendering has: the overlay that Kustomize built once, with our patches on a copy of it.
+
+    A test holds this equal to the real rendering.
+    """
+    made, job = experiment(preset, name), job_of(preset)
+    stages = stages_of(made, job)
+    objects = [each for each in overlay(name) if each["metadata"].get("labels", {}).get(COMPONENT) in stages]
+    objects = copy.deepcopy(objects)
+    for patch in patches(made, job, 8, PAPER_BENCHMARKS):
+        for each in _targets(objects, patch):
+            for operation in patch["operations"]:
+                replace(each, operation["path"], operation["value"])
+    for each in objects:
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"].startswith(f"{job}-experiment"):
+            each["data"]["experiment.yaml"] = made.text
+    return objects
+
+
+def _targets(objects: list[Object], patch: Patch) -> Iterator[Object]:
+    target = patch["target"]
+    return (each for each in objects if (each["kind"], each["metadata"]["name"]) == (target["kind"], target["name"]))
+
+
+def replace(node: Any, pointer: str, value: object) -> None:
+    """A JSON pointer's place takes `value`."""
+    *path, last = [part.replace("~1", "/") for part in pointer.split("/")[1:]]
+    for part in path:
+        node = node[int(part) if isinstance(node, list) else part]
+    node[int(last) if isinstance(node, list) else last] = value

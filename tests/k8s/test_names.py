@@ -1,0 +1,138 @@
+"""Whatever the manifests, their comments and their page name resolves against the real registries and parsers."""
+
+import re
+import shlex
+from collections.abc import Iterator
+
+import pytest
+import yaml
+
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
+from restrain_openrlhf.k8s.stages import OFFLINE_PASS, Job, stages_of
+from restrain_openrlhf.method import build
+from tests.conftest import ROOT
+from tests.k8s import rules_jobs
+from tests.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_renderer, rendered, steps
+from tests.k8s.manifests import OVERLAYS, Object, overlay, pick
+from tests.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
+
+OCTOTHINKER = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
+PAGE = ROOT / "docs" / "kubernetes.md"
+TREE = [*sorted((ROOT / "k8s").rglob("*.yaml")), PAGE]
+FILE = re.compile(r"\b(?:configs|docs|k8s|docker|requirements|tests)/[\w./-]+\.(?:yaml|md|py|txt|Dockerfile)\b")
+COMMAND = re.compile(r"`((?:restrain|test-time) [^`…]*?)(?: ?\.\.\.)?`")
+
+
+def words_of(objects: list[Object], job: str) -> dict[str, str]:
+    args = pick(objects, "Job", job)["spec"]["template"]["spec"]["containers"][0]["args"]
+    return dict(word.removeprefix("--").split("=", 1) for word in args if "=" in word)
+
+
+def on_cluster(preset: str, name: str) -> bool:
+    """Whether the overlay has the step: the one with RDMA has no test-time RL."""
+    return job_of(preset) is Job.TRAIN or not name.endswith("-rdma")
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_name_in_a_presets_manifests_resolves(preset, tmp_path):
+    needs_renderer()
+    for name in OVERLAYS:
+        if not on_cluster(preset, name):
+            continue
+        objects = steps(preset, name)
+        found = [*names_resolve(objects), *paths_are_mounted(objects), *rules_jobs.steps_agree(objects)]
+        assert [*found, *rules_jobs.experiments_fit(objects, tmp_path)] == [], name
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("preset", "name"),
+    [
+        (PRESET, "multi-node-h100-rdma"),
+        ("configs/dapo14k/qwen3-4b-base/ttrl.yaml", "8xa100-80g"),
+        ("configs/test_time/llama3.1-8b-instruct/aime24/restrain.yaml", "multi-node-h100"),
+    ],
+)
+def test_the_real_rendering_has_the_words_that_are_checked_above(preset, name):
+    real = rendered("--job", job_of(preset), config=preset, overlay=name)
+    assert comparable(real) == comparable(steps(preset, name))
+
+
+def comparable(objects: list[Object]) -> str:
+    """Without images, order, and the hashes of names."""
+    text = yaml.dump_all(sorted(objects, key=lambda each: (each["kind"], each["metadata"]["name"])))
+    return re.sub(r"(image: ).*|(-experiment)-[a-z0-9]+|(restrain-train)@.*", r"\1\2\3", text)
+
+
+def test_the_evaluation_runs_the_papers_benchmarks_whether_rendered_or_not():
+    assert {"mmlu_stem", "gpqa_diamond", "minerva_math"} <= set(PAPER_BENCHMARKS) <= set(BENCHMARKS)
+    for name in OVERLAYS:
+        assert words_of(overlay(name), "evaluation")["benchmarks"].split(",") == list(PAPER_BENCHMARKS)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(("preset", "length"), [(OCTOTHINKER, "8192"), (PRESET, "4096")])
+def test_responses_are_as_long_in_evaluation_as_in_training(preset, length):
+    needs_renderer()
+    assert words_of(steps(preset, "8xa100-80g"), "evaluation")["max-new-tokens"] == length
+
+
+@pytest.mark.host
+def test_fewer_benchmarks_may_be_asked_for():
+    objects = rendered("--benchmarks", "math500, aime25", "--only", "evaluation")
+    assert words_of(objects, "evaluation")["benchmarks"] == "math500,aime25"
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if job_of(preset) is Job.TRAIN])
+def test_there_is_an_offline_pass_exactly_where_the_method_reads_one(preset):
+    made = experiment(preset, "8xa100-80g")
+    reads = build(load_run_config(ROOT / preset).method).needs_reference
+    assert set(OFFLINE_PASS).issubset(stages_of(made, Job.TRAIN)) is reads
+    # A reference that nobody makes would be waited for in vain.
+    assert ("reference" in made.document) is reads
+
+
+def test_what_reads_no_offline_pass_is_among_the_presets():
+    methods = {preset: build(load_run_config(ROOT / preset).method) for preset in PRESETS}
+    without = {preset for preset, method in methods.items() if not method.needs_reference}
+    assert {f"configs/dapo14k/qwen3-4b-base/{name}.yaml" for name in ("ttrl", "grpo_gold")} <= without
+    assert {"configs/ablations/no_prompt_weight.yaml", "configs/ablations/online_prompt_weight.yaml"} <= without
+    assert PRESET not in without
+
+
+@pytest.mark.parametrize("path", TREE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_files_commands_and_options_named_in_a_text_exist(path):
+    text = path.read_text(encoding="utf-8")
+    assert [name for name in FILE.findall(text) if not (ROOT / name).exists()] == []
+    commands = [words for words in map(shlex.split, COMMAND.findall(text)) if len(words) > 1]
+    assert [problem for words in commands for problem in unknown_in(words)] == []
+
+
+def unknown_in(words: list[str]) -> Iterator[str]:
+    """Of a command in a sentence, which need not be whole: its name and its options."""
+    command, rest = command_of(words[0], words[1:])
+    options = {option for parameter in command.params for option in parameter.opts}
+    yield from (f"{words}: no option {word}" for word in rest if word.startswith("-") and word not in options)
+
+
+def test_every_command_line_of_the_page_parses():
+    lines = re.sub(r"\\\n\s+", "", PAGE.read_text(encoding="utf-8"))
+    commands = [
+        shlex.split(line, comments=True) for line in re.findall(r"^ {4}((?:restrain|hf) .*)", lines, re.MULTILINE)
+    ]
+    assert len(commands) > 3
+    assert [problem for words in commands for problem in unresolved(words)] == []
+
+
+def test_the_page_names_every_benchmark_that_an_evaluation_needs():
+    assert [name for name in PAPER_BENCHMARKS if f"`{name}`" not in PAGE.read_text(encoding="utf-8")] == []
+
+
+def test_the_reward_services_configuration_is_one():
+    pytest.importorskip("fastapi", reason="needs the reward service (pip install restrain-openrlhf[serve])")
+    from restrain_openrlhf.reward.settings import load_service_config
+
+    assert load_service_config(ROOT / "k8s" / "base" / "reward" / "reward.yaml").service.group_size > 1

@@ -1,0 +1,110 @@
+"""Each rule of the checklist fails on a manifest that breaks it: one broken place for each, so that none is blind."""
+
+import copy
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.k8s import rules_jobs, rules_names, rules_pods, rules_service
+from tests.k8s.experiments import replace
+from tests.k8s.manifests import built, of_kind, overlay, pick
+from tests.k8s.schemas import problems
+from tests.k8s.test_overlays import EVERYWHERE
+
+HEAD = "/spec/rayClusterSpec/headGroupSpec/template/spec"
+WORKER = "/spec/rayClusterSpec/workerGroupSpecs/0/template/spec"
+POD = "/spec/template/spec"
+ANYONE = [{"from": [{}], "ports": [{"port": 8265}]}]
+KEY = [{"name": "WANDB_API_KEY", "value": "0123456789abcdef"}]
+
+# rule, object, place in it, what stands there instead
+BROKEN = [
+    (rules_pods.images_by_digest, "RayJob/train", f"{WORKER}/containers/0/image", "r/train:latest"),
+    (rules_pods.pod_security_restricted, "RayJob/train", f"{HEAD}/securityContext/runAsNonRoot", False),
+    (rules_pods.own_service_accounts, "RayJob/train", f"{HEAD}/automountServiceAccountToken", True),
+    (rules_pods.no_secret_in_sight, "RayJob/train", f"{WORKER}/containers/0/env", KEY),
+    (rules_pods.mounts_resolve, "PersistentVolumeClaim/work", "/metadata/name", "other"),
+    (rules_pods.resources_are_whole, "Job/regrade", f"{POD}/containers/0/resources/limits", {"cpu": "2"}),
+    (rules_pods.writable_places, "RayJob/train", f"{WORKER}/volumes/5/emptyDir/sizeLimit", "9Ti"),
+    (rules_jobs.ray_job_rules, "RayJob/train", "/spec/rayClusterSpec/rayVersion", "2.54.0"),
+    (rules_jobs.head_without_gpu, "RayJob/train", f"{HEAD}/containers/0/env", []),
+    (rules_jobs.indexed_jobs, "Job/reference", "/spec/completions", 9),
+    (rules_jobs.steps_agree, "Job/reference", f"{POD}/containers/0/args/2", "--out=/mnt/work/data/other.jsonl"),
+    (rules_jobs.queued_by_component, "RayJob/train", "/spec/suspend", False),
+    (rules_jobs.in_the_namespace, "ResourceQuota/restrain", "/metadata/namespace", "default"),
+    (rules_jobs.priorities_exist, "Job/regrade", f"{POD}/priorityClassName", "other"),
+    (rules_jobs.quota_holds_the_largest_job, "RayJob/train", "/spec/rayClusterSpec/workerGroupSpecs/0/replicas", 5),
+    (rules_names.names_resolve, "Job/evaluation", f"{POD}/containers/0/args/1", "--benchmarks=minerva"),
+    (rules_names.paths_are_mounted, "RayJob/train", "/spec/entrypoint", "restrain train /etc/restrain/other.yaml"),
+    (rules_service.default_deny, "NetworkPolicy/train-head", "/spec/ingress", ANYONE),
+    (rules_service.policies_select_pods, "NetworkPolicy/reward", "/spec/ingress/0/ports", [{"port": 9}]),
+    (rules_service.training_is_reached_by_its_own, "NetworkPolicy/train-cluster", "/spec/egress", []),
+    (rules_service.selectors_match, "Service/reward", "/spec/selector", {"x": "y"}),
+    (rules_service.monitors_match, "PodMonitor/ray", "/spec/podMetricsEndpoints/0/port", "web"),
+    (rules_service.reward_service, "Deployment/reward", f"{POD}/terminationGracePeriodSeconds", 40),
+]
+
+
+def broken(name, pointer, value):
+    """A copy of an overlay with another value in one place."""
+    objects = copy.deepcopy(overlay("multi-node-h100"))
+    replace(pick(objects, *name.split("/")), pointer, value)
+    return objects
+
+
+@pytest.mark.parametrize(("rule", "name", "pointer", "value"), BROKEN, ids=[rule.__name__ for rule, *_ in BROKEN])
+def test_a_rule_finds_what_breaks_it(rule, name, pointer, value):
+    assert list(rule(broken(name, pointer, value)))
+
+
+def test_no_rule_is_left_out():
+    assert {rule for rule, *_ in BROKEN} == {*EVERYWHERE, rules_service.reward_service}
+
+
+def test_a_command_that_is_not_there_is_found():
+    objects = broken("Job/reference", f"{POD}/containers/0/command", ["restrain", "refer"])
+    assert ["no command 'refer'" in problem for problem in rules_names.names_resolve(objects)] == [True]
+    objects = broken("RayJob/train", "/spec/entrypoint", "restrain train a.yaml --colour blue")
+    assert ["--colour" in problem for problem in rules_names.names_resolve(objects)] == [True]
+
+
+@pytest.mark.host
+def test_an_experiment_that_openrlhf_refuses_is_found(tmp_path):
+    pytest.importorskip("openrlhf", reason="needs OpenRLHF's own parser (make install)")
+    objects = copy.deepcopy(overlay("multi-node-h100"))
+    for each in of_kind(objects, "ConfigMap"):
+        if each["metadata"]["name"].startswith("train-experiment"):
+            text = each["data"]["experiment.yaml"]
+            each["data"]["experiment.yaml"] = text.replace("actor.adam.lr: 1e-6", "actor.adam.lrr: 1e-6")
+    (problem,) = rules_jobs.experiments_fit(objects, tmp_path)
+    assert "'actor.adam.lrr' is not a flag of OpenRLHF" in problem
+
+
+def test_a_metric_that_nothing_exports_is_found():
+    found = rules_service.metrics_exist(overlay("multi-node-h100"), known={"ray_restrain_step"})
+    assert any("ray_restrain_top_answer_share" in problem for problem in found)
+
+
+def test_the_base_names_no_nodes_and_an_overlay_does():
+    rule, named = rules_jobs.scheduling_in_overlays_only, overlay("8xa100-80g")
+    assert list(rule(built(ROOT / "k8s" / "base"))) == []
+    assert list(rule(named))
+
+
+@pytest.mark.parametrize(
+    ("name", "pointer", "value"),
+    [
+        ("Job/reference", "/spec/completion", 8),
+        ("RayJob/train", "/spec/rayClusterSpec/workerGroup", []),
+        ("RayJob/train", "/spec/deletionStrategy", {"onSuccess": {"policy": "DeleteSelf"}}),
+        ("PrometheusRule/restrain-training", "/spec/groups/0/rules/0/for", "a while"),
+        ("Namespace/restrain", "/kind", "Namespac"),
+    ],
+    ids=["a built-in kind", "a custom kind", "a CEL rule", "our own schema", "an unknown kind"],
+)
+def test_the_schemas_are_strict(name, pointer, value, shared):
+    crds = shared / "k8s" / "crds"
+    each = copy.deepcopy(pick(overlay("multi-node-h100"), *name.split("/")))
+    assert problems(each, crds) == []
+    replace(each, pointer, value)
+    assert problems(each, crds) != []
