@@ -13,6 +13,7 @@ from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
 from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.plot import plot
+from restrain_openrlhf.cli.presets import presets
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import serve
@@ -51,6 +52,7 @@ app.command(rich_help_panel=EVALUATION)(regrade)
 app.command(rich_help_panel=EVALUATION)(table)
 app.command(rich_help_panel=EVALUATION)(analyze)
 app.command(rich_help_panel=EVALUATION)(effect)
+app.command(rich_help_panel=LOOKING)(presets)
 app.command(rich_help_panel=LOOKING)(show)
 app.command(rich_help_panel=LOOKING)(plot)
 app.command(rich_help_panel=LOOKING)(doctor)

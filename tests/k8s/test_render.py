@@ -11,7 +11,8 @@ from restrain_openrlhf.k8s.experiment import LONGEST_NAME, on_volume, run_name
 from restrain_openrlhf.k8s.images import BY_DIGEST, configured_images
 from restrain_openrlhf.k8s.kustomize import kustomize_command
 from restrain_openrlhf.k8s.layout import Layout, plan
-from restrain_openrlhf.k8s.overlay import CHECKOUT_TREE, NodeShape
+from restrain_openrlhf.k8s.overlay import NodeShape
+from restrain_openrlhf.shipped import KUBERNETES
 from tests.conftest import ROOT
 from tests.k8s import rules_jobs, rules_pods
 from tests.k8s.manifests import pick
@@ -57,7 +58,6 @@ def rendered(*words, **kwargs):
 
 
 def needs_kustomize():
-    pytest.importorskip("openrlhf", reason="layouts come from OpenRLHF's own parser")
     try:
         kustomize_command()
     except ConfigError as error:
@@ -253,6 +253,6 @@ def test_paths_move_to_the_work_volume(monkeypatch, tmp_path):
 
 
 def test_the_trees_own_images_are_unset_on_purpose():
-    for name, image in configured_images(CHECKOUT_TREE).items():
+    for name, image in configured_images(KUBERNETES).items():
         assert BY_DIGEST.fullmatch(image)
         assert image == f"registry.invalid/{name}@sha256:{'0' * 64}"
