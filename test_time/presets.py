@@ -23,8 +23,8 @@ def preset_path(method: str, protocol: str, count: int) -> Path:
     """
     if protocol not in PROTOCOLS:
         raise ConfigError(
-            f"--preset {protocol!r}: is none of {', '.join(PROTOCOLS)}, which choose a preset by the set's size. Give one "
-            "preset of your choice by its name to --config."
+            f"--preset {protocol!r}: is no preset. Known: {', '.join(PROTOCOLS)}, of the nearest size of set; name any "
+            "other with --config."
         )
     nearest = PRESETS / min(SIZES, key=lambda name: abs(math.log(SIZES[name] / count))) / PROTOCOLS[protocol]
     known = sorted(path.stem for path in nearest.glob("*.yaml"))

@@ -1,6 +1,6 @@
 """OpenRLHF's flags on record, for the commands that start nothing and must work where it is not installed.
 
-`python -m restrain_openrlhf.hook.recorded_flags` writes the record anew from the installed OpenRLHF; a test holds the two
+`python -m restrain_openrlhf.hook.recorded_flags` writes the record anew from the installed OpenRLHF; a test holds them
 together. Whatever trains asks OpenRLHF's own parser (host_flags.py).
 """
 
@@ -80,7 +80,7 @@ def _flag(name: str, action: argparse.Action) -> RecordedFlag:
     return RecordedFlag(
         action=kind,
         dest=action.dest if action.dest != name else None,
-        type=action.type.__name__ if action.type else None,  # type: ignore[union-attr, arg-type]
+        type=action.type.__name__ if action.type else None,  # type: ignore[union-attr]
         nargs=action.nargs if kind == "store" else None,
         choices=tuple(action.choices) if action.choices else None,
         default=None if name == TIMED else action.default,
