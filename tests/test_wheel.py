@@ -9,19 +9,23 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
+from restrain_openrlhf.config.presets import preset_names
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.k8s.kustomize import kustomize_command
+from restrain_openrlhf.shipped import CONFIGS, KUBERNETES
 from tests.conftest import ROOT
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"
 IMAGE = "restrain-train=registry.example/restrain-train@sha256:" + "1" * 64
 # Where the folders of the checkout lie in the wheel; the packages keep their places.
 PLACES = {"configs": "restrain_openrlhf/repository/configs", "k8s": "restrain_openrlhf/repository/k8s"}
+NO_OPENRLHF = "OpenRLHF is not installed. Install openrlhf 0.11.2."
 DOCKERFILES = ("train.Dockerfile", "reward.Dockerfile")
 
 
@@ -55,27 +59,43 @@ def source(folder: Path) -> Path:
     return folder
 
 
+def backend(hook: str, out: Path, cwd: Path) -> None:
+    """One of the build backend's own functions, as pip calls it in the folder of the source."""
+    script = f"from setuptools import build_meta; import sys; build_meta.{hook}(sys.argv[1])"
+    done = run(sys.executable, "-c", script, out, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
     return built(source(tmp_path_factory.mktemp("source")), tmp_path_factory.mktemp("wheel"))
 
 
+@dataclass(frozen=True)
+class Installed:
+    """An environment that holds the wheel and what it asks for; commands run in an empty folder."""
+
+    folder: Path
+    empty: Path
+
+    def __call__(self, name, *words, cwd=None):
+        return run(self.folder / "bin" / name, *words, cwd=cwd or self.empty)
+
+    @property
+    def package(self) -> Path:
+        (folder,) = self.folder.glob("lib/python3*/site-packages/restrain_openrlhf")
+        return folder
+
+
 @pytest.fixture(scope="module")
-def installed(wheel, tmp_path_factory):
-    """Runs a command of an environment that holds the wheel and what it asks for, in an empty folder."""
+def installed(wheel, tmp_path_factory) -> Installed:
     environment = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", environment, cwd=environment)
     python = environment / "bin" / "python"
-    done = run(
-        sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile", wheel, cwd=environment
-    )
+    words = ("--python", python, "install", "--quiet", "--no-compile", wheel)
+    done = run(sys.executable, "-m", "pip", *words, cwd=environment)
     assert done.returncode == 0, done.stderr
-    empty = tmp_path_factory.mktemp("empty")
-
-    def command(name, *words, cwd=empty):
-        return run(environment / "bin" / name, *words, cwd=cwd)
-
-    return command
+    return Installed(environment, tmp_path_factory.mktemp("empty"))
 
 
 def shipped(wheel: Path) -> set[str]:
@@ -98,11 +118,18 @@ def test_the_wheel_holds_every_file_of_the_packages_and_of_configs_and_k8s(wheel
 
 
 def test_an_sdist_makes_the_same_wheel(wheel, tmp_path, tmp_path_factory):
-    script = "from setuptools import build_meta; import sys; build_meta.build_sdist(sys.argv[1])"
-    done = run(sys.executable, "-c", script, tmp_path, cwd=source(tmp_path_factory.mktemp("source")))
-    assert done.returncode == 0, done.stderr
+    backend("build_sdist", tmp_path, cwd=source(tmp_path_factory.mktemp("source")))
     (sdist,) = tmp_path.glob("*.tar.gz")
     assert shipped(built(sdist, tmp_path)) == shipped(wheel)
+
+
+def test_an_editable_installation_reads_the_checkouts_own_folders(tmp_path, tmp_path_factory):
+    checkout = source(tmp_path_factory.mktemp("source"))
+    backend("build_editable", tmp_path, cwd=checkout)
+    (editable,) = tmp_path.glob("*.whl")
+    (link,) = shipped(editable)
+    assert zipfile.ZipFile(editable).read(link).decode().strip() == str(checkout)
+    assert (CONFIGS, KUBERNETES) == (ROOT / "configs", ROOT / "k8s")
 
 
 @pytest.mark.parametrize("dockerfile", DOCKERFILES)
@@ -116,23 +143,19 @@ def test_the_environment_has_the_wheel_and_no_training_stack(installed):
     script = "import importlib.util as i, restrain_openrlhf as r; print(r.__file__, *map(i.find_spec, {}))"
     names = ["openrlhf", "torch", "ray", "vllm", "deepspeed", "transformers", "pytest"]
     where, *found = installed("python", "-c", script.format(names)).stdout.split()
-    assert "site-packages" in where
+    assert where == str(installed.package / "__init__.py")
     assert found == ["None"] * len(names)
 
 
-def test_help_of_both_programs(installed):
-    for words in (("restrain", "--help"), ("test-time", "--help"), ("test-time", "adapt", "--help")):
-        done = installed(*words)
-        assert done.returncode == 0, done.stderr
+@pytest.mark.parametrize("program", ["restrain", "test-time"])
+def test_help_of_both_programs(installed, program):
+    done = installed(program, "--help")
+    assert done.returncode == 0, done.stderr
 
 
-def test_presets_are_listed_and_each_can_be_shown_by_its_name(installed):
-    names = installed("restrain", "presets").stdout.split()
-    assert PRESET in names
-    assert "cpu/study/right/ttrl" in names
-    for name in (PRESET, "ablations/sigma-0.5", "test_time/llama3.1-8b-instruct/aime24/ttrl_protocol/ettrl"):
-        assert name in names
-        assert installed("restrain", "show", name).returncode == 0
+def test_presets_are_listed(installed):
+    """By the names that tests/config/test_preset_names.py checks one by one."""
+    assert installed("restrain", "presets").stdout.splitlines() == preset_names()
 
 
 def test_show_prints_the_command_and_says_what_it_was_checked_against(installed):
@@ -146,57 +169,58 @@ def test_show_prints_the_command_and_says_what_it_was_checked_against(installed)
     assert "Did you mean 'actor.adam.lr'" in done.stderr
 
 
-def demo_model(installed) -> str:
-    return installed("python", "-c", "from restrain_openrlhf.demo.run import MODEL; print(MODEL)").stdout.strip()
-
-
 def test_the_packages_own_model_is_found_from_its_presets(installed):
     shown = installed("restrain", "show", "cpu/study/right/restrain").stdout
-    assert f"--actor.model_name_or_path {demo_model(installed)}" in shown
-    assert (Path(demo_model(installed)) / "model.safetensors").is_file()
+    assert f"--actor.model_name_or_path {installed.package / 'demo' / 'model'}" in shown
 
 
-@pytest.mark.parametrize("job", [(), ("--job", "test-time")])
-def test_k8s_renders_a_preset_by_name(installed, job):
+@pytest.mark.parametrize(
+    ("preset", "job"), [(PRESET, "train"), ("test_time/llama3.1-8b-instruct/aime24/restrain", "test-time")]
+)
+def test_k8s_renders_a_preset_by_name(installed, preset, job):
     needs_kustomize()
-    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-", *job)
-    done = installed("restrain", "k8s", "render", PRESET, *words)
+    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-", "--job", job)
+    done = installed("restrain", "k8s", "render", preset, *words)
     assert done.returncode == 0, done.stderr
-    objects = list(yaml.safe_load_all(done.stdout))
-    (ray_job,) = (each for each in objects if each["kind"] == "RayJob")
+    (ray_job,) = (each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "RayJob")
     workers = ray_job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
     assert workers["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
 
 
-def test_k8s_render_checks_flags_as_openrlhf_would(installed):
-    needs_kustomize()
-    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-")
-    for item, message in (
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
         ("openrlhf.actor.adam.lrr=1", "Did you mean 'actor.adam.lr'"),
         ("openrlhf.algo.kl.estimator=k9", "invalid choice: 'k9'"),
         ("openrlhf.actor.num_nodes=4", "this overlay has 1"),
-    ):
-        done = installed("restrain", "k8s", "render", PRESET, *words, "--set", item)
-        assert done.returncode == 2, done.stderr
-        assert message in done.stderr
+    ],
+)
+def test_k8s_render_checks_flags_as_openrlhf_would(installed, item, message):
+    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-", "--set", item)
+    done = installed("restrain", "k8s", "render", PRESET, *words)
+    assert done.returncode == 2, done.stderr
+    assert message in done.stderr
 
 
-@pytest.mark.parametrize("command", ["adapt", "sweep"])
-@pytest.mark.parametrize("chosen", ["--preset=paper", "--preset=ttrl_protocol", "--config=cpu/test_time"])
+@pytest.mark.parametrize(
+    ("command", "chosen"),
+    [("adapt", "--preset=paper"), ("sweep", "--preset=ttrl_protocol"), ("adapt", "--config=cpu/test_time")],
+)
 def test_adaptations_find_their_preset_and_stop_at_the_missing_stack(installed, tmp_path, command, chosen):
     """As far as it goes: the flags are checked by OpenRLHF's own parser before anything is trained."""
     (tmp_path / "p.jsonl").write_text('{"problem": "1+1="}\n')
-    words = ("--model", demo_model(installed), "--prompts", tmp_path / "p.jsonl", "--out", tmp_path / "out")
+    model = installed.package / "demo" / "model"
+    words = ("--model", model, "--prompts", tmp_path / "p.jsonl", "--out", tmp_path / "out")
     done = installed("test-time", command, *words, chosen)
     assert done.returncode == 2
-    assert "OpenRLHF is not installed. Install openrlhf 0.11.2." in done.stderr.splitlines()[-1]
+    assert NO_OPENRLHF in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", ["train", "make-reference"])
 def test_runs_find_their_preset_and_stop_at_the_missing_stack(installed, command):
     done = installed("restrain", command, PRESET)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == "error: OpenRLHF is not installed. Install openrlhf 0.11.2."
+    assert done.stderr.splitlines()[-1] == f"error: {NO_OPENRLHF}"
 
 
 def test_a_study_finds_presets_and_the_files_they_extend(installed):
@@ -206,22 +230,23 @@ def test_a_study_finds_presets_and_the_files_they_extend(installed):
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ("restrain", "show", "qwen3-4b-base/restrain"),
-        ("restrain", "train", "configs/dapo14k/qwen3-4b-base/restrain.yaml"),
-        ("restrain", "make-reference", "dapo14k/qwen3-4b-base/restrian"),
-        ("restrain", "study", PRESET, "dapo14k/qwen3-4b-base/restran"),
-        ("restrain", "k8s", "render", "dapo14k/qwen3-4b/restrain", "--overlay", "8xa100-80g", "--out", "-"),
-    ],
+    ("words", "module"),
+    [("demo --config cpu/demo", "torch"), ("reference --model . --prompts p.jsonl", "transformers")],
 )
-def test_a_name_that_is_neither_a_file_nor_a_preset_is_one_line(installed, words):
-    done = installed(*words)
+def test_a_command_that_needs_the_stack_says_what_is_missing(installed, tmp_path, words, module):
+    (tmp_path / "p.jsonl").write_text('{"problem": "1+1="}\n')
+    shutil.copy(installed.package / "demo" / "model" / "config.json", tmp_path)
+    done = installed("restrain", *words.split(), "--out", tmp_path / "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith(f"error: {module} is not installed, and this command needs it.")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_name_that_is_neither_a_file_nor_a_preset_is_one_line(installed):
+    done = installed("restrain", "train", f"configs/{PRESET}.yaml")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert "no such file" in line
-    assert PRESET in line
-    assert "`restrain presets`" in line
+    assert f"no such file, and no preset of this name. Did you mean {PRESET}" in line
 
 
 def needs_kustomize():

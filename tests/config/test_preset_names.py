@@ -8,6 +8,7 @@ from restrain_openrlhf.config.presets import find_config, preset_names
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.shipped import own_path
+from test_time.cli import app as adaptations
 from tests.conftest import ROOT
 
 NAME = "dapo14k/qwen3-4b-base/restrain"
@@ -52,6 +53,28 @@ def test_a_word_that_names_nothing_gets_the_nearest_names(monkeypatch, tmp_path,
         find_config(word)
     assert str(error.value).startswith(f"{word}: no such file, and no preset of this name.")
     assert hint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("commands", "words"),
+    [
+        (app, "train NAME"),
+        (app, "show NAME"),
+        (app, "make-reference NAME"),
+        (app, f"study {NAME} NAME"),
+        (app, "demo --config NAME"),
+        (app, "k8s render NAME --overlay 8xa100-80g --out -"),
+        (adaptations, "adapt --model m --prompts p.jsonl --out o --config NAME"),
+        (adaptations, "sweep --model m --prompts p.jsonl --out o --config NAME"),
+    ],
+)
+def test_every_command_that_takes_a_configuration_says_so(monkeypatch, tmp_path, commands, words):
+    monkeypatch.chdir(tmp_path)
+    wrong = words.replace("NAME", "dapo14k/qwen3-4b-base/restran").split()
+    error = CliRunner().invoke(commands, wrong).exception
+    assert isinstance(error, ConfigError)
+    assert f"no preset of this name. Did you mean {NAME}" in str(error)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_is_no_configuration(tmp_path):
