@@ -21,7 +21,8 @@ def find_config(word: str) -> Path:
     path, names = Path(word), preset_names()
     if word in names and not path.is_file():
         return CONFIGS / f"{word}.yaml"
-    if path.exists():
+    # An absolute path can only be a file's; whoever reads it says whether it is there.
+    if path.exists() or path.is_absolute():
         return path
     near = difflib.get_close_matches(word.removeprefix("configs/").removesuffix(".yaml"), names, n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""

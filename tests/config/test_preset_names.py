@@ -77,6 +77,11 @@ def test_every_command_that_takes_a_configuration_says_so(monkeypatch, tmp_path,
     assert not list(tmp_path.iterdir())
 
 
+def test_an_absolute_path_is_a_files(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent.yaml: no such file. Check the path."):
+        load_run_config(find_config(str(tmp_path / "absent.yaml")))
+
+
 def test_a_folder_is_no_configuration(tmp_path):
     with pytest.raises(ConfigError, match="is a folder; a YAML file is needed"):
         load_run_config(find_config(str(tmp_path)))
