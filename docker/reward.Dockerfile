@@ -11,9 +11,11 @@ WORKDIR /build
 COPY requirements/serve.txt requirements/
 RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
     pip install --no-deps -r requirements/serve.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY restrain_openrlhf restrain_openrlhf
 COPY test_time test_time
+COPY configs configs
+COPY k8s k8s
 RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
     pip install --no-deps . && pip check && pip freeze > /opt/venv/pip-freeze.txt
 

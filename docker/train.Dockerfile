@@ -28,9 +28,11 @@ ENV TORCH_CUDA_ARCH_LIST="8.0;9.0" FLASH_ATTN_CUDA_ARCHS="80;90"
 RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
     MAX_JOBS=${MAX_JOBS} FLASH_ATTENTION_FORCE_BUILD=TRUE \
     pip install --no-deps --no-build-isolation flash-attn==2.8.3
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml setup.py README.md LICENSE ./
 COPY restrain_openrlhf restrain_openrlhf
 COPY test_time test_time
+COPY configs configs
+COPY k8s k8s
 RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
     pip install --no-deps . && pip freeze > /opt/venv/pip-freeze.txt
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from restrain_openrlhf.config.presets import find_config
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +20,11 @@ Out = Annotated[Path, typer.Option(help="Folder for predictions.jsonl, the adapt
 Config = Annotated[
     Path | None,
     typer.Option(
-        help="Method and OpenRLHF flags, as for `restrain train`.", show_default="a preset", rich_help_panel=HOW
+        metavar="CONFIG",
+        parser=find_config,
+        help="A YAML file, or a preset by name (`restrain presets`).",
+        show_default="by --preset",
+        rich_help_panel=HOW,
     ),
 ]
 Method = Annotated[

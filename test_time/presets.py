@@ -6,31 +6,32 @@ from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.shipped import CONFIGS
 
-CHECKOUT = Path(__file__).parents[1]
 # Written for this model on one node of eight GPUs; other models and layouts by --set.
-PRESETS = CHECKOUT / "configs" / "test_time" / "llama3.1-8b-instruct"
+PRESETS = CONFIGS / "test_time" / "llama3.1-8b-instruct"
 # The sets that presets were written for, with their numbers of problems.
 SIZES = {"aime24": 30, "amc23": 40, "math500": 500}
 # Where each protocol's files lie below a set's folder.
 PROTOCOLS = {"paper": ".", "ttrl_protocol": "ttrl_protocol"}
 
 
-def preset_path(method: str, protocol: str, count: int, folder: Path = PRESETS) -> Path:
+def preset_path(method: str, protocol: str, count: int) -> Path:
     """The preset of the set whose size is nearest to `count` problems, by ratio.
 
     Raises ConfigError for a protocol or a method without presets.
     """
     if protocol not in PROTOCOLS:
-        raise ConfigError(f"--preset {protocol!r}: is no preset. Known: {', '.join(PROTOCOLS)}.")
-    if not folder.is_dir():
-        raise ConfigError(f"{folder}: no such folder. Run from a checkout, or give --config FILE.")
-    nearest = folder / min(SIZES, key=lambda name: abs(math.log(SIZES[name] / count))) / PROTOCOLS[protocol]
+        raise ConfigError(
+            f"--preset {protocol!r}: is no preset. Known: {', '.join(PROTOCOLS)}, of the nearest size of set; name any "
+            "other with --config."
+        )
+    nearest = PRESETS / min(SIZES, key=lambda name: abs(math.log(SIZES[name] / count))) / PROTOCOLS[protocol]
     known = sorted(path.stem for path in nearest.glob("*.yaml"))
     if method not in known:
         raise ConfigError(
             f"--method {method!r}: has no preset for test-time RL. Known: {', '.join(known)}; for another method of "
-            "`restrain train` give --config FILE."
+            "`restrain train` give --config CONFIG."
         )
     return nearest / f"{method}.yaml"
 

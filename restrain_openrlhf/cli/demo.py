@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.config.presets import find_config
 
 
 def demo(
@@ -18,7 +19,10 @@ def demo(
     prompts: Annotated[
         Path | None, typer.Option(help="Train on these prompts (JSONL with `problem`) instead of the demo's task.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="Another configuration than configs/cpu/demo.yaml.")] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="CONFIG", parser=find_config, help="A file or a preset.", show_default="cpu/demo"),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
     ] = None,

@@ -8,8 +8,10 @@ import typer
 import yaml
 from rich.console import Console
 
+from restrain_openrlhf.cli.presets import ConfigFile
 from restrain_openrlhf.config.overrides import parse_overrides
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.shipped import KUBERNETES
 
 k8s = typer.Typer(help="Kubernetes manifests of a configuration.", no_args_is_help=True)
 
@@ -21,7 +23,7 @@ def _commands() -> None:
 
 @k8s.command()
 def render(
-    config: Annotated[Path, typer.Argument(metavar="CONFIG", help="As for `restrain train`.")],
+    config: ConfigFile,
     overlay: Annotated[str, typer.Option(help="A folder of k8s/overlays, such as 8xa100-80g.")],
     out: Annotated[str, typer.Option(metavar="DIR|-", help="A file per step in a new folder, or all to the terminal.")],
     job: Annotated[str, typer.Option(help="train, or test-time.")] = "train",
@@ -39,18 +41,18 @@ def render(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
     ] = None,
-    manifests: Annotated[Path | None, typer.Option(help="The k8s/ folder.", show_default="the checkout's")] = None,
+    manifests: Annotated[Path | None, typer.Option(help="Another k8s/ folder.", show_default="the package's")] = None,
 ) -> None:
     """Write the manifests of CONFIG: nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
     from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.k8s.experiment import load_experiment  # noqa: PLC0415
     from restrain_openrlhf.k8s.images import parse_images  # noqa: PLC0415
-    from restrain_openrlhf.k8s.overlay import CHECKOUT_TREE, load_overlay  # noqa: PLC0415
+    from restrain_openrlhf.k8s.overlay import load_overlay  # noqa: PLC0415
     from restrain_openrlhf.k8s.render import Rendering  # noqa: PLC0415
     from restrain_openrlhf.k8s.render import render as manifests_of  # noqa: PLC0415
     from restrain_openrlhf.k8s.stages import Job, Stage  # noqa: PLC0415
 
-    chosen = load_overlay(overlay, manifests or CHECKOUT_TREE)
+    chosen = load_overlay(overlay, manifests or KUBERNETES)
     experiment = load_experiment(config, dict(parse_overrides(overrides or [])), chosen.nodes)
     rendering = Rendering(
         experiment,

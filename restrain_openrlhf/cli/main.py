@@ -1,6 +1,7 @@
-"""Assembles the commands and turns our errors into one line and exit status 2."""
+"""Assembles the commands and turns our errors, and a training stack that is absent, into one line and status 2."""
 
 import sys
+from typing import NoReturn
 
 import typer
 from rich.console import Console
@@ -13,6 +14,7 @@ from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
 from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.plot import plot
+from restrain_openrlhf.cli.presets import presets
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import serve
@@ -51,6 +53,7 @@ app.command(rich_help_panel=EVALUATION)(regrade)
 app.command(rich_help_panel=EVALUATION)(table)
 app.command(rich_help_panel=EVALUATION)(analyze)
 app.command(rich_help_panel=EVALUATION)(effect)
+app.command(rich_help_panel=LOOKING)(presets)
 app.command(rich_help_panel=LOOKING)(show)
 app.command(rich_help_panel=LOOKING)(plot)
 app.command(rich_help_panel=LOOKING)(doctor)
@@ -66,11 +69,22 @@ def run_app(commands: typer.Typer) -> None:
     try:
         commands()
     except RestrainError as error:
-        Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
-        sys.exit(2)
+        _end(str(error))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith(("restrain_openrlhf", "test_time")):
+            raise
+        _end(
+            f"{error.name} is not installed, and this command needs it. Install the training stack: `make install` in "
+            "a checkout, or requirements/gpu.txt."
+        )
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted: the same command goes on from here.")
         sys.exit(130)
+
+
+def _end(message: str) -> NoReturn:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {message}", style="red", markup=False)
+    sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from restrain_openrlhf.cli.presets import ConfigFile
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,9 +51,7 @@ def reference(
 
 
 def make_reference(
-    config: Annotated[
-        Path, typer.Argument(metavar="CONFIG", help="A run's configuration; its `reference:` is written.")
-    ],
+    config: ConfigFile,
     n: Annotated[int | None, typer.Option(min=1, help="Rollouts per prompt.", show_default="CONFIG's")] = None,
     shard: Annotated[str, typer.Option(metavar="I/K", help="Sample part I of K, counted from 0.")] = "0/1",
     overrides: Annotated[

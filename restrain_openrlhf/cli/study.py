@@ -8,10 +8,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.config.presets import find_config
 
 
 def study(
-    configs: Annotated[list[Path], typer.Argument(metavar="CONFIG...", help="Configurations of runs (YAML).")],
+    configs: Annotated[
+        list[Path], typer.Argument(metavar="CONFIG...", parser=find_config, help="YAML files, or presets by name.")
+    ],
     out: Annotated[Path, typer.Option(help="Folder for all runs, tables and pictures.")] = Path("runs/study"),
     seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration, with seeds 42, 43, ...")] = 3,
     jobs: Annotated[

@@ -3,7 +3,6 @@
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,12 +10,12 @@ import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from restrain_openrlhf.cli.presets import ConfigFile
 from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.overrides import parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.run.metrics import StepRow
 
-ConfigFile = Annotated[Path, typer.Argument(metavar="CONFIG", help="YAML file with run_dir, method and openrlhf.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as method.kappa=2. Repeatable."),
@@ -38,15 +37,19 @@ def train(config: ConfigFile, overrides: Overrides = None) -> None:
 def show(config: ConfigFile, overrides: Overrides = None) -> None:
     """Print the resolved method and the exact OpenRLHF command, without starting anything."""
     from restrain_openrlhf.devices import detect  # noqa: PLC0415 - imports torch
-    from restrain_openrlhf.hook.host_flags import parse, to_arguments  # noqa: PLC0415
+    from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: PLC0415
+    from restrain_openrlhf.hook.recorded_flags import VERSION, is_installed, recorded_parser  # noqa: PLC0415
     from restrain_openrlhf.run.folder import RunFolder  # noqa: PLC0415
     from restrain_openrlhf.run.train import command  # noqa: PLC0415
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
-    words = to_arguments({**detect().host_flags, **host_flags(resolved)})
-    parse(words)
+    parser = host_parser() if is_installed() else recorded_parser()
+    words = to_arguments({**detect().host_flags, **host_flags(resolved)}, parser)
+    parse(words, parser)
     typer.echo(_method_block(resolved))
     typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))
+    if not is_installed():
+        typer.echo(f"OpenRLHF is not installed: the flags were checked against the record of {VERSION}.", err=True)
 
 
 def _method_block(config: RunConfig) -> str:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Valida
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
+from restrain_openrlhf.shipped import own_path
 
 HOOK_KEYS = (
     "method",
@@ -68,6 +69,12 @@ class RunConfig(HookConfig):
     @classmethod
     def _absolute_run_dir(cls, path: Path) -> Path:
         return path.expanduser().absolute()
+
+    @field_validator("openrlhf")
+    @classmethod
+    def _own_model(cls, flags: Mapping[str, Any]) -> Mapping[str, Any]:
+        model = flags.get("actor.model_name_or_path")
+        return {**flags, "actor.model_name_or_path": own_path(model)} if isinstance(model, str) else flags
 
 
 def load_hook_config(path: Path) -> HookConfig:

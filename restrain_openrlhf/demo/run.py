@@ -8,7 +8,6 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.demo.report import write_report
 from restrain_openrlhf.demo.task import GoldRow, heldout_problems, training_problems, write_gold, write_prompts
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.accuracy import Accuracy, accuracy
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
@@ -16,9 +15,9 @@ from restrain_openrlhf.reference.artifact import text_hash
 from restrain_openrlhf.run.metrics import StepRow
 from restrain_openrlhf.run.reference_pass import sample_reference
 from restrain_openrlhf.run.train import train
+from restrain_openrlhf.shipped import CONFIGS
 
-CHECKOUT = Path(__file__).parents[2]
-CONFIG = CHECKOUT / "configs" / "cpu" / "demo.yaml"
+CONFIG = CONFIGS / "cpu" / "demo.yaml"
 MODEL = Path(__file__).parent / "model"
 ROLLOUTS = 16
 EVALUATION_SEED = 7
@@ -79,8 +78,6 @@ def run_demo(demo: Demo, listener: Listener) -> Outcome:
 
 def write_task(demo: Demo) -> RunConfig:
     """The task's files and the run's configuration. Gold goes only where the method reads it."""
-    if not demo.config.exists():
-        raise ConfigError(f"{demo.config}: no such file. Run the demo from a checkout, or give --config.")
     settings = load_run_config(demo.config).openrlhf
     problems = training_problems(demo.steps * int(settings["rollout.batch_size"]))
     write_prompts(demo.out / "prompts.jsonl", problems)

@@ -14,7 +14,7 @@ from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.hook import contract
 
 
-class _Parser(argparse.ArgumentParser):
+class HostParser(argparse.ArgumentParser):
     """argparse, but a wrong flag is our error and does not end the process."""
 
     def error(self, message: str) -> NoReturn:
@@ -33,7 +33,7 @@ def host_parser() -> argparse.ArgumentParser:
     statements = _parser_statements(ast.parse(source.read_text(encoding="utf-8")), source)
     from datetime import datetime  # noqa: PLC0415 - a name the host's statements use
 
-    namespace: dict[str, object] = {"argparse": SimpleNamespace(ArgumentParser=_Parser), "datetime": datetime}
+    namespace: dict[str, object] = {"argparse": SimpleNamespace(ArgumentParser=HostParser), "datetime": datetime}
     exec(compile(ast.Module(statements, []), str(source), "exec"), namespace)
     parser = namespace["parser"]
     assert isinstance(parser, argparse.ArgumentParser)
@@ -56,25 +56,26 @@ def _parser_statements(module: ast.Module, source: Path) -> list[ast.stmt]:
     raise HostError(f"{source} no longer builds its parser in its main block, which the hook relies on.")
 
 
-def to_arguments(flags: Mapping[str, object]) -> list[str]:
-    """Command-line words for flags under OpenRLHF's dotted names.
+def to_arguments(flags: Mapping[str, object], parser: argparse.ArgumentParser | None = None) -> list[str]:
+    """Command-line words for flags under OpenRLHF's dotted names; `parser` is the installed host's unless given.
 
     True switches a flag on, False and None leave it out, a list gives several values. Raises ConfigError for a name
     OpenRLHF does not have, with the nearest one it has.
     """
-    known = {option.removeprefix("--") for option in host_parser()._option_string_actions}
+    parser = parser or host_parser()
+    known = {option.removeprefix("--") for option in parser._option_string_actions}
     arguments: list[str] = []
     for name, value in flags.items():
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else " See `python -m openrlhf.cli.train_ppo_ray --help`."
             raise ConfigError(f"openrlhf: {name!r} is not a flag of OpenRLHF's train_ppo_ray.{hint}")
-        arguments += _words(name, value)
+        arguments += _words(name, value, parser)
     return arguments
 
 
-def _words(name: str, value: object) -> list[str]:
-    takes_value = host_parser()._option_string_actions[f"--{name}"].nargs != 0
+def _words(name: str, value: object, parser: argparse.ArgumentParser) -> list[str]:
+    takes_value = parser._option_string_actions[f"--{name}"].nargs != 0
     if value is None or value is False:
         return []
     if value is True:
@@ -88,6 +89,9 @@ def _words(name: str, value: object) -> list[str]:
     return [f"--{name}", str(value)]
 
 
-def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """The host's flat namespace (dotted names) for these words. Raises ConfigError as the host would exit."""
-    return host_parser().parse_args(list(arguments))
+def parse(arguments: Sequence[str], parser: argparse.ArgumentParser | None = None) -> argparse.Namespace:
+    """The host's flat namespace (dotted names) for these words; `parser` is the installed host's unless given.
+
+    Raises ConfigError as the host would exit.
+    """
+    return (parser or host_parser()).parse_args(list(arguments))

@@ -12,6 +12,7 @@ from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.recorded_flags import recorded_parser
 from restrain_openrlhf.k8s.layout import Layout, plan
 from restrain_openrlhf.k8s.overlay import NodeShape
 from restrain_openrlhf.method import build
@@ -61,7 +62,9 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape) 
     """
     config = load_run_config(path, overrides)
     document = _document(config)
-    flags = vars(parse(to_arguments(host_flags(config))))
+    # Rendering needs no OpenRLHF: the defaults of its flags are on record.
+    parser = recorded_parser()
+    flags = vars(parse(to_arguments(host_flags(config), parser), parser))
     flags |= {name: document["openrlhf"][name] for name in document["openrlhf"] if name in PATH_FLAGS}
     _refuse_lost_work(flags)
     _refuse_secrets(flags)

@@ -7,8 +7,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from restrain_openrlhf.errors import ConfigError
-
-CHECKOUT_TREE = Path(__file__).parents[2] / "k8s"
+from restrain_openrlhf.shipped import KUBERNETES
 
 
 class NodeShape(BaseModel):
@@ -34,11 +33,11 @@ class Overlay:
         return self.path.parents[1]
 
 
-def load_overlay(name: str, tree: Path = CHECKOUT_TREE) -> Overlay:
+def load_overlay(name: str, tree: Path = KUBERNETES) -> Overlay:
     """The overlay of this name. Raises ConfigError where it, its tree or its node shape is missing or wrong."""
     overlays = tree / "overlays"
     if not overlays.is_dir():
-        raise ConfigError(f"{tree}: holds no overlays/. Name the checkout's k8s/ folder with --manifests.")
+        raise ConfigError(f"{tree}: holds no overlays/. Name a copy of the repository's k8s/ folder with --manifests.")
     known = sorted(path.parent.name for path in overlays.glob("*/overlay.yaml"))
     if name not in known:
         raise ConfigError(f"--overlay {name!r}: there is none of this name. Choose one of {', '.join(known)}.")

@@ -2,25 +2,20 @@
 
 import contextlib
 import copy
-import io
-import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
-import pytest
 import yaml
 
-from restrain_openrlhf.cli.main import main
 from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS
 from restrain_openrlhf.k8s.experiment import Experiment, load_experiment
 from restrain_openrlhf.k8s.kustomize import LOADER
 from restrain_openrlhf.k8s.overlay import load_overlay
 from restrain_openrlhf.k8s.patches import Patch, patches
 from restrain_openrlhf.k8s.stages import COMPONENT, Job, stages_of
+from tests.commands import Done, restrain
 from tests.conftest import ROOT
 from tests.k8s.manifests import Object, needs_kustomize, overlay
 
@@ -37,53 +32,22 @@ ONE_GPU = {
 }
 
 
-@dataclass(frozen=True)
-class Ended:
-    """How a command ended."""
-
-    status: int
-    out: str
-    err: str
-
-
-def restrain(*words: object) -> Ended:
-    """A `restrain` command as a user types it in the checkout, without a process of its own."""
-    out, err, status = io.StringIO(), io.StringIO(), 0
-    arguments = mock.patch.object(sys, "argv", ["restrain", *map(str, words)])
-    with arguments, contextlib.chdir(ROOT), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-    return Ended(status, out.getvalue(), err.getvalue())
-
-
-def render(*words: object, config: str = PRESET, overlay: str = "8xa100-80g", out: object = "-") -> Ended:
+def render(*words: object, config: str = PRESET, overlay: str = "8xa100-80g", out: object = "-") -> Done:
     return restrain("k8s", "render", config, "--overlay", overlay, "--out", out, *words)
 
 
 @cache
 def rendered(*words: object, config: str = PRESET, overlay: str = "8xa100-80g") -> list[Object]:
-    """The objects of a rendering, made once; skips where Kustomize or OpenRLHF is missing."""
-    needs_renderer()
-    done = render("--image", IMAGE, *words, config=config, overlay=overlay)
-    assert done.status == 0, done.err
-    return list(yaml.load_all(done.out, LOADER))
-
-
-def needs_renderer() -> None:
-    needs_openrlhf()
+    """The objects of a rendering, made once; skips where Kustomize is missing."""
     needs_kustomize()
-
-
-def needs_openrlhf() -> None:
-    pytest.importorskip("openrlhf", reason="needs OpenRLHF's own parser (make install)")
+    done = render("--image", IMAGE, *words, config=config, overlay=overlay)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.load_all(done.stdout, LOADER))
 
 
 @cache
 def experiment(preset: str, overlay: str) -> Experiment:
     """A preset as it is rendered for an overlay, made smaller for the one of one GPU."""
-    needs_openrlhf()
     nodes = load_overlay(overlay).nodes
     with contextlib.chdir(ROOT):
         return load_experiment(Path(preset), dict(ONE_GPU) if nodes.gpus_per_node == 1 else {}, nodes)

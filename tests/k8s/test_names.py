@@ -13,7 +13,7 @@ from restrain_openrlhf.k8s.stages import OFFLINE_PASS, Job, stages_of
 from restrain_openrlhf.method import build
 from tests.conftest import ROOT
 from tests.k8s import rules_jobs
-from tests.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_renderer, rendered, steps
+from tests.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_kustomize, rendered, steps
 from tests.k8s.manifests import OVERLAYS, Object, overlay, pick
 from tests.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
 
@@ -37,7 +37,7 @@ def on_cluster(preset: str, name: str) -> bool:
 @pytest.mark.host
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_name_in_a_presets_manifests_resolves(preset, tmp_path):
-    needs_renderer()
+    needs_kustomize()
     for name in OVERLAYS:
         if not on_cluster(preset, name):
             continue
@@ -75,7 +75,7 @@ def test_the_evaluation_runs_the_papers_benchmarks_whether_rendered_or_not():
 @pytest.mark.host
 @pytest.mark.parametrize(("preset", "length"), [(OCTOTHINKER, "8192"), (PRESET, "4096")])
 def test_responses_are_as_long_in_evaluation_as_in_training(preset, length):
-    needs_renderer()
+    needs_kustomize()
     assert words_of(steps(preset, "8xa100-80g"), "evaluation")["max-new-tokens"] == length
 
 

@@ -8,10 +8,11 @@ from restrain_openrlhf.k8s.experiment import LONGEST_NAME, on_volume, run_name
 from restrain_openrlhf.k8s.images import BY_DIGEST, configured_images
 from restrain_openrlhf.k8s.kustomize import kustomize_command
 from restrain_openrlhf.k8s.layout import Layout, plan
-from restrain_openrlhf.k8s.overlay import CHECKOUT_TREE, NodeShape
+from restrain_openrlhf.k8s.overlay import NodeShape
 from restrain_openrlhf.k8s.stages import Job, Stage, stages_of
+from restrain_openrlhf.shipped import KUBERNETES
 from tests.k8s import rules_jobs, rules_names, rules_pods
-from tests.k8s.experiments import IMAGE, experiment, needs_renderer, render, rendered, steps
+from tests.k8s.experiments import IMAGE, experiment, needs_kustomize, render, rendered, steps
 from tests.k8s.manifests import pick
 
 FLAGS = {
@@ -30,12 +31,12 @@ NODE_OF_8 = NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
 
 
 def refused(*words, **kwargs):
-    needs_renderer()
+    needs_kustomize()
     done = render(*words, **kwargs)
-    assert done.status == 2, done.out + done.err
-    assert done.err.startswith("error: ")
-    assert done.err.count("\n") == 1
-    return done.err
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
 
 
 @pytest.mark.parametrize(
@@ -137,13 +138,13 @@ def test_a_dollar_in_a_template_reaches_the_pod():
 
 @pytest.mark.host
 def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
-    needs_renderer()
+    needs_kustomize()
     done = render("--image", IMAGE, out=tmp_path / "new")
-    assert done.status == 0, done.err
+    assert done.returncode == 0, done.stderr
     names = [path.name for path in sorted((tmp_path / "new").iterdir())]
     steps = ["platform", "prefetch", "reference", "merge-reference", "train", "evaluation", "regrade"]
     assert names == [f"{number}-{step}.yaml" for number, step in enumerate(steps)]
-    assert done.err.count("kubectl apply --server-side -f ") == len(steps)
+    assert done.stderr.count("kubectl apply --server-side -f ") == len(steps)
     kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "4-train.yaml").read_text())]
     assert sorted(set(kinds)) == ["ConfigMap", "NetworkPolicy", "RayJob"]
     assert "is not empty" in refused("--image", IMAGE, out=tmp_path / "new")
@@ -223,6 +224,6 @@ def test_a_model_that_can_be_no_id_of_the_hub_is_not_downloaded():
 
 
 def test_the_trees_own_images_are_unset_on_purpose():
-    for name, image in configured_images(CHECKOUT_TREE).items():
+    for name, image in configured_images(KUBERNETES).items():
         assert BY_DIGEST.fullmatch(image)
         assert image == f"registry.invalid/{name}@sha256:{'0' * 64}"

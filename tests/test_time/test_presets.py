@@ -26,11 +26,6 @@ def test_presets_that_are_none():
         preset_path("srt_easy", "paper", 30)
 
 
-def test_presets_outside_a_checkout(tmp_path):
-    with pytest.raises(ConfigError, match="Run from a checkout, or give --config"):
-        preset_path("ttrl", "paper", 30, tmp_path / "absent")
-
-
 def test_another_method_over_a_file_takes_none_of_its_settings():
     assert method_overrides(CPU, "ttrl") == {"method": {"name": "ttrl"}}
     assert method_overrides(CPU, "restrain") == method_overrides(CPU, None) == {}

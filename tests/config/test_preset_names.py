@@ -1,0 +1,98 @@
+"""Configurations by name: every preset is found, and a word that names nothing says what it may have meant."""
+
+import pytest
+from typer.testing import CliRunner
+
+from restrain_openrlhf.cli.main import app
+from restrain_openrlhf.config.presets import find_config, preset_names
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.shipped import own_path
+from test_time.cli import app as adaptations
+from tests.conftest import ROOT
+
+NAME = "dapo14k/qwen3-4b-base/restrain"
+MODEL = "restrain_openrlhf/demo/model"
+
+
+def test_every_preset_is_found_by_its_name_from_anywhere(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    files = {path for path in (ROOT / "configs").rglob("*.yaml") if not path.name.startswith("_")}
+    assert {find_config(name) for name in preset_names()} == files
+    assert find_config(NAME) == ROOT / "configs" / "dapo14k" / "qwen3-4b-base" / "restrain.yaml"
+    assert load_run_config(find_config("ablations/sigma-0.5")).method.sigma == 0.5
+
+
+def test_the_command_lists_them_one_a_line():
+    shown = CliRunner().invoke(app, ["presets"]).output
+    assert shown.splitlines() == preset_names() == sorted(preset_names())
+
+
+def test_a_file_goes_before_a_preset_of_that_name_but_a_folder_does_not(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / NAME
+    path.mkdir(parents=True)
+    assert find_config(NAME) == ROOT / "configs" / f"{NAME}.yaml"
+    path.rmdir()
+    path.write_text("mine")
+    assert find_config(NAME).read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("dapo14k/qwen3-4b-base/restrian", f"Did you mean {NAME}"),
+        (f"configs/{NAME}.yaml", f"Did you mean {NAME}"),
+        ("dapo14k/qwen3-4b-base", "qwen3-4b-base/"),
+        ("nothing", "no preset of this name. `restrain presets` lists all"),
+    ],
+)
+def test_a_word_that_names_nothing_gets_the_nearest_names(monkeypatch, tmp_path, word, hint):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as error:
+        find_config(word)
+    assert str(error.value).startswith(f"{word}: no such file, and no preset of this name.")
+    assert hint in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("commands", "words"),
+    [
+        (app, "train NAME"),
+        (app, "show NAME"),
+        (app, "make-reference NAME"),
+        (app, f"study {NAME} NAME"),
+        (app, "demo --config NAME"),
+        (app, "k8s render NAME --overlay 8xa100-80g --out -"),
+        (adaptations, "adapt --model m --prompts p.jsonl --out o --config NAME"),
+        (adaptations, "sweep --model m --prompts p.jsonl --out o --config NAME"),
+    ],
+)
+def test_every_command_that_takes_a_configuration_says_so(monkeypatch, tmp_path, commands, words):
+    monkeypatch.chdir(tmp_path)
+    wrong = words.replace("NAME", "dapo14k/qwen3-4b-base/restran").split()
+    error = CliRunner().invoke(commands, wrong).exception
+    assert isinstance(error, ConfigError)
+    assert f"no preset of this name. Did you mean {NAME}" in str(error)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_absolute_path_is_a_files(tmp_path):
+    with pytest.raises(ConfigError, match=r"absent.yaml: no such file. Check the path."):
+        load_run_config(find_config(str(tmp_path / "absent.yaml")))
+
+
+def test_a_folder_is_no_configuration(tmp_path):
+    with pytest.raises(ConfigError, match="is a folder; a YAML file is needed"):
+        load_run_config(find_config(str(tmp_path)))
+
+
+def test_the_packages_own_model_is_found_where_the_package_lies(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert own_path(MODEL) == str(ROOT / MODEL)
+    config = load_run_config(find_config("cpu/demo"))
+    assert config.openrlhf["actor.model_name_or_path"] == str(ROOT / MODEL)
+    for other in ("Qwen/Qwen3-4B-Base", "restrain_openrlhf/absent", "runs/mine/model"):
+        assert own_path(other) == other
+    (tmp_path / MODEL).mkdir(parents=True)
+    assert own_path(MODEL) == MODEL
