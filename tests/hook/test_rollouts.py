@@ -22,9 +22,10 @@ from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
 
 from restrain_openrlhf.errors import ConfigError, HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook import carried, contract, rollouts  # noqa: E402
+from restrain_openrlhf.hook import carried, rollouts  # noqa: E402
 from restrain_openrlhf.hook.groups import group_rollouts  # noqa: E402
 from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
+from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
 
@@ -79,7 +80,7 @@ class Actor(HOST):
         return {token: Logprob(half, rank=2), other: Logprob(half, rank=1), EOS: Logprob(-9.0, rank=3)}
 
 
-setattr(Actor, contract.ORIGINAL + "generate_responses", HOST.generate_responses)
+setattr(Actor, ORIGINAL + "generate_responses", HOST.generate_responses)
 
 
 @pytest.fixture
@@ -168,7 +169,7 @@ def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):
             )
             return SimpleNamespace(outputs=[completion])
 
-    setattr(Talker, contract.ORIGINAL + "generate_responses", HOST.generate_responses)
+    setattr(Talker, ORIGINAL + "generate_responses", HOST.generate_responses)
     actor = Talker("")
     drawn = draw(actor, TRAINING, 5, **{**TREES, "forks": 2, "fork_token": "distinct"})
     assert [len(row["observation_tokens"]) for row in drawn] == [4 + NEW_TOKENS] * 5
@@ -211,7 +212,7 @@ def test_answers_that_only_vote_reach_the_score(draw):
             completion = SimpleNamespace(token_ids=[*map(ord, text), EOS], finish_reason="stop", logprobs=None)
             return SimpleNamespace(outputs=[completion])
 
-    setattr(Boxed, contract.ORIGINAL + "generate_responses", HOST.generate_responses)
+    setattr(Boxed, ORIGINAL + "generate_responses", HOST.generate_responses)
     drawn = draw(Boxed("233322"), TRAINING, 2, name="ttrl", votes=5, train_on=2)
     samples = [pickle.loads(pickle.dumps(experience(row))) for row in drawn]
     (group,) = group_rollouts(samples, 2, Letters())
