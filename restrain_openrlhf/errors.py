@@ -29,6 +29,10 @@ class HookNotActiveError(HostError):
     """A process that should run the hooked trainer runs the host's own."""
 
 
+class PolicyMismatchError(RestrainError):
+    """The rollouts were drawn from another policy than the one that is trained."""
+
+
 class CheckpointError(RestrainError):
     """A checkpoint cannot be written or read."""
 

@@ -20,9 +20,12 @@ HOOK_KEYS = (
     "evaluate_first",
     "fill_last_batch",
     "advantages",
+    "logprob_gap_limit",
 )
 # Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
 AdvantageSource = Literal["hook", "service"]
+# In nats a token; far beyond what rounding gives in bf16 (docs/operations.md).
+LOGPROB_GAP_LIMIT = 0.1
 
 Config = TypeVar("Config", bound="HookConfig")
 
@@ -46,6 +49,8 @@ class HookConfig(BaseModel):
     # Repeat a few prompts so that an episode is whole rollout batches; the host loses what is left over.
     fill_last_batch: StrictBool = True
     advantages: AdvantageSource = "hook"
+    # Stop where vLLM's log-probabilities of the sampled tokens are further from the policy's; null: never.
+    logprob_gap_limit: Annotated[float, Field(gt=0)] | None = LOGPROB_GAP_LIMIT
 
     @field_validator("reference", "metrics")
     @classmethod

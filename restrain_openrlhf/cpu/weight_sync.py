@@ -50,3 +50,18 @@ def update_weight(worker: Any, name: str, dtype: Any, shape: tuple[int, ...], em
     if empty_cache:
         del worker._received_weights
         worker.model_runner.reload_weights(weights_iterator=iter(received))
+        pack_output_heads(worker.model_runner.get_model())
+
+
+def pack_output_heads(model: Any) -> None:
+    """Pack each output head of vLLM's `model` from its current weight.
+
+    A head that is tied to the embedding is no parameter of the trainer's model, so no weight is sent for it. vLLM
+    (model_executor/model_loader/reload/layerwise.py) then leaves the head's packed copy as it was, though the embedding
+    that it shares its weight with is new. This can go when reloading an embedding packs what is tied to it.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead  # noqa: PLC0415 - costs seconds
+
+    for head in model.modules():
+        if isinstance(head, ParallelLMHead):
+            head.quant_method.process_weights_after_loading(head)

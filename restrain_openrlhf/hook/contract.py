@@ -57,11 +57,25 @@ READ = (
     HostAttributes(
         "openrlhf.trainer.ppo_utils.experience",
         "Experience",
-        ("sequences", "action_mask", "advantages", "rewards", "truncated", "prompts", "labels", "info"),
+        (
+            "sequences",
+            "action_mask",
+            "action_log_probs",
+            "rollout_log_probs",
+            "advantages",
+            "rewards",
+            "truncated",
+            "prompts",
+            "labels",
+            "info",
+        ),
     ),
     HostAttributes("deepspeed.runtime.engine", "DeepSpeedEngine", ("global_steps",)),
     HostAttributes("ray.actor", "_ActorClassMetadata", ("class_name", "modified_class")),
-    HostAttributes("vllm.sampling_params", "SamplingParams", ("logprobs", "max_tokens", "min_tokens", "seed")),
+    HostAttributes("vllm.engine.arg_utils", "EngineArgs", ("logprobs_mode",)),
+    HostAttributes(
+        "vllm.sampling_params", "SamplingParams", ("detokenize", "logprobs", "max_tokens", "min_tokens", "seed")
+    ),
     HostAttributes("vllm.outputs", "RequestOutput", ("outputs",)),
     HostAttributes("vllm.outputs", "CompletionOutput", ("finish_reason", "logprobs", "token_ids")),
     HostAttributes("vllm.logprobs", "Logprob", ("logprob", "rank")),

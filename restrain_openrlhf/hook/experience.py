@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from restrain_openrlhf.hook.groups import RolloutGroup, group_rollouts
+from restrain_openrlhf.hook.logprob_gap import logprob_gap, refuse_mismatch
 from restrain_openrlhf.hook.rollouts import refuse_undrawn
 from restrain_openrlhf.hook.service_scores import score_of_service
 from restrain_openrlhf.hook.settings import HookSettings
@@ -43,6 +44,10 @@ def make_experience_batch(
         [flag for group in groups for flag in group.truncated],
     )
     experiences = wrapped(*args, **kwargs)
+    maker.restrain_logprob_gap = logprob_gap(experiences)
+    if not maker.args.train.async_enable:
+        # The asynchronous trainer's rollouts may be of earlier weights, by design.
+        refuse_mismatch(maker.restrain_logprob_gap, HookSettings.from_environment().logprob_gap_limit)
     for experience in experiences:
         experience.advantages = None
     return experiences

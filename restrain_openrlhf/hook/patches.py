@@ -159,6 +159,12 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
     ),
     Replacement(
         VLLM_ENGINE,
+        "RolloutRayActor.__init__",
+        "(self, *args, bundle_indices, agent_func_path, remote_rm_url, mm_pad_token_ids, **kwargs)",
+        f"{HERE}.rollouts:initialise",
+    ),
+    Replacement(
+        VLLM_ENGINE,
         "RolloutRayActor.generate_responses",
         "(self, prompt, label, sampling_params, max_length, hf_tokenizer, num_samples, images)",
         f"{HERE}.rollouts:generate_responses",

@@ -3,14 +3,21 @@
 import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 from restrain_openrlhf.answers import extract
 from restrain_openrlhf.hook.seeds import rollout_seed
-from restrain_openrlhf.rollouts import Chain, RolloutPlan
+from restrain_openrlhf.rollouts import Alternative, Chain, RolloutPlan
 from restrain_openrlhf.rollouts.entropy import token_entropy
+
+
+@dataclass(frozen=True)
+class TokenLogProb:
+    """What the host reads of vLLM's Logprob, in nats."""
+
+    logprob: float
 
 
 @dataclass(frozen=True)
@@ -19,7 +26,15 @@ class Completion:
 
     token_ids: list[int]
     finish_reason: str | None
-    logprobs: None = None
+    logprobs: list[dict[int, TokenLogProb]]
+
+    @classmethod
+    def of(cls, chain: Chain) -> "Completion":
+        """The chain as vLLM would have returned it."""
+        log_probs = zip(chain.tokens, chain.log_probs, strict=True)
+        return cls(
+            list(chain.tokens), chain.finish_reason, [{token: TokenLogProb(value)} for token, value in log_probs]
+        )
 
 
 @dataclass(frozen=True)
@@ -77,8 +92,7 @@ class PlannedEngine:
                 seed=self._seed,
             )
             self._drawing = asyncio.create_task(self._plan.draw(sampler))
-        chain = (await self._drawing)[turn]
-        return Output((Completion(list(chain.tokens), chain.finish_reason),))
+        return Output((Completion.of((await self._drawing)[turn]),))
 
     async def trained(self) -> list[Chain]:
         """The rollouts that the host got."""
@@ -114,11 +128,12 @@ class Sampler:
         """A continuation to its end; nothing, truncated, where `response` has used up all new tokens."""
         room = self.parameters.max_tokens - len(response)
         if room <= 0:
-            return Chain((), "length")
+            return Chain((), "length", ())
         parameters = deepcopy(self.parameters)
         parameters.max_tokens = room
         parameters.min_tokens = min(parameters.min_tokens, room)
-        parameters.logprobs = self.top_k
+        if self.top_k is not None:
+            parameters.logprobs = self.top_k
         if self.seed is not None:
             parameters.seed = rollout_seed(self.seed, place)
         output = await self.actor.generate([*self.prompt, *response], parameters, self.multi_modal_data)
@@ -126,19 +141,20 @@ class Sampler:
 
     def _chain(self, completion: Any) -> Chain:
         tokens = tuple(completion.token_ids)
+        sampled = zip(tokens, completion.logprobs, strict=True)
+        chain = Chain(tokens, completion.finish_reason, tuple(entries[token].logprob for token, entries in sampled))
         if self.top_k is None:
-            return Chain(tokens, completion.finish_reason)
+            return chain
         likely = [self._likely(entries) for entries in completion.logprobs]
-        return Chain(
-            tokens=tokens,
-            finish_reason=completion.finish_reason,
-            entropies=tuple(token_entropy([log_prob for _, log_prob in position]) for position in likely),
+        return replace(
+            chain,
+            entropies=tuple(token_entropy([each.log_prob for each in position]) for position in likely),
             alternatives=tuple(
-                tuple(token for token, _ in position if token not in self.special_tokens) for position in likely
+                tuple(each for each in position if each.token not in self.special_tokens) for position in likely
             ),
         )
 
-    def _likely(self, entries: Any) -> list[tuple[int, float]]:
+    def _likely(self, entries: Any) -> list[Alternative]:
         """The k most likely tokens with their log-probabilities; vLLM adds the sampled token where it is not one."""
         ranked = sorted((entry.rank, token, entry.logprob) for token, entry in entries.items())
-        return [(token, log_prob) for rank, token, log_prob in ranked if self.top_k and rank <= self.top_k]
+        return [Alternative(token, log_prob) for rank, token, log_prob in ranked if self.top_k and rank <= self.top_k]

@@ -1,6 +1,7 @@
 """Draws a training group's rollouts as the method plans them, in the host's rollout actors; evaluation stays plain."""
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from functools import cache
 from typing import Any
 
@@ -65,6 +66,15 @@ def marked(prompt: str, progress: Progress, train_seed: int | None) -> TrainingP
     return training
 
 
+async def initialise(actor: Any, *args: Any, **kwargs: Any) -> None:
+    """Takes the place of RolloutRayActor.__init__: log-probabilities are those of the distribution that is sampled.
+
+    vLLM would give those before the temperature, which the policy's never are (models/actor.py).
+    """
+    kwargs.setdefault("logprobs_mode", "processed_logprobs")
+    await original_of(actor, "__init__")(actor, *args, **kwargs)
+
+
 async def generate_responses(
     actor: Any,
     prompt: str,
@@ -91,6 +101,7 @@ async def generate_responses(
     if not isinstance(prompt, TrainingPrompt):
         plain: list[dict[str, Any]] = await host_method(actor, prompt=prompt, num_samples=num_samples, **host_arguments)
         return plain
+    host_arguments["sampling_params"] = with_log_probs(sampling_params)
     plan = plan_for(HookSettings.from_environment())
     seed = prompt.visit.seed if prompt.visit else None
     host_arguments["prompt"] = str(prompt)
@@ -107,6 +118,18 @@ async def generate_responses(
     if prompt.visit:
         carry_place(responses, prompt.visit.place)
     return responses
+
+
+def with_log_probs(parameters: Any) -> Any:
+    """vLLM's parameters that also ask for each sampled token's log-probability (hook/logprob_gap.py), and for no text.
+
+    The host reads tokens alone of a single turn (utils/agent.py); turning each into text takes most of the time that
+    log-probabilities cost.
+    """
+    asked = deepcopy(parameters)
+    asked.logprobs = asked.logprobs or 0
+    asked.detokenize = False
+    return asked
 
 
 def refuse_undrawn(plan: RolloutPlan | None, has_entropies: bool) -> None:

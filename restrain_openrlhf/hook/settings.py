@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.config.yaml_file import AdvantageSource
+from restrain_openrlhf.config.yaml_file import LOGPROB_GAP_LIMIT, AdvantageSource
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.method import MethodSettings
 
@@ -25,6 +25,7 @@ class HookSettings(BaseModel):
     evaluate_first: bool = False
     fill_last_batch: bool = True
     advantages: AdvantageSource = "hook"
+    logprob_gap_limit: float | None = LOGPROB_GAP_LIMIT
 
     def to_environment(self) -> dict[str, str]:
         """The variable that hands these settings to a worker."""

@@ -34,6 +34,7 @@ def train_step(trainer: Any, rollout_samples: list[Any], global_step: int) -> tu
     status, step = BasePPOTrainer.train_step(trainer, rollout_samples, global_step)
     votes: StepVotes = trainer.experience_maker.restrain_votes
     status.update({f"restrain/{name}": value for name, value in votes.scalars().items()})
+    status["restrain/logprob_gap"] = trainer.experience_maker.restrain_logprob_gap
     metrics = HookSettings.from_environment().metrics
     if metrics is not None:
         append_step(metrics, step, status, votes)

@@ -2,19 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+
+class Alternative(NamedTuple):
+    """A token the policy could have sampled, and its log-probability there in nats."""
+
+    token: int
+    log_prob: float
 
 
 @dataclass(frozen=True)
 class Chain:
-    """T response tokens. `entropies` are the policy's at each token, in nats; `alternatives` its most likely tokens
-    there, most likely first; both are empty where they were not asked for.
+    """T response tokens, with the policy's log-probability of each in nats.
+
+    `entropies` are the policy's at each token, in nats; `alternatives` its most likely tokens there, most likely
+    first; both are empty where they were not asked for.
     """
 
     tokens: tuple[int, ...]
     finish_reason: str | None
+    log_probs: tuple[float, ...]
     entropies: tuple[float, ...] = ()
-    alternatives: tuple[tuple[int, ...], ...] = ()
+    alternatives: tuple[tuple[Alternative, ...], ...] = ()
 
     @property
     def mean_entropy(self) -> float:
@@ -28,13 +38,16 @@ class Chain:
 
     def upto(self, length: int) -> "Chain":
         """Its first `length` tokens, unfinished."""
-        return Chain(self.tokens[:length], None, self.entropies[:length], self.alternatives[:length])
+        return Chain(
+            self.tokens[:length], None, self.log_probs[:length], self.entropies[:length], self.alternatives[:length]
+        )
 
     def then(self, rest: "Chain") -> "Chain":
         """This chain continued by another."""
         return Chain(
             self.tokens + rest.tokens,
             rest.finish_reason,
+            self.log_probs + rest.log_probs,
             self.entropies + rest.entropies,
             self.alternatives + rest.alternatives,
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import Literal
 
-from restrain_openrlhf.rollouts.chain import Chain, Continue
+from restrain_openrlhf.rollouts.chain import Alternative, Chain, Continue
 
 ForkToken = Literal["resample", "distinct"]
 
@@ -78,17 +78,18 @@ def _with_distinct_tokens(root: Chain, starts: Sequence[Chain]) -> list[Chain]:
     for start in starts:
         position = len(start.tokens)
         candidates = root.alternatives[position] if position < len(root.tokens) else ()
-        token = next((token for token in candidates if (position, token) not in taken), None)
-        forced.append(start if token is None else _forced(root, start, token))
-        taken |= {(position, token)} if token is not None else set()
+        free = next((other for other in candidates if (position, other.token) not in taken), None)
+        forced.append(start if free is None else _forced(root, start, free))
+        taken |= {(position, free.token)} if free is not None else set()
     return forced
 
 
-def _forced(root: Chain, start: Chain, token: int) -> Chain:
+def _forced(root: Chain, start: Chain, chosen: Alternative) -> Chain:
     position = len(start.tokens)
     return replace(
         start,
-        tokens=(*start.tokens, token),
+        tokens=(*start.tokens, chosen.token),
+        log_probs=(*start.log_probs, chosen.log_prob),
         entropies=root.entropies[: position + 1],
         alternatives=root.alternatives[: position + 1],
     )

@@ -103,7 +103,7 @@ def test_a_patch_cannot_be_written_without_the_parameters_it_relies_on(kind):
 def test_a_patchs_function_takes_what_it_is_called_with(patch):
     taken = parameters(patches.load(patch.ours))
     if isinstance(patch, Replacement):
-        assert re.sub(r"\w+", "self", taken, count=1) == patch.takes
+        assert re.sub(r"\w+", "self", taken, count=1) in (patch.takes, "(self, *args, **kwargs)")
     else:
         assert len(taken.split(", ")) == 4, f"wrapt calls {patch.ours} with the method, its object, args and kwargs"
 

@@ -63,7 +63,7 @@ class Actor(HOST):
         written = self.text(prompt_token_ids).removeprefix("1+1=")
         rest = "#" + next(self.digits) + "!" if not written else next(self.digits) + "!" if written == "#" else "!"
         tokens = [*(ord(letter) for letter in rest), EOS]
-        logprobs = [self.top(token) for token in tokens] if sampling_params.logprobs else None
+        logprobs = [self.top(token) for token in tokens] if sampling_params.logprobs is not None else None
         completion = SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=logprobs)
         return SimpleNamespace(outputs=[completion])
 
@@ -73,6 +73,8 @@ class Actor(HOST):
 
     @staticmethod
     def top(token):
+        if token == EOS:
+            return {EOS: Logprob(logprob=0.0, rank=1)}
         if not chr(token).isdigit():
             return {token: Logprob(logprob=0.0, rank=1), EOS: Logprob(logprob=-math.inf, rank=2)}
         other = ord("9") if token != ord("9") else ord("8")
@@ -125,7 +127,36 @@ def test_a_tree_forks_at_the_token_the_policy_is_unsure_of(draw):
 def test_every_rollout_carries_its_mean_token_entropy(draw):
     drawn = draw(Actor("234"), TRAINING, 3, **TREES)
     assert [row["extra_logs"][carried.ENTROPY] for row in drawn] == pytest.approx([math.log(2) / 4] * 3)
-    assert all(row["rollout_log_probs"] is None for row in drawn)
+
+
+@pytest.mark.parametrize(("method", "digits"), [({"name": "ttrl"}, "234"), (TREES, "234")], ids=["plain", "trees"])
+def test_every_training_rollout_brings_its_log_probabilities(draw, method, digits):
+    """Four tokens of prompt, then "#", the digit of probability one half, "!" and the end."""
+    drawn = draw(Actor(digits), TRAINING, 3, **method)
+    for row in drawn:
+        assert row["rollout_log_probs"] == pytest.approx([0.0] * 4 + [0.0, math.log(0.5), 0.0, 0.0])
+
+
+def test_log_probabilities_are_asked_for_without_text_and_the_hosts_parameters_stay_as_they_are():
+    given = SamplingParams(max_tokens=NEW_TOKENS)
+    asked = rollouts.with_log_probs(given)
+    assert (asked.logprobs, asked.detokenize) == (0, False)
+    assert (given.logprobs, given.detokenize) == (None, True)
+    assert rollouts.with_log_probs(SamplingParams(logprobs=1)).logprobs == 1
+
+
+def test_the_engine_reports_log_probabilities_of_what_it_samples_from():
+    given = {}
+
+    class Engine:
+        pass
+
+    async def host_init(actor, *args, **kwargs):
+        given.update(kwargs)
+
+    setattr(Engine, ORIGINAL + "__init__", host_init)
+    asyncio.run(rollouts.initialise(Engine(), model="m"))
+    assert given == {"model": "m", "logprobs_mode": "processed_logprobs"}
 
 
 def test_distinct_forks_force_the_token_the_chain_did_not_take(draw):
@@ -209,7 +240,10 @@ def test_answers_that_only_vote_reach_the_score(draw):
     class Boxed(Actor):
         async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
             text = rf"\boxed{{{next(self.digits)}}}"
-            completion = SimpleNamespace(token_ids=[*map(ord, text), EOS], finish_reason="stop", logprobs=None)
+            tokens = [*map(ord, text), EOS]
+            completion = SimpleNamespace(
+                token_ids=tokens, finish_reason="stop", logprobs=[self.top(token) for token in tokens]
+            )
             return SimpleNamespace(outputs=[completion])
 
     setattr(Boxed, ORIGINAL + "generate_responses", HOST.generate_responses)

@@ -60,7 +60,7 @@ class Actor(HOST):
             await asyncio.sleep(0)
         tokens = [ord("0") + drawn[1] % 10, ord("0") + drawn[2] % 10]
         likely = SimpleNamespace(logprob=-0.5 - drawn[3] / 256, rank=1)
-        logprobs = [{token: likely} for token in tokens] if sampling_params.logprobs else None
+        logprobs = [{token: likely} for token in tokens] if sampling_params.logprobs is not None else None
         return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=logprobs)])
 
 
