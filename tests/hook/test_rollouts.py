@@ -23,6 +23,7 @@ from vllm.logprobs import Logprob  # noqa: E402
 
 from restrain_openrlhf.errors import ConfigError, HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook import carried, rollouts  # noqa: E402
+from restrain_openrlhf.hook.carried import Vote  # noqa: E402
 from restrain_openrlhf.hook.groups import group_rollouts  # noqa: E402
 from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
 from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
@@ -166,10 +167,10 @@ def test_distinct_forks_force_the_token_the_chain_did_not_take(draw):
     assert responses_of(drawn)[1] == "#9!"
 
 
-def test_votes_beyond_the_trained_rollouts_travel_as_answers(draw):
+def test_rollouts_beyond_the_trained_ones_travel_as_votes(draw):
     drawn = draw(Actor("23344"), TRAINING, 2, name="ttrl", votes=5, train_on=2)
     assert responses_of(drawn) == ["#2!", "#3!"]
-    assert drawn[0][carried.VOTES] == ("#3!", "#4!", "#4!")
+    assert drawn[0][carried.VOTES] == tuple(Vote(answer, truncated=False) for answer in ("#3!", "#4!", "#4!"))
     assert carried.ENTROPY not in drawn[0]["extra_logs"]
 
 
@@ -239,18 +240,21 @@ def experience(response):
 def test_answers_that_only_vote_reach_the_score(draw):
     class Boxed(Actor):
         async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
-            text = rf"\boxed{{{next(self.digits)}}}"
-            tokens = [*map(ord, text), EOS]
+            digit = next(self.digits)
+            tokens = [*map(ord, rf"\boxed{{{digit}}}"), EOS]
             completion = SimpleNamespace(
-                token_ids=tokens, finish_reason="stop", logprobs=[self.top(token) for token in tokens]
+                token_ids=tokens,
+                finish_reason="length" if digit == "9" else "stop",
+                logprobs=[self.top(token) for token in tokens],
             )
             return SimpleNamespace(outputs=[completion])
 
     setattr(Boxed, ORIGINAL + "generate_responses", HOST.generate_responses)
-    drawn = draw(Boxed("233322"), TRAINING, 2, name="ttrl", votes=5, train_on=2)
+    drawn = draw(Boxed("23339"), TRAINING, 2, name="ttrl", votes=5, train_on=2)
     samples = [pickle.loads(pickle.dumps(experience(row))) for row in drawn]
     (group,) = group_rollouts(samples, 2, Letters())
-    assert group.answers == ("2", "3", "3", "3", "2")
+    assert group.answers == ("2", "3", "3", "3", None)
+    assert group.truncated == (False, False, False, False, True)
     method = build(parse_settings({"name": "ttrl", "votes": 5, "train_on": 2}))
     score = GroupScorer(method).score(group.prompt, group.answers)
     assert score.rewards.tolist() == [0.0, 1.0]
