@@ -1,7 +1,8 @@
 """One real training step of OpenRLHF's ActorPPOTrainer under DeepSpeed, against the paper's pseudo-code.
 
-Run as a program: prints, as JSON, how far gradients are apart. Two prompts of six rollouts, five labels and a missing
-answer between them; the old policy is far enough away that ratios clip on both sides.
+Run as a program: prints, as JSON, how far gradients are apart for each actor.loss_agg_mode named. Two prompts of six
+rollouts, five labels and a missing answer between them; the old policy is far enough away that ratios clip on both
+sides.
 """
 
 import copy
@@ -185,5 +186,5 @@ def relative(one, other) -> float:
 
 if __name__ == "__main__":
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    os.environ["MASTER_PORT"] = sys.argv[2]
-    print(json.dumps(main(sys.argv[1])))
+    os.environ["MASTER_PORT"] = sys.argv[1]
+    print(json.dumps({agg_mode: main(agg_mode) for agg_mode in sys.argv[2:]}))
