@@ -43,3 +43,7 @@ def test_the_gradient_of_a_real_step_is_the_papers(steps, agg_mode):
     assert apart["hooked"] < 1e-5
     assert apart["net"] > 1e-2
     assert apart["kl_without_prompt_weight"] > 1e-2
+
+
+def test_host_modules_that_are_imported_after_the_hook_are_patched(steps):
+    assert steps["not_patched"] == []

@@ -131,34 +131,10 @@ def test_the_hook_changes_what_is_in_its_table_and_uninstall_restores_it(unhooke
     assert not is_active()
 
 
-HOOKED_BEFORE_ITS_IMPORTS = """
-from restrain_openrlhf.devices import detect
-from restrain_openrlhf.hook.instrument import install
-detect().install()
-install()
-import openrlhf.trainer.ppo_trainer_async, openrlhf.trainer.ray.ppo_actor
-from wrapt import FunctionWrapper
-from restrain_openrlhf.hook.patches import PATCHES, Wrapping, load
-for patch in PATCHES:
-    owner, name = patch.locate()
-    found = vars(owner)[name]
-    assert isinstance(found, FunctionWrapper) if isinstance(patch, Wrapping) else found is load(patch.ours), patch
-"""
-
-
-def in_a_process(script: str) -> str:
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
-
-
-def test_modules_that_are_imported_later_are_patched_too():
-    in_a_process(HOOKED_BEFORE_ITS_IMPORTS)
-
-
 def test_installing_imports_nothing_of_the_host():
     script = (
         "import sys; from restrain_openrlhf.hook.instrument import install; install(); "
         "print([name for name in ('torch', 'ray', 'openrlhf.trainer') if name in sys.modules])"
     )
-    assert in_a_process(script) == "[]"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
