@@ -6,6 +6,10 @@ BIN := $(VENV)/bin
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
   "$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo "$$p" && break; done)
 PIP := $(BIN)/python -m pip install --quiet --progress-bar on
+PYTEST := $(BIN)/python -m pytest
+QUICK := not long and not manual
+# A file's tests stay in one process, which makes what they share once.
+IN_PARALLEL := -n logical --maxprocesses 8 --dist loadfile
 # Runs of a study at a time.
 JOBS ?= 2
 # Which stack to install: gpu where there is an NVIDIA driver.
@@ -15,7 +19,7 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: help demo study test check lint bench install install-cpu install-gpu clean
+.PHONY: help demo study test test-all check lint bench install install-cpu install-gpu clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,8 +31,13 @@ study: install ## Compare the methods on the demo's task: two regimes, three see
 	$(BIN)/python -m restrain_openrlhf.demo.study_task --out runs/study
 	$(BIN)/restrain study configs/cpu/study/right/[a-z]*.yaml configs/cpu/study/spurious/[a-z]*.yaml --seeds 3 --jobs $(JOBS) --out runs/study
 
-test: install ## Run all tests, the real end-to-end runs included
-	$(BIN)/python -m pytest
+test: install ## Run the tests, a real training run included: about a quarter of an hour on two cores
+	$(PYTEST) $(IN_PARALLEL) -p no:randomly -m "$(QUICK) and not e2e"
+	$(PYTEST) -p no:randomly -m "$(QUICK) and e2e"
+
+test-all: install ## Run all other tests: long real runs, and the quick tests in a random order
+	$(PYTEST) $(IN_PARALLEL) -m "$(QUICK) and not e2e"
+	$(PYTEST) -p no:randomly -m long
 
 lint: install ## Lint and types
 	$(BIN)/ruff check .
@@ -36,7 +45,7 @@ lint: install ## Lint and types
 	$(BIN)/mypy
 
 check: lint ## Lint, types, and the tests that need no Ray
-	$(BIN)/python -m pytest -m "not e2e"
+	$(PYTEST) $(IN_PARALLEL) -m "$(QUICK) and not e2e"
 
 bench: install ## Run the benchmarks
 	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done

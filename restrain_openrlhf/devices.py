@@ -24,7 +24,7 @@ class Device:
 
     `install` is called in every process before it imports the host; it must be quick and safe to repeat.
     `environment` is set for every process. `host_flags` are OpenRLHF flags the accelerator cannot do without, and
-    `engine_options` vLLM's.
+    `engine_options` vLLM's. `unsupported` are OpenRLHF switches that it cannot serve, each with the reason.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Device:
     environment: Mapping[str, str] = field(default_factory=dict)
     host_flags: Mapping[str, object] = field(default_factory=dict)
     engine_options: Mapping[str, Any] = field(default_factory=dict)
+    unsupported: Mapping[str, str] = field(default_factory=dict)
     has_gpus: bool = True
 
 

@@ -22,7 +22,7 @@ from test_time.job import Adaptation, AdaptationFolder
 from test_time.problems import Source, boxed, refuse_missing_gold
 
 TEST = "test"
-# Of the base model a large vote: adaptation must beat it to be worth anything. Of the others as many as the paper.
+# Of the base model a large vote: adaptation must beat it to be worth anything. Of the others as many as the paper (§3).
 BASE_RESPONSES = 64
 RESPONSES = 16
 

@@ -9,7 +9,7 @@ def host_flags(config: RunConfig) -> dict[str, object]:
     defaults: dict[str, object] = {
         # The hook replaces the estimator; this is the one it accepts.
         "algo.advantage.estimator": "group_norm",
-        # KL as a loss term (eq. 7), with the estimator of GRPO.
+        # KL as a loss term (eq. 7), weighed as in the paper's D.2, with the estimator of GRPO (the paper names none).
         "algo.kl.use_loss": True,
         "algo.kl.estimator": "k3",
         "algo.kl.init_coef": 0.001,

@@ -24,8 +24,8 @@ HOOK_KEYS = (
 )
 # Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
 AdvantageSource = Literal["hook", "service"]
-# In nats a token; far beyond what rounding gives in bf16 (docs/operations.md).
-LOGPROB_GAP_LIMIT = 0.1
+# Far beyond what rounding gives in bf16 (docs/operations.md).
+LOGPROB_GAP_LIMIT = 0.2
 
 Config = TypeVar("Config", bound="HookConfig")
 
@@ -37,7 +37,7 @@ class HookConfig(BaseModel):
 
     method: MethodSettings
     reference: Path | None = None
-    # Rollouts per prompt in the reference, if not as many as in training: the paper's SRT votes with 32, trains on 16.
+    # Rollouts per prompt in the reference, if not as many as in training: SRT's own paper votes with 32.
     reference_n: Annotated[StrictInt, Field(ge=1)] | None = None
     metrics: Path | None = None
     # End after so many steps (rollout batches), though the episodes would give more.
@@ -49,7 +49,7 @@ class HookConfig(BaseModel):
     # Repeat a few prompts so that an episode is whole rollout batches; the host loses what is left over.
     fill_last_batch: StrictBool = True
     advantages: AdvantageSource = "hook"
-    # Stop where vLLM's log-probabilities of the sampled tokens are further from the policy's; null: never.
+    # Stop where vLLM's log-probabilities of the sampled tokens differ from the policy's by a larger share; null: never.
     logprob_gap_limit: Annotated[float, Field(gt=0)] | None = LOGPROB_GAP_LIMIT
 
     @field_validator("reference", "metrics")

@@ -64,5 +64,9 @@ DEVICE = Device(
     # After part of a long prompt, vLLM 0.29 rewinds the request's own random generator (v1/worker/gpu_model_runner.py,
     # _bookkeeping_sync), which torch's CPU generators cannot do; whole prompts only until it can.
     engine_options={"enforce_eager": True, "enable_chunked_prefill": False},
+    unsupported={
+        "vllm.sync_with_ray": "without CUDA, weights go to vLLM over TCP (restrain_openrlhf/cpu/weight_sync.py)",
+        "ds.packing_samples": "packing needs flash-attn, which needs CUDA",
+    },
     has_gpus=False,
 )

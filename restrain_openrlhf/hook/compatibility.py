@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.devices import Device
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.rollout_size import refuse_other_size
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
@@ -99,6 +100,13 @@ def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None
             f"The method {method.name!r} learns from gold answers, and data.label_key is not set. Name the column of "
             "the training file that holds them, or choose a label-free method."
         )
+
+
+def refuse_unsupported(device: Device, flags: Flags) -> None:
+    """Raises ConfigError for a switch that the installed stack's accelerator cannot serve."""
+    for name, reason in device.unsupported.items():
+        if flags[name]:
+            raise ConfigError(f"{name} is set, and the {device.name} stack has no such thing: {reason}. Remove it.")
 
 
 def refuse_asynchronous(config: HookConfig, flags: Flags) -> None:

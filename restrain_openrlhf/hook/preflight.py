@@ -7,8 +7,9 @@ from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.prompts import PromptSource, load_prompts, template_identity
+from restrain_openrlhf.devices import detect
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions
+from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.easy import selected
@@ -24,6 +25,7 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     flags = vars(arguments)
     refuse_contradictions(arguments, method)
     refuse_asynchronous(config, flags)
+    refuse_unsupported(detect(), flags)
     model = flags["actor.model_name_or_path"]
     if not model:
         raise ConfigError("actor.model_name_or_path is not set. Name the model to train.")

@@ -6,6 +6,7 @@ from typing import Any
 
 from restrain_openrlhf.hook.evaluations import evaluate_base_model
 from restrain_openrlhf.hook.gauges import publish
+from restrain_openrlhf.hook.logprob_gap import LogProbGap
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import optimizer_steps, resume_counting
 from restrain_openrlhf.hook.settings import HookSettings
@@ -33,8 +34,8 @@ def train_step(trainer: Any, rollout_samples: list[Any], global_step: int) -> tu
 
     status, step = BasePPOTrainer.train_step(trainer, rollout_samples, global_step)
     votes: StepVotes = trainer.experience_maker.restrain_votes
-    status.update({f"restrain/{name}": value for name, value in votes.scalars().items()})
-    status["restrain/logprob_gap"] = trainer.experience_maker.restrain_logprob_gap
+    gap: LogProbGap = trainer.experience_maker.restrain_logprob_gap
+    status.update({f"restrain/{name}": value for name, value in {**votes.scalars(), **gap.scalars()}.items()})
     metrics = HookSettings.from_environment().metrics
     if metrics is not None:
         append_step(metrics, step, status, votes)

@@ -56,7 +56,7 @@ class SrtEasySettings(MajoritySettings):
     """SRT on easy prompts: TTRL's labels, on the prompts with the highest majority shares of the frozen model."""
 
     name: Literal["srt_easy"] = "srt_easy"
-    # The paper's top third, or else every prompt whose share is at least the cut-off.
+    # The top third, as in SRT's own paper, or else every prompt whose share is at least the cut-off.
     easy_share: Number = Field(default=1 / 3, gt=0, le=1)
     easy_cutoff: Number | None = Field(default=None, ge=0, le=1)
 

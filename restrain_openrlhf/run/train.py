@@ -10,8 +10,9 @@ from contextlib import contextmanager
 
 from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.devices import detect
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions
+from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
 from restrain_openrlhf.method import build
@@ -65,6 +66,7 @@ def check_flags(config: RunConfig) -> None:
     arguments = parse(to_arguments(host_flags(config)))
     refuse_contradictions(arguments, build(config.method))
     refuse_asynchronous(config, vars(arguments))
+    refuse_unsupported(detect(), vars(arguments))
 
 
 def total_steps(config: RunConfig, flags: dict[str, object]) -> int:

@@ -1,23 +1,22 @@
-"""Runs of the real stack: Ray, vLLM and DeepSpeed, small enough for two cores."""
+"""Runs of the real stack: Ray, vLLM and DeepSpeed, small enough for two cores; some are made once and read by many."""
 
 import json
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import training_problems, write_gold
+from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
 from tests.conftest import ROOT
-
-# A whole run of the tests stays within an hour and a half on two cores.
-ALL_TESTS = os.environ.get("RESTRAIN_ALL_TESTS") == "1"
-on_request = pytest.mark.skipif(not ALL_TESTS, reason="long, and its parts have tests: RESTRAIN_ALL_TESTS=1 runs it")
 
 SMALL = {
     "rollout.batch_size": 8,
@@ -53,8 +52,7 @@ class Job:
         return [word for item in items for word in ("--set", item)]
 
     def command(self, *extra: str) -> list[str]:
-        config = str(ROOT / "configs" / "cpu" / "demo.yaml")
-        return [sys.executable, "-m", "restrain_openrlhf.cli.main", "train", config, *self.sets("reference=", *extra)]
+        return restrain("train", ROOT / "configs" / "cpu" / "demo.yaml", *self.sets("reference=", *extra))
 
     def train(self, *extra: str) -> subprocess.CompletedProcess[str]:
         return run(self.command(*extra))
@@ -67,6 +65,35 @@ class Job:
         return (self.run_dir / "train.log").read_text(errors="replace")
 
 
+def restrain(*words: object) -> list[str]:
+    """The command line in an interpreter of its own."""
+    return [sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, words)]
+
+
+def run(words: list[str], **kwargs) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, **kwargs)
+
+
+def kill_when(words: Sequence[str], happened: Callable[[], bool], log: Callable[[], str]) -> None:
+    """Start a command, and SIGKILL it with everything it started as soon as `happened` says so."""
+    parent = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    processes: set[psutil.Process] = {psutil.Process(parent.pid)}
+    while not happened():
+        assert parent.poll() is None, "it ended before it could be killed: " + log()[-3000:]
+        processes |= set(psutil.Process(parent.pid).children(recursive=True))
+        time.sleep(0.05)
+    for process in processes | set(psutil.Process(parent.pid).children(recursive=True)):
+        if process.is_running():
+            os.kill(process.pid, signal.SIGKILL)
+    parent.wait()
+    psutil.wait_procs(list(processes), timeout=30)
+
+
+def kill_after_step(job: Job, step: int, *extra: str) -> None:
+    """Start the job and kill it as soon as `step` is in its metrics."""
+    kill_when(job.command(*extra), lambda: any(row["step"] >= step for row in job.rows()), job.log)
+
+
 def optimizer_steps(job: Job) -> int:
     """Steps the optimizer took, by the run's last checkpoint."""
     import torch
@@ -76,17 +103,77 @@ def optimizer_steps(job: Job) -> int:
     return torch.load(folder / tag / "mp_rank_00_model_states.pt", weights_only=False)["global_steps"]
 
 
-def run(words: list[str], **kwargs) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, **kwargs)
-
-
 @pytest.fixture
 def job(tmp_path: Path) -> Job:
     """Six steps of eight prompts; the file has a column with answers, which label-free methods must not use."""
-    pytest.importorskip("openrlhf", reason="needs the training stack")
+    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
     prompts = tmp_path / "prompts.jsonl"
     write_gold(prompts, training_problems(48))
     return Job(tmp_path, prompts)
+
+
+@pytest.fixture(scope="session")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """48 prompts without answers, and `ref.jsonl`: the frozen model's vote of eight on each."""
+    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+    folder = tmp_path_factory.mktemp("reference")
+    made = Job(folder, folder / "prompts.jsonl")
+    write_prompts(made.prompts, training_problems(48))
+    lengths = ("--n", "8", "--max-new-tokens", "14", "--max-len", "32")
+    done = run(
+        restrain("reference", "--model", MODEL, "--prompts", made.prompts, "--out", folder / "ref.jsonl", *lengths)
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return made
+
+
+# RESTRAIN as the paper has it, five steps of eight prompts: two episodes of three steps, a checkpoint at the end of the
+# first, ended in the middle of the second; evaluated on held-out problems with gold, the base model first.
+SEEDED = (
+    "method.prompt_weight=offline",
+    "seeded_rollouts=true",
+    "steps=5",
+    "evaluate_first=true",
+    "openrlhf.data.max_samples=24",
+    "openrlhf.data.label_key=answer",
+    "openrlhf.train.num_episodes=2",
+    "openrlhf.ckpt.save_steps=3",
+    "openrlhf.ckpt.best_metric_key=none",
+    "openrlhf.train.batch_size=32",
+    "openrlhf.actor.lr_scheduler=linear",
+    "openrlhf.eval.steps=3",
+    "openrlhf.eval.n_samples_per_prompt=4",
+)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The same run twice: `whole`, and `resumed`, which was killed in its fourth step and started again."""
+
+    whole: Job
+    resumed: Job
+    sets: tuple[str, ...]
+    log_when_killed: str
+
+
+@pytest.fixture(scope="session")
+def pair(reference: Job, tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """RESTRAIN with its reference through the whole stack; many tests read its folders, none changes them."""
+    folder = tmp_path_factory.mktemp("pair")
+    write_gold(folder / "heldout.jsonl", heldout_problems(16))
+    sets = (
+        *SEEDED,
+        f"reference={reference.folder / 'ref.jsonl'}",
+        f"openrlhf.eval.dataset={folder / 'heldout.jsonl'}",
+    )
+    whole, resumed = Job(folder / "whole", reference.prompts), Job(folder / "resumed", reference.prompts)
+    done = whole.train(*sets)
+    assert done.returncode == 0, done.stderr[-2000:] + whole.log()[-3000:]
+    kill_after_step(resumed, 4, *sets)
+    log = resumed.log()
+    done = resumed.train(*sets)
+    assert done.returncode == 0, done.stderr[-2000:] + resumed.log()[-3000:]
+    return Pair(whole, resumed, sets, log)
 
 
 @contextmanager
@@ -95,7 +182,7 @@ def small_disk(folder: Path, mebibytes: int) -> Iterator[Path]:
     folder.mkdir()
     mounted = os.geteuid() == 0 and run(["mount", "-t", "tmpfs", "-o", f"size={mebibytes}m", "tmpfs", str(folder)])
     if not mounted or mounted.returncode != 0:
-        pytest.skip("needs the right to mount a small file system (root)")
+        pytest.skip("needs the right to mount a small file system: run as root, outside an unprivileged container")
     try:
         yield folder
     finally:

@@ -1,11 +1,7 @@
 """`test-time` from start to end: answers for every problem, what they were worth, kills, early ends, real problems."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,9 +9,9 @@ import pytest
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
 from tests.conftest import ROOT
-from tests.e2e.conftest import ALL_TESTS, run
+from tests.e2e.conftest import kill_when, run
 
-pytest.importorskip("openrlhf", reason="needs the training stack")
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 CONFIG = ROOT / "configs" / "cpu" / "test_time.yaml"
@@ -79,6 +75,7 @@ def refuse_gold_in_training(out: Path) -> None:
         assert "gold.jsonl" not in (out / "train" / name).read_text(errors="replace")
 
 
+@pytest.mark.long
 def test_killed_resumed_and_with_shuffled_gold_it_is_the_same_run(tmp_path):
     """Against a run without any gold: what training does cannot depend on it."""
     problems = heldout_problems(16)
@@ -95,7 +92,8 @@ def test_killed_resumed_and_with_shuffled_gold_it_is_the_same_run(tmp_path):
     whole = run(command("whole"))
     assert whole.returncode == 0, whole.stderr[-3000:]
     with_gold = command("killed", "--gold", tmp_path / "shuffled.jsonl")
-    kill_after_step(with_gold, tmp_path / "killed", step=3)
+    metrics = tmp_path / "killed" / "train" / "metrics.jsonl"
+    kill_when(with_gold, lambda: metrics.exists() and len(rows(metrics)) >= 3, lambda: "")
     resumed = run(with_gold)
     assert resumed.returncode == 0, resumed.stderr[-3000:]
 
@@ -108,30 +106,7 @@ def test_killed_resumed_and_with_shuffled_gold_it_is_the_same_run(tmp_path):
     assert result(tmp_path / "whole")["scores"] == []
 
 
-def kill_after_step(words: list[str], out: Path, step: int) -> None:
-    """SIGKILL everything the command started, once this step's row is there."""
-    process = subprocess.Popen(words, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
-    metrics = out / "train" / "metrics.jsonl"
-    try:
-        while not (metrics.exists() and len(rows(metrics)) >= step):
-            assert process.poll() is None, "the adaptation ended before it could be killed"
-            time.sleep(0.2)
-    finally:
-        for member in session_members(process.pid):
-            os.kill(member, signal.SIGKILL)
-        process.wait()
-
-
-def session_members(session: int) -> list[int]:
-    """Processes of the session, and those that descend from it: Ray starts sessions of its own."""
-    listed = run(["ps", "-eo", "pid=,ppid=,sid="]).stdout.split("\n")
-    table = [tuple(map(int, line.split())) for line in listed if line.strip()]
-    members = {pid for pid, _, sid in table if sid == session}
-    while more := {pid for pid, parent, _ in table if parent in members} - members:
-        members |= more
-    return sorted(members)
-
-
+@pytest.mark.long
 def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
     write_prompts(tmp_path / "one.jsonl", training_problems(1))
     out = tmp_path / "out"
@@ -154,17 +129,23 @@ def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
     assert result(out) == found, "an ended adaptation stays as it is"
 
 
-# Two in every run of the tests; all four, the 500 problems of MATH-500 among them, where somebody asks.
 COUNTS = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
-SETS = tuple(COUNTS) if ALL_TESTS else ("aime24", "amc23")
 
 
-def test_two_steps_on_each_of_several_sets_of_real_problems(tmp_path, shared):
-    paths = [word for name in SETS for word in ("--prompts", shared / "benchmarks" / f"{name}.jsonl")]
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(("aime24", "amc23"), marks=pytest.mark.long),
+        pytest.param(("amc83", "math500"), marks=pytest.mark.manual),
+    ],
+    ids=" and ".join,
+)
+def test_two_steps_on_each_of_several_sets_of_real_problems(tmp_path, shared, names):
+    paths = [word for name in names for word in ("--prompts", shared / "benchmarks" / f"{name}.jsonl")]
     options = ("--out", tmp_path, "--config", CONFIG, "--method", "ttrl", "--boxed", "--steps", 2, "--votes", 2)
     done = run(words_of("sweep", *paths, *options, *sets(REAL)))
     assert done.returncode == 0, done.stderr[-3000:]
-    for name in SETS:
+    for name in names:
         assert len(rows(tmp_path / name / "predictions.jsonl")) == COUNTS[name]
         assert [row["step"] for row in rows(tmp_path / name / "train" / "metrics.jsonl")] == [1, 2]
-    assert len((tmp_path / "sweep.csv").read_text().splitlines()) == 1 + len(SETS)
+    assert len((tmp_path / "sweep.csv").read_text().splitlines()) == 1 + len(names)

@@ -4,8 +4,8 @@ from copy import deepcopy
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack")
-pytest.importorskip("deepspeed", reason="needs the training stack")
+torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
+pytest.importorskip("deepspeed", reason="needs the training stack (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(900)]
 
 from restrain_openrlhf.devices import detect  # noqa: E402

@@ -5,16 +5,14 @@ import json
 import pytest
 
 from restrain_openrlhf.demo.run import Demo, Listener, run_demo
-from tests.e2e.conftest import run
+from tests.e2e.conftest import restrain, run
 
-pytest.importorskip("openrlhf", reason="needs the training stack")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 def test_restrain_improves_held_out_accuracy_without_gold(tmp_path):
-    import sys
-
-    done = run([sys.executable, "-m", "restrain_openrlhf.cli.main", "demo", "--out", str(tmp_path)])
+    done = run(restrain("demo", "--out", tmp_path))
     assert done.returncode == 0, done.stderr[-3000:]
     outcome = run_demo(Demo(tmp_path, "restrain", steps=20), Listener())
     assert outcome.after.pass_at_1 - outcome.before.pass_at_1 >= 0.08
@@ -27,10 +25,8 @@ def test_restrain_improves_held_out_accuracy_without_gold(tmp_path):
 
 
 def test_the_pipeline_takes_real_problems(shared, tmp_path):
-    import sys
-
     words = ("--prompts", shared / "benchmarks" / "amc23.jsonl", "--steps", 2, "--out", tmp_path)
-    done = run([sys.executable, "-m", "restrain_openrlhf.cli.main", "demo", *map(str, words)])
+    done = run(restrain("demo", *words))
     assert done.returncode == 0, done.stderr[-3000:]
     rows = [json.loads(line) for line in (tmp_path / "restrain" / "train" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]

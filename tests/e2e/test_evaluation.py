@@ -1,20 +1,14 @@
 """`restrain eval` through the real vLLM: the demo's task and AMC23; killed and resumed; sharded as whole."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import heldout_problems, write_gold
-from tests.conftest import ROOT
-from tests.e2e.conftest import run
+from tests.e2e.conftest import kill_when, restrain, run
 
-pytest.importorskip("vllm", reason="needs the sampling stack")
+pytest.importorskip("vllm", reason="needs the sampling stack (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1500)]
 
 COUNT = 200
@@ -22,8 +16,7 @@ LENGTH = ("--template", "plain", "--max-new-tokens", "24", "--n", "8")
 
 
 def command(out, benchmarks, *words):
-    parts = (*("eval", "--model", MODEL, "--benchmarks", benchmarks, "--out", out), *LENGTH, *words)
-    return [sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, parts)]
+    return restrain("eval", "--model", MODEL, "--benchmarks", benchmarks, "--out", out, *LENGTH, *words)
 
 
 def evaluate(out, benchmarks, *words):
@@ -63,18 +56,11 @@ def test_the_demos_task_has_the_models_accuracy(whole):
     assert len(responses(whole, "add")) == COUNT
 
 
+@pytest.mark.long
 def test_a_killed_evaluation_goes_on_to_the_same_numbers(task, whole, tmp_path):
     out = tmp_path / "out"
-    with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(
-            command(out, f"add={task}"), cwd=ROOT, stdout=log, stderr=log, start_new_session=True
-        )
-        path = out / "add" / "responses.jsonl"
-        while not (path.exists() and path.read_bytes().count(b"\n") >= 64):
-            assert process.poll() is None, (tmp_path / "log").read_text()[-3000:]
-            time.sleep(0.02)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    path = out / "add" / "responses.jsonl"
+    kill_when(command(out, f"add={task}"), lambda: path.exists() and path.read_bytes().count(b"\n") >= 64, lambda: "")
     kept = path.read_bytes()
     assert 64 <= kept.count(b"\n") < COUNT
     evaluate(out, f"add={task}")
@@ -83,20 +69,22 @@ def test_a_killed_evaluation_goes_on_to_the_same_numbers(task, whole, tmp_path):
     assert responses(out, "add") == responses(whole, "add")
 
 
+@pytest.mark.long
 def test_shards_give_the_whole(task, whole, tmp_path):
     for index in (1, 0):
         evaluate(tmp_path, f"add={task}", "--shard", f"{index}/2")
-    done = run([sys.executable, "-m", "restrain_openrlhf.cli.main", "regrade", str(tmp_path)])
+    done = run(restrain("regrade", tmp_path))
     assert done.returncode == 0, done.stderr
     assert responses(tmp_path, "add") == responses(whole, "add")
     assert result(tmp_path, "add")["scores"] == result(whole, "add")["scores"]
 
 
+@pytest.mark.long
 def test_amc23_and_greedy_decoding(shared, tmp_path):
     evaluate(tmp_path / "paper", "amc23", "--benchmark-dir", shared / "benchmarks", "--n", "2")
     assert result(tmp_path / "paper", "amc23")["provenance"]["problems"] == 40
     parts = ("eval", "--model", MODEL, "--benchmarks", "amc23", "--benchmark-dir", shared / "benchmarks")
     words = (*parts, "--out", tmp_path / "greedy", *LENGTH[:4], "--protocol", "greedy")
-    done = run([sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, words)])
+    done = run(restrain(*words))
     assert done.returncode == 0, done.stderr[-3000:]
     assert result(tmp_path / "greedy", "amc23")["provenance"]["temperature"] == 0.0

@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 from tests.k8s.manifests import overlay, pick
 from tests.k8s.test_images import pins
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(2400)]
 BASE, IMAGE, CONTAINER = "localhost/python-base:test", "localhost/restrain-reward:test", "restrain-reward-test"
 PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
 Buildah = Callable[..., "subprocess.CompletedProcess[str]"]

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, run
 from tests.reward.conftest import services  # noqa: F401 - a fixture
 
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
 METHOD = {"name": "restrain", "prompt_weight": "online", "kappa": 2}
 N = SMALL["rollout.n_samples_per_prompt"]

@@ -13,8 +13,8 @@ from restrain_openrlhf.demo.task import heldout_problems, training_problems, wri
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, run
 
-pytest.importorskip("openrlhf", reason="needs the training stack")
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 BASE = """
 run_dir: unused

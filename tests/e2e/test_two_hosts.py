@@ -21,7 +21,7 @@ from tests.e2e.ray_cluster import TOKEN, Cluster, http, takes_connections, wait_
 from tests.k8s.firewall import rules_for
 from tests.k8s.manifests import Object, Pod, of_kind, pick, pods
 
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 DIGEST = "registry.example/restrain-train@sha256:" + "1" * 64
 STEPS = 10
 WATCHED = {"ray_restrain_majority_share_mean", "ray_restrain_host_kl", "ray_restrain_last_step_timestamp_seconds"}
@@ -49,7 +49,7 @@ def rendered() -> list[Object]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    pytest.importorskip("openrlhf", reason="needs the training stack")
+    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
     with hosts("head", "worker", "submitter", "intruder") as machines:
         objects = rendered()
         prepare(objects, tmp_path)

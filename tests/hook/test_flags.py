@@ -2,6 +2,7 @@
 
 import pytest
 
+from restrain_openrlhf.devices import CUDA, Device
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build, parse_settings
 
@@ -12,6 +13,7 @@ from restrain_openrlhf.hook.compatibility import (  # noqa: E402
     CONTRADICTIONS,
     GOLD_IN_SELECTION,
     refuse_contradictions,
+    refuse_unsupported,
 )
 from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: E402
 from restrain_openrlhf.hook.layout import gpus_needed, refuse_shortage  # noqa: E402
@@ -113,6 +115,15 @@ def test_a_kappa_above_the_groups_size_is_refused():
     strict = build(parse_settings({"name": "restrain", "kappa": 17}))
     with pytest.raises(ConfigError, match="even a unanimous group"):
         refuse_contradictions(parse(to_arguments(GOOD)), strict)
+
+
+@pytest.mark.parametrize("name", ["vllm.sync_with_ray", "ds.packing_samples"])
+def test_what_the_accelerator_cannot_serve_is_refused(name):
+    device = Device("cpu", unsupported={"vllm.sync_with_ray": "over TCP", "ds.packing_samples": "no flash-attn"})
+    flags = vars(parse(to_arguments({**GOOD, name: True})))
+    with pytest.raises(ConfigError, match=rf"{name} is set, and the cpu stack has no such thing: .*\. Remove it"):
+        refuse_unsupported(device, flags)
+    refuse_unsupported(CUDA, flags)
 
 
 def test_gold_training_must_name_its_column():

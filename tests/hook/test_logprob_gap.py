@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack (make inst
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError  # noqa: E402
-from restrain_openrlhf.hook.logprob_gap import logprob_gap, refuse_mismatch  # noqa: E402
+from restrain_openrlhf.hook.logprob_gap import LogProbGap, logprob_gap, refuse_mismatch  # noqa: E402
 
 
 def experience(rollout, policy, mask):
@@ -23,20 +23,27 @@ def experience(rollout, policy, mask):
 def test_it_is_the_mean_over_response_tokens_of_all_micro_batches():
     one = experience([[9.0, -1.0, -2.0]], [[0.0, -1.5, -2.0]], [[0, 1, 1]])
     other = experience([[-1.0, 5.0], [-3.0, -1.0]], [[-1.0, 0.0], [-2.0, -1.0]], [[1, 0], [1, 1]])
-    assert logprob_gap([one, other]) == pytest.approx((0.5 + 0 + 0 + 1 + 0) / 5)
+    gap = logprob_gap([one, other])
+    assert gap.mean == pytest.approx((0.5 + 0 + 0 + 1 + 0) / 5)
+    assert gap.relative == pytest.approx((0.5 + 1) / (1 + 2 + 1 + 3 + 1))
 
 
 def test_it_does_not_depend_on_micro_batching():
     rollout, policy = [[-1.0, -2.0], [-3.0, 0.0]], [[-1.1, -2.2], [-3.4, 0.0]]
     mask = [[1, 1], [1, 0]]
-    rows = [experience([rollout[i]], [policy[i]], [mask[i]]) for i in range(2)]
-    assert logprob_gap(rows) == pytest.approx(logprob_gap([experience(rollout, policy, mask)]))
+    rows = logprob_gap([experience([rollout[i]], [policy[i]], [mask[i]]) for i in range(2)])
+    whole = logprob_gap([experience(rollout, policy, mask)])
+    assert (rows.mean, rows.relative) == pytest.approx((whole.mean, whole.relative))
 
 
 def test_it_is_taken_in_full_precision():
     half = experience([[-1.0]], [[-1.25]], [[1]])
     half.action_log_probs = half.action_log_probs.bfloat16()
-    assert logprob_gap([half]) == 0.25
+    assert logprob_gap([half]) == LogProbGap(0.25, 0.25)
+
+
+def test_a_policy_that_is_sure_of_every_token_has_no_gap():
+    assert logprob_gap([experience([[0.0, 0.0]], [[0.0, 0.0]], [[1, 1]])]) == LogProbGap(0.0, 0.0)
 
 
 def test_rollouts_without_log_probabilities_are_of_an_actor_that_is_not_hooked():
@@ -44,12 +51,12 @@ def test_rollouts_without_log_probabilities_are_of_an_actor_that_is_not_hooked()
         logprob_gap([experience(None, [[0.0]], [[1]])])
 
 
-@pytest.mark.parametrize("gap", [0.11, float("nan"), float("inf")])
-def test_a_gap_beyond_the_limit_stops_the_run(gap):
-    with pytest.raises(PolicyMismatchError, match=r"differ from the policy's by .* logprob_gap_limit is 0\.1\."):
-        refuse_mismatch(gap, 0.1)
+@pytest.mark.parametrize("relative", [0.21, float("nan"), float("inf")])
+def test_a_gap_beyond_the_limit_stops_the_run(relative):
+    with pytest.raises(PolicyMismatchError, match=r"differ from the policy's by 0\.05 nats .*_limit is 20%\."):
+        refuse_mismatch(LogProbGap(0.05, relative), 0.2)
 
 
 def test_rounding_passes_and_the_limit_can_be_taken_away():
-    refuse_mismatch(0.1, 0.1)
-    refuse_mismatch(5.0, None)
+    refuse_mismatch(LogProbGap(0.02, 0.2), 0.2)
+    refuse_mismatch(LogProbGap(5.0, 3.0), None)

@@ -1,0 +1,133 @@
+"""Presets have the values that the paper states, and every value of a preset names its source."""
+
+import math
+import re
+
+import pytest
+
+from restrain_openrlhf.config.host_defaults import host_flags
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.data.catalogue import TRAINING_SETS
+from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
+from restrain_openrlhf.evaluation.protocol import PAPER
+from restrain_openrlhf.method import parse_settings
+from tests.config import stated
+from tests.conftest import ROOT
+
+CONFIGS = ROOT / "configs"
+EVERY = sorted(path for path in CONFIGS.rglob("*.yaml") if "cpu" not in path.parts)
+# Files and columns of the user's own.
+NAMES = {"data.prompt_dataset", "data.label_key"}
+MARK = re.compile(r"(ours|TTRL|ETTRL|SRT|paper (§[2-5]|[A-G](\.\d)?|Tables? \d))\b")
+VALUE = re.compile(r"(?P<key>  [a-z_.]+|method|reference_n): (?P<value>.*?)\s*(?:# (?P<mark>[^\"]*))?")
+SWEEPS = {"sigma": "Table 7", "delta": "Table 8", "kappa": "Table 9"}
+
+
+def number(value):
+    """YAML reads 1e-6 as text."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return value
+
+
+def presets(entry):
+    """Those that the words are about. ETTRL has trees of its own, which the paper did not run."""
+    for path in EVERY:
+        name = str(path.relative_to(CONFIGS))
+        trees = entry.key == "rollout.n_samples_per_prompt" and path.stem == "ettrl"
+        if name.startswith(entry.folders) and "ttrl_protocol" not in name and path.name[0] != "_" and not trees:
+            yield path
+
+
+def sources(path):
+    """(key, value, mark) of every value in the file; what stands below the line `# Layout … (ours` is ours."""
+    below = None
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if line.strip().startswith("# Layout"):
+            below = "ours" if "(ours" in line else None
+        found = VALUE.fullmatch(line)
+        if found and found["key"].strip() not in NAMES:
+            yield found["key"].strip(), found["value"], found["mark"] or below
+
+
+@pytest.mark.parametrize("entry", stated.RUNS, ids=lambda entry: f"{entry.key}={entry.value}")
+def test_a_run_has_the_value_that_the_paper_states(entry):
+    values = {path: number(host_flags(load_run_config(path))[entry.key]) for path in presets(entry)}
+    assert values == dict.fromkeys(values, number(entry.value))
+    assert len(values) >= 5
+
+
+@pytest.mark.parametrize("entry", stated.METHOD, ids=lambda entry: entry.key)
+def test_restrain_has_the_values_that_are_best_in_the_paper(entry):
+    preset = load_run_config(CONFIGS / entry.folders[0] / "restrain.yaml").method
+    assert getattr(preset, entry.key) == getattr(parse_settings({"name": "restrain"}), entry.key) == entry.value
+
+
+@pytest.mark.parametrize("entry", stated.EVALUATION, ids=lambda entry: entry.key)
+def test_the_evaluation_protocol_is_the_papers(entry):
+    assert getattr(PAPER, entry.key) == entry.value
+
+
+def test_every_benchmark_of_the_paper_is_known():
+    assert stated.BENCHMARKS.keys() <= BENCHMARKS.keys()
+
+
+@pytest.mark.parametrize("entry", stated.SIZES, ids=lambda entry: entry.key)
+def test_data_sets_have_the_size_that_the_paper_gives(entry):
+    if entry.key in TRAINING_SETS:
+        assert TRAINING_SETS[entry.key].count // 1000 == entry.value
+    else:
+        assert BENCHMARKS[entry.key].sizes == (entry.value,)
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: str(path.relative_to(CONFIGS)))
+def test_every_value_of_a_preset_names_its_source(path):
+    found = list(sources(path))
+    assert found
+    assert [(key, mark) for key, _, mark in found if not (mark and MARK.match(mark))] == []
+
+
+@pytest.mark.parametrize("path", EVERY, ids=lambda path: str(path.relative_to(CONFIGS)))
+def test_a_value_is_called_the_papers_where_the_paper_states_it_and_nowhere_else(path):
+    """Of OpenRLHF's flags; `ours` on a stated value was the fault, `paper` on an unstated one would be the reverse."""
+    places = {(entry.key, number(entry.value)): entry.place for entry in stated.RUNS}
+    for key, value, mark in sources(path):
+        if key in ("method", "reference_n"):
+            continue
+        place = places.get((key, number(value)))
+        if mark.startswith("paper"):
+            assert mark.startswith(f"paper {place}"), key
+        assert not (mark.startswith("ours") and place), key
+
+
+def test_the_sweeps_cite_the_table_of_their_setting():
+    for setting, table in SWEEPS.items():
+        for path in CONFIGS.glob(f"ablations/{setting}-*.yaml"):
+            assert [mark.split(";")[0] for key, _, mark in sources(path) if key == "method"] == [f"paper {table}"]
+
+
+@pytest.fixture
+def paper(shared):
+    """The paper's source, each run of white space one blank."""
+    file = shared / "paper.tex"
+    if not file.is_file():
+        pytest.skip("needs the paper's source as ../shared/paper.tex")
+    return " ".join(file.read_text(encoding="utf-8").split())
+
+
+@pytest.mark.parametrize("group", ["RUNS", "METHOD", "EVALUATION", "SIZES"])
+def test_the_words_stand_in_the_paper(paper, group):
+    assert [entry.words for entry in getattr(stated, group) if entry.words not in paper] == []
+
+
+def test_the_benchmarks_are_those_that_the_paper_names(paper):
+    suite = paper[paper.index(r"\subsection{Benchmarks}") : paper.index(r"\subsection{Implementation Details}")]
+    assert [words for words in stated.BENCHMARKS.values() if words not in suite] == []
+
+
+@pytest.mark.parametrize("setting", SWEEPS)
+def test_the_sweeps_are_the_rows_of_the_papers_tables(paper, setting):
+    rows = re.findall(rf"\$\\{setting}\s*=\s*([\d.]+|\\infty)\s*\$[^&\\]*&", paper)
+    swept = [getattr(load_run_config(path).method, setting) for path in CONFIGS.glob(f"ablations/{setting}-*.yaml")]
+    assert sorted(swept) == sorted(math.inf if row == r"\infty" else float(row) for row in rows)
