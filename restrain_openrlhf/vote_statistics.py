@@ -14,17 +14,21 @@ from restrain_openrlhf.method import GroupScore
 
 @dataclass(frozen=True)
 class StepVotes:
-    """Statistics over the groups of one step. Shares are of groups unless they say rollouts."""
+    """Statistics over the groups of one step. Shares are of groups unless they say voters.
+
+    Voters are all rollouts that voted: the trained ones, and those that only vote (TTRL's `votes` beyond `train_on`).
+    The host's own `rollout/` metrics are of trained rollouts.
+    """
 
     prompts: int
-    rollouts: int
+    voters: int
     prompts_digest: str
     majority_share_mean: float
     low_consensus_share: float
     unanimous_share: float
     effective_labels_mean: float
-    missing_share_of_rollouts: float
-    truncated_share_of_rollouts: float
+    missing_share_of_voters: float
+    truncated_share_of_voters: float
     top_answer_share: float
     advantage_pos_norm: float
     advantage_neg_norm: float
@@ -41,27 +45,27 @@ def step_votes(
     scores: Sequence[GroupScore],
     prompts: Sequence[str],
     answers: Sequence[Sequence[str | None]],
-    truncated: Sequence[bool],
+    truncated: Sequence[Sequence[bool]],
 ) -> StepVotes:
-    """Statistics of one step's groups; `prompts` and `answers` in the groups' order, `truncated` one per rollout.
+    """Statistics of one step's groups, all in the groups' order; `answers` and `truncated` have one entry per voter.
 
     `prompts_digest` is equal for two steps exactly when they trained on the same prompts in any order.
-    `majority_histogram[c]` counts the groups whose majority has c rollouts, c = 0..n. `low_consensus_share` counts
+    `majority_histogram[c]` counts the groups whose majority has c voters, c = 0..n. `low_consensus_share` counts
     the groups the method penalised. `residual_timeouts` counts, since the process began, the
-    answers that latex2sympy2 took too long over. The norms are Euclidean over all rollouts, u_x included.
+    answers that latex2sympy2 took too long over. The norms are Euclidean over all trained rollouts, u_x included.
     """
     votes = [score.votes for score in scores]
     histogram = np.bincount([vote.majority_count for vote in votes], minlength=max(vote.n for vote in votes) + 1)
     return StepVotes(
         prompts=len(votes),
-        rollouts=sum(vote.n for vote in votes),
+        voters=sum(vote.n for vote in votes),
         prompts_digest=hashlib.sha256("\0".join(sorted(prompts)).encode()).hexdigest()[:16],
         majority_share_mean=float(np.mean([vote.majority_count / vote.n for vote in votes])),
         low_consensus_share=float(np.mean([score.penalized for score in scores])),
         unanimous_share=float(np.mean([vote.majority_count == vote.n for vote in votes])),
         effective_labels_mean=float(np.mean([vote.effective_labels for vote in votes])),
-        missing_share_of_rollouts=float(np.mean([answer is None for group in answers for answer in group])),
-        truncated_share_of_rollouts=float(np.mean(truncated)),
+        missing_share_of_voters=float(np.mean([answer is None for group in answers for answer in group])),
+        truncated_share_of_voters=float(np.mean([flag for group in truncated for flag in group])),
         top_answer_share=top_answer_share(answers),
         advantage_pos_norm=_norm([score.pair.positive for score in scores]),
         advantage_neg_norm=_norm([score.pair.negative for score in scores]),

@@ -93,11 +93,11 @@ def _accelerator() -> Finding:
 def _contract() -> Finding:
     def found() -> str:
         from restrain_openrlhf.devices import detect  # noqa: PLC0415
-        from restrain_openrlhf.hook.contract import CALLED, WRAPPED, check_all  # noqa: PLC0415
+        from restrain_openrlhf.hook.contract import CONTRACT, check_all  # noqa: PLC0415
 
         detect().install()
         check_all()
-        return f"{len(WRAPPED) + len(CALLED)} host methods as expected"
+        return f"{len(CONTRACT)} methods and classes of the host as expected"
 
     return _checked("OpenRLHF contract", found)
 

@@ -93,5 +93,5 @@ def _facts(row: StepRow) -> str:
     votes = row.votes
     return (
         f"majority {votes['majority_share_mean']:.2f}  penalised {votes['low_consensus_share']:.2f}  "
-        f"missing {votes['missing_share_of_rollouts']:.2f}  top answer {votes['top_answer_share']:.2f}"
+        f"missing {votes['missing_share_of_voters']:.2f}  top answer {votes['top_answer_share']:.2f}"
     )

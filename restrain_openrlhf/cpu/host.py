@@ -1,7 +1,8 @@
 """Adapts host modules that name CUDA directly, each as it is imported."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -9,6 +10,7 @@ import wrapt
 
 from restrain_openrlhf.cpu.adam import adapt_fused_adam
 from restrain_openrlhf.cpu.weight_sync import connect_over_tcp, update_weight
+from restrain_openrlhf.host_methods import HostMethod
 
 # Room for 65,536 tokens of the demo's model.
 CACHE_BYTES = 256 * 2**20
@@ -20,8 +22,8 @@ def register_host_stand_ins() -> None:
     if _REGISTERED.is_set():
         return
     _REGISTERED.set()
-    for module, adapt in STAND_INS.items():
-        wrapt.register_post_import_hook(adapt, module)
+    for stand_in in STAND_INS:
+        wrapt.register_post_import_hook(stand_in.check_and_adapt, stand_in.module)
 
 
 def _adapt_torch_cuda(cuda: ModuleType) -> None:
@@ -94,12 +96,57 @@ def _adapt_vllm_worker(module: Any) -> None:
     module.WorkerWrap.update_weight = update_weight
 
 
-STAND_INS: dict[str, Callable[[Any], None]] = {
-    "torch.cuda": _adapt_torch_cuda,
-    "deepspeed.ops.adam.fused_adam": adapt_fused_adam,
-    "openrlhf.trainer.ppo_utils.replay_buffer": _adapt_replay_buffer,
-    "openrlhf.utils.deepspeed.deepspeed": _adapt_deepspeed_strategy,
-    "openrlhf.utils.distributed_util": _adapt_distributed_util,
-    "vllm.engine.arg_utils": _adapt_engine_arguments,
-    "openrlhf.trainer.ray.vllm_worker_wrap": _adapt_vllm_worker,
-}
+@dataclass(frozen=True)
+class StandIn:
+    """How a module is adapted, and the parameters of every callable in it that is replaced or changed."""
+
+    module: str
+    adapt: Callable[[Any], None]
+    takes: Mapping[str, str]
+
+    def check_and_adapt(self, module: Any) -> None:
+        """Raises HostError, naming what differs, before anything of the module is changed."""
+        for qualname, parameters in self.takes.items():
+            HostMethod(self.module, qualname, parameters).check()
+        self.adapt(module)
+
+
+STAND_INS = (
+    StandIn(
+        "torch.cuda",
+        _adapt_torch_cuda,
+        {
+            "current_device": "()",
+            "set_device": "(device)",
+            "empty_cache": "()",
+            "synchronize": "(device)",
+            "current_stream": "(device)",
+        },
+    ),
+    StandIn(
+        "deepspeed.ops.adam.fused_adam",
+        adapt_fused_adam,
+        {"FusedAdam.step": "(self, closure, grads, output_params, scale, grad_norms, grad_scaler)"},
+    ),
+    StandIn(
+        "openrlhf.trainer.ppo_utils.replay_buffer",
+        _adapt_replay_buffer,
+        {"NaiveReplayBuffer.__init__": "(self, sample_batch_size, limit, cpu_offload, packing_samples, dynamic_batch)"},
+    ),
+    StandIn(
+        "openrlhf.utils.deepspeed.deepspeed",
+        _adapt_deepspeed_strategy,
+        {"init_device_mesh": "(device_type, mesh_shape, *, mesh_dim_names, backend_override)"},
+    ),
+    StandIn(
+        "openrlhf.utils.distributed_util",
+        _adapt_distributed_util,
+        {"stateless_init_process_group": "(master_address, master_port, rank, world_size, device)"},
+    ),
+    StandIn("vllm.engine.arg_utils", _adapt_engine_arguments, {"EngineArgs.__post_init__": "(self)"}),
+    StandIn(
+        "openrlhf.trainer.ray.vllm_worker_wrap",
+        _adapt_vllm_worker,
+        {"WorkerWrap.update_weight": "(self, name, dtype, shape, empty_cache)"},
+    ),
+)

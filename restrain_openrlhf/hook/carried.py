@@ -1,20 +1,29 @@
 """What a rollout carries from the process that drew it to the one that scores it, besides its tokens."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.errors import HookNotActiveError
 
 # A number per rollout travels in the host's own extra_logs, which become Experience.info (samples_generator.py).
 ENTROPY = "restrain/entropy"
-# Answers are text, which extra_logs cannot carry; they are in the response beside the host's keys.
+# A Vote has text, which extra_logs cannot carry; they are in the response beside the host's keys.
 VOTES = "restrain_votes"
 # A prompt's place among all that the run dispatched, where its rollouts are seeded.
 PLACE = "restrain_place"
 
 
-def carry(responses: list[dict[str, Any]], entropies: Sequence[float] | None, votes: Sequence[str | None]) -> None:
-    """Put each rollout's mean token entropy, and the answers that only vote, into the host's responses."""
+@dataclass(frozen=True)
+class Vote:
+    """A rollout that only votes: its final answer (None: missing or truncated), and whether it was truncated."""
+
+    answer: str | None
+    truncated: bool
+
+
+def carry(responses: list[dict[str, Any]], entropies: Sequence[float] | None, votes: Sequence[Vote]) -> None:
+    """Put each rollout's mean token entropy, and the rollouts that only vote, into the host's responses."""
     for index, response in enumerate(responses):
         response[VOTES] = tuple(votes)
         if entropies is not None:
@@ -28,7 +37,7 @@ def carry_place(responses: list[dict[str, Any]], place: int) -> None:
 
 
 def keep_votes(wrapped: Callable[..., Any], _generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Wraps SamplesGenerator._process_response_into_experience: the voters' answers and the place stay with it.
+    """Wraps SamplesGenerator._process_response_into_experience: the votes and the place stay with it.
 
     They are attributes beside its fields, which the host's batching leaves behind: they are read before it.
     """
@@ -39,9 +48,9 @@ def keep_votes(wrapped: Callable[..., Any], _generator: Any, args: tuple[Any, ..
     return experience
 
 
-def votes_beside(sample: Any) -> tuple[str | None, ...]:
-    """Answers of this group's rollouts that only voted."""
-    votes: tuple[str | None, ...] = getattr(sample, VOTES, ())
+def votes_beside(sample: Any) -> tuple[Vote, ...]:
+    """This group's rollouts that only voted."""
+    votes: tuple[Vote, ...] = getattr(sample, VOTES, ())
     return votes
 
 

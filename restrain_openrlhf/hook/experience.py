@@ -41,7 +41,7 @@ def make_experience_batch(
         scores,
         [group.prompt for group in groups],
         [group.answers for group in groups],
-        [flag for group in groups for flag in group.truncated],
+        [group.truncated for group in groups],
     )
     experiences = wrapped(*args, **kwargs)
     maker.restrain_logprob_gap = logprob_gap(experiences)

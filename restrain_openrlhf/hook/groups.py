@@ -21,8 +21,8 @@ class Tokenizer(Protocol):
 class RolloutGroup:
     """One prompt's n rollouts: `samples` are the host's Experience objects, one rollout each (experience.py).
 
-    `answers` are those of the samples, then those of rollouts that only voted. `entropies` are None where the
-    rollouts were drawn without.
+    `answers` and `truncated` have one entry per voter: the samples, then the rollouts that only voted. `entropies` are
+    None where the rollouts were drawn without.
     """
 
     prompt: str
@@ -56,11 +56,12 @@ def _group(samples: Sequence[Any], answers: Sequence[str | None]) -> RolloutGrou
             "the hook relies on; votes would be wrong."
         )
     gold = samples[0].labels[0] if samples[0].labels else None
+    beside = votes_beside(samples[0])
     return RolloutGroup(
         prompt=prompts.pop(),
         samples=tuple(samples),
-        answers=(*answers, *votes_beside(samples[0])),
-        truncated=tuple(is_truncated(sample) for sample in samples),
+        answers=(*answers, *(vote.answer for vote in beside)),
+        truncated=(*(is_truncated(sample) for sample in samples), *(vote.truncated for vote in beside)),
         gold=str(gold) if gold not in (None, "") else None,
         entropies=entropies_of(samples),
     )

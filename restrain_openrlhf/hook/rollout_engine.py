@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 from restrain_openrlhf.answers import extract
+from restrain_openrlhf.hook.carried import Vote
 from restrain_openrlhf.hook.seeds import rollout_seed
 from restrain_openrlhf.rollouts import Alternative, Chain, RolloutPlan
 from restrain_openrlhf.rollouts.entropy import token_entropy
@@ -98,9 +99,9 @@ class PlannedEngine:
         """The rollouts that the host got."""
         return (await self._chains())[: self._plan.trained]
 
-    async def votes_beside(self) -> list[str | None]:
-        """The answers of those that only vote; None where there is none or the rollout was truncated."""
-        return [self._answer(chain) for chain in (await self._chains())[self._plan.trained :]]
+    async def votes_beside(self) -> list[Vote]:
+        """Those that only vote."""
+        return [Vote(self._answer(chain), chain.is_truncated) for chain in (await self._chains())[self._plan.trained :]]
 
     def _answer(self, chain: Chain) -> str | None:
         if chain.is_truncated:

@@ -7,7 +7,7 @@ from typing import Any
 
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.carried import carry, carry_place, in_dispatch_order
-from restrain_openrlhf.hook.instrument import original_of
+from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import Progress, progress_of
 from restrain_openrlhf.hook.rollout_engine import PlannedEngine, SeededEngine
 from restrain_openrlhf.hook.rollout_size import refuse_other_size

@@ -6,8 +6,8 @@ from typing import Any
 
 from restrain_openrlhf.hook.evaluations import evaluate_base_model
 from restrain_openrlhf.hook.gauges import publish
-from restrain_openrlhf.hook.instrument import original_of
 from restrain_openrlhf.hook.logprob_gap import LogProbGap
+from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import optimizer_steps, resume_counting
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.step_rows import append_row, finite, numbers

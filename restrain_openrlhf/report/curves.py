@@ -54,7 +54,7 @@ VOTES = (
     Panel("groups below κ", vote("low_consensus_share")),
     Panel("unanimous groups", vote("unanimous_share")),
     Panel("effective number of labels", vote("effective_labels_mean")),
-    Panel("rollouts without an answer", vote("missing_share_of_rollouts")),
+    Panel("voters without an answer", vote("missing_share_of_voters")),
     Panel("most common majority across prompts", vote("top_answer_share")),
 )
 
@@ -94,7 +94,7 @@ def draw_majority_sizes(run: RunCurves) -> Figure:
     axes = figure.subplots()
     extent = (run.rows[0].step - 0.5, run.rows[-1].step + 0.5, -0.5, shares.shape[1] - 0.5)
     image = axes.imshow(shares.T, origin="lower", aspect="auto", extent=extent, cmap="viridis")
-    axes.set(title=f"{run.name}: size of the majority", xlabel="step", ylabel="rollouts in the majority")
+    axes.set(title=f"{run.name}: size of the majority", xlabel="step", ylabel="voters in the majority")
     figure.colorbar(image, label="share of groups")
     return figure
 

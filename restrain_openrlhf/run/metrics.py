@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+# What counted voters was named after rollouts once; runs that began then are plotted, and go on.
+EARLIER_NAMES = {"rollouts": "voters", "missing_share_of_rollouts": "missing_share_of_voters"}
+
 
 @dataclass(frozen=True)
 class StepRow:
@@ -26,4 +29,5 @@ def read_steps(path: Path) -> list[StepRow]:
 
 def _row(line: str) -> StepRow:
     row = json.loads(line)
-    return StepRow(step=row.pop("step"), votes=row.pop("votes"), numbers=row)
+    votes = {EARLIER_NAMES.get(name, name): value for name, value in row.pop("votes").items()}
+    return StepRow(step=row.pop("step"), votes=votes, numbers=row)

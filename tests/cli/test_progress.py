@@ -10,7 +10,7 @@ from restrain_openrlhf.run.metrics import StepRow
 VOTES = {
     "majority_share_mean": 0.5,
     "low_consensus_share": 0.1,
-    "missing_share_of_rollouts": 0.0,
+    "missing_share_of_voters": 0.0,
     "top_answer_share": 0.2,
 }
 

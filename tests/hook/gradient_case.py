@@ -1,7 +1,8 @@
 """One real training step of OpenRLHF's ActorPPOTrainer under DeepSpeed, against the paper's pseudo-code.
 
-Run as a program: prints, as JSON, how far gradients are apart. Two prompts of six rollouts, five labels and a missing
-answer between them; the old policy is far enough away that ratios clip on both sides.
+Run as a program: prints, as JSON, how far gradients are apart for each actor.loss_agg_mode named. Two prompts of six
+rollouts, five labels and a missing answer between them; the old policy is far enough away that ratios clip on both
+sides.
 """
 
 import copy
@@ -10,8 +11,11 @@ import os
 import sys
 from types import SimpleNamespace
 
+from wrapt import FunctionWrapper
+
 from restrain_openrlhf.devices import detect
 from restrain_openrlhf.hook.instrument import install
+from restrain_openrlhf.hook.patches import PATCHES, load
 
 GROUPS = ([0, 0, 0, 1, 2, None], [0, 0, 0, 0, 1, 1])
 PROMPT_WEIGHTS = (0.6, 0.9)
@@ -88,6 +92,16 @@ def main(agg_mode: str) -> dict[str, float]:
         "kl_without_prompt_weight": relative(unweighted_kl, paper),
         "clipped_share": case.clipped_share,
     }
+
+
+def not_patched() -> list[str]:
+    """What of the hook's table is the host's own still, in this process that imported the host after the hook."""
+    in_place = {patch: vars(owner)[name] for patch in PATCHES for owner, name in [patch.locate()]}
+    return [
+        patch.qualname
+        for patch, method in in_place.items()
+        if not isinstance(method, FunctionWrapper) and method is not load(patch.ours)
+    ]
 
 
 def make_case(torch, actor):
@@ -185,5 +199,5 @@ def relative(one, other) -> float:
 
 if __name__ == "__main__":
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    os.environ["MASTER_PORT"] = sys.argv[2]
-    print(json.dumps(main(sys.argv[1])))
+    os.environ["MASTER_PORT"] = sys.argv[1]
+    print(json.dumps({agg_mode: main(agg_mode) for agg_mode in sys.argv[2:]} | {"not_patched": not_patched()}))

@@ -9,7 +9,12 @@ from restrain_openrlhf.method import build, parse_settings
 pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.compatibility import refuse_contradictions, refuse_unsupported  # noqa: E402
+from restrain_openrlhf.hook.compatibility import (  # noqa: E402
+    CONTRADICTIONS,
+    GOLD_IN_SELECTION,
+    refuse_contradictions,
+    refuse_unsupported,
+)
 from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: E402
 from restrain_openrlhf.hook.layout import gpus_needed, refuse_shortage  # noqa: E402
 
@@ -65,25 +70,40 @@ def test_good_flags_pass():
     refuse_contradictions(parse(to_arguments(GOOD)), method())
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"algo.advantage.estimator": "rloo"}, "group_norm"),
-        ({"algo.advantage.estimator": "gae"}, "group_norm"),
-        ({"algo.advantage.estimator": "reinforce_baseline"}, "group_norm"),
-        ({"rollout.n_samples_per_prompt": 1}, "needs a group"),
-        ({"algo.kl.use_loss": False}, "algo.kl.use_loss"),
-        ({"algo.dynamic_filtering_enable": True}, "dynamic_filtering"),
-        ({"reward.overlong_buffer_len": 512}, "overlong"),
-        ({"reward.stop_properly_penalty_coef": -0.5}, "stop_properly"),
-        ({"reward.clip_range": [0, 0.5]}, "clip_range"),
-        ({"reward.normalize_enable": True}, "normalize"),
-        ({"train.agent_func_path": "agent.py"}, "multi-turn"),
-        ({"eval.dataset": "x.jsonl"}, "chosen by gold"),
-    ],
-)
+# Flags that each contradiction is about: whoever adds one to the table adds it here.
+CONTRADICTED = [
+    ({"algo.advantage.estimator": "rloo"}, "group_norm"),
+    ({"algo.advantage.estimator": "gae"}, "group_norm"),
+    ({"algo.advantage.estimator": "reinforce_baseline"}, "group_norm"),
+    ({"rollout.n_samples_per_prompt": 1}, "needs a group"),
+    ({"algo.kl.use_loss": False}, "algo.kl.use_loss"),
+    ({"algo.dynamic_filtering_enable": True}, "dynamic_filtering"),
+    ({"reward.overlong_buffer_len": 512}, "overlong"),
+    ({"reward.stop_properly_penalty_coef": -0.5}, "stop_properly"),
+    ({"reward.clip_range": [0, 0.5]}, "clip_range"),
+    ({"reward.normalize_enable": True}, "normalize"),
+    ({"train.agent_func_path": "agent.py"}, "multi-turn"),
+    ({"eval.dataset": "x.jsonl"}, "chosen by gold"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), CONTRADICTED)
 def test_a_contradiction_is_refused_with_its_reason(flags, message):
     assert message in refused(flags)
+
+
+@pytest.mark.parametrize("contradiction", [*CONTRADICTIONS, GOLD_IN_SELECTION], ids=lambda each: each.message[:40])
+def test_every_contradiction_of_the_table_is_refused(contradiction):
+    held = [flags for flags, _ in CONTRADICTED if contradiction.holds(vars(parse(to_arguments({**GOOD, **flags}))))]
+    assert held
+    assert all(contradiction.message.split("{")[0] in refused(flags) for flags in held)
+
+
+def test_a_correction_is_refused_where_the_method_draws_the_rollouts():
+    flags = {**GOOD, "algo.advantage.is_correction_level": "token"}
+    refuse_contradictions(parse(to_arguments(flags)), method())
+    with pytest.raises(ConfigError, match="is_correction_level is 'token'"):
+        refuse_contradictions(parse(to_arguments(flags)), build(parse_settings({"name": "ttrl", "votes": 16})))
 
 
 def test_no_kl_at_all_needs_no_kl_loss():

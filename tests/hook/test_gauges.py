@@ -14,7 +14,7 @@ def test_every_finite_number_of_a_step_is_published():
     status |= {f"restrain/{name}": value for name, value in votes().scalars().items()}
     values = publish("a-run", 7, status, at=100.0)
     assert (values["restrain_host_kl"], values["restrain_host_timing_ppo_train"]) == (0.5, 2.0)
-    assert values["restrain_missing_share_of_rollouts"] == 6 / 16
+    assert values["restrain_missing_share_of_voters"] == 6 / 16
     assert (values["restrain_step"], values["restrain_last_step_timestamp_seconds"]) == (7.0, 100.0)
     assert "restrain_host_policy_loss" not in values
 

@@ -19,18 +19,31 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-@pytest.mark.parametrize("agg_mode", ["token-mean", "seq-mean-token-mean"])
-def test_the_gradient_of_a_real_step_is_the_papers(agg_mode):
+AGG_MODES = ("token-mean", "seq-mean-token-mean")
+
+
+@pytest.fixture(scope="module")
+def steps():
+    """A step in each mode, in a process of its own: DeepSpeed takes hold of the whole process."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.hook.gradient_case", agg_mode, str(free_port())],
+        [sys.executable, "-m", "tests.hook.gradient_case", str(free_port()), *AGG_MODES],
         capture_output=True,
         text=True,
         cwd=ROOT,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    apart = json.loads(done.stdout.strip().splitlines()[-1])
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize("agg_mode", AGG_MODES)
+def test_the_gradient_of_a_real_step_is_the_papers(steps, agg_mode):
+    apart = steps[agg_mode]
     assert apart["clipped_share"] > 0.3
     assert apart["hooked"] < 1e-5
     assert apart["net"] > 1e-2
     assert apart["kl_without_prompt_weight"] > 1e-2
+
+
+def test_host_modules_that_are_imported_after_the_hook_are_patched(steps):
+    assert steps["not_patched"] == []

@@ -1,5 +1,8 @@
 """The contract with the installed host, and switching the hook on and off."""
 
+import importlib
+import inspect
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -10,20 +13,37 @@ pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.devices import detect  # noqa: E402
+
+detect().install()
+
 from restrain_openrlhf.errors import HostError  # noqa: E402
-from restrain_openrlhf.hook import contract  # noqa: E402
-from restrain_openrlhf.hook.contract import HostMethod  # noqa: E402
+from restrain_openrlhf.hook import contract, patches  # noqa: E402
+from restrain_openrlhf.hook.instrument import install, is_active, uninstall  # noqa: E402
+from restrain_openrlhf.hook.patches import PATCHES, Replacement, Wrapping  # noqa: E402
+from restrain_openrlhf.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
 
 
-def in_a_process(script: str) -> str:
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip().splitlines()[-1]
+def name_of(relied_on):
+    return f"{relied_on.module.rsplit('.', 1)[-1]}.{relied_on.qualname}"
+
+
+@pytest.fixture
+def unhooked():
+    """The host as it is, and again after the test."""
+    for module in contract.HOST_MODULES:
+        importlib.import_module(module)
+    uninstall()
+    yield
+    uninstall()
 
 
 def test_the_installed_host_is_what_the_hook_was_written_for():
-    detect().install()
     contract.check_all()
+
+
+@pytest.mark.parametrize("relied_on", contract.CONTRACT, ids=name_of)
+def test_the_host_has_what_the_hook_relies_on(relied_on):
+    relied_on.check()
 
 
 def test_another_version_is_refused(monkeypatch):
@@ -41,43 +61,74 @@ def test_no_host_is_refused(monkeypatch):
         contract.check_version()
 
 
+@pytest.mark.parametrize("patch", PATCHES, ids=name_of)
+def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unhooked, monkeypatch):
+    def changed(self, surprise): ...
+
+    monkeypatch.setattr(*patch.locate(), changed)
+    with pytest.raises(HostError) as error:
+        install()
+    assert f"{patch.module}.{patch.qualname} takes (self, surprise)" in str(error.value)
+    assert f"written for {patch.takes}. Install the openrlhf that `restrain doctor` names" in str(error.value)
+
+
 @pytest.mark.parametrize(
-    ("method", "message"),
+    ("relied_on", "message"),
     [
-        (HostMethod("openrlhf.utils.config", "hierarchize", ("args", "more")), "takes \\('args',\\)"),
-        (HostMethod("openrlhf.utils.config", "flatten", ()), "has no flatten"),
+        (HostMethod("openrlhf.utils.config", "hierarchize", "(args, more)"), r"takes \(args\); .* \(args, more\)"),
+        (HostMethod("openrlhf.utils.config", "flatten", "()"), "has no flatten"),
+        (HostMethod("openrlhf.utils.config", "Flat.ten", "()"), r"has no Flat\.ten"),
+        (HostAttributes(contract.STRATEGY, "DeepspeedStrategy", ("seed", "sead")), "has no attribute sead"),
+        (HostAttributes(contract.STRATEGY, "Strategy", ("seed",)), "has no Strategy"),
     ],
 )
-def test_a_changed_signature_is_named(method, message):
+def test_what_the_host_lacks_is_named(relied_on, message):
     with pytest.raises(HostError, match=message):
-        contract.check_methods([method])
+        relied_on.check()
 
 
-INSTALLED = """
-from restrain_openrlhf.devices import detect
-detect().install()
-from restrain_openrlhf.hook.instrument import install, uninstall, is_active
-{before}
-install(); install()
-from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker as Maker
-from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer as Actor
-from openrlhf.trainer.ppo_trainer import PPOTrainer
-from wrapt import FunctionWrapper
-wrapped = lambda method: isinstance(method, FunctionWrapper)
-hooked = [wrapped(Maker.__dict__["make_experience_batch"]), wrapped(Actor.__dict__["training_step"]),
-          PPOTrainer.__ray_metadata__.modified_class.train_step.__module__ == "restrain_openrlhf.hook.trainer"]
-twice = wrapped(getattr(Actor.__dict__["training_step"], "__wrapped__", None))
-uninstall()
-left = [wrapped(Maker.__dict__["make_experience_batch"]), wrapped(Actor.__dict__["training_step"]),
-        PPOTrainer.__ray_metadata__.modified_class.train_step.__module__ == "restrain_openrlhf.hook.trainer"]
-print(hooked, twice, left, is_active())
-"""
+def test_parameters_are_compared_by_name_order_and_kind():
+    def host(first, second: int = 3, *, third=None, _ray_trace_ctx=None, **rest) -> None: ...
+
+    assert parameters(host) == "(first, second, *, third, **rest)"
 
 
-@pytest.mark.parametrize("before", ["", "import openrlhf.trainer.ppo_trainer, openrlhf.trainer.ray.ppo_actor"])
-def test_the_hook_wraps_whatever_the_order_of_imports_and_undoes_it(before):
-    expected = "[True, True, True] False [False, False, False] False"
-    assert in_a_process(INSTALLED.format(before=before)) == expected
+@pytest.mark.parametrize("kind", [Wrapping, Replacement])
+def test_a_patch_cannot_be_written_without_the_parameters_it_relies_on(kind):
+    with pytest.raises(TypeError, match="takes"):
+        kind("openrlhf.utils.config", "hierarchize", ours="restrain_openrlhf.hook.labels:preprocess_data")
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=name_of)
+def test_a_patchs_function_takes_what_it_is_called_with(patch):
+    taken = parameters(patches.load(patch.ours))
+    if isinstance(patch, Replacement):
+        assert re.sub(r"\w+", "self", taken, count=1) in (patch.takes, "(self, *args, **kwargs)")
+    else:
+        assert len(taken.split(", ")) == 4, f"wrapt calls {patch.ours} with the method, its object, args and kwargs"
+
+
+def everything():
+    """All that the modules of the contract define, and all that their classes do."""
+    modules = [sys.modules[module] for module in contract.HOST_MODULES]
+    owners = modules + [patch.locate()[0] for patch in PATCHES]
+    owners += [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
+    return {(id(owner), name): value for owner in owners for name, value in vars(owner).items()}
+
+
+def test_the_hook_changes_what_is_in_its_table_and_uninstall_restores_it(unhooked):
+    before = everything()
+    install()
+    install()
+    changed = {key for key, value in everything().items() if before.get(key) is not value}
+    uninstall()
+    places = [(patch, id(patch.locate()[0]), patch.locate()[1]) for patch in PATCHES]
+    kept = {(owner, ORIGINAL + name) for patch, owner, name in places if isinstance(patch, Replacement)}
+    assert changed == {(owner, name) for _, owner, name in places} | kept
+    after = everything()
+    assert before.keys() == after.keys()
+    assert all(after[key] is value for key, value in before.items())
+    assert not is_active()
 
 
 def test_installing_imports_nothing_of_the_host():
@@ -85,4 +136,5 @@ def test_installing_imports_nothing_of_the_host():
         "import sys; from restrain_openrlhf.hook.instrument import install; install(); "
         "print([name for name in ('torch', 'ray', 'openrlhf.trainer') if name in sys.modules])"
     )
-    assert in_a_process(script) == "[]"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -15,15 +15,11 @@ detect().install()
 
 from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data  # noqa: E402
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION  # noqa: E402
-from restrain_openrlhf.data.prompts import Prompt, prompt_set_hash  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook import labels, sampling  # noqa: E402
 from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
-from restrain_openrlhf.reference import Provenance  # noqa: E402
-from restrain_openrlhf.reference.artifact import provenance_path  # noqa: E402
-from restrain_openrlhf.reference.vote import reference_row  # noqa: E402
+from tests.hook.reference_case import write_reference  # noqa: E402
 
 # Majority shares of 4: .5, 1, .75, 1, .25, 0
 ANSWERS = [["1", "1", "2", "3"], ["1"] * 4, ["1", "1", "1", None], ["2"] * 4, ["1", "2", "3", "4"], [None] * 4]
@@ -31,17 +27,7 @@ ANSWERS = [["1", "1", "2", "3"], ["1"] * 4, ["1", "1", "1", None], ["2"] * 4, ["
 
 @pytest.fixture
 def reference(tmp_path):
-    prompts = [Prompt(i, f"{i}?", f"Q {i}?", f"line {i}") for i in range(len(ANSWERS))]
-    rows = [reference_row(prompt, answers) for prompt, answers in zip(prompts, ANSWERS, strict=True)]
-    path = tmp_path / "ref.jsonl"
-    path.write_text("".join(row.model_dump_json() + "\n" for row in rows))
-    made = Provenance(
-        model="m", model_fingerprint="f", template="none", prompt_set_hash=prompt_set_hash(prompts),
-        prompt_count=len(prompts), n=4, temperature=1.0, top_p=1.0, max_new_tokens=8, max_len=32, seed=1,
-        extractor_version=EXTRACTOR_VERSION, restrain_version="0",
-    )  # fmt: skip
-    provenance_path(path).write_text(made.model_dump_json())
-    return path
+    return write_reference(tmp_path / "ref.jsonl", {f"Q {i}?": answers for i, answers in enumerate(ANSWERS)})
 
 
 def dataset(count=6):

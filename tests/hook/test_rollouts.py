@@ -22,9 +22,11 @@ from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
 
 from restrain_openrlhf.errors import ConfigError, HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook import carried, contract, rollouts  # noqa: E402
+from restrain_openrlhf.hook import carried, rollouts  # noqa: E402
+from restrain_openrlhf.hook.carried import Vote  # noqa: E402
 from restrain_openrlhf.hook.groups import group_rollouts  # noqa: E402
 from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
+from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
 
@@ -81,7 +83,7 @@ class Actor(HOST):
         return {token: Logprob(half, rank=2), other: Logprob(half, rank=1), EOS: Logprob(-9.0, rank=3)}
 
 
-setattr(Actor, contract.ORIGINAL + "generate_responses", HOST.generate_responses)
+setattr(Actor, ORIGINAL + "generate_responses", HOST.generate_responses)
 
 
 @pytest.fixture
@@ -153,7 +155,7 @@ def test_the_engine_reports_log_probabilities_of_what_it_samples_from():
     async def host_init(actor, *args, **kwargs):
         given.update(kwargs)
 
-    setattr(Engine, contract.ORIGINAL + "__init__", host_init)
+    setattr(Engine, ORIGINAL + "__init__", host_init)
     asyncio.run(rollouts.initialise(Engine(), model="m"))
     assert given == {"model": "m", "logprobs_mode": "processed_logprobs"}
 
@@ -165,10 +167,10 @@ def test_distinct_forks_force_the_token_the_chain_did_not_take(draw):
     assert responses_of(drawn)[1] == "#9!"
 
 
-def test_votes_beyond_the_trained_rollouts_travel_as_answers(draw):
+def test_rollouts_beyond_the_trained_ones_travel_as_votes(draw):
     drawn = draw(Actor("23344"), TRAINING, 2, name="ttrl", votes=5, train_on=2)
     assert responses_of(drawn) == ["#2!", "#3!"]
-    assert drawn[0][carried.VOTES] == ("#3!", "#4!", "#4!")
+    assert drawn[0][carried.VOTES] == tuple(Vote(answer, truncated=False) for answer in ("#3!", "#4!", "#4!"))
     assert carried.ENTROPY not in drawn[0]["extra_logs"]
 
 
@@ -199,7 +201,7 @@ def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):
             )
             return SimpleNamespace(outputs=[completion])
 
-    setattr(Talker, contract.ORIGINAL + "generate_responses", HOST.generate_responses)
+    setattr(Talker, ORIGINAL + "generate_responses", HOST.generate_responses)
     actor = Talker("")
     drawn = draw(actor, TRAINING, 5, **{**TREES, "forks": 2, "fork_token": "distinct"})
     assert [len(row["observation_tokens"]) for row in drawn] == [4 + NEW_TOKENS] * 5
@@ -238,18 +240,21 @@ def experience(response):
 def test_answers_that_only_vote_reach_the_score(draw):
     class Boxed(Actor):
         async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
-            text = rf"\boxed{{{next(self.digits)}}}"
-            tokens = [*map(ord, text), EOS]
+            digit = next(self.digits)
+            tokens = [*map(ord, rf"\boxed{{{digit}}}"), EOS]
             completion = SimpleNamespace(
-                token_ids=tokens, finish_reason="stop", logprobs=[self.top(token) for token in tokens]
+                token_ids=tokens,
+                finish_reason="length" if digit == "9" else "stop",
+                logprobs=[self.top(token) for token in tokens],
             )
             return SimpleNamespace(outputs=[completion])
 
-    setattr(Boxed, contract.ORIGINAL + "generate_responses", HOST.generate_responses)
-    drawn = draw(Boxed("233322"), TRAINING, 2, name="ttrl", votes=5, train_on=2)
+    setattr(Boxed, ORIGINAL + "generate_responses", HOST.generate_responses)
+    drawn = draw(Boxed("23339"), TRAINING, 2, name="ttrl", votes=5, train_on=2)
     samples = [pickle.loads(pickle.dumps(experience(row))) for row in drawn]
     (group,) = group_rollouts(samples, 2, Letters())
-    assert group.answers == ("2", "3", "3", "3", "2")
+    assert group.answers == ("2", "3", "3", "3", None)
+    assert group.truncated == (False, False, False, False, True)
     method = build(parse_settings({"name": "ttrl", "votes": 5, "train_on": 2}))
     score = GroupScorer(method).score(group.prompt, group.answers)
     assert score.rewards.tolist() == [0.0, 1.0]

@@ -17,9 +17,10 @@ from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.hook import contract, rollouts, trainer  # noqa: E402
+from restrain_openrlhf.hook import rollouts, trainer  # noqa: E402
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous  # noqa: E402
 from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
+from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 from restrain_openrlhf.run.train import total_steps  # noqa: E402
 
@@ -85,7 +86,7 @@ class Dataloader(list):
 
 
 for name in ("fit", "get_max_steps"):
-    setattr(Trainer, contract.ORIGINAL + name, getattr(HOST, name))
+    setattr(Trainer, ORIGINAL + name, getattr(HOST, name))
 
 
 @pytest.fixture

@@ -22,10 +22,11 @@ from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 from vllm import SamplingParams  # noqa: E402
 
 from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook import actor, carried, contract, rollouts  # noqa: E402
+from restrain_openrlhf.hook import actor, carried, rollouts  # noqa: E402
 from restrain_openrlhf.hook.progress import Progress  # noqa: E402
 from restrain_openrlhf.hook.seeds import rollout_seed, visit  # noqa: E402
 from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
+from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 
 HOST = RolloutRayActor.__ray_metadata__.modified_class
@@ -63,7 +64,7 @@ class Actor(HOST):
         return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=logprobs)])
 
 
-setattr(Actor, contract.ORIGINAL + "generate_responses", HOST.generate_responses)
+setattr(Actor, ORIGINAL + "generate_responses", HOST.generate_responses)
 
 
 class Generator(SamplesGenerator):

@@ -8,25 +8,43 @@ from restrain_openrlhf.run.metrics import read_steps
 from restrain_openrlhf.vote_statistics import step_votes
 
 ANSWERS = [["1", "1", "2", None], ["3", "3", "3", "3"], ["1", "5", "6", None], [None] * 4]
+TRUNCATED = [[False] * 4, [False] * 4, [False] * 4, [False, False, False, True]]
 
 
 def votes():
     method = build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": "none"}))
     scores = [method.score(labels) for labels in ([0, 0, 1, None], [0] * 4, [0, 1, 2, None], [None] * 4)]
-    return step_votes(scores, list("abcd"), ANSWERS, [False] * 15 + [True])
+    return step_votes(scores, list("abcd"), ANSWERS, TRUNCATED)
 
 
 def test_vote_statistics_of_worked_groups():
     found = votes()
     assert found.majority_histogram == (1, 1, 1, 0, 1)
-    assert (found.prompts, found.rollouts) == (4, 16)
+    assert (found.prompts, found.voters) == (4, 16)
     assert found.majority_share_mean == (0.5 + 1 + 0.25 + 0) / 4
     assert found.low_consensus_share == 0.5
     assert found.unanimous_share == 0.25
-    assert found.missing_share_of_rollouts == 6 / 16
-    assert found.truncated_share_of_rollouts == 1 / 16
+    assert found.missing_share_of_voters == 6 / 16
+    assert found.truncated_share_of_voters == 1 / 16
     assert found.top_answer_share == 0.5
     assert found.advantage_neg_norm > found.advantage_pos_norm > 0
+
+
+def test_shares_are_of_voters_where_more_vote_than_are_trained_on():
+    """Two of six are trained on; of the four others three have no answer, and two were truncated."""
+    ttrl = build(parse_settings({"name": "ttrl", "votes": 6, "train_on": 2}))
+    answers, truncated = ["1", None, "1", None, None, None], [False, True, False, True, True, False]
+    found = step_votes([ttrl.score([0, None, 0, None, None, None])], ["a"], [answers], [truncated])
+    assert found.voters == 6
+    assert found.missing_share_of_voters == 4 / 6
+    assert found.truncated_share_of_voters == 3 / 6
+
+
+def test_a_run_that_began_with_the_earlier_names_can_be_read(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_text('{"step": 1, "votes": {"rollouts": 96, "missing_share_of_rollouts": 0.25, "prompts": 8}}\n')
+    (row,) = read_steps(path)
+    assert row.votes == {"voters": 96, "missing_share_of_voters": 0.25, "prompts": 8}
 
 
 def test_rows_of_a_killed_run_are_replaced(tmp_path):

@@ -1,0 +1,172 @@
+"""The one table of host methods that the hook patches: what each must take, and the function of ours for it."""
+
+import importlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import wrapt
+
+from restrain_openrlhf.host_methods import ORIGINAL, HostMethod
+
+EXPERIENCE_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
+PPO_TRAINER = "openrlhf.trainer.ppo_trainer"
+PPO_TRAINER_ASYNC = "openrlhf.trainer.ppo_trainer_async"
+PPO_ACTOR = "openrlhf.trainer.ray.ppo_actor"
+LAUNCHER = "openrlhf.trainer.ray.launcher"
+SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
+VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
+PROMPTS_DATASET = "openrlhf.datasets.prompts_dataset"
+STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
+HERE = "restrain_openrlhf.hook"
+
+
+@dataclass(frozen=True)
+class Wrapping(HostMethod):
+    """A host method and the function of ours, named as `module:function`, that wraps it."""
+
+    ours: str
+
+    def apply(self, undo: ExitStack) -> None:
+        """Wrap it, unless it is wrapped already; `undo` gives the host its own back."""
+        owner, name = self.locate()
+        original = vars(owner)[name]
+        if not isinstance(original, wrapt.FunctionWrapper):
+            wrapt.wrap_function_wrapper(owner, name, load(self.ours))
+            undo.callback(setattr, owner, name, original)
+
+
+@dataclass(frozen=True)
+class Replacement(HostMethod):
+    """A method of a Ray actor class, and the function of ours, named as `module:function`, that takes its place.
+
+    When a class becomes an actor, Ray copies its inherited methods onto it (ray/util/tracing/tracing_helper.py), so
+    that wrapping the base class would change nothing; and it pickles the class by value, so that changing it in the
+    driver is enough. `ours` calls the base class, or what `original_of` gives.
+    """
+
+    ours: str
+
+    def apply(self, undo: ExitStack) -> None:
+        """Take its place, unless that is done already; `undo` gives the host its own back."""
+        owner, name = self.locate()
+        original, replacement = vars(owner)[name], load(self.ours)
+        if original is not replacement:
+            # On the class, because it must travel with it to the actor's process.
+            setattr(owner, ORIGINAL + name, original)
+            setattr(owner, name, replacement)
+            undo.callback(delattr, owner, ORIGINAL + name)
+            undo.callback(setattr, owner, name, original)
+
+
+def original_of(actor: Any, method: str) -> Callable[..., Any]:
+    """The host's own function behind a replaced method of this actor; it wants the actor as its first argument."""
+    original: Callable[..., Any] = getattr(type(actor), ORIGINAL + method)
+    return original
+
+
+def load(name: str) -> Callable[..., Any]:
+    """The function that `module:function` names. Imported late, because these modules import torch."""
+    module, function = name.split(":")
+    loaded: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return loaded
+
+
+PATCHES: tuple[Wrapping | Replacement, ...] = (
+    Wrapping(
+        EXPERIENCE_MAKER,
+        "RemoteExperienceMaker.make_experience_batch",
+        "(self, rollout_samples)",
+        f"{HERE}.experience:make_experience_batch",
+    ),
+    Wrapping(
+        STRATEGY,
+        "DeepspeedStrategy.setup_dataloader",
+        "(self, replay_buffer, batch_size, pin_memory, shuffle, collate_fn, drop_last, sampler, consumed_samples, "
+        "num_workers)",
+        f"{HERE}.sampling:setup_dataloader",
+    ),
+    Wrapping(
+        STRATEGY,
+        "DeepspeedStrategy.save_ckpt",
+        "(self, model, save_dir, tag, max_num, max_mem, client_state, save_latest, metric_value, metric_key)",
+        f"{HERE}.checkpoints:save_ckpt",
+    ),
+    Wrapping(
+        PROMPTS_DATASET,
+        "preprocess_data",
+        "(data, input_template, input_key, label_key, apply_chat_template)",
+        f"{HERE}.labels:preprocess_data",
+    ),
+    Wrapping(
+        SAMPLES, "SamplesGenerator.generate_samples", "(self, **generate_kwargs)", f"{HERE}.rollouts:generate_samples"
+    ),
+    Wrapping(
+        SAMPLES,
+        "SamplesGenerator._dispatch_prompts_to_vllm",
+        "(self, prompts, labels, *, images, **generate_kwargs)",
+        f"{HERE}.rollouts:dispatch_prompts",
+    ),
+    Wrapping(
+        SAMPLES,
+        "SamplesGenerator._process_response_into_experience",
+        "(self, response, **generate_kwargs)",
+        f"{HERE}.carried:keep_votes",
+    ),
+    Wrapping(
+        PPO_ACTOR,
+        "ActorPPOTrainer.__init__",
+        "(self, strategy, actor, ema_model, actor_optim, actor_scheduler, ema_beta, micro_train_batch_size, "
+        "buffer_limit, buffer_cpu_offload, eps_clip, tokenizer, dataloader_pin_memory, vllm_engines, **kwargs)",
+        f"{HERE}.actor:initialise",
+    ),
+    Wrapping(PPO_ACTOR, "ActorPPOTrainer.ppo_train", "(self, kl_ctl)", f"{HERE}.actor:ppo_train"),
+    Wrapping(
+        PPO_ACTOR,
+        "ActorPPOTrainer.training_step",
+        "(self, experience, kl_ctl, step, loss_batch_info)",
+        f"{HERE}.actor:training_step",
+    ),
+    Wrapping(
+        LAUNCHER,
+        "RayActorGroup.async_init_model_from_pretrained",
+        "(self, *args, **kwargs)",
+        f"{HERE}.handshake:init_model",
+    ),
+    Replacement(
+        PPO_TRAINER, "PPOTrainer.train_step", "(self, rollout_samples, global_step)", f"{HERE}.trainer:train_step"
+    ),
+    Replacement(
+        PPO_TRAINER_ASYNC,
+        "TrainingActor.train_step",
+        "(self, rollout_samples, global_step)",
+        f"{HERE}.trainer:train_step",
+    ),
+    Replacement(PPO_TRAINER, "PPOTrainer.fit", "(self, global_step)", f"{HERE}.trainer:fit"),
+    Replacement(PPO_TRAINER, "PPOTrainer.get_max_steps", "(self)", f"{HERE}.trainer:get_max_steps"),
+    Replacement(
+        PPO_TRAINER,
+        "PPOTrainer.save_best_checkpoint",
+        "(self, eval_metrics, global_step, client_states)",
+        f"{HERE}.evaluations:save_best_checkpoint",
+    ),
+    Replacement(
+        PPO_TRAINER_ASYNC,
+        "TrainingActor.save_best_checkpoint",
+        "(self, eval_metrics, global_step, client_states)",
+        f"{HERE}.evaluations:save_best_checkpoint",
+    ),
+    Replacement(
+        VLLM_ENGINE,
+        "RolloutRayActor.__init__",
+        "(self, *args, bundle_indices, agent_func_path, remote_rm_url, mm_pad_token_ids, **kwargs)",
+        f"{HERE}.rollouts:initialise",
+    ),
+    Replacement(
+        VLLM_ENGINE,
+        "RolloutRayActor.generate_responses",
+        "(self, prompt, label, sampling_params, max_length, hf_tokenizer, num_samples, images)",
+        f"{HERE}.rollouts:generate_responses",
+    ),
+)

@@ -1,0 +1,23 @@
+"""The hook in this process, and off again after the test."""
+
+import pytest
+
+
+@pytest.fixture
+def hooked(monkeypatch):
+    """Switch the hook on with these settings; Ray's calls are made at once."""
+    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+    from restrain_openrlhf.hook import instrument
+    from restrain_openrlhf.hook.settings import HookSettings
+    from restrain_openrlhf.method import parse_settings
+    from tests.hook.in_process import ray_at_once
+
+    def hooked(method, **settings):
+        made = HookSettings(method=parse_settings(method), **settings)
+        for name, value in made.to_environment().items():
+            monkeypatch.setenv(name, value)
+        instrument.install()
+
+    ray_at_once(monkeypatch)
+    yield hooked
+    instrument.uninstall()

@@ -1,0 +1,90 @@
+"""What a deployment that runs `python -m openrlhf.cli.train_ppo_ray FLAGS` changes: one module and one flag."""
+
+import os
+import sys
+
+import pytest
+
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.demo.run import MODEL  # noqa: E402
+from restrain_openrlhf.hook import instrument, train_ppo_ray  # noqa: E402
+from restrain_openrlhf.hook.host_flags import parse  # noqa: E402
+from restrain_openrlhf.hook.settings import VARIABLE, HookSettings  # noqa: E402
+from restrain_openrlhf.hook.worker import SETUP_HOOK  # noqa: E402
+from restrain_openrlhf.reward import reward_func  # noqa: E402
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """A command of the host's with our flag; Ray and the host's entry point are noted instead of started."""
+    (tmp_path / "prompts.jsonl").write_text('{"problem": "1+1="}\n{"problem": "2+2="}\n')
+    (tmp_path / "method.yaml").write_text(f"method: {{name: ttrl}}\nmetrics: {tmp_path / 'metrics.jsonl'}\n")
+    flags = {
+        "actor.model_name_or_path": MODEL,
+        "data.prompt_dataset": tmp_path / "prompts.jsonl",
+        "data.input_key": "problem",
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.init_coef": 0,
+        "rollout.n_samples_per_prompt": 8,
+    }
+    words = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
+    monkeypatch.setattr(sys, "argv", ["train_ppo_ray"])
+    before = dict(os.environ)
+    yield ["--restrain.config", str(tmp_path / "method.yaml"), *words]
+    instrument.uninstall()
+    os.environ.clear()
+    os.environ.update(before)
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What Ray and the host are started with, in order."""
+    noted = []
+    monkeypatch.setattr(train_ppo_ray.ray, "init", lambda *_, **kwargs: noted.append(kwargs))
+    monkeypatch.setattr(train_ppo_ray.ray, "cluster_resources", lambda: {"GPU": 64})
+    monkeypatch.setattr(train_ppo_ray.runpy, "run_module", lambda name, **_: noted.append([name, *sys.argv]))
+    return noted
+
+
+def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(command, started, tmp_path):
+    train_ppo_ray.main(command)
+    cluster, (module, program, *words) = started
+    assert module == program == "openrlhf.cli.train_ppo_ray"
+    assert words[: len(command) - 2] == command[2:], "the flags reach the host as they were given"
+    assert vars(parse(words))["reward.remote_url"] == reward_func.__file__
+    assert instrument.is_active()
+    runtime = cluster["runtime_env"]
+    assert runtime["worker_process_setup_hook"] == SETUP_HOOK
+    settings = HookSettings.model_validate_json(runtime["env_vars"][VARIABLE])
+    assert (settings.method.name, settings.metrics) == ("ttrl", tmp_path / "metrics.jsonl")
+
+
+def test_a_reward_of_the_commands_own_is_kept(command, started):
+    train_ppo_ray.main([*command, "--reward.remote_url=http://reward:8000/get_reward"])
+    assert vars(parse(started[-1][2:]))["reward.remote_url"] == "http://reward:8000/get_reward"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--algo.advantage.estimator", "rloo"], "algo.advantage.estimator is 'rloo'"),
+        (["--actor.model_name_or_path", "/no/such/model"], "/no/such/model"),
+        (["--data.input_key", "question"], "question"),
+        (["--no.such.flag", "1"], "OpenRLHF's command line refuses"),
+        (["--actor.num_gpus_per_node", "128"], "GPUs and the Ray cluster has 64"),
+    ],
+)
+def test_what_cannot_train_is_refused_in_one_line_before_the_host_starts(command, started, words, message):
+    with pytest.raises(SystemExit) as stopped:
+        train_ppo_ray.main([*command, *words])
+    assert stopped.value.code.startswith("error: ")
+    assert message in stopped.value.code
+    assert "\n" not in stopped.value.code
+    assert not any(isinstance(each, list) for each in started)
+
+
+def test_the_flag_with_the_method_is_needed(command):
+    with pytest.raises(SystemExit):
+        train_ppo_ray.main(command[2:])

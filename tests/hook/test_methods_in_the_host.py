@@ -1,0 +1,163 @@
+"""What each method trains on: groups worked by hand, from the host's dataloader to the host's Experience.info."""
+
+import math
+from dataclasses import dataclass, field
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.devices import detect  # noqa: E402
+
+detect().install()
+
+from restrain_openrlhf.method import METHODS  # noqa: E402
+from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
+from tests.hook.in_process import column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from tests.hook.reference_case import write_reference  # noqa: E402
+
+PROMPTS = ("1+1=", "2+2=")
+# Never the majority, so that a method that may not read them would show it.
+GOLD = ("3", "5")
+N = 4
+
+
+def boxed(*answers):
+    return [f"\\boxed{{{answer}}}" if answer else "none" for answer in answers]
+
+
+# r = (1, 1, 0, 0) has mean 1/2 and standard deviation 1/sqrt(3), by n - 1: A = ±sqrt(3)/2. (1, 0, 0, 0): mean 1/4, 1/2.
+A = math.sqrt(3) / 2
+# RESTRAIN, sigma 1/2: g(f) = exp(-2 (1 - f)²). Shares 2/4 and 1/4 are believed as w : v.
+BELIEVED = math.exp(-0.5) + math.exp(-1.125)
+W, V = math.exp(-0.5) / BELIEVED, math.exp(-1.125) / BELIEVED
+# u_x of 3 of 4 and of 2 of 4 of the frozen model.
+U, LOW_U = math.exp(-0.125), math.exp(-0.5)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A method, what the engine writes for both prompts, and what must come of it: the first prompt's, the second's."""
+
+    method: dict
+    first: list[str]
+    second: list[str]
+    rewards: list[float]
+    positive: list[float]
+    negative: list[float]
+    kl_weight: list[float] = field(default_factory=lambda: [1.0] * 2 * N)
+    # The frozen model's answers to both prompts.
+    reference: tuple[list[str], list[str]] | None = None
+
+
+def one_label(method, first, second, rewards, advantages, reference=None):
+    """A single believed label: A⁺ and A⁻ are the positive and the negative advantages."""
+    positive = [max(advantage, 0.0) for advantage in advantages]
+    negative = [min(advantage, 0.0) for advantage in advantages]
+    return Case(method, first, second, rewards, positive, negative, reference=reference)
+
+
+CASES = {
+    # The second group's majority of 1 is below kappa. u_x is that of the frozen model, and weighs KL too.
+    "restrain": Case(
+        {"name": "restrain", "kappa": 2},
+        boxed("2", "2", "3", None),
+        boxed("1", "2", "3", "4"),
+        rewards=[W, W, V, 0, 0, 0, 0, 0],
+        positive=[U * W * A, U * W * A, U * V * 1.5, 0, 0, 0, 0, 0],
+        negative=[-U * V / 2, -U * V / 2, -U * W * A, -U * (W * A + V / 2), *[-LOW_U] * N],
+        kl_weight=[*[U] * N, *[LOW_U] * N],
+        reference=(["2", "2", "2", "9"], ["8", "8", "7", "6"]),
+    ),
+    "ttrl": one_label(
+        {"name": "ttrl"},
+        boxed("2", "3", "2", None),
+        boxed("5", "5", "5", "5"),
+        rewards=[1, 0, 1, 0, 1, 1, 1, 1],
+        advantages=[A, -A, A, -A, 0, 0, 0, 0],
+    ),
+    # Two more vote than are trained on: one of the first group's was cut, and the second's tie goes to the first.
+    "ttrl, votes": one_label(
+        {"name": "ttrl", "votes": 6, "train_on": N},
+        [*boxed("3", "2", "3", "2", "2"), "\\boxed{3}~"],
+        boxed("4", "4", "4", "1", "1", "1"),
+        rewards=[0, 1, 0, 1, 1, 1, 1, 0],
+        advantages=[-A, A, -A, A, 0.5, 0.5, 0.5, -1.5],
+    ),
+    # The stored label is one rollout's; that of the second prompt is nobody's.
+    "srt_offline": one_label(
+        {"name": "srt_offline"},
+        boxed("2", "2", "3", None),
+        boxed("1", "2", "2", "2"),
+        rewards=[0, 0, 1, 0, 0, 0, 0, 0],
+        advantages=[-0.5, -0.5, 1.5, -0.5, 0, 0, 0, 0],
+        reference=(["3", "3", "3", "2"], ["9", "9", "9", "2"]),
+    ),
+    # The labels are the group's own: the frozen model only chose the prompts.
+    "srt_easy": one_label(
+        {"name": "srt_easy", "easy_share": 1},
+        boxed("2", "2", "3", None),
+        boxed("1", "2", "2", "2"),
+        rewards=[1, 1, 0, 0, 0, 1, 1, 1],
+        advantages=[A, A, -A, -A, -1.5, 0.5, 0.5, 0.5],
+        reference=(["3", "3", "3", "2"], ["9", "9", "9", "2"]),
+    ),
+    # Each tree forks at its digit. H_i is log(2) / tokens: 10, 10, 10 and 20, the end included; the mean is that of
+    # 80/7. A (2 - H_i / mean) is 6/7 A and 10/7 A, of which the last is clipped.
+    "ettrl": one_label(
+        {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "entropy_top_k": 2, "ear": "both", "ear_bound": 1},
+        [*boxed("2", "2", "3"), "\\boxed{3}" + "!" * 10],
+        [*boxed("4", "1", "4"), "\\boxed{4}" + "!" * 10],
+        rewards=[1, 1, 0, 0, 1, 0, 1, 1],
+        advantages=[A * 6 / 7, A * 6 / 7, -A * 6 / 7, -1, 0.5 * 6 / 7, -1, 0.5 * 6 / 7, 0.5 * 10 / 7],
+    ),
+    "grpo_gold": one_label(
+        {"name": "grpo_gold"},
+        boxed("2", "2", "3", None),
+        boxed("5", "1", "5", "1"),
+        rewards=[0, 0, 1, 0, 1, 0, 1, 0],
+        advantages=[-0.5, -0.5, 1.5, -0.5, A, -A, A, -A],
+    ),
+}
+
+
+def experiences_of(case, hooked, tmp_path):
+    answers = dict(zip(PROMPTS, case.reference, strict=True)) if case.reference else None
+    hooked(case.method, reference=write_reference(tmp_path / "ref.jsonl", answers) if answers else None)
+    arguments = host_arguments(len(PROMPTS), N)
+    maker = maker_of(arguments)
+    script = {PROMPTS[0]: case.first, PROMPTS[1]: case.second}
+    return maker, maker.make_experience_batch(drawn_by_the_host(script, GOLD, arguments))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_hosts_experience_has_the_methods_advantages(case, hooked, tmp_path):
+    _, experiences = experiences_of(case, hooked, tmp_path)
+    assert column(experiences, "reward") == pytest.approx(case.rewards)
+    assert column(experiences, POSITIVE) == pytest.approx(case.positive, rel=1e-4)
+    assert column(experiences, NEGATIVE) == pytest.approx(case.negative, rel=1e-4)
+    assert column(experiences, KL_WEIGHT) == pytest.approx(case.kl_weight)
+    assert all(experience.advantages is None for experience in experiences)
+
+
+def test_every_method_has_a_group_worked_by_hand():
+    assert {case.method["name"] for case in CASES.values()} == set(METHODS)
+
+
+def test_the_votes_of_a_step_are_counted_over_all_that_voted(hooked, tmp_path):
+    maker, experiences = experiences_of(CASES["ttrl, votes"], hooked, tmp_path)
+    votes = maker.restrain_votes
+    assert len(column(experiences, "reward")) == 2 * N
+    assert (votes.prompts, votes.voters) == (2, 12)
+    assert votes.missing_share_of_voters == votes.truncated_share_of_voters == 1 / 12
+    assert votes.majority_share_mean == (3 / 6 + 3 / 6) / 2
+    assert votes.majority_histogram == (0, 0, 0, 2, 0, 0, 0)
+
+
+def test_the_leaves_of_trees_carry_their_entropy_and_log_probabilities(hooked, tmp_path):
+    maker, experiences = experiences_of(CASES["ettrl"], hooked, tmp_path)
+    entropy = [math.log(2) / tokens for tokens in (10, 10, 10, 20)]
+    assert column(experiences, "restrain/entropy") == pytest.approx(entropy * 2)
+    assert maker.restrain_logprob_gap.mean == 0

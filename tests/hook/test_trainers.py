@@ -1,0 +1,87 @@
+"""Both trainers of the host take hooked steps: the synchronous one's, and the loop of the asynchronous one."""
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.devices import detect  # noqa: E402
+
+detect().install()
+
+from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
+from openrlhf.trainer.ppo_trainer_async import TrainingActor  # noqa: E402
+from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: E402
+
+from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE  # noqa: E402
+from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+
+RESTRAIN = {"name": "restrain", "kappa": 2, "prompt_weight": "none", "delta": 0.5}
+SCRIPTS = (
+    {"1+1=": [r"\boxed{1}", r"\boxed{2}", r"\boxed{3}"]},
+    {"2+2=": [r"\boxed{4}", r"\boxed{4}", r"\boxed{5}"]},
+)
+
+
+class Queue:
+    """What the asynchronous trainer uses of ray.util.queue.Queue."""
+
+    def __init__(self, *items):
+        self.items = list(items)
+
+    def get(self, block):
+        return self.items.pop(0)
+
+    def put(self, item, block):
+        self.items.append(item)
+
+
+def trainer_of(actor_class, arguments):
+    """The host's trainer without its constructor, which loads models."""
+    host = actor_class.__ray_metadata__.modified_class
+    trainer = host.__new__(host)
+    models = Models()
+    trainer.args, trainer.tokenizer, trainer.kl_ctl = arguments, Letters(), FixedKLController(0.001)
+    trainer.actor_model_group, trainer.critic_model_group, trainer.vllm_engines = models, None, None
+    trainer.wandb_logger = trainer.tensorboard_logger = None
+    trainer.best_eval_metric_key, trainer._latest_eval_metric_value = "none", None
+    trainer.experience_maker = maker_of(arguments, models)
+    return trainer
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("actor_class", [PPOTrainer, TrainingActor], ids=["synchronous", "asynchronous"])
+def test_a_step_sends_the_pair_to_the_policy_and_counts_votes(actor_class, hooked, tmp_path):
+    hooked(RESTRAIN, metrics=tmp_path / "metrics.jsonl")
+    arguments = host_arguments(1, 3)
+    trainer = trainer_of(actor_class, arguments)
+    status, step = trainer.train_step(drawn_by_the_host(SCRIPTS[0], [""], arguments), 6)
+    sent = trainer.actor_model_group.trained_on
+    assert column(sent, POSITIVE) == [0, 0, 0]
+    assert column(sent, NEGATIVE) == [-0.5, -0.5, -0.5]
+    assert (step, status["policy_loss"], status["restrain/low_consensus_share"]) == (7, 0.5, 1)
+    (row,) = lines(tmp_path / "metrics.jsonl")
+    assert (row["step"], row["rollout/num_samples"], row["votes"]["voters"]) == (7, 3, 3)
+    assert row["restrain/logprob_gap"] == 0
+
+
+def test_the_asynchronous_loop_keeps_a_row_of_every_step_and_evaluation(hooked, tmp_path):
+    hooked(RESTRAIN, metrics=tmp_path / "metrics.jsonl")
+    arguments = host_arguments(1, 3, **{"train.async_enable": True, "ckpt.save_steps": 100})
+    trainer = trainer_of(TrainingActor, arguments)
+    steps = [(drawn_by_the_host(script, [""], arguments), {}, None, 0.25) for script in SCRIPTS]
+    trainer.rollout_queue = Queue(steps[0], ("eval", 1, {"eval_default_pass1": 0.75}), steps[1], "done")
+    trainer.rollout_slots = Queue()
+    trainer.fit()
+    assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
+    assert [row["votes"]["majority_share_mean"] for row in lines(tmp_path / "metrics.jsonl")] == [1 / 3, 2 / 3]
+    (evaluation,) = lines(tmp_path / "evaluations.jsonl")
+    assert (evaluation["step"], evaluation["eval_default_pass1"]) == (1, 0.75)
+    assert trainer.rollout_slots.items == [0, 1, 1]
+    assert column(trainer.actor_model_group.trained_on[1:], POSITIVE)[0] > 0
