@@ -130,6 +130,15 @@ def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
 
 
 @pytest.mark.long
+def test_every_engine_gets_the_weights_of_a_policy_that_is_sharded(job):
+    """ZeRO 3 gathers each parameter before it is sent; both engines draw rollouts."""
+    done = job.train(TWO_STEPS, "openrlhf.ds.zero_stage=3", "openrlhf.vllm.num_engines=2")
+    assert done.returncode == 0, job.log()[-3000:]
+    assert [row["step"] for row in job.rows()] == [1, 2]
+    assert max(row["restrain/logprob_gap_relative"] for row in job.rows()) < 0.03
+
+
+@pytest.mark.long
 def test_a_full_disk_loses_nothing_and_the_run_goes_on_with_more_space(job):
     with small_disk(job.folder / "disk", 22) as disk:
         extra = ("openrlhf.data.max_samples=32", f"openrlhf.ckpt.path={disk / 'checkpoints'}")
