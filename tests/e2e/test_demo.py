@@ -30,4 +30,4 @@ def test_the_pipeline_takes_real_problems(shared, tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     rows = [json.loads(line) for line in (tmp_path / "restrain" / "train" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
-    assert rows[0]["votes"]["rollouts"] == 128
+    assert rows[0]["votes"]["voters"] == 128

@@ -19,7 +19,7 @@ def test_restrain_trains_for_the_steps_it_was_planned_for(pair: Pair):
     rows = pair.whole.rows()
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5]
     assert [row["actor_lr"] for row in rows] == pytest.approx([8e-5, 6e-5, 4e-5, 2e-5, 0.0])
-    assert [row["votes"]["rollouts"] for row in rows] == [64] * 5
+    assert [row["votes"]["voters"] for row in rows] == [64] * 5
     assert all(row["restrain/advantage_pos"] > 0 > row["restrain/advantage_neg"] for row in rows)
     assert all(0 < row["votes"]["prompt_weight_mean"] < 1 for row in rows), "weighed by the reference's votes"
 
@@ -77,7 +77,7 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [1, 2]
-    assert [row["votes"]["rollouts"] for row in rows] == [64, 64]
+    assert [row["votes"]["voters"] for row in rows] == [64, 64]
     assert any(row["restrain/advantage_pos"] > 0 > row["restrain/advantage_neg"] for row in rows)
     assert all(0 < row["restrain/entropy"] < 3 for row in rows), "by vLLM's own probabilities"
     assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.03, "the leaves' tokens have the policy's"
@@ -91,7 +91,7 @@ def test_the_asynchronous_trainer_votes_on_more_rollouts_than_it_trains_on(job):
     assert done.returncode == 0, job.log()[-3000:]
     rows = job.rows()
     assert [row["step"] for row in rows] == [1, 2]
-    assert [row["votes"]["rollouts"] for row in rows] == [96, 96]
+    assert [row["votes"]["voters"] for row in rows] == [96, 96]
     assert [row["rollout/num_samples"] for row in rows] == [64, 64]
     assert any(row["restrain/advantage_neg"] < 0 for row in rows)
 
