@@ -111,6 +111,7 @@ def cpu_only() -> None:
     detect().install()
 
 
+@pytest.mark.long
 def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
     from restrain_openrlhf.config.host_defaults import host_flags
     from restrain_openrlhf.config.overrides import parse_overrides
