@@ -1,18 +1,18 @@
 """Real services for the tests: `restrain serve` in processes of their own, and a Redis where it is installed."""
 
-import asyncio
 import contextlib
-import itertools
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,25 @@ import pytest
 import yaml
 
 END = "<|im_end|>"
-TOKEN = "a-token-of-the-tests-0123456789"
+# A connection for each request, as OpenRLHF's client does it.
+NO_KEEP_ALIVE = httpx.Limits(max_connections=None, max_keepalive_connections=0)
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    """A port that nobody has. It is below those that the system gives to clients, so that none of them takes it."""
+    while True:
+        port = 16_000 + secrets.randbelow(16_000)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass
 class Replica:
-    """A running `restrain serve`."""
+    """A running `restrain serve`; its probes answer on a port of their own unless that is None."""
 
     port: int
+    probe_port: int | None
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -46,18 +51,30 @@ class Replica:
     def reward_url(self) -> str:
         return f"{self.url}/get_reward"
 
-    def metric(self, name: str) -> float:
-        lines = httpx.get(f"{self.url}/metrics", timeout=30).text.splitlines()
-        return sum(float(line.split()[1]) for line in lines if line.startswith((name + " ", name + "{")))
+    @property
+    def probe_url(self) -> str:
+        return f"http://127.0.0.1:{self.probe_port or self.port}"
 
-    def wait_for(self, name: str, value: float, seconds: float = 30) -> None:
-        until = time.monotonic() + seconds
-        while self.metric(name) < value:
-            assert time.monotonic() < until, f"{name} stays at {self.metric(name)}, not {value}"
-            time.sleep(0.05)
+    @cached_property
+    def http(self) -> httpx.Client:
+        """For requests one at a time; paths are relative to the service."""
+        return httpx.Client(base_url=self.url, timeout=60, limits=NO_KEEP_ALIVE)
+
+    def metric(self, name: str) -> float:
+        lines = self.http.get(f"{self.probe_url}/metrics").text.splitlines()
+        return sum(float(line.split()[1]) for line in lines if line.startswith((name + " ", name + "{")))
 
     def events(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
+
+    def wait_until_ready(self, seconds: float = 60) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and self.process.poll() is None:
+            with contextlib.suppress(httpx.TransportError):
+                if self.http.get(f"{self.probe_url}/readyz").status_code == 200:
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"the service is not ready: {self.log.read_text()}")
 
     def kill(self) -> None:
         self.process.kill()
@@ -75,79 +92,48 @@ class Services:
     folder: Path
     replicas: list[Replica] = field(default_factory=list)
 
-    def start(
+    def start(self, **options: Any) -> Replica:
+        """A service that is ready; options are those of `launch`."""
+        replica = self.launch(**options)
+        replica.wait_until_ready()
+        return replica
+
+    def start_two(self, **options: Any) -> list[Replica]:
+        """Two replicas that are ready; they start at the same time."""
+        pair = [self.launch(**options) for _ in range(2)]
+        for replica in pair:
+            replica.wait_until_ready()
+        return pair
+
+    def launch(
         self,
         store: str = "memory",
         port: int | None = None,
+        probes: bool = True,
         token: str | None = None,
         method: Any = None,
         options: Sequence[str] = (),
         **service: Any,
     ) -> Replica:
-        port = port or free_port()
-        name = f"{port}-{len(self.replicas)}"
-        config = self.folder / f"{name}.yaml"
+        """A service that begins; `service` are the keys of its block, `options` further words of its command line."""
+        ports = port or free_port(), free_port() if probes else None
+        config = self.folder / f"{len(self.replicas)}.yaml"
         block = {"group_size": 4, "end_of_text": END, **service}
         config.write_text(yaml.safe_dump({"method": method or {"name": "ttrl"}, "service": block}))
-        log = self.folder / f"{name}.log"
-        command = [sys.executable, "-m", "restrain_openrlhf.cli.main", "serve", "--config", str(config)]
+        words = ["serve", "--config", str(config), "--port", str(ports[0]), *options]
+        words += ["--probe-port", str(ports[1])] if probes else []
         environment = {**os.environ, **({"RESTRAIN_TOKEN": token} if token else {}), "RESTRAIN_STORE": store}
-        with log.open("ab") as stderr:
-            process = subprocess.Popen([*command, "--port", str(port), *options], stderr=stderr, env=environment)
-        replica = Replica(port, process, log)
-        self.replicas.append(replica)
-        wait_until_ready(replica)
-        return replica
+        log = config.with_suffix(".log")
+        with log.open("wb") as stderr:
+            command = [sys.executable, "-m", "restrain_openrlhf.cli.main", *words]
+            process = subprocess.Popen(command, stderr=stderr, env=environment)
+        self.replicas.append(Replica(*ports, process, log))
+        return self.replicas[-1]
 
-
-def wait_until_ready(replica: Replica, seconds: float = 150) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and replica.process.poll() is None:
-        # The port may be shared with another process, so the log is asked first.
-        if not any(event["event"] == "listening" for event in replica.events()):
-            time.sleep(0.05)
-            continue
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{replica.url}/readyz", timeout=5).status_code == 200:
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"the service is not ready: {replica.log.read_text()}")
-
-
-@contextlib.asynccontextmanager
-async def round_robin(replicas: list[Replica]) -> AsyncIterator[str]:
-    """The URL of a TCP balancer: connections go to the replicas in turn, past those that do not answer.
-
-    The list may change meanwhile.
-    """
-    turn = itertools.count()
-
-    async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        for _ in replicas:
-            with contextlib.suppress(OSError):
-                return await asyncio.open_connection("127.0.0.1", replicas[next(turn) % len(replicas)].port)
-        raise OSError("no replica answers")
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            back_reader, back_writer = await connect()
-        except OSError:
-            writer.close()
-            return
-        await asyncio.gather(copy(reader, back_writer), copy(back_reader, writer))
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/get_reward"
-    finally:
-        server.close()
+    def end(self) -> None:
+        for replica in self.replicas:
+            if replica.process.poll() is None:
+                replica.kill()
 
 
 @pytest.fixture
@@ -155,14 +141,16 @@ def services(tmp_path: Path) -> Iterator[Services]:
     pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
     running = Services(tmp_path)
     yield running
-    for replica in running.replicas:
-        if replica.process.poll() is None:
-            replica.kill()
+    running.end()
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Replica]]:
-    """One service per configuration for all tests that only ask it something; each test has prompts of its own."""
+def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Replica]]:
+    """One service per configuration for all tests that do not end it.
+
+    Each test asks it with prompts of its own (`prompt`), counts from where the counters stand (`Since`), and leaves
+    nobody waiting.
+    """
     pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
     running = Services(tmp_path_factory.mktemp("services"))
     started: dict[str, Replica] = {}
@@ -174,8 +162,13 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., R
         return started[key]
 
     yield start
-    for replica in running.replicas:
-        replica.kill()
+    running.end()
+
+
+@pytest.fixture
+def prompt() -> str:
+    """A prompt that no other test uses."""
+    return f"Problem {secrets.token_hex(8)}: "
 
 
 @dataclass
@@ -183,8 +176,8 @@ class Redis:
     """A real server that can be killed and started again; `durable`: it writes every change to disk."""
 
     folder: Path
-    port: int
-    durable: bool
+    durable: bool = False
+    port: int = field(default_factory=free_port)
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -195,37 +188,43 @@ class Redis:
         durable = ["--appendonly", "yes", "--appendfsync", "always"] if self.durable else ["--appendonly", "no"]
         words = ["redis-server", "--port", str(self.port), "--save", "", "--dir", str(self.folder), *durable]
         self.process = subprocess.Popen([*words, "--logfile", str(self.folder / "redis.log")])
-        while socket.socket().connect_ex(("127.0.0.1", self.port)):
-            time.sleep(0.05)
+        while True:
+            assert self.process.poll() is None, (self.folder / "redis.log").read_text()
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
+                return
+            time.sleep(0.02)
 
     def kill(self) -> None:
-        assert self.process
-        self.process.kill()
-        self.process.wait()
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+
+def _need_redis() -> None:
+    if not shutil.which("redis-server"):
+        pytest.skip("needs redis-server (Debian: redis-server)")
 
 
 @pytest.fixture
-def start_redis(tmp_path: Path) -> Iterator[Callable[..., Redis]]:
-    if not shutil.which("redis-server"):
-        pytest.skip("needs redis-server (Debian: redis-server)")
-    started: list[Redis] = []
+def own_redis(tmp_path: Path) -> Iterator[Callable[..., Redis]]:
+    """Makes a Redis, not started yet, that the test may kill."""
+    _need_redis()
+    made: list[Redis] = []
 
-    def start(durable: bool = True) -> Redis:
-        server = Redis(tmp_path, free_port(), durable)
-        server.start()
-        started.append(server)
-        return server
+    def make(durable: bool = False) -> Redis:
+        made.append(Redis(tmp_path, durable))
+        return made[-1]
 
-    yield start
-    for server in started:
+    yield make
+    for server in made:
         server.kill()
 
 
-@pytest.fixture
-def redis(start_redis: Callable[..., Redis]) -> Redis:
-    return start_redis()
-
-
-def rollout(prompt: str, answer: object, words: str = "", end: str = END, label: Any = "") -> dict[str, list[Any]]:
-    """A request body as OpenRLHF's client makes it."""
-    return {"query": [f"{prompt}{words}\\boxed{{{answer}}}{end}"], "prompts": [prompt], "labels": [label]}
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
+    """One Redis for all tests that leave it alone."""
+    _need_redis()
+    server = Redis(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()

@@ -4,8 +4,7 @@ import asyncio
 import gc
 import weakref
 
-import pytest
-
+from restrain_openrlhf.reward import garbage
 from restrain_openrlhf.reward.garbage import MOST_ENDED, Load, collecting
 
 
@@ -14,27 +13,21 @@ class Cycle:
         self.own = self
 
 
-@pytest.mark.parametrize(("load", "goes"), [(Load(0, 1), True), (Load(5, MOST_ENDED), True), (Load(5, 9), False)])
-def test_a_cycle_goes_when_it_is_due(load, goes):
-    async def scenario() -> bool:
-        watched = Load()
-        async with collecting(watched):
-            # The first look comes before the cycle is there.
-            await asyncio.sleep(0)
-            lost = weakref.ref(Cycle())
-            watched.pending, watched.ended = load.pending, load.ended
-            await asyncio.sleep(1.5)
-            return lost() is None
-
-    assert asyncio.run(scenario()) is goes
-
-
-def test_afterwards_all_is_as_before():
-    async def scenario() -> tuple[int, int, int]:
-        async with collecting(Load()):
-            return gc.get_threshold()
-
+def test_a_cycle_goes_when_nobody_waits_or_many_have_ended_and_afterwards_all_is_as_before(monkeypatch):
+    monkeypatch.setattr(garbage, "LOOK_SECONDS", 0.02)
     before = gc.get_threshold()
-    assert asyncio.run(scenario()) != before
+
+    async def scenario() -> list[bool]:
+        watched, gone = Load(), []
+        async with collecting(watched):
+            assert gc.get_threshold() != before
+            for load in (Load(pending=5, ended=9), Load(pending=0, ended=1), Load(pending=5, ended=MOST_ENDED)):
+                lost = weakref.ref(Cycle())
+                watched.pending, watched.ended = load.pending, load.ended
+                await asyncio.sleep(0.2)
+                gone.append(lost() is None)
+        return gone
+
+    assert asyncio.run(scenario()) == [False, True, True]
     assert gc.get_threshold() == before
     assert gc.get_freeze_count() == 0

@@ -9,7 +9,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the training stack")
 pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
 pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
-pytestmark = [pytest.mark.host, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 
 from restrain_openrlhf.devices import detect  # noqa: E402
 
@@ -52,11 +52,11 @@ class Engine:
 
 
 @pytest.fixture
-def rollouts(services):
+def rollouts(standing):
     """The groups' rollouts as Experience objects, made by the host's own code."""
     from transformers import AutoTokenizer
 
-    service = services.start(method=METHOD, group_size=4, end_of_text=None, model=str(MODEL), token="t" * 20)
+    service = standing(method=METHOD, group_size=4, end_of_text=None, model=str(MODEL), token="t" * 20)
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     executor = SingleTurnAgentExecutor(service.reward_url.replace("http://", f"http://user:{'t' * 20}@"))
     params = SimpleNamespace(max_tokens=16, logprobs=None)

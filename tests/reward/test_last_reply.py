@@ -1,10 +1,9 @@
-"""A connection's end says whether its last reply was received, over real sockets."""
+"""Ends of a connection that a client at the service's door cannot bring about (the others: test_retries.py)."""
 
 import asyncio
 import contextlib
 import select
 import socket
-import struct
 import sys
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -92,37 +91,8 @@ async def read_all(connection: socket.socket, server: Server) -> None:
     connection.close()
 
 
-@pytest.mark.parametrize("reply", [b"reply", bytes(LARGE)], ids=["small", "in many packets"])
-def test_a_client_that_read_all_and_closed_received_it(reply):
-    assert told(read_all, reply)
-
-
-def test_a_client_that_closed_with_the_reply_unread_did_not():
-    async def leave(connection: socket.socket, server: Server) -> None:
-        server.gate.set()
-        while not select.select([connection], [], [], 0)[0]:
-            await asyncio.sleep(0.01)
-        connection.close()
-
-    assert not told(leave)
-
-
-def test_a_client_that_closed_before_the_reply_did_not():
-    async def leave(connection: socket.socket, server: Server) -> None:
-        connection.close()
-        await asyncio.sleep(0.05)
-        server.gate.set()
-
-    assert not told(leave)
-
-
-def test_a_client_that_was_cut_off_did_not():
-    async def leave(connection: socket.socket, server: Server) -> None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        server.gate.set()
-        connection.close()
-
-    assert not told(leave)
+def test_a_client_that_read_all_of_many_packets_and_closed_received_it():
+    assert told(read_all, bytes(LARGE))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for what is unacknowledged")
@@ -160,20 +130,6 @@ def test_a_service_that_stops_leaves_the_reply_to_who_is_reading():
         assert await asyncio.get_running_loop().sock_recv(connection, 100) == b"reply"
 
     assert told(stop)
-
-
-def test_who_asks_after_the_end_is_told_at_once():
-    answers: list[bool] = []
-
-    async def scenario() -> None:
-        server = Server()
-        async with asked(server) as connection:
-            await read_all(connection, server)
-            await server.received
-            server.last.when_received(answers.append)
-
-    asyncio.run(scenario())
-    assert answers == [True]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux holds it back")

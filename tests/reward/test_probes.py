@@ -1,8 +1,7 @@
-"""Probes on a port of their own: they answer while the service has more to do than it can, and tell when it is dead."""
+"""What probes, Prometheus and the log tell, and that probes answer while the service has more to do than it can."""
 
 import asyncio
 import time
-from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -12,21 +11,11 @@ pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
 from restrain_openrlhf.reward.listening import Address
 from restrain_openrlhf.reward.metrics import Metrics
 from restrain_openrlhf.reward.probes import State, pulse, side_door
-from tests.reward.conftest import free_port, rollout
+from tests.reward.clients import RESTRAIN, Since, ask, rollout, rollouts
+from tests.reward.conftest import free_port
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(120)
 PROBES = ("/healthz", "/readyz", "/startupz", "/metrics")
-
-
-@pytest.fixture
-def door() -> Iterator[tuple[State, str]]:
-    """A started service's state, and the address at which a thread tells it."""
-    state = State(stall=1.0, listening=True, store_answered=True)
-    address = Address("127.0.0.1", free_port(), free_port())
-    listening = address.listen_for_probes()
-    assert listening is not None
-    with side_door(listening, Metrics(), state):
-        yield state, f"http://127.0.0.1:{address.probe_port}"
 
 
 def status(url: str) -> tuple[int, str]:
@@ -34,8 +23,45 @@ def status(url: str) -> tuple[int, str]:
     return reply.status_code, reply.json()["status"]
 
 
-def test_a_main_loop_that_hangs_is_told_by_the_probes_and_forgiven_when_it_turns_again(door):
-    state, url = door
+def test_both_ports_answer_probes_and_the_probes_own_nothing_else(standing):
+    service = standing(method=RESTRAIN)
+    for base in (service.url, service.probe_url):
+        assert [service.http.get(base + path).status_code for path in PROBES] == [200] * 4
+        assert status(f"{base}/readyz") == (200, "ready")
+    assert service.http.post(f"{service.probe_url}/get_reward", json=rollout("p", 3)).status_code == 404
+    assert service.http.get(f"{service.probe_url}/openapi.json").status_code == 404
+
+
+def test_replies_answers_and_groups_are_counted(standing, prompt):
+    service = standing(method=RESTRAIN)
+    counted = Since(service)
+    ask(service.reward_url, [*rollouts(prompt, (3, 3, 3)), rollout(prompt, 3, end="")])
+    assert counted('restrain_requests_total{path="/get_reward",status="200"}') == 4
+    assert counted('restrain_answers_total{kind="given"}') == 3
+    assert counted('restrain_answers_total{kind="truncated"}') == 1
+    assert counted('restrain_groups_total{outcome="full"}') == 1
+    assert service.metric("restrain_pending_requests") == 0
+
+
+def test_a_service_is_not_ready_before_its_store_has_answered(services, own_redis):
+    redis = own_redis()
+    service = services.launch(store=redis.url)
+    until = time.monotonic() + 60
+    while not any(event["event"] == "listening" for event in service.events()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert [status(f"{service.url}/{probe}") for probe in ("readyz", "startupz")] == [(503, "starting")] * 2
+    assert status(f"{service.url}/healthz") == (200, "alive")
+    redis.start()
+    service.wait_until_ready()
+    assert status(f"{service.url}/startupz") == (200, "started")
+
+
+def test_a_main_loop_that_hangs_is_told_by_the_probes_and_forgiven_when_it_turns_again():
+    """In this process, because a service cannot be made to hang from outside without its probes' thread."""
+    state = State(stall=0.6, listening=True, store_answered=True)
+    address = Address("127.0.0.1", free_port(), free_port())
+    url = f"http://127.0.0.1:{address.probe_port}"
 
     async def scenario():
         async with pulse(state):
@@ -49,41 +75,18 @@ def test_a_main_loop_that_hangs_is_told_by_the_probes_and_forgiven_when_it_turns
                 await asyncio.sleep(0.01)
             return seen, [await asyncio.to_thread(status, url + path) for path in ("/healthz", "/readyz")]
 
-    hung, later = asyncio.run(scenario())
+    with side_door(address.listen_for_probes(), Metrics(), state):
+        hung, later = asyncio.run(scenario())
     assert hung == ((503, "stalled"), (503, "stalled"), (200, "started"))
     assert later == [(200, "alive"), (200, "ready")]
 
 
-@pytest.mark.parametrize(
-    ("change", "path", "told"),
-    [
-        ({"store_answered": False}, "/readyz", (503, "starting")),
-        ({"listening": False}, "/startupz", (503, "starting")),
-        ({"draining": True}, "/readyz", (503, "draining")),
-        ({"draining": True}, "/healthz", (200, "alive")),
-    ],
-)
-def test_what_the_probes_tell(door, change, path, told):
-    state, url = door
-    for name, value in change.items():
-        setattr(state, name, value)
-    state.pulse = time.monotonic() + 60
-    assert status(url + path) == told
-
-
-def test_only_probes_are_on_their_port(door):
-    _, url = door
-    assert httpx.post(f"{url}/get_reward", json=rollout("p", 3)).status_code == 404
-    assert httpx.get(f"{url}/openapi.json").status_code == 404
-
-
+@pytest.mark.long
 def test_probes_answer_in_the_middle_of_a_flood(services):
     """Six hundred rollouts wait and four callers have group after group scored; nobody stops before the probes do."""
-    port = free_port()
-    service = services.start(options=["--probe-port", str(port)])
+    service = services.start()
     responses = [{"text": f"\\boxed{{\\frac{{7}}{{{index}}}}}"} for index in range(1, 401)]
     work = {"groups": [{"prompt": f"g{group}", "responses": responses} for group in range(50)]}
-    probe = f"http://127.0.0.1:{port}"
 
     async def scenario():
         async with httpx.AsyncClient(timeout=None, limits=httpx.Limits(max_connections=None)) as client:
@@ -91,6 +94,10 @@ def test_probes_answer_in_the_middle_of_a_flood(services):
             async def keep_busy() -> None:
                 while True:
                     (await client.post(f"{service.url}/v1/score", json=work)).raise_for_status()
+
+            async def seated() -> bool:
+                text = (await client.get(f"{service.probe_url}/metrics")).text
+                return 'restrain_seats_total{kind="first"} 600.0' in text
 
             flood = [
                 *(
@@ -100,9 +107,9 @@ def test_probes_answer_in_the_middle_of_a_flood(services):
                 *(keep_busy() for _ in range(4)),
             ]
             tasks = [asyncio.create_task(one) for one in flood]
-            while 'restrain_seats_total{kind="first"} 600.0' not in (await client.get(f"{probe}/metrics")).text:
+            while not await seated():
                 await asyncio.sleep(0.1)
-            answers = [await client.get(probe + path) for path in PROBES * 5]
+            answers = [await client.get(service.probe_url + path) for path in PROBES * 5]
             ended = [task for task in tasks if task.done()]
             for task in tasks:
                 task.cancel()
@@ -112,16 +119,3 @@ def test_probes_answer_in_the_middle_of_a_flood(services):
     assert ended == []
     assert [reply.status_code for reply in answers] == [200] * len(answers)
     assert "restrain_loop_silence_seconds" in answers[-1].text
-
-
-def test_stopping_ends_the_probes_last(services):
-    port = free_port()
-    service = services.start(options=["--probe-port", str(port)], timing={"drain_notice": 2, "drain": 0})
-    service.process.terminate()
-    until = time.monotonic() + 60
-    while status(f"http://127.0.0.1:{port}/readyz") != (503, "draining"):
-        assert time.monotonic() < until
-    assert status(f"http://127.0.0.1:{port}/healthz") == (200, "alive")
-    assert service.process.wait(timeout=60) == 0
-    with pytest.raises(httpx.ConnectError):
-        httpx.get(f"http://127.0.0.1:{port}/healthz")

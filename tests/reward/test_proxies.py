@@ -5,21 +5,19 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
 pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
 
-from tests.reward.conftest import Replica, free_port, rollout
+from tests.reward.clients import GROUP, RESTRAIN, Since, ask, connections, expected, pairs, rollout, rollouts
+from tests.reward.conftest import Replica, Services, free_port
 
-pytestmark = pytest.mark.timeout(300)
-
-METHOD = {"name": "restrain", "prompt_weight": "online", "kappa": 2}
-GROUP = (3, 3, 4, 5)
-PROMPTS = [f"prompt {number}: " for number in range(10)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 HAPROXY = """
 defaults
@@ -63,35 +61,33 @@ PROXIES = {
     "nginx, connections kept": ("nginx", NGINX, NGINX_POOL),
 }
 
-StartProxy = Callable[..., str]
+
+@pytest.fixture(scope="module")
+def replicas(redis, tmp_path_factory) -> Iterator[list[Replica]]:
+    services = Services(tmp_path_factory.mktemp("replicas"))
+    yield services.start_two(store=redis.url, method=RESTRAIN)
+    services.end()
 
 
 @pytest.fixture(params=PROXIES)
-def start_proxy(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StartProxy]:
-    """Starts the proxy before these replicas; its URL."""
+def url(request: pytest.FixtureRequest, tmp_path: Path, replicas: list[Replica]) -> Iterator[str]:
+    """The address of a proxy before the replicas."""
     program, config, option = PROXIES[request.param]
     path = os.pathsep.join((os.environ["PATH"], "/usr/sbin"))
     if not shutil.which(program, path=path):
         pytest.skip(f"needs {program} (Debian: haproxy, nginx-light)")
-    started: list[subprocess.Popen[bytes]] = []
-
-    def start(*replicas: Replica) -> str:
-        front, file = free_port(), tmp_path / "proxy.conf"
-        lines = {
-            "haproxy": "\n".join(f"  server s{replica.port} 127.0.0.1:{replica.port}" for replica in replicas),
-            "nginx": " ".join(f"server 127.0.0.1:{replica.port};" for replica in replicas),
-        }
-        file.write_text(config.format(front=front, folder=tmp_path, option=option, replicas=lines[program]))
-        words = {"haproxy": ["-q", "-f", str(file)], "nginx": ["-c", str(file)]}
-        started.append(subprocess.Popen([program, *words[program]], env={**os.environ, "PATH": path}))
-        url = f"http://127.0.0.1:{front}"
-        _wait_for(f"{url}/readyz")
-        return f"{url}/get_reward"
-
-    yield start
-    for process in started:
-        process.terminate()
-        process.wait()
+    front, file = free_port(), tmp_path / "proxy.conf"
+    lines = {
+        "haproxy": "\n".join(f"  server s{replica.port} 127.0.0.1:{replica.port}" for replica in replicas),
+        "nginx": " ".join(f"server 127.0.0.1:{replica.port};" for replica in replicas),
+    }
+    file.write_text(config.format(front=front, folder=tmp_path, option=option, replicas=lines[program]))
+    words = {"haproxy": ["-q", "-f", str(file)], "nginx": ["-c", str(file)]}
+    process = subprocess.Popen([program, *words[program]], env={**os.environ, "PATH": path})
+    _wait_for(f"http://127.0.0.1:{front}/readyz")
+    yield f"http://127.0.0.1:{front}/get_reward"
+    process.terminate()
+    process.wait()
 
 
 def _wait_for(url: str, seconds: float = 30) -> None:
@@ -105,57 +101,40 @@ def _wait_for(url: str, seconds: float = 30) -> None:
         time.sleep(0.05)
 
 
-async def ask(url: str, prompt: str, answer: int) -> float:
-    """One rollout over a connection of its own, as OpenRLHF's client sends them; its reward."""
-    async with httpx.AsyncClient(timeout=60) as client:
-        reply = await client.post(url, json=rollout(prompt, answer))
-    return float(reply.raise_for_status().json()["rewards"])
+@pytest.fixture
+def names(prompt: str) -> list[str]:
+    return [f"{prompt}{number} " for number in range(10)]
 
 
-async def ask_all(url: str) -> list[float]:
-    return await asyncio.gather(*(ask(url, prompt, answer) for prompt in PROMPTS for answer in GROUP))
-
-
-def right(service: Replica) -> list[float]:
-    """What every group gets: another one, scored as a whole."""
-    groups = [{"prompt": "q", "responses": [{"text": f"\\boxed{{{answer}}}<|im_end|>"} for answer in GROUP]}]
-    (scored,) = httpx.post(f"{service.url}/v1/score", json={"groups": groups}).raise_for_status().json()["groups"]
-    pairs = zip(scored["advantage_pos"], scored["advantage_neg"], strict=True)
-    return [pytest.approx(positive + negative) for positive, negative in pairs]
-
-
-def total(metric: str, *replicas: Replica) -> float:
-    return sum(replica.metric(metric) for replica in replicas)
-
-
-def test_equal_texts_right_after_another_are_groups_of_their_own(services, redis, start_proxy):
+def test_equal_texts_right_after_another_are_groups_of_their_own(replicas, url, names):
     """HAProxy resets connections it took replies from; the next group must not look like their retries."""
-    replicas = [services.start(store=redis.url, method=METHOD) for _ in range(2)]
-    url = start_proxy(*replicas)
+    counted = Since(*replicas)
     for _ in range(5):
-        assert asyncio.run(ask_all(url)) == right(replicas[0]) * len(PROMPTS)
-    assert total('restrain_seats_total{kind="first"}', *replicas) == 5 * len(PROMPTS) * len(GROUP)
-    assert total('restrain_seats_total{kind="retry"}', *replicas) == 0
+        assert pairs(ask(url, [body for name in names for body in rollouts(name)])) == expected() * len(names)
+    assert counted('restrain_seats_total{kind="first"}') == 5 * len(names) * len(GROUP)
+    assert counted('restrain_seats_total{kind="retry"}') == 0
 
 
-@pytest.mark.parametrize("start_proxy", ["haproxy", "nginx"], indirect=True)
-def test_who_gave_up_behind_a_proxy_finds_its_place_again(services, redis, start_proxy):
-    replicas = [services.start(store=redis.url, method=METHOD) for _ in range(2)]
-    url = start_proxy(*replicas)
+@pytest.mark.parametrize("url", ["haproxy", "nginx"], indirect=True)
+def test_who_gave_up_behind_a_proxy_finds_its_place_again(replicas, url, names):
+    counted = Since(*replicas)
 
-    async def scenario() -> list[float]:
-        early = [[asyncio.create_task(ask(url, prompt, answer)) for answer in GROUP[:-1]] for prompt in PROMPTS]
-        while await asyncio.to_thread(total, "restrain_seats_total", *replicas) < len(PROMPTS) * 3:
-            await asyncio.sleep(0.1)
-        for group in early:
-            group[0].cancel()
-        while await asyncio.to_thread(total, "restrain_gone_requests_total", *replicas) < len(PROMPTS):
-            await asyncio.sleep(0.1)
-        again = [
-            [ask(url, prompt, GROUP[0]), *group[1:], ask(url, prompt, GROUP[-1])]
-            for prompt, group in zip(PROMPTS, early, strict=True)
-        ]
-        return await asyncio.gather(*(one for group in again for one in group))
+    async def scenario() -> list[httpx.Response]:
+        async with connections() as client:
 
-    assert asyncio.run(scenario()) == right(replicas[0]) * len(PROMPTS)
-    assert total('restrain_seats_total{kind="retry"}', *replicas) == len(PROMPTS)
+            def come(body: dict[str, Any]) -> asyncio.Task[httpx.Response]:
+                return asyncio.create_task(client.post(url, json=body))
+
+            early = [[come(body) for body in rollouts(name)[:-1]] for name in names]
+            await counted.reaches("restrain_seats_total", len(names) * 3)
+            for group in early:
+                group[0].cancel()
+            await counted.reaches("restrain_gone_requests_total", len(names))
+            again = [
+                [come(rollout(name, GROUP[0])), *group[1:], come(rollout(name, GROUP[-1]))]
+                for name, group in zip(names, early, strict=True)
+            ]
+            return await asyncio.gather(*(one for group in again for one in group))
+
+    assert pairs(asyncio.run(scenario())) == expected() * len(names)
+    assert counted('restrain_seats_total{kind="retry"}') == len(names)
