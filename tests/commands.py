@@ -24,7 +24,12 @@ class Done:
 def call(script: Callable[[], None], *words: object, cwd: Path = ROOT) -> Done:
     """`script` is what the console script calls; `words` stand behind its name."""
     out, err, status = StringIO(), StringIO(), 0
-    with patch.object(sys, "argv", ["command", *map(str, words)]), chdir(cwd), redirect_stdout(out), redirect_stderr(err):
+    with (
+        patch.object(sys, "argv", ["command", *map(str, words)]),
+        chdir(cwd),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
         try:
             script()
         except SystemExit as end:
