@@ -55,26 +55,6 @@ def test_score_writes_the_golden_row(write_jsonl, tmp_path):
     assert second["advantage_neg"] == [-1.0] * 16
 
 
-def test_score_says_when_the_prompt_weight_is_left_out(write_jsonl, tmp_path):
-    path = write_jsonl("r.jsonl", [{"id": 1, "problem": "p", "responses": boxed("1", "1", None)}])
-    done = restrain("score", path, "--out", tmp_path / "o.jsonl")
-    assert "u_x is 1" in done.stderr
-    assert rows_of(tmp_path / "o.jsonl")[0]["prompt_weight"] == 1.0
-    assert rows_of(tmp_path / "o.jsonl")[0]["classes"] == [0, 0, None]
-
-
-def test_score_of_gold_needs_gold(write_jsonl, tmp_path):
-    rows = [
-        {"id": 1, "problem": "p", "responses": boxed("1", "2"), "answer": 2},
-        {"id": 2, "problem": "p", "responses": boxed("1")},
-    ]
-    path = write_jsonl("r.jsonl", rows)
-    message = refused("score", path, "--method", "grpo_gold", "--out", tmp_path / "o.jsonl")
-    assert "line 2" in message
-    assert "gold" in message
-    assert not (tmp_path / "o.jsonl").exists()
-
-
 @pytest.mark.parametrize(
     ("rows", "words", "message"),
     [
@@ -82,19 +62,12 @@ def test_score_of_gold_needs_gold(write_jsonl, tmp_path):
         ([{"id": 1, "problem": "p", "responses": []}], (), "responses is empty"),
         ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--method", "restran"), "Did you mean 'restrain'"),
         ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--set", "kapa=3"), "Did you mean 'kappa'"),
-        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--set", "kappa"), "KEY=VALUE"),
         ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--reference", "absent.jsonl"), "absent.jsonl"),
     ],
 )
 def test_score_refuses_bad_input(write_jsonl, tmp_path, rows, words, message):
     path = write_jsonl("r.jsonl", rows)
     assert message in refused("score", path, "--out", tmp_path / "o.jsonl", *words)
-
-
-def test_score_names_a_malformed_line(tmp_path):
-    path = tmp_path / "r.jsonl"
-    path.write_text('{"id": 1, "problem": "p", "responses": ["x"]}\nnot json\n')
-    assert "line 2" in refused("score", path, "--out", tmp_path / "o.jsonl")
 
 
 def test_score_on_real_rollouts(shared, tmp_path):
