@@ -32,6 +32,7 @@ TRAINING = "Training"
 DATA = "Rollouts and answers"
 EVALUATION = "Evaluation"
 LOOKING = "Looking"
+INTERRUPTED = 130
 
 app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
@@ -68,9 +69,11 @@ def run_app(commands: typer.Typer) -> None:
     except RestrainError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {error}", style="red", markup=False)
         sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted: the same command goes on from here.")
-        sys.exit(130)
+    except SystemExit as end:
+        # Typer ends with this status on Ctrl-C, and says nothing.
+        if end.code == INTERRUPTED:
+            Console(stderr=True).print("interrupted: the same command goes on from here.")
+        raise
 
 
 if __name__ == "__main__":
