@@ -14,7 +14,8 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.overrides import parse_overrides  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.study import runner  # noqa: E402
+from restrain_openrlhf.study import report, runner  # noqa: E402
+from restrain_openrlhf.study.figures import save_figures  # noqa: E402
 from restrain_openrlhf.study.plan import plan_study  # noqa: E402
 from tests.commands import restrain  # noqa: E402
 
@@ -29,6 +30,12 @@ def out(tmp_path, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
+
+
+@pytest.fixture(autouse=True)
+def without_pictures(monkeypatch):
+    """Drawing takes longer than all else here; the first test has them."""
+    monkeypatch.setattr(report, "save_figures", lambda *_: [])
 
 
 @pytest.fixture
@@ -57,7 +64,8 @@ def steps(run_dir, name="metrics"):
     return [json.loads(line)["step"] for line in (run_dir / f"{name}.jsonl").read_text().splitlines()]
 
 
-def test_every_configuration_trains_with_every_seed_and_all_are_compared(configs, out):
+def test_every_configuration_trains_with_every_seed_and_all_are_compared(configs, out, monkeypatch):
+    monkeypatch.setattr(report, "save_figures", save_figures)
     done = study(configs, out, seeds=2)
     assert done.returncode == 0, done.stderr
     assert started(out) == [f"small/{name}/seed-{seed}" for seed in (42, 43) for name in ("ttrl", "grpo_gold")]
