@@ -19,7 +19,7 @@ def shared() -> Path:
     """Material beside the checkout; tests that need it skip where it is absent."""
     folder = ROOT.parent / "shared"
     if not folder.is_dir():
-        pytest.skip("needs the shared material in ../shared, which this checkout does not have")
+        pytest.skip("needs the shared material: put it beside the checkout, in ../shared")
     return folder
 
 

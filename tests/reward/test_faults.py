@@ -11,8 +11,8 @@ import time
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
-pytest.importorskip("openrlhf", reason="needs the training stack")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from restrain_openrlhf.reward.housekeeping import end, keeping_house
 from restrain_openrlhf.reward.logs import Log

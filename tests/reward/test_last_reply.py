@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from restrain_openrlhf.reward import last_reply
 from restrain_openrlhf.reward.last_reply import LastReply
@@ -125,7 +125,7 @@ def test_a_client_that_was_cut_off_did_not():
     assert not told(leave)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux for what is unacknowledged")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux, which says what is unacknowledged")
 def test_a_client_that_ended_in_good_order_before_all_arrived_did_not():
     """Its end crossed the reply on the way: what it had not acknowledged then it never read."""
 
@@ -176,7 +176,7 @@ def test_who_asks_after_the_end_is_told_at_once():
     assert answers == [True]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="Linux holds it back")
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux, which holds it back")
 def test_the_reply_waits_for_our_end_and_goes_with_it():
     """A proxy that sees both at once has no connection left to reset."""
     arrived: list[list[socket.socket]] = []

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from restrain_openrlhf.reward.housekeeping import look_after
 from restrain_openrlhf.reward.logs import Log

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from tests.reward.conftest import Replica, free_port, rollout
 

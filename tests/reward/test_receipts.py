@@ -8,7 +8,7 @@ import time
 import httpx
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE
 from tests.reward.conftest import Replica, rollout

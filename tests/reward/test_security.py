@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-pytest.importorskip("starlette", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reward.security import TOKEN_VARIABLE, given_token, load_token

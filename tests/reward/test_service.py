@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reward.protocol import EXPECTED_REWARD, NEGATIVE, POSITIVE

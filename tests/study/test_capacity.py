@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402

@@ -19,7 +19,7 @@ GOOD = [{"id": "a", "problem": "12+34="}, {"id": "b", "problem": "50+60="}]
 @pytest.fixture
 def refused(tmp_path, write_jsonl):
     """The error line of `test-time adapt` on these rows with these words."""
-    pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 
     def run(rows, *words, model=MODEL):
         paths = ["--prompts", write_jsonl("p.jsonl", rows), "--out", tmp_path / "out"]
