@@ -159,12 +159,6 @@ def test_the_sweeps_change_one_setting_only(setting, values):
     assert len({method.model_dump_json(exclude={setting}) for method in methods}) == 1
 
 
-def test_the_limits_of_sigma_are_exact():
-    for name, weights in (("sigma-0", [1.0, 0.0]), ("sigma-inf", [0.5, 0.5])):
-        method = build(ablation(name).model_copy(update={"prompt_weight": 1.0, "prompt_sigma": None}))
-        assert method.score([0] * 12 + [1] * 4).label_weights.tolist() == weights
-
-
 def test_each_ablation_removes_what_it_says():
     full = load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain")).method.model_dump()
     removed = {
