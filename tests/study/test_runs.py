@@ -82,14 +82,14 @@ def test_every_configuration_trains_with_every_seed_and_all_are_compared(configs
 
 
 def test_a_run_is_started_with_what_was_planned_for_it(configs, out):
-    (planned,) = plan_study(configs[:1], 1, out, {"openrlhf.actor.adam.lr": "1e-4", "method.eps": 1e-5})
-    done = study(configs[:1], out, "--set", "openrlhf.actor.adam.lr=1e-4", "--set", "method.eps=1e-5")
+    items = ["openrlhf.actor.adam.lr=1e-4", 'openrlhf.data.input_template="Q: {}\\nA:"', "openrlhf.eval.steps=.inf"]
+    (planned,) = plan_study(configs[:1], 1, out, parse_overrides(items))
+    done = study(configs[:1], out, *(word for item in items for word in ("--set", item)))
     assert done.returncode == 0, done.stderr
     (words,) = [json.loads(line) for line in (out / "started.jsonl").read_text().splitlines()]
-    assert words[:2] == ["train", str(configs[0])]
-    assert (
-        load_run_config(Path(words[1]), parse_overrides([word for word in words[2:] if "=" in word])) == planned.config
-    )
+    command, source, *rest = words
+    assert (command, source) == ("train", str(configs[0]))
+    assert load_run_config(Path(source), parse_overrides([word for word in rest if word != "--set"])) == planned.config
 
 
 def test_a_study_stopped_by_sigterm_goes_on_where_it_was(configs, out):
