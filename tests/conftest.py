@@ -1,12 +1,17 @@
-"""Shared fixtures: the folder of shared material, and small files and models that tests make themselves."""
+"""What all tests share: the folder of shared material, small files, and how hypothesis looks for examples."""
 
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).parents[1]
+
+# Properties are about what holds, not about how fast; the same examples every time, also on a busy machine.
+settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture
@@ -14,7 +19,7 @@ def shared() -> Path:
     """Material beside the checkout; tests that need it skip where it is absent."""
     folder = ROOT.parent / "shared"
     if not folder.is_dir():
-        pytest.skip("needs the shared material in ../shared, which this checkout does not have")
+        pytest.skip("needs the shared material: put it beside the checkout, in ../shared")
     return folder
 
 

@@ -29,7 +29,7 @@ def test_the_cuda_stack_stays_cudas_where_a_process_sees_no_gpu(monkeypatch):
 
 
 def test_the_cpu_build_takes_the_stand_in(monkeypatch):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs the training stack: make install")
     installed(monkeypatch, cpu_build=True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     device = devices.detect()
@@ -38,7 +38,7 @@ def test_the_cpu_build_takes_the_stand_in(monkeypatch):
 
 
 def test_the_stand_in_is_inert_where_cuda_is_there(monkeypatch):
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="needs the training stack: make install")
     from restrain_openrlhf import cpu
 
     installed(monkeypatch, cpu_build=True)
@@ -68,10 +68,10 @@ def test_a_missing_stand_in_is_an_error(monkeypatch):
 )
 def test_without_cuda_vllm_takes_whole_prompts_and_a_small_cache_where_nobody_asks_otherwise(option, asked, taken):
     """With parts of prompts, a seed per request ends the engine."""
-    pytest.importorskip("vllm", reason="needs the training stack")
+    pytest.importorskip("vllm", reason="needs the training stack: make install")
     device = devices.detect()
     if device.has_gpus:
-        pytest.skip("a stand-in for where there is no CUDA")
+        pytest.skip("needs a machine without CUDA: the stand-in is for that")
     device.install()
     from vllm import AsyncEngineArgs
 
@@ -79,7 +79,7 @@ def test_without_cuda_vllm_takes_whole_prompts_and_a_small_cache_where_nobody_as
 
 
 def test_on_cpu_kernels_are_built_by_the_environments_own_ninja(monkeypatch):
-    pytest.importorskip("vllm", reason="needs the training stack")
+    pytest.importorskip("vllm", reason="needs the training stack: make install")
     from restrain_openrlhf.cpu import install
 
     own = Path(sys.executable).parent
@@ -91,7 +91,7 @@ def test_on_cpu_kernels_are_built_by_the_environments_own_ninja(monkeypatch):
 
 def test_on_cpu_a_processs_imports_are_collected_seldom_and_not_at_its_end():
     """In a process of its own: what it sets stays for good."""
-    pytest.importorskip("vllm", reason="needs the training stack")
+    pytest.importorskip("vllm", reason="needs the training stack: make install")
     code = (
         "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0, gc.get_threshold()[0]));"
         "from restrain_openrlhf.cpu import install; install()"

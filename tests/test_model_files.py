@@ -134,7 +134,7 @@ def hub() -> Iterator[tuple[Hub, str]]:
 
 
 def test_an_interrupted_download_is_told_and_goes_on(hub, tmp_path):
-    pytest.importorskip("huggingface_hub", reason="needs the hub's client")
+    pytest.importorskip("huggingface_hub", reason="needs huggingface_hub: make install")
     made, address = hub
 
     def fetch():

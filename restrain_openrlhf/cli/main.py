@@ -34,6 +34,7 @@ TRAINING = "Training"
 DATA = "Rollouts and answers"
 EVALUATION = "Evaluation"
 LOOKING = "Looking"
+INTERRUPTED = 130
 
 app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
@@ -77,9 +78,11 @@ def run_app(commands: typer.Typer) -> None:
             f"{error.name} is not installed, and this command needs it. Install the training stack: `make install` in "
             "a checkout, or requirements/gpu.txt."
         )
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted: the same command goes on from here.")
-        sys.exit(130)
+    except SystemExit as end:
+        # Typer ends with this status on Ctrl-C, and says nothing.
+        if end.code == INTERRUPTED:
+            Console(stderr=True).print("interrupted: the same command goes on from here.")
+        raise
 
 
 def _end(message: str) -> NoReturn:

@@ -78,7 +78,7 @@ def test_deep_and_long_texts_are_bounded(text):
     extract(f"\\boxed{{{text}}}")
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.lists(st.sampled_from(ATOMS), max_size=25).map("".join) | st.text(max_size=60))
 def test_any_text_has_a_key_and_a_total_extraction(text):
     assert canonical_key(text) == canonical_key(text)
@@ -102,7 +102,6 @@ expressions = st.recursive(
 )
 
 
-@settings(deadline=None)
 @given(expressions, expressions)
 def test_equal_expressions_are_equal_however_they_are_written(one, other):
     assert canonical_key(f"({one})+({other})") == canonical_key(f"({other})+({one})")

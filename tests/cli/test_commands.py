@@ -55,26 +55,6 @@ def test_score_writes_the_golden_row(write_jsonl, tmp_path):
     assert second["advantage_neg"] == [-1.0] * 16
 
 
-def test_score_says_when_the_prompt_weight_is_left_out(write_jsonl, tmp_path):
-    path = write_jsonl("r.jsonl", [{"id": 1, "problem": "p", "responses": boxed("1", "1", None)}])
-    done = restrain("score", path, "--out", tmp_path / "o.jsonl")
-    assert "u_x is 1" in done.stderr
-    assert rows_of(tmp_path / "o.jsonl")[0]["prompt_weight"] == 1.0
-    assert rows_of(tmp_path / "o.jsonl")[0]["classes"] == [0, 0, None]
-
-
-def test_score_of_gold_needs_gold(write_jsonl, tmp_path):
-    rows = [
-        {"id": 1, "problem": "p", "responses": boxed("1", "2"), "answer": 2},
-        {"id": 2, "problem": "p", "responses": boxed("1")},
-    ]
-    path = write_jsonl("r.jsonl", rows)
-    message = refused("score", path, "--method", "grpo_gold", "--out", tmp_path / "o.jsonl")
-    assert "line 2" in message
-    assert "gold" in message
-    assert not (tmp_path / "o.jsonl").exists()
-
-
 @pytest.mark.parametrize(
     ("rows", "words", "message"),
     [
@@ -82,19 +62,12 @@ def test_score_of_gold_needs_gold(write_jsonl, tmp_path):
         ([{"id": 1, "problem": "p", "responses": []}], (), "responses is empty"),
         ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--method", "restran"), "Did you mean 'restrain'"),
         ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--set", "kapa=3"), "Did you mean 'kappa'"),
-        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--set", "kappa"), "KEY=VALUE"),
         ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--reference", "absent.jsonl"), "absent.jsonl"),
     ],
 )
 def test_score_refuses_bad_input(write_jsonl, tmp_path, rows, words, message):
     path = write_jsonl("r.jsonl", rows)
     assert message in refused("score", path, "--out", tmp_path / "o.jsonl", *words)
-
-
-def test_score_names_a_malformed_line(tmp_path):
-    path = tmp_path / "r.jsonl"
-    path.write_text('{"id": 1, "problem": "p", "responses": ["x"]}\nnot json\n')
-    assert "line 2" in refused("score", path, "--out", tmp_path / "o.jsonl")
 
 
 def test_score_on_real_rollouts(shared, tmp_path):
@@ -107,7 +80,7 @@ def test_score_on_real_rollouts(shared, tmp_path):
 
 @pytest.mark.host
 def test_show_prints_the_method_and_the_hosts_command():
-    pytest.importorskip("openrlhf")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     done = restrain("show", "configs/dapo14k/qwen3-4b-base/restrain.yaml", "--set", "method.kappa=5")
     assert done.returncode == 0, done.stderr
     assert "kappa: 5.0" in done.stdout
@@ -129,7 +102,7 @@ def test_show_prints_the_method_and_the_hosts_command():
     ],
 )
 def test_train_refuses_before_anything_heavy_starts(tmp_path, write_jsonl, override, message):
-    pytest.importorskip("openrlhf")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     prompts = write_jsonl("p.jsonl", [{"problem": "1+1="}])
     sets = [f"run_dir={tmp_path / 'run'}", f"openrlhf.data.prompt_dataset={prompts}", override]
     words = [word for item in sets for word in ("--set", item)]
@@ -139,7 +112,7 @@ def test_train_refuses_before_anything_heavy_starts(tmp_path, write_jsonl, overr
 
 @pytest.mark.host
 def test_train_refuses_bad_prompt_sets(tmp_path, write_jsonl):
-    pytest.importorskip("openrlhf")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     for rows, message in (([], "no prompts"), ([{"problem": "x"}, {"problem": "x"}], "the same prompt")):
         sets = (f"run_dir={tmp_path / 'run'}", f"openrlhf.data.prompt_dataset={write_jsonl('p.jsonl', rows)}")
         assert message in refused("train", "configs/cpu/demo.yaml", *[w for item in sets for w in ("--set", item)])
@@ -158,7 +131,7 @@ def test_train_refuses_bad_prompt_sets(tmp_path, write_jsonl):
     ],
 )
 def test_reference_refuses_bad_input(tmp_path, write_jsonl, words, message):
-    pytest.importorskip("transformers")
+    pytest.importorskip("transformers", reason="needs the training stack: make install")
     prompts = write_jsonl("p.jsonl", [{"problem": "123+456="}])
     model = ROOT / "restrain_openrlhf" / "demo" / "model"
     given = ("--model", model, "--prompts", prompts, "--max-new-tokens", 14, "--max-len", 32)

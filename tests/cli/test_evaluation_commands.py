@@ -101,7 +101,7 @@ def test_bad_evaluations_are_one_line(tmp_path, write_jsonl, words, message):
 
 @pytest.mark.host
 def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, write_jsonl):
-    pytest.importorskip("transformers", reason="needs the model's tokenizer")
+    pytest.importorskip("transformers", reason="needs transformers: make install")
     rows = [
         *OWN,
         {"id": "long-1", "problem": "1" * 1500, "answer": "1"},
@@ -124,7 +124,7 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
     ],
 )
 def test_what_the_model_cannot_do_is_one_line(tmp_path, write_jsonl, words, message):
-    pytest.importorskip("transformers", reason="needs the model's tokenizer")
+    pytest.importorskip("transformers", reason="needs transformers: make install")
     assert message in refused(*EVAL, "--benchmarks", write_jsonl("own.jsonl", OWN), "--out", tmp_path / "o", *words)
 
 

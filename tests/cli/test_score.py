@@ -1,6 +1,6 @@
-"""`restrain score`: the golden table from text to advantages, where u_x comes from, and options that contradict.
+"""`restrain score`: where u_x comes from, which labels it reads, and options that contradict.
 
-The command's shape and its errors for malformed rows are in test_commands.py.
+The command's shape, a row of the golden table and its errors for malformed rows are in test_commands.py.
 """
 
 import json
@@ -13,14 +13,6 @@ from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.reference.artifact import Provenance, ReferenceRow, provenance_path, text_hash
 
 N = 16
-GOLDEN = [
-    ((16,), 0, (1, 1), (0, 0)),
-    ((12, 4), 0, (0.731, 0.269), (0.267, -0.800)),
-    ((10, 1, 1, 1, 1, 1, 1), 0, (0.422, 0.096), (0.177, -0.296)),
-    ((8, 8), 0, (0.5, 0.5), (0, 0)),
-    ((3, *[1] * 13), 0, (0.106, 0.069), (-0.009, 0.002)),
-    ((10,), 6, (1, 1), (0.775, -1.291)),
-]
 
 
 def responses(*counts, missing=0):
@@ -74,15 +66,6 @@ def reference(tmp_path):
     return make
 
 
-@pytest.mark.parametrize(("counts", "missing", "weights", "net"), GOLDEN)
-def test_the_golden_table_from_text(scored, counts, missing, weights, net):
-    (got,) = scored([row(*counts, missing=missing)], "--set", "std=population", "--prompt-weight", "1.0")
-    assert got["counts"] == list(counts)
-    assert [got["label_weights"][0], got["label_weights"][-1]] == pytest.approx(weights, abs=6e-4)
-    both = [positive + negative for positive, negative in zip(got["advantage_pos"], got["advantage_neg"], strict=True)]
-    assert [both[0], both[-1]] == pytest.approx(net, abs=6e-4)
-
-
 @pytest.mark.parametrize(("count", "weight"), [(3, 0.267), (8, 0.607), (16, 1.0)])
 def test_advantages_include_the_prompt_weight_of_the_reference(scored, reference, count, weight):
     (got,) = scored([row(12, 4)], "--reference", reference("40", count))
@@ -108,6 +91,11 @@ def test_gold_is_read_by_grpo_gold_alone(scored):
 def test_ids_stay_as_they_are_and_other_keys_are_let_through(scored):
     rows = [row(4, 4, level=3), {**row(8), "id": 7}]
     assert [got["id"] for got in scored(rows)] == ["a", 7]
+
+
+def test_a_missing_answer_has_no_class_and_u_x_is_1_where_nothing_says_otherwise(scored):
+    (got,) = scored([row(2, missing=1)])
+    assert (got["classes"], got["prompt_weight"]) == ([0, 0, None], 1.0)
 
 
 def test_missing_answers_as_a_label_have_a_count_and_a_weight(scored):
@@ -199,7 +187,7 @@ def test_scores_of_before_survive_a_failure(write_jsonl, tmp_path):
 def test_the_note_and_no_progress_bar_go_to_stderr_where_it_is_no_terminal(write_jsonl, tmp_path):
     done = score(write_jsonl("r.jsonl", [row(12, 4)]), "--out", tmp_path / "o.jsonl")
     assert done.stdout == ""
-    assert "u_x is not applied" in done.stderr
+    assert "u_x is not applied: u_x is 1" in done.stderr
     assert "scoring" not in done.stderr
 
 

@@ -1,10 +1,24 @@
 """`restrain serve`: what a wrong configuration, store or token gets."""
 
+import logging
+import resource
+
 import pytest
 
 from tests.commands import refused
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+
+
+@pytest.fixture(autouse=True)
+def process_of_its_own(monkeypatch):
+    """A service takes over its process's log and raises its limit of open files; this process goes on after it."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.root.level)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
 
 GOOD = "method: {name: ttrl}\nservice: {group_size: 4, end_of_text: []}\n"
 

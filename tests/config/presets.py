@@ -1,4 +1,4 @@
-"""Every preset's resolved command; `python -m tests.config.presets` writes the golden file anew."""
+"""The presets, and one golden command per family; `python -m tests.config.presets` writes the golden files anew."""
 
 from pathlib import Path
 
@@ -7,27 +7,46 @@ from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.hook.host_flags import to_arguments
 from tests.conftest import ROOT
 
-GOLDEN = Path(__file__).with_name("commands.golden.txt")
+CONFIGS = ROOT / "configs"
+GOLDEN = Path(__file__).with_name("golden")
+# One preset of each family, written out in full for people to review.
+REPRESENTATIVES = (
+    "dapo14k/qwen3-4b-base/restrain",
+    "s1k/qwen3-4b-base/srt_offline",
+    "ablations/sigma-0.5",
+    "test_time/llama3.1-8b-instruct/aime24/restrain",
+    "test_time/llama3.1-8b-instruct/aime24/ttrl_protocol/ettrl",
+    "cpu/demo",
+    "cpu/study/right/restrain",
+)
 
 
-def presets() -> list[Path]:
-    """Those that can be run: a file with an underscore is what others extend."""
-    return sorted(path for path in (ROOT / "configs").rglob("*.yaml") if not path.name.startswith("_"))
+def presets() -> list[str]:
+    """Those that can be run, by name: a file with an underscore is what others extend."""
+    paths = (path.relative_to(CONFIGS) for path in CONFIGS.rglob("*.yaml") if not path.name.startswith("_"))
+    return sorted(str(path.with_suffix("")) for path in paths)
 
 
-def command(path: Path) -> str:
-    """Method, reference and flags, with paths relative to the checkout."""
-    config = load_run_config(path)
-    method = ", ".join(f"{key}={value}" for key, value in config.method.model_dump(mode="json").items())
-    words = " ".join(to_arguments(host_flags(config))).replace(" --", "\n  --").replace("--", "  --", 1)
-    reference = f"\n  reference={config.reference}" if config.reference else ""
-    reference += f"\n  reference_n={config.reference_n}" if config.reference_n else ""
-    return f"  {method}{reference}\n{words}\n".replace(f"{Path.cwd()}/", "")
+def preset_file(name: str) -> Path:
+    return CONFIGS / f"{name}.yaml"
 
 
-def golden_text() -> str:
-    return "\n".join(f"# {path.relative_to(ROOT)}\n{command(path)}" for path in presets())
+def golden_file(name: str) -> Path:
+    return GOLDEN / f"{name.replace('/', '.')}.txt"
+
+
+def command(name: str) -> str:
+    """Everything a run is started with, with paths relative to the checkout; needs it as the working directory."""
+    config = load_run_config(preset_file(name))
+    own = config.model_dump(mode="json", exclude={"method", "openrlhf"}, exclude_defaults=True)
+    settings = [f"{key}={value}" for key, value in own.items()]
+    method = [f"{key}={value}" for key, value in config.method.model_dump(mode="json").items()]
+    flags = " ".join(to_arguments(host_flags(config))).split(" --")
+    flags = [flags[0].removeprefix("--"), *flags[1:]]
+    lines = [*settings, *(f"method.{line}" for line in method), *(f"--{line}" for line in flags)]
+    return "\n".join(lines).replace(f"{Path.cwd()}/", "") + "\n"
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text(golden_text(), encoding="utf-8")
+    for preset in REPRESENTATIVES:
+        golden_file(preset).write_text(command(preset), encoding="utf-8")

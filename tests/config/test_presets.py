@@ -1,55 +1,147 @@
-"""Every preset loads, resolves to what the golden file says, and is taken by OpenRLHF's own parser."""
+"""Every preset means what is written in it, OpenRLHF's own parser takes it, and what it names is there."""
 
 import math
+import shlex
+from pathlib import Path
 
 import pytest
+import yaml
+from typer.main import get_command
 
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.cli.main import app  # noqa: E402
 from restrain_openrlhf.config.host_defaults import host_flags  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config, read_yaml  # noqa: E402
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.data.catalogue import TRAINING_SETS  # noqa: E402
+from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS  # noqa: E402
 from restrain_openrlhf.hook.compatibility import refuse_contradictions  # noqa: E402
 from restrain_openrlhf.hook.host_flags import parse, to_arguments  # noqa: E402
 from restrain_openrlhf.method import build  # noqa: E402
-from tests.config.presets import GOLDEN, command, presets  # noqa: E402
+from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
 METHODS = {"grpo_gold", "ttrl", "srt_offline", "srt_easy", "restrain"}
-NAMES = [str(path.relative_to(ROOT / "configs")) for path in presets()]
+NAMES = presets()
 
 
-def golden():
-    sections = GOLDEN.read_text(encoding="utf-8").split("# configs/")[1:]
-    return dict(section.split("\n", 1) for section in sections)
+def written(path: Path) -> dict:
+    """The file over the one that it extends, read with PyYAML alone."""
+    own = yaml.safe_load(path.read_text(encoding="utf-8"))
+    base = yaml.safe_load((path.parent / own.pop("extends")).read_text(encoding="utf-8")) if "extends" in own else {}
+    assert "extends" not in base, "a preset extends one file"
+    return {**base, **own, **{block: {**base.get(block, {}), **own.get(block, {})} for block in ("method", "openrlhf")}}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_resolved_command_is_the_golden_one(name, monkeypatch):
+def parsed(name: str) -> dict:
+    """OpenRLHF's flags under their dotted names, as its own parser reads the command."""
+    return vars(parse(to_arguments(host_flags(load_run_config(preset_file(name))))))
+
+
+def reads_as(value, found):
+    """YAML has 1e-6 as text."""
+    return found == (float(value) if isinstance(found, float) else value)
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVES)
+def test_the_command_of_one_preset_of_each_family_is_the_golden_one(name, monkeypatch):
     monkeypatch.chdir(ROOT)
-    assert command(ROOT / "configs" / name).strip() == golden()[name].strip()
+    assert command(name) == golden_file(name).read_text(encoding="utf-8")
+
+
+def test_every_family_has_a_golden_command():
+    families = {name.split("/")[0] for name in NAMES}
+    assert {name.split("/")[0] for name in REPRESENTATIVES} == families
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_openrlhf_takes_the_flags_and_the_hook_finds_no_contradiction(name):
-    config = load_run_config(ROOT / "configs" / name)
-    arguments = parse(to_arguments(host_flags(config)))
-    refuse_contradictions(arguments, build(config.method))
-    flags = vars(arguments)
+def test_openrlhfs_parser_takes_the_command_and_every_value_is_as_written(name):
+    document, flags = written(preset_file(name)), parsed(name)
+    assert {key: flags[key] for key, value in document["openrlhf"].items() if not reads_as(value, flags[key])} == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_method_and_the_runs_own_settings_are_as_written(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    document, config = written(preset_file(name)), load_run_config(preset_file(name))
+    assert {key: getattr(config.method, key) for key in document["method"]} == document["method"]
+    own = {key: value for key, value in document.items() if key not in ("method", "openrlhf")}
+    paths = {key: ROOT / own[key] for key in ("run_dir", "reference") if key in own}
+    assert {key: getattr(config, key) for key in own} == {**own, **paths}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_hook_finds_no_contradiction_and_batches_come_out_even(name):
+    config, flags = load_run_config(preset_file(name)), parsed(name)
+    refuse_contradictions(parse(to_arguments(host_flags(config))), build(config.method))
     rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
     assert rollouts % flags["train.batch_size"] == 0, "an optimizer step would mix rollout batches"
     gpus = flags["actor.num_nodes"] * flags["actor.num_gpus_per_node"]
     assert flags["train.batch_size"] % (flags["train.micro_batch_size"] * gpus) == 0
 
 
+def commands_of(path: Path) -> list[list[str]]:
+    """The `restrain ...` lines of the comment that a file opens with."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [shlex.split(line[1:])[1:] for line in lines if line.startswith("#   restrain ")]
+
+
+BASES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml") if commands_of(path))
+
+
+def options_of(words: list[str]) -> dict:
+    """The parameters that our own command line reads from the words. A wrong one raises click's UsageError."""
+    return get_command(app).commands[words[0]].make_context(words[0], words[1:]).params
+
+
+def prepared(words: list[str]) -> dict:
+    return get_command(app).commands["data"].commands["prepare"].make_context("prepare", words[2:]).params
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_the_commands_that_a_base_opens_with_make_what_its_presets_read(base):
+    made = set()
+    for words in commands_of(CONFIGS / base):
+        if words[:2] == ["data", "prepare"]:
+            options = prepared(words)
+            assert options["name"] in TRAINING_SETS
+            made.add(str(options["out"]))
+        elif words[0] == "make-reference":
+            made.add(written(ROOT / options_of(words)["config"])["reference"])
+        else:
+            options = options_of(words)
+            assert str(options["artifact"]) in made
+            made.add(str(options["out"]))
+    for path in (CONFIGS / base).parent.glob("[a-z]*.yaml"):
+        document = written(path)
+        assert document["reference"] in made, path.name
+        # Prompts beside their answers are a file of the user's own.
+        assert document["openrlhf"]["data.prompt_dataset"] in made or path.stem == "grpo_gold", path.name
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("test_time/")])
+def test_a_test_time_preset_is_for_the_benchmark_that_its_folder_names(name):
+    benchmark = name.split("/")[2]
+    assert benchmark in BENCHMARKS
+    assert written(preset_file(name))["openrlhf"]["data.prompt_dataset"] == f"data/{benchmark}.jsonl"
+
+
+def test_files_of_the_repository_that_presets_name_are_there():
+    named = {str(value) for name in NAMES for value in written(preset_file(name))["openrlhf"].values()}
+    inside = sorted(value for value in named if value.startswith("restrain_openrlhf/"))
+    assert inside == ["restrain_openrlhf/demo/model"]
+    assert (ROOT / inside[0] / "config.json").exists()
+
+
 @pytest.mark.parametrize("folder", ["dapo14k/qwen3-4b-base", "dapo14k/octothinker-8b-hybrid-base", "s1k/qwen3-4b-base"])
 def test_every_method_of_the_paper_has_a_preset(folder):
-    found = {path.stem for path in (ROOT / "configs" / folder).glob("[a-z]*.yaml")}
+    found = {path.stem for path in (CONFIGS / folder).glob("[a-z]*.yaml")}
     assert found >= METHODS
 
 
 def ablation(name):
-    return load_run_config(ROOT / "configs" / "ablations" / f"{name}.yaml").method
+    return load_run_config(CONFIGS / "ablations" / f"{name}.yaml").method
 
 
 @pytest.mark.parametrize(
@@ -61,20 +153,14 @@ def ablation(name):
     ],
 )
 def test_the_sweeps_change_one_setting_only(setting, values):
-    files = sorted((ROOT / "configs" / "ablations").glob(f"{setting}-*.yaml"))
+    files = sorted((CONFIGS / "ablations").glob(f"{setting}-*.yaml"))
     methods = [load_run_config(path).method for path in files]
     assert sorted(getattr(method, setting) for method in methods) == values
     assert len({method.model_dump_json(exclude={setting}) for method in methods}) == 1
 
 
-def test_the_limits_of_sigma_are_exact():
-    for name, weights in (("sigma-0", [1.0, 0.0]), ("sigma-inf", [0.5, 0.5])):
-        method = build(ablation(name).model_copy(update={"prompt_weight": 1.0, "prompt_sigma": None}))
-        assert method.score([0] * 12 + [1] * 4).label_weights.tolist() == weights
-
-
 def test_each_ablation_removes_what_it_says():
-    full = load_run_config(ROOT / "configs" / "dapo14k" / "qwen3-4b-base" / "restrain.yaml").method.model_dump()
+    full = load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain")).method.model_dump()
     removed = {
         "no_label_weights": {"belief"},
         "uniform_labels": {"belief"},
@@ -88,17 +174,12 @@ def test_each_ablation_removes_what_it_says():
 
 
 def test_octothinker_generates_8192_tokens():
-    for path in (ROOT / "configs" / "dapo14k" / "octothinker-8b-hybrid-base").glob("[a-z]*.yaml"):
+    for path in (CONFIGS / "dapo14k" / "octothinker-8b-hybrid-base").glob("[a-z]*.yaml"):
         assert load_run_config(path).openrlhf["rollout.max_new_tokens"] == 8192
 
 
 def test_values_that_the_paper_does_not_state_are_marked():
-    text = (ROOT / "configs" / "dapo14k" / "qwen3-4b-base" / "_base.yaml").read_text(encoding="utf-8")
+    text = (CONFIGS / "dapo14k" / "qwen3-4b-base" / "_base.yaml").read_text(encoding="utf-8")
     for name in ("rollout.batch_size", "train.batch_size", "actor.lr_scheduler"):
         (line,) = [line for line in text.splitlines() if line.strip().startswith(f"{name}:")]
         assert "# ours" in line
-
-
-def test_no_preset_extends_more_than_one_file():
-    for path in presets():
-        read_yaml(path)

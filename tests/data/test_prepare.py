@@ -47,7 +47,7 @@ def test_a_set_without_gold_leaves_no_sidecar_of_an_earlier_one(write_jsonl, tmp
 
 
 def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
-    pytest.importorskip("datasets", reason="needs the Hugging Face loader")
+    pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")
     other = {**DAPO_ROW, "prompt": " Two  spaces\n", "solution": "34"}
     folder = parquet_folder(tmp_path / "dapo", [DAPO_ROW, other], "train", "en")
     with pytest.raises(DataError, match=r"2 rows, and the known set has 14,116.*--any-count"):

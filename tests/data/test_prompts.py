@@ -66,7 +66,7 @@ def test_malformed_json_names_the_line(tmp_path):
 
 @pytest.mark.host
 def test_csv_and_parquet_are_read_like_the_host_does(tmp_path):
-    datasets = pytest.importorskip("datasets")
+    datasets = pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")
     rows = datasets.Dataset.from_dict({"problem": ["x", "y"]})
     rows.to_csv(str(tmp_path / "p.csv"))
     rows.to_parquet(str(tmp_path / "p.parquet"))
@@ -92,7 +92,9 @@ def test_identity_of_a_prompt_set_ignores_order_and_sees_the_template(write_json
 
 @pytest.mark.host
 def test_rendering_equals_the_hosts_own(write_jsonl):
-    preprocess = pytest.importorskip("openrlhf.datasets.prompts_dataset").preprocess_data
+    preprocess = pytest.importorskip(
+        "openrlhf.datasets.prompts_dataset", reason="needs the training stack: make install"
+    ).preprocess_data
     row = {"problem": "What is {x}?"}
     path = write_jsonl("p.jsonl", [row])
     for fields in ({}, {"input_template": "Q: {}\n"}):

@@ -8,7 +8,7 @@ from restrain_openrlhf.data.sources import HubSet, load_rows
 from restrain_openrlhf.errors import DataError
 from tests.data.hub_layout import parquet_folder
 
-datasets = pytest.importorskip("datasets", reason="needs the Hugging Face loader")
+datasets = pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")
 
 DAPO = HubSet("open-r1/DAPO-Math-17k-Processed", config="en")
 # The columns of the data set's card.

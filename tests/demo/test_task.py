@@ -87,7 +87,9 @@ def test_the_held_out_file_has_gold(tmp_path):
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return pytest.importorskip("transformers").AutoTokenizer.from_pretrained(MODEL)
+    return pytest.importorskip(
+        "transformers", reason="needs the training stack: make install"
+    ).AutoTokenizer.from_pretrained(MODEL)
 
 
 @pytest.mark.host
@@ -114,7 +116,7 @@ def test_a_response_and_its_end_fit_the_demo_s_budget(tokenizer):
 
 @pytest.mark.host
 def test_the_shipped_model_loads_and_has_its_documented_size():
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
     model = transformers.AutoModelForCausalLM.from_pretrained(MODEL)
     assert type(model).__name__ == "Qwen3ForCausalLM"
     assert model.num_parameters() == 800_896
@@ -123,7 +125,9 @@ def test_the_shipped_model_loads_and_has_its_documented_size():
 
 @pytest.mark.host
 def test_making_a_model_writes_over_nothing(tmp_path):
-    make_model = pytest.importorskip("restrain_openrlhf.demo.make_model")
+    make_model = pytest.importorskip(
+        "restrain_openrlhf.demo.make_model", reason="needs the training stack: make install"
+    )
     (tmp_path / "kept").touch()
     with pytest.raises(typer.BadParameter, match="not an empty folder"):
         make_model.main(tmp_path)
@@ -133,7 +137,7 @@ def test_making_a_model_writes_over_nothing(tmp_path):
 
 @pytest.mark.host
 def test_the_shipped_model_reads_what_the_task_writes():
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
     text = "What is $\\frac{1}{2}+3$?\n" + solution(123, 456)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]

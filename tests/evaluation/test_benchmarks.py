@@ -11,7 +11,7 @@ from restrain_openrlhf.evaluation.loading import load_benchmark
 from restrain_openrlhf.evaluation.problems import problem_of, with_choices
 from tests.data.hub_layout import parquet_folder, text_folder
 
-datasets = pytest.importorskip("datasets", reason="needs the Hugging Face loader")
+datasets = pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")
 
 
 def pairs(loaded):

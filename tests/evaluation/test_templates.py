@@ -13,7 +13,7 @@ LLAMA = (
 
 def tokenizer(*vocabulary, chat_template=None):
     """A real tokenizer of these words."""
-    transformers = pytest.importorskip("transformers", reason="needs the tokenizers of the training stack")
+    transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
     from tokenizers import Tokenizer, models
 
     words = ["<unk>", "<s>", *vocabulary]

@@ -6,7 +6,7 @@ from restrain_openrlhf.devices import CUDA, Device
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build, parse_settings
 
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.hook.compatibility import (  # noqa: E402

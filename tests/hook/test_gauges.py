@@ -7,7 +7,7 @@ from tests.hook.test_trainer_metrics import votes
 
 @pytest.mark.host
 def test_every_finite_number_of_a_step_is_published():
-    pytest.importorskip("ray", reason="publishes through Ray")
+    pytest.importorskip("ray", reason="needs ray: make install")
     from restrain_openrlhf.hook.gauges import publish
 
     status = {"kl": 0.5, "policy_loss": float("nan"), "timing/ppo_train": 2.0}
@@ -29,7 +29,7 @@ def test_every_finite_number_of_a_step_is_published():
     ],
 )
 def test_names_are_prometheus_own(name, expected):
-    pytest.importorskip("ray", reason="publishes through Ray")
+    pytest.importorskip("ray", reason="needs ray: make install")
     from restrain_openrlhf.hook.gauges import gauge_name
 
     assert gauge_name(name) == expected

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 

@@ -9,7 +9,7 @@ from importlib import metadata
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.devices import detect  # noqa: E402

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("torch", reason="needs the training stack")
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytest.importorskip("torch", reason="needs the training stack: make install")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.devices import detect  # noqa: E402

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack")
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+torch = pytest.importorskip("torch", reason="needs the training stack: make install")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.devices import detect  # noqa: E402

@@ -64,7 +64,7 @@ def expected(answers: Sequence[object] = GROUP, method: dict[str, Any] = RESTRAI
 
 def openrlhf_client(*urls: str) -> Ask:
     """OpenRLHF's own client; it asks several servers in turn, but repeats a request at the same one."""
-    agent = pytest.importorskip("openrlhf.utils.agent", reason="needs the training stack (OpenRLHF)")
+    agent = pytest.importorskip("openrlhf.utils.agent", reason="needs the training stack (make install)")
     executor = agent.SingleTurnAgentExecutor(list(urls))
 
     async def ask_one(body: dict[str, Any]) -> Pair:

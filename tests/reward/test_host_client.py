@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="needs the training stack")
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
+pytest.importorskip("openrlhf", reason="needs OpenRLHF (make install)")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 
 from restrain_openrlhf.devices import detect  # noqa: E402

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from restrain_openrlhf.reward.housekeeping import end, keeping_house, look_after
 from restrain_openrlhf.reward.logs import Log

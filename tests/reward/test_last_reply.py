@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from restrain_openrlhf.reward import last_reply
 from restrain_openrlhf.reward.last_reply import LastReply

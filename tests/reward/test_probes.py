@@ -6,7 +6,7 @@ import time
 import httpx
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from restrain_openrlhf.reward.listening import Address
 from restrain_openrlhf.reward.metrics import Metrics

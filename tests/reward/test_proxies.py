@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 from tests.reward.clients import GROUP, RESTRAIN, Since, ask, connections, expected, pairs, rollout, rollouts
 from tests.reward.conftest import Replica, Services, free_port

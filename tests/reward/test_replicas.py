@@ -10,7 +10,7 @@ import signal
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="needs the training stack (OpenRLHF)")
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 
 from restrain_openrlhf.reward.seating import DEAD_AFTER
 from tests.reward.clients import (

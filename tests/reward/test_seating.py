@@ -2,11 +2,8 @@
 
 from collections import Counter
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-pytest.importorskip("pydantic")
 
 from restrain_openrlhf.reward.closing import claim, finish, sweep
 from restrain_openrlhf.reward.seating import (

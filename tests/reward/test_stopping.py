@@ -34,7 +34,7 @@ class Ended:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory) -> Ended:
     """Three of a group, whose last comes while the service drains, and one of a group that does not complete."""
-    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+    pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
     services = Services(tmp_path_factory.mktemp("ended"))
     service = services.start(method=RESTRAIN, timing={"drain_notice": NOTICE, "drain": DRAIN})
     counted = Since(service)

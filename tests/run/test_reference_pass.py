@@ -2,7 +2,7 @@
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.host_defaults import host_flags  # noqa: E402

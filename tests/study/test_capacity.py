@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
@@ -54,6 +54,7 @@ cluster.shutdown()
 """
 
 
+@pytest.mark.e2e
 def test_a_real_cluster_says_what_its_nodes_have():
     done = subprocess.run([sys.executable, "-c", ASK], capture_output=True, text=True, check=False)
     assert done.stdout.strip().splitlines()[-1] == "gpus: 3.0", done.stderr[-2000:]

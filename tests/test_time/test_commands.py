@@ -1,15 +1,14 @@
 """What a user of `test-time` gets for bad input: one line and status 2, before anything heavy starts."""
 
 import shutil
-import subprocess
-import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from restrain_openrlhf.errors import ConfigError
-from test_time.cli import app
+from test_time.cli import app, main
 from test_time.options import choose_protocol, choose_rules, gold_by_set
+from tests.commands import call
 from tests.conftest import ROOT
 
 MODEL = ROOT / "restrain_openrlhf" / "demo" / "model"
@@ -17,20 +16,15 @@ CPU = ROOT / "configs" / "cpu" / "test_time.yaml"
 GOOD = [{"id": "a", "problem": "12+34="}, {"id": "b", "problem": "50+60="}]
 
 
-def adapt(*words):
-    command = [sys.executable, "-m", "test_time.cli", "adapt", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
-
-
 @pytest.fixture
 def refused(tmp_path, write_jsonl):
     """The error line of `test-time adapt` on these rows with these words."""
-    pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 
     def run(rows, *words, model=MODEL):
         paths = ["--prompts", write_jsonl("p.jsonl", rows), "--out", tmp_path / "out"]
         config = [] if "--config" in words or "--preset" in words else ["--config", CPU]
-        done = adapt("--model", model, *paths, *config, *words)
+        done = call(main, "adapt", "--model", model, *paths, *config, *words)
         assert done.returncode == 2, done.stderr
         assert not (tmp_path / "out" / "before.jsonl").exists()
         return done.stderr.splitlines()[-1]

@@ -1,0 +1,99 @@
+"""A test-time adaptation without Ray and vLLM: stand-ins for the sampler and for the process that trains."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from restrain_openrlhf.answers import extract
+from restrain_openrlhf.data.prompts import Prompt
+from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.reference.rollouts import Rollout, Sampling
+from restrain_openrlhf.run import stack
+from tests.commands import Done, call, restrain
+from tests.conftest import ROOT
+
+CONFIG = ROOT / "configs" / "cpu" / "test_time.yaml"
+
+
+def right_answer(problem: str) -> str:
+    """A sum as the demo's problems ask for it; for other text a number that it alone has."""
+    first, plus, second = problem.removesuffix("=").partition("+")
+    if plus and first.isdigit() and second.isdigit():
+        return str(int(first) + int(second))
+    return str(int(hashlib.sha256(problem.encode()).hexdigest()[:6], 16))
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Stands in for the vLLM engine: of four rollouts the base model has one right, and a trained one three."""
+
+    asked: list[tuple[str, int, str]]
+    model: str
+    sampling: Sampling
+
+    def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
+        self.asked.extend((self.model, self.sampling.n, prompt.text) for prompt in prompts)
+        return [[self._rollout(prompt, place) for place in range(self.sampling.n)] for prompt in prompts]
+
+    def answers(self, prompts: Sequence[Prompt]) -> list[list[str | None]]:
+        return [[extract(rollout.text) for rollout in group] for group in self.rollouts(prompts)]
+
+    def _rollout(self, prompt: Prompt, place: int) -> Rollout:
+        is_right = place % 4 == 0 if self.model == str(MODEL) else place % 4 != 0
+        answer = right_answer(prompt.text) if is_right else f"0.{place + 1}"
+        return Rollout(f"so \\boxed{{{answer}}}", tokens=5, truncated=False)
+
+
+@dataclass
+class StandIns:
+    """What was sampled: model, rollouts, prompt. `plan` is for the process that trains (tests/test_time/trainer.py)."""
+
+    row: dict
+    asked: list[tuple[str, int, str]] = field(default_factory=list)
+
+    def plan(self, out: Path, **what: int) -> None:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "plan.json").write_text(json.dumps({"row": self.row, **what}))
+
+
+@pytest.fixture
+def stand_ins(tmp_path, monkeypatch) -> StandIns:
+    """In the two places where an adaptation starts a process, and where our own commands start an engine."""
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    from restrain_openrlhf.evaluation import job
+    from restrain_openrlhf.hook.trainer import append_step
+    from restrain_openrlhf.reference import offline_pass
+    from restrain_openrlhf.run import train
+    from tests.hook.test_trainer_metrics import votes
+
+    append_step(tmp_path / "row.jsonl", 1, {"entropy_loss": 1.0}, votes())
+    made = StandIns(json.loads((tmp_path / "row.jsonl").read_text()))
+    for module in (job, offline_pass):
+        monkeypatch.setattr(module, "RolloutEngine", lambda model, sampling, _: Sampler(made.asked, model, sampling))
+    monkeypatch.setattr(stack, "visible_gpus", lambda: ())
+    monkeypatch.setattr(stack, "run_together", run_here)
+    monkeypatch.setattr(train, "ENTRY_POINT", "tests.test_time.trainer")
+    monkeypatch.setattr(train, "POLL_SECONDS", 0.02)
+    return made
+
+
+def run_here(commands: Sequence[stack.Command]) -> None:
+    """`restrain WORDS...` in this process."""
+    for command in commands:
+        done = restrain(*command.words)
+        with command.log.open("a") as log:
+            log.write(done.stdout + done.stderr)
+        if done.returncode:
+            raise RunError(done.stderr)
+
+
+def run_test_time(*words: object) -> Done:
+    """`test-time WORDS...`."""
+    from test_time.cli import main
+
+    return call(main, *words)

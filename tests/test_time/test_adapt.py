@@ -1,0 +1,246 @@
+"""`test-time adapt` and `sweep` over stand-ins for sampling and training: phases, stops, early ends, gold.
+
+One adaptation over the real stack is in tests/e2e/test_adapt.py.
+"""
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.task import heldout_problems, write_gold, write_prompts
+from test_time.job import Adaptation
+from test_time.problems import Source
+from test_time.report import write_report
+from tests.test_time.conftest import CONFIG, run_test_time
+
+pytestmark = pytest.mark.host
+
+PHASES = (
+    "checking the model and the problems",
+    "the base model votes",
+    "starting Ray and vLLM",
+    "the adapted model votes",
+    "evaluating the base model",
+    "evaluating the adapted model",
+)
+PROBLEMS = heldout_problems(4)
+
+
+@pytest.fixture(autouse=True)
+def without_pictures(monkeypatch):
+    """Drawing takes longer than all else here; the first test has them."""
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    monkeypatch.setattr("test_time.adapt.write_report", lambda *_: None)
+
+
+@pytest.fixture
+def paths(tmp_path):
+    """Four problems, their answers, and the answers in another order."""
+    write_prompts(tmp_path / "test.jsonl", PROBLEMS)
+    write_gold(tmp_path / "gold.jsonl", PROBLEMS[::-1])
+    pairs = [(one.id, other.answer) for one, other in pairwise([*PROBLEMS, PROBLEMS[0]])]
+    rows = [json.dumps({"id": name, "answer": answer}) + "\n" for name, answer in pairs]
+    (tmp_path / "shuffled.jsonl").write_text("".join(rows))
+    return tmp_path
+
+
+@pytest.fixture
+def adapt(paths, stand_ins):
+    """`test-time adapt` for six steps with a model saved after every second, in the folder of this name."""
+
+    def run(name, *words, steps=6, **plan):
+        stand_ins.plan(paths / name, **plan)
+        given = ["--model", MODEL, "--prompts", paths / "test.jsonl", "--out", paths / name, "--config", CONFIG]
+        given += ["--steps", steps, "--votes", 8, "--set", "openrlhf.ckpt.save_steps=2"]
+        return run_test_time("adapt", *given, *words)
+
+    return run
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def result(out):
+    return json.loads((out / "result.json").read_text())
+
+
+def reads(out):
+    return json.loads((out / "reads.json").read_text())
+
+
+def score(out, policy):
+    (found,) = [one for one in result(out)["scores"] if (one["policy"], one["benchmark"]) == (policy, "test")]
+    return found
+
+
+def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adapt, paths, monkeypatch):
+    monkeypatch.setattr("test_time.adapt.write_report", write_report)
+    write_gold(paths / "other.jsonl", heldout_problems(3, seed=9))
+    done = adapt("out", "--gold", paths / "gold.jsonl", "--heldout", paths / "other.jsonl")
+    assert done.returncode == 0, done.stderr
+    out = paths / "out"
+    phases = [line.removeprefix("test-time: ") for line in done.stderr.splitlines() if line.startswith("test-time: ")]
+    steps = [f"step {step}/6" for step in range(1, 7)]
+    assert [phase.split("  ")[0] for phase in phases] == [
+        *PHASES[:3],
+        *steps,
+        *PHASES[3:],
+        "evaluating the best by signal",
+    ]
+    predicted = rows(out / "predictions.jsonl")
+    assert [(row["id"], row["answer"]) for row in predicted] == [(one.id, one.answer) for one in PROBLEMS]
+    assert [(row["before_share"], row["vote_share"]) for row in predicted] == [(0.25, 0.75)] * 4
+    found = result(out)
+    assert (found["problems"], found["steps"], found["votes"], found["changed"]) == (4, 6, 8, 0)
+    assert (found["alarm"], found["ended_early"]) == (None, False)
+    assert (found["chosen_step"], found["chosen_model"]) == (6, str(out / "train" / "model"))
+    # All agree alike in every step, and the KL grows.
+    assert (found["best_step"], found["best_model"]) == (2, str(out / "train" / "checkpoints" / "global_step2_hf"))
+    base, adapted = score(out, "base model"), score(out, "adapted model")
+    assert (base["n"], base["pass_at_1"], base["majority"]) == (64, 0.25, 1.0)
+    assert (adapted["n"], adapted["pass_at_1"], adapted["majority"]) == (16, 0.75, 1.0)
+    assert {(one["benchmark"], one["policy"]) for one in found["scores"]} > {("other", "adapted model")}
+    assert (found["comparison"]["problems"], found["heldout"]) == (4, ["other"])
+    assert "pass@1 went from 25.0% to 75.0%; a vote of 64 of the base model alone gives 100.0%." in done.stderr
+    assert (out / "report.html").read_text().count("data:image/png") == 4
+
+
+def test_without_gold_nothing_is_evaluated(adapt, paths):
+    done = adapt("out")
+    assert done.returncode == 0, done.stderr
+    assert (result(paths / "out")["scores"], result(paths / "out")["comparison"]) == ([], None)
+    assert not (paths / "out" / "evaluation").exists()
+
+
+def test_stopped_at_the_start_of_every_phase_it_comes_to_the_same_end_and_repeats_nothing(paths, stand_ins):
+    from test_time.adapt import Listener, adapt
+
+    def job(name):
+        stand_ins.plan(paths / name)
+        source, overrides = Source(str(paths / "test.jsonl")), {"openrlhf.ckpt.save_steps": 2}
+        gold = paths / "gold.jsonl"
+        return Adaptation(
+            str(MODEL), source, paths / name, config=CONFIG, steps=6, votes=8, gold=gold, overrides=overrides
+        )
+
+    def stop_at(phase):
+        def told(name):
+            if name == phase:
+                raise KeyboardInterrupt
+
+        return Listener(phase=told)
+
+    whole = adapt(job("whole"))
+    sampled = sorted(stand_ins.asked)
+    stand_ins.asked.clear()
+    for phase in PHASES:
+        with pytest.raises(KeyboardInterrupt):
+            adapt(job("stopped"), stop_at(phase))
+    found = adapt(job("stopped"))
+    moved = found.model_dump_json().replace("/stopped/", "/whole/")
+    assert json.loads(moved) == json.loads(whole.model_dump_json())
+    assert [(model.replace("/stopped/", "/whole/"), *rest) for model, *rest in sorted(stand_ins.asked)] == sampled
+    assert len(rows(paths / "stopped" / "train" / "metrics.jsonl")) == 6
+
+
+def test_stopped_by_sigterm_in_training_it_goes_on_with_the_next_step(adapt, paths):
+    assert adapt("whole").returncode == 0
+    done = adapt("out", stop=3)
+    assert done.returncode == 130
+    assert "the same command goes on from here" in done.stderr
+    assert len(rows(paths / "out" / "train" / "metrics.jsonl")) == 3
+    assert not (paths / "out" / "predictions.jsonl").exists()
+    done = adapt("out")
+    assert done.returncode == 0, done.stderr
+    assert [row["step"] for row in rows(paths / "out" / "train" / "metrics.jsonl")] == list(range(1, 7))
+    assert (paths / "out" / "predictions.jsonl").read_bytes() == (paths / "whole" / "predictions.jsonl").read_bytes()
+
+
+def test_a_training_that_fails_is_told_with_its_reason_and_its_log_and_goes_on(adapt, paths):
+    done = adapt("out", fail=4)
+    assert done.returncode == 2
+    assert "error: the policy has no gradient" in done.stderr
+    assert f"Log: {paths / 'out' / 'train' / 'train.log'}" in done.stderr
+    assert adapt("out").returncode == 0
+    assert [row["step"] for row in rows(paths / "out" / "train" / "metrics.jsonl")] == list(range(1, 7))
+
+
+def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins):
+    write_prompts(paths / "test.jsonl", PROBLEMS[:1])
+    words = ("--stop", "kl=0.045", "--stop", "patience=2")
+    done = adapt("out", *words, steps=60, hold=6)
+    assert done.returncode == 0, done.stderr
+    out = paths / "out"
+    found = result(out)
+    assert found["ended_early"]
+    # The KL is a hundredth of the step.
+    alarm = "the KL to the base model passed its limit from step 5 to step 6 (0.06, limit 0.045)"
+    assert (found["problems"], found["steps"], found["alarm"]) == (1, 6, alarm)
+    last_good = str(out / "train" / "checkpoints" / "global_step4_hf")
+    assert (found["chosen_step"], found["chosen_model"]) == (4, last_good)
+    assert f"Training was ended early: {alarm}; the answers are those of the model of step 4." in done.stderr
+    (row,) = rows(out / "predictions.jsonl")
+    assert row["answer"] == PROBLEMS[0].answer
+    stand_ins.asked.clear()
+    assert adapt("out", *words, steps=60).returncode == 0
+    assert result(out) == found, "an ended adaptation stays as it is"
+    assert stand_ins.asked == []
+    again = adapt("out", "--no-stop", steps=60)
+    assert again.returncode == 2
+    assert "--no-stop cannot take that back" in again.stderr
+
+
+def test_an_alarm_before_any_model_was_saved_leaves_the_base_model(adapt, paths):
+    done = adapt("out", "--stop", "kl=0.001", "--stop", "patience=1", hold=1)
+    assert done.returncode == 0, done.stderr
+    found = result(paths / "out")
+    assert (found["chosen_step"], found["chosen_model"], found["changed"]) == (0, str(MODEL), 0)
+    assert "the answers are those of the base model" in done.stderr
+
+
+def test_gold_changes_nothing_that_training_reads_and_is_put_to_use_after_it(adapt, paths):
+    assert adapt("without").returncode == 0
+    assert adapt("right", "--gold", paths / "gold.jsonl").returncode == 0
+    assert adapt("shuffled", "--gold", paths / "shuffled.jsonl").returncode == 0
+    outs = [paths / name for name in ("without", "right", "shuffled")]
+    assert reads(outs[0]) == reads(outs[1]) == reads(outs[2])
+    read = reads(outs[2])
+    assert not [name for name in read["present"] if "gold" in name or "evaluation" in name]
+    assert "gold.jsonl" not in " ".join(read["words"])
+    assert all(set(json.loads(line)) == {"id", "problem"} for line in read["files"]["prompts.jsonl"].splitlines())
+    assert len({(out / "predictions.jsonl").read_bytes() for out in outs}) == 1
+    assert score(outs[1], "adapted model")["pass_at_1"] == 0.75
+    assert score(outs[2], "adapted model")["pass_at_1"] == 0.0
+
+
+COUNTS = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
+# Real problems have hundreds of characters, which are this model's tokens.
+REAL = {
+    "data.max_len": 2048,
+    "rollout.max_new_tokens": 48,
+    "rollout.n_samples_per_prompt": 4,
+    "rollout.micro_batch_size": 16,
+    "train.batch_size": 32,
+    "train.micro_batch_size": 16,
+}
+
+
+def test_a_sweep_over_the_real_problems_of_several_sets(tmp_path, shared, stand_ins):
+    words = [word for name in COUNTS for word in ("--prompts", shared / "benchmarks" / f"{name}.jsonl")]
+    words += [word for name, value in REAL.items() for word in ("--set", f"openrlhf.{name}={value}")]
+    for name in COUNTS:
+        stand_ins.plan(tmp_path / name)
+    words += ["--out", tmp_path, "--config", CONFIG, "--method", "ttrl", "--boxed", "--steps", 2, "--votes", 4]
+    done = run_test_time("sweep", "--model", MODEL, *words)
+    assert done.returncode == 0, done.stderr
+    for name, count in COUNTS.items():
+        predicted = rows(tmp_path / name / "predictions.jsonl")
+        assert len(predicted) == count
+        assert all(row["vote_share"] == 0.75 for row in predicted)
+        asked = reads(tmp_path / name)["files"]["prompts.jsonl"].splitlines()
+        assert all("boxed" in json.loads(line)["problem"] for line in asked)
+    assert len((tmp_path / "sweep.csv").read_text().splitlines()) == 1 + len(COUNTS)
+    assert f"table: {tmp_path / 'sweep.html'}" in done.stderr
