@@ -112,47 +112,6 @@ class Since:
 
 
 @contextlib.asynccontextmanager
-async def forwarding(
-    connect: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]],
-    loses: Callable[[], bool] = lambda: False,
-) -> AsyncIterator[int]:
-    """The port of a TCP proxy to where `connect` connects; a reply that `loses` picks ends its connection instead."""
-
-    serving: set[asyncio.Task[None]] = set()
-    writers: set[asyncio.StreamWriter] = set()
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, loses: Callable[[], bool]) -> None:
-        with contextlib.suppress(OSError):
-            while (data := await reader.read(65536)) and not loses():
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        serving.add(task)
-        task.add_done_callback(serving.discard)
-        try:
-            back_reader, back_writer = await connect()
-        except OSError:
-            writer.close()
-            return
-        writers.update((writer, back_writer))
-        await asyncio.gather(copy(reader, back_writer, lambda: False), copy(back_reader, writer, loses))
-        writers.difference_update((writer, back_writer))
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for writer in writers:
-            writer.close()
-        await asyncio.gather(*serving)
-
-
-@contextlib.asynccontextmanager
 async def round_robin(replicas: list[Replica]) -> AsyncIterator[str]:
     """The URL of a TCP balancer: connections go to the replicas in turn, past those that do not answer.
 
@@ -166,5 +125,23 @@ async def round_robin(replicas: list[Replica]) -> AsyncIterator[str]:
                 return await asyncio.open_connection("127.0.0.1", replicas[next(turn) % len(replicas)].port)
         raise OSError("no replica answers")
 
-    async with forwarding(connect) as port:
-        yield f"http://127.0.0.1:{port}/get_reward"
+    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+                await writer.drain()
+        writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            back_reader, back_writer = await connect()
+        except OSError:
+            writer.close()
+            return
+        await asyncio.gather(copy(reader, back_writer), copy(back_reader, writer))
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/get_reward"
+    finally:
+        server.close()

@@ -126,11 +126,12 @@ def test_what_nobody_comes_back_for_is_forgotten(standing, prompt):
 
 
 def test_the_deadline_ends_an_incomplete_group_and_late_rollouts_are_neutral_for_a_while(services):
+    """Three of five come in time and one late; when the fifth could come, the group is forgotten."""
     timing = {"deadline": 1.5, "keep": 2}
-    service = services.start(method=RESTRAIN, timing=timing)
+    service = services.start(method=RESTRAIN, group_size=5, timing=timing)
     assert pairs(ask(service.reward_url, rollouts("p", (3, 3, 4)))) == expected((3, 3, 4))
     assert pairs(ask(service.reward_url, [rollout("p", 3)])) == [(0, 0)]
     assert service.metric('restrain_groups_total{outcome="partial"}') == 1
     assert service.metric('restrain_seats_total{kind="late"}') == service.metric("restrain_neutral_rollouts_total") == 1
     time.sleep(timing["keep"] + 0.2)
-    assert pairs(ask(service.reward_url, rollouts("p"))) == expected()
+    assert pairs(ask(service.reward_url, rollouts("p", (3, 3, 3, 4, 5)))) == expected((3, 3, 3, 4, 5))
