@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from restrain_openrlhf.data.contamination import NGRAM
+from restrain_openrlhf.data.firewall import sidecar_path
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ def prepare(
     split: Annotated[str, typer.Option(help="With --hub-id: the split.")] = "train",
     prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts.")] = None,
     answer_column: Annotated[str | None, typer.Option(help="Column of the gold answers, for the sidecar.")] = None,
+    supervised: Annotated[
+        Path | None, typer.Option(help="Also write prompts with their answers here: the training file of grpo_gold.")
+    ] = None,
     any_count: Annotated[bool, typer.Option(help="Allow another number of rows than the known set's.")] = False,
     drop_duplicates: Annotated[bool, typer.Option(help="Keep the first of equal prompts.")] = False,
     expect_digest: Annotated[str | None, typer.Option(help="Refuse any other set of prompts than this one.")] = None,
@@ -54,17 +58,25 @@ def prepare(
     from restrain_openrlhf.data.prepare import Checks  # noqa: PLC0415
     from restrain_openrlhf.data.prepare import prepare as write  # noqa: PLC0415
 
-    if out.suffix != ".jsonl":
-        raise ConfigError(f"--out {out}: name a .jsonl file; that is how it is written.")
-    if source != "hub" and Path(source).resolve() in (out.resolve(), out.with_name(f"{out.stem}.gold.jsonl").resolve()):
-        raise ConfigError(f"--out {out}: is the file that is read. Name another, so that nothing is lost.")
+    _refuse_bad_files(source, out, supervised)
     entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
-    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest))
+    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest), supervised)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{made.count:,} prompts: {made.prompts}")
     console.print(f"gold: {made.gold or 'none'}")
     known = "as expected" if made.digest_checked else "not checked: no digest of this set is known"
     console.print(f"digest {made.digest} ({known}); {made.dropped_duplicates} duplicates dropped")
+
+
+def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
+    written = {"--out": (out, sidecar_path(out)), "--supervised": (supervised,) if supervised else ()}
+    for option, paths in written.items():
+        if any(path.suffix != ".jsonl" for path in paths):
+            raise ConfigError(f"{option} {paths[0]}: name a .jsonl file; that is how it is written.")
+        if source != "hub" and Path(source).resolve() in {path.resolve() for path in paths}:
+            raise ConfigError(f"{option} {paths[0]}: is the file that is read. Name another, so that nothing is lost.")
+    if supervised and supervised.resolve() in {path.resolve() for path in written["--out"]}:
+        raise ConfigError(f"--supervised {supervised}: is one of the files of --out. Name another.")
 
 
 def _chosen(

@@ -19,6 +19,16 @@ class PromptOnly(BaseModel):
     problem: str
 
 
+class SupervisedRow(BaseModel):
+    """A row of a training file for gold GRPO, which alone trains on answers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    problem: str
+    answer: str
+
+
 class GoldAnswer(BaseModel):
     """A row of the sidecar; `prompt_hash` is the SHA-256 of the bare problem."""
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data.catalogue import TrainingSet
-from restrain_openrlhf.data.firewall import PromptOnly, write_separated
+from restrain_openrlhf.data.firewall import PromptOnly, SupervisedRow, write_separated
 from restrain_openrlhf.data.identity import set_digest, text_hash
+from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.sources import Row, load_rows
 from restrain_openrlhf.errors import DataError
 
@@ -48,10 +49,11 @@ class _Entry:
     answer: str | None
 
 
-def prepare(entry: TrainingSet, source: str, out: Path, checks: Checks) -> Prepared:
-    """Write `out` (prompts only), its gold sidecar and its description.
+def prepare(entry: TrainingSet, source: str, out: Path, checks: Checks, supervised: Path | None = None) -> Prepared:
+    """Write `out` (prompts only), its gold sidecar and its description; `supervised` gets prompts with their answers.
 
-    Raises DataError for missing columns, empty prompts, duplicates, and a count or digest other than expected.
+    Raises DataError for missing columns, empty prompts, duplicates, a count or digest other than expected, and for
+    prompts without an answer where `supervised` is asked for.
     """
     entries = [_entry(entry, number, row) for number, row in enumerate(load_rows(entry.hub, source), start=1)]
     if not entries:
@@ -62,6 +64,8 @@ def prepare(entry: TrainingSet, source: str, out: Path, checks: Checks) -> Prepa
     expected = checks.expected_digest or entry.digest
     if expected not in (None, digest):
         raise DataError(f"{entry.name}: the prompts' digest is {digest}, not {expected}. This is another set.")
+    if supervised is not None:
+        write_rows(supervised, _supervised_rows(entry, kept))
     gold = {text_hash(item.problem): item.answer for item in kept if item.answer is not None}
     sidecar = write_separated(out, [PromptOnly(id=item.id, problem=item.problem) for item in kept], gold)
     prepared = Prepared(
@@ -78,6 +82,16 @@ def prepare(entry: TrainingSet, source: str, out: Path, checks: Checks) -> Prepa
     about = out.with_name(f"{out.stem}.about.json")
     about.write_text(prepared.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return prepared
+
+
+def _supervised_rows(entry: TrainingSet, kept: Sequence[_Entry]) -> list[SupervisedRow]:
+    without = [item.where for item in kept if item.answer is None]
+    if without:
+        raise DataError(
+            f"{entry.name}: {len(without)} of {len(kept)} prompts have no answer ({without[0]} is the first), so there "
+            "is nothing to train on gold with. Name the column of the answers with --answer-column."
+        )
+    return [SupervisedRow(id=item.id, problem=item.problem, answer=str(item.answer)) for item in kept]
 
 
 def _entry(entry: TrainingSet, number: int, row: Row) -> _Entry:

@@ -64,6 +64,14 @@ def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
         (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your copy of it"),
         (("data", "prepare", "own", "--source", "absent.csv", "--out", "x.jsonl"), "no such file"),
         (("data", "prepare", "own", "--source", "x.jsonl", "--out", "x.jsonl"), "is the file that is read"),
+        (
+            ("data", "prepare", "own", "--source", "x.jsonl", "--out", "t.jsonl", "--supervised", "t.gold.jsonl"),
+            "--supervised t.gold.jsonl: is one of the files of --out",
+        ),
+        (
+            ("data", "prepare", "own", "--source", "x.jsonl", "--out", "t.jsonl", "--supervised", "x.jsonl"),
+            "--supervised x.jsonl: is the file that is read",
+        ),
         (("data", "overlap", "absent.jsonl", "--benchmarks", "absent.jsonl"), "no such file"),
         (("regrade", "absent.jsonl"), "no such file"),
         (("analyze", "absent.jsonl", "--out", "x"), "no such file"),

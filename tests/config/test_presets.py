@@ -87,7 +87,7 @@ def commands_of(path: Path) -> list[list[str]]:
     return [shlex.split(line[1:])[1:] for line in lines if line.startswith("#   restrain ")]
 
 
-BASES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*.yaml") if commands_of(path))
+BASES = sorted(str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("_*.yaml") if commands_of(path))
 
 
 def options_of(words: list[str]) -> dict:
@@ -116,8 +116,8 @@ def test_the_commands_that_a_base_opens_with_make_what_its_presets_read(base):
     for path in (CONFIGS / base).parent.glob("[a-z]*.yaml"):
         document = written(path)
         assert document["reference"] in made, path.name
-        # Prompts beside their answers are a file of the user's own.
-        assert document["openrlhf"]["data.prompt_dataset"] in made or path.stem == "grpo_gold", path.name
+        supervised = {str(prepared(words)["supervised"]) for words in commands_of(path)}
+        assert document["openrlhf"]["data.prompt_dataset"] in made | supervised, path.name
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("test_time/")])

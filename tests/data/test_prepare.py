@@ -34,6 +34,24 @@ def test_gold_goes_to_the_sidecar_alone(write_jsonl, tmp_path):
     assert [prompt.text for prompt in load_prompts(PromptSource(str(out), "problem"))] == ["1+1=", "2+2="]
 
 
+def test_a_training_file_with_answers_is_written_where_it_is_asked_for(write_jsonl, tmp_path):
+    """And OpenRLHF's own reading of it is what gold GRPO trains on: see tests/e2e/test_study.py."""
+    source, supervised = str(write_jsonl("own.jsonl", ROWS)), tmp_path / "supervised.jsonl"
+    prepare(WITH_GOLD, source, tmp_path / "train.jsonl", Checks(), supervised)
+    assert [json.loads(line) for line in supervised.read_text().splitlines()] == [
+        {"id": "a", "problem": "1+1=", "answer": "2"},
+        {"id": "b", "problem": "2+2=", "answer": "4"},
+    ]
+    assert "answer" not in (tmp_path / "train.jsonl").read_text()
+
+
+def test_a_training_file_with_answers_needs_an_answer_for_every_prompt(write_jsonl, tmp_path):
+    source = str(write_jsonl("own.jsonl", ROWS))
+    with pytest.raises(DataError, match=r"2 of 2 prompts have no answer \(row 1 is the first\).*--answer-column"):
+        prepare(OWN, source, tmp_path / "train.jsonl", Checks(), tmp_path / "supervised.jsonl")
+    assert not list(tmp_path.glob("train*"))
+
+
 def test_a_prompt_row_cannot_hold_an_answer():
     with pytest.raises(ValidationError):
         PromptOnly(id="a", problem="1+1=", answer="2")
