@@ -55,7 +55,7 @@ install: $(VENV)/.installed ## Make the environment in .venv
 clean: ## Remove the environment and everything that runs wrote
 	rm -rf $(VENV) runs
 
-$(VENV)/.installed: pyproject.toml requirements/cpu.txt requirements/gpu.txt
+$(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gpu.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 with the venv module is needed (Debian: python3.11 python3.11-venv)."; exit 1; }
 	@command -v g++ >/dev/null || { echo "A C++ compiler is needed (Debian: g++)."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
