@@ -1,11 +1,17 @@
 """The gap between the log-probabilities that rollouts came with and the policy's, worked out by hand."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
+
+from restrain_openrlhf.devices import detect  # noqa: E402
+
+detect().install()
 
 from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError  # noqa: E402
 from restrain_openrlhf.hook.logprob_gap import LogProbGap, logprob_gap, refuse_mismatch  # noqa: E402
@@ -60,3 +66,41 @@ def test_a_gap_beyond_the_limit_stops_the_run(relative):
 def test_rounding_passes_and_the_limit_can_be_taken_away():
     refuse_mismatch(LogProbGap(0.02, 0.2), 0.2)
     refuse_mismatch(LogProbGap(5.0, 3.0), None)
+
+
+SCRIPT = {"1+1=": [r"\boxed{1}", r"\boxed{2}", r"\boxed{2}"]}
+SURE = math.log(0.7)
+
+
+def step_of_a_stale_vllm(hooked, **settings):
+    """vLLM writes each digit with probability .5; the policy would with .7. The host's own classes make the step."""
+    from tests.hook.in_process import HALF, Models, drawn_by_the_host, host_arguments, maker_of
+
+    class Trained(Models):
+        @staticmethod
+        def _log_probs(sequences):
+            return Models._log_probs(sequences) * SURE / HALF
+
+    flags = settings.pop("flags", {})
+    hooked({"name": "ttrl"}, **settings)
+    arguments = host_arguments(1, 3, **flags)
+    maker = maker_of(arguments, Trained())
+    return maker, lambda: maker.make_experience_batch(drawn_by_the_host(SCRIPT, [""], arguments))
+
+
+def test_a_step_whose_rollouts_are_another_policys_is_not_trained_on(hooked):
+    maker, make = step_of_a_stale_vllm(hooked)
+    with pytest.raises(PolicyMismatchError, match="vLLM does not have the policy's weights"):
+        make()
+    assert maker.restrain_logprob_gap.relative == pytest.approx(1 - SURE / math.log(0.5))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"logprob_gap_limit": None}, {"logprob_gap_limit": 0.6}, {"flags": {"train.async_enable": True}}],
+    ids=["no limit", "a higher limit", "the asynchronous trainer"],
+)
+def test_it_is_trained_on_where_that_is_expected(hooked, settings):
+    maker, make = step_of_a_stale_vllm(hooked, **settings)
+    assert len(make()) == 1
+    assert maker.restrain_logprob_gap.relative > 0.4
