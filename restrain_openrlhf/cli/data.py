@@ -69,13 +69,14 @@ def prepare(
 
 
 def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
-    written = {"--out": (out, sidecar_path(out)), "--supervised": (supervised,) if supervised else ()}
-    for option, paths in written.items():
-        if any(path.suffix != ".jsonl" for path in paths):
-            raise ConfigError(f"{option} {paths[0]}: name a .jsonl file; that is how it is written.")
-        if source != "hub" and Path(source).resolve() in {path.resolve() for path in paths}:
-            raise ConfigError(f"{option} {paths[0]}: is the file that is read. Name another, so that nothing is lost.")
-    if supervised and supervised.resolve() in {path.resolve() for path in written["--out"]}:
+    for option, path in (("--out", out), ("--out", sidecar_path(out)), ("--supervised", supervised)):
+        if path is None:
+            continue
+        if path.suffix != ".jsonl":
+            raise ConfigError(f"{option} {path}: name a .jsonl file; that is how it is written.")
+        if source != "hub" and Path(source).resolve() == path.resolve():
+            raise ConfigError(f"{option} {path}: is the file that is read. Name another, so that nothing is lost.")
+    if supervised and supervised.resolve() in {out.resolve(), sidecar_path(out).resolve()}:
         raise ConfigError(f"--supervised {supervised}: is one of the files of --out. Name another.")
 
 

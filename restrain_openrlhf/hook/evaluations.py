@@ -1,23 +1,40 @@
-"""Keeps the host's held-out evaluations as JSON lines beside the metrics, the base model's first if asked."""
+"""Keeps the host's held-out evaluations as JSON lines beside the metrics, and makes those that the host leaves out."""
 
 from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.step_rows import append_row, finite
-from restrain_openrlhf.run.evaluations import FILE
+from restrain_openrlhf.run.evaluations import FILE, read_evaluations
 
 
-def evaluate_base_model(trainer: Any) -> None:
-    """Before the first step, where that is asked for and the host evaluates at all."""
+def evaluate_left_out(trainer: Any, step: int) -> None:
+    """Evaluate where the run begins, if that is due and has no row: the base model, or the checkpoint it goes on from.
+
+    The host writes a checkpoint before it evaluates (trainer/ppo_trainer.py, PPOTrainer.fit), and never goes back: a
+    run that was killed between the two would have no evaluation of that step.
+    """
     settings = HookSettings.from_environment()
-    if settings.evaluate_first and trainer.eval_dataloader and not _has_started(settings):
-        sampling = {
-            **trainer.generate_kwargs,
-            "temperature": trainer.args.eval.temperature,
-            "n_samples_per_prompt": trainer.args.eval.n_samples_per_prompt,
-        }
-        keep(settings, 0, trainer.evaluate(0, **sampling))
+    if not trainer.eval_dataloader or not _is_due(settings, trainer.args.eval.steps, step) or _is_kept(settings, step):
+        return
+    if step:
+        trainer.broadcast_to_vllm()
+    sampling = {
+        **trainer.generate_kwargs,
+        "temperature": trainer.args.eval.temperature,
+        "n_samples_per_prompt": trainer.args.eval.n_samples_per_prompt,
+    }
+    keep(settings, step, trainer.evaluate(step, **sampling))
+
+
+def _is_due(settings: HookSettings, every: float, step: int) -> bool:
+    return settings.evaluate_first if step == 0 else settings.metrics is not None and step % every == 0
+
+
+def _is_kept(settings: HookSettings, step: int) -> bool:
+    if settings.metrics is None:
+        return False
+    return any(evaluation.step == step for evaluation in read_evaluations(settings.metrics.parent))
 
 
 def save_best_checkpoint(
@@ -38,7 +55,3 @@ def keep(settings: HookSettings, step: int, metrics: dict[str, Any]) -> None:
 
 def _beside(metrics: Path) -> Path:
     return metrics.with_name(FILE)
-
-
-def _has_started(settings: HookSettings) -> bool:
-    return settings.metrics is not None and _beside(settings.metrics).exists()

@@ -13,11 +13,12 @@ class Progress:
     prompts: int = 0
 
 
-def resume_counting(trainer: Any) -> None:
+def resume_counting(trainer: Any) -> Progress:
     """Begin where the checkpoint ends that the host is about to go on from (PPOTrainer.init_checkpoint_states)."""
     states = trainer.init_checkpoint_states()
     progress = Progress(steps=states["global_step"], prompts=states["total_consumed_prompts"])
     trainer.samples_generator.restrain_progress = progress
+    return progress
 
 
 def progress_of(generator: Any) -> Progress:

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.hook.evaluations import evaluate_base_model
+from restrain_openrlhf.hook.evaluations import evaluate_left_out
 from restrain_openrlhf.hook.gauges import publish
 from restrain_openrlhf.hook.logprob_gap import LogProbGap
 from restrain_openrlhf.hook.patches import original_of
@@ -16,8 +16,7 @@ from restrain_openrlhf.vote_statistics import StepVotes
 
 def fit(trainer: Any, global_step: int = 0) -> None:
     """Takes the place of PPOTrainer.fit (trainer/ppo_trainer.py)."""
-    resume_counting(trainer)
-    evaluate_base_model(trainer)
+    evaluate_left_out(trainer, resume_counting(trainer).steps)
     original_of(trainer, "fit")(trainer, global_step)
 
 
