@@ -132,7 +132,8 @@ class Sampler:
             return Chain((), "length", ())
         parameters = deepcopy(self.parameters)
         parameters.max_tokens = room
-        parameters.min_tokens = min(parameters.min_tokens, room)
+        # The host's least number of tokens is the whole response's: vLLM forbids the end before a request has so many.
+        parameters.min_tokens = min(max(parameters.min_tokens - len(response), 0), room)
         if self.top_k is not None:
             parameters.logprobs = self.top_k
         if self.seed is not None:

@@ -80,7 +80,7 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     assert [row["votes"]["voters"] for row in rows] == [64, 64]
     assert any(row["restrain/advantage_pos"] > 0 > row["restrain/advantage_neg"] for row in rows)
     assert all(0 < row["restrain/entropy"] < 3 for row in rows), "by vLLM's own probabilities"
-    assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.03, "the leaves' tokens have the policy's"
+    assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.05, "the leaves' tokens have the policy's"
     assert (tmp_path / "model" / "config.json").exists()
 
 

@@ -57,10 +57,11 @@ class Actor(HOST):
     def __init__(self, digits):
         self.executor = SingleTurnAgentExecutor(None)
         self.digits = iter(digits)
-        self.requests = []
+        self.requests, self.least = [], []
 
     async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
         self.requests.append((self.text(prompt_token_ids), sampling_params.max_tokens, sampling_params.logprobs))
+        self.least.append(sampling_params.min_tokens)
         written = self.text(prompt_token_ids).removeprefix("1+1=")
         rest = "#" + next(self.digits) + "!" if not written else next(self.digits) + "!" if written == "#" else "!"
         tokens = [*(ord(letter) for letter in rest), EOS]
@@ -123,6 +124,13 @@ def test_a_tree_forks_at_the_token_the_policy_is_unsure_of(draw):
     assert [row["action_ranges"] for row in drawn] == [[(4, 8)]] * 3
     assert [row["prompt"] for row in drawn] == ["1+1="] * 3
     assert type(drawn[0]["prompt"]) is str
+
+
+def test_a_branch_may_end_right_after_its_fork(draw):
+    """The host asks for one token at least, of a whole response; a branch has its fork's already."""
+    actor = Actor("234")
+    draw(actor, TRAINING, 3, **TREES)
+    assert actor.least == [1, 0, 0]
 
 
 def test_every_rollout_carries_its_mean_token_entropy(draw):
