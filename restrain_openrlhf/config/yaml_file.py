@@ -12,17 +12,6 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 from restrain_openrlhf.shipped import own_path
 
-HOOK_KEYS = (
-    "method",
-    "reference",
-    "reference_n",
-    "steps",
-    "seeded_rollouts",
-    "evaluate_first",
-    "fill_last_batch",
-    "advantages",
-    "logprob_gap_limit",
-)
 # Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
 AdvantageSource = Literal["hook", "service"]
 # Far beyond what rounding gives in bf16 (docs/operations.md).
@@ -53,6 +42,11 @@ class HookConfig(BaseModel):
     # Stop where vLLM's log-probabilities of the sampled tokens differ from the policy's by a larger share; null: never.
     logprob_gap_limit: Annotated[float, Field(gt=0)] | None = LOGPROB_GAP_LIMIT
 
+    def changed(self) -> dict[str, Any]:
+        """What is not at its default beside the method and the files, as YAML and JSON have it."""
+        named = set(HookConfig.model_fields) - {"method", "reference", "metrics"}
+        return self.model_dump(mode="json", include=named, exclude_defaults=True)
+
     @field_validator("reference", "metrics")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
@@ -79,7 +73,7 @@ class RunConfig(HookConfig):
 
 def load_hook_config(path: Path) -> HookConfig:
     """A file with the keys of HookConfig. Raises ConfigError naming the file and the key."""
-    return _typed(HookConfig, blocks(read_yaml(path), path, (*HOOK_KEYS, "metrics")), path)
+    return _typed(HookConfig, blocks(read_yaml(path), path, HookConfig.model_fields), path)
 
 
 def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
@@ -90,7 +84,7 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     document = read_yaml(path)
     for key, value in (overrides or {}).items():
         _override(document, key, value)
-    found = blocks(document, path, ("run_dir", *HOOK_KEYS, "openrlhf"))
+    found = blocks(document, path, [key for key in RunConfig.model_fields if key != "metrics"])
     if "run_dir" not in found:
         raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
     config = _typed(RunConfig, found, path)

@@ -71,7 +71,6 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape) 
     return Experiment(run_name(config.run_dir.name), document, flags, plan(flags, shape))
 
 
-SWITCHES = ("reference_n", "steps", "seeded_rollouts", "evaluate_first", "fill_last_batch", "advantages")
 PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")
 
 
@@ -87,8 +86,13 @@ def _document(config: RunConfig) -> dict[str, Any]:
     read = config.reference if build(config.method).needs_reference else None
     reference = {"reference": on_volume(read)} if read else {}
     method = config.method.model_dump(mode="json")
-    switches = config.model_dump(include=set(SWITCHES), exclude_defaults=True)
-    return {"run_dir": on_volume(config.run_dir), **reference, "method": method, **switches, "openrlhf": openrlhf}
+    return {
+        "run_dir": on_volume(config.run_dir),
+        **reference,
+        "method": method,
+        **config.changed(),
+        "openrlhf": openrlhf,
+    }
 
 
 def on_volume(path: Path) -> str:

@@ -14,8 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import RunError
 
-# Where a run logs to does not change what it computes.
-FREE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps")
+# Where a run logs to, and when it stops, do not change what it computes.
+FREE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps", "logprob_gap_limit")
 
 
 class Completion(BaseModel):
@@ -103,18 +103,9 @@ class RunFolder:
 
 
 def _hook_block(config: RunConfig) -> dict[str, Any]:
-    block = {
-        "method": config.method.model_dump(mode="json"),
-        "reference": str(config.reference) if config.reference else None,
-        "reference_n": config.reference_n,
-        "metrics": str(config.metrics) if config.metrics else None,
-        "steps": config.steps,
-        "seeded_rollouts": config.seeded_rollouts or None,
-        "evaluate_first": config.evaluate_first or None,
-        "fill_last_batch": None if config.fill_last_batch else False,
-        "advantages": config.advantages if config.advantages != "hook" else None,
-    }
-    return {key: value for key, value in block.items() if value is not None}
+    files = {"reference": config.reference, "metrics": config.metrics}
+    named = {name: str(path) for name, path in files.items() if path}
+    return {"method": config.method.model_dump(mode="json"), **named, **config.changed()}
 
 
 def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:

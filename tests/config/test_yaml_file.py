@@ -70,6 +70,10 @@ def test_an_override_that_is_none_is_named(item):
         (GOOD + "reference_n: many\n", "reference_n is 'many'"),
         (GOOD + "evaluate_first: 3\n", "evaluate_first is 3"),
         (GOOD + "seeded_rollouts: 42\n", "seeded_rollouts is 42"),
+        (GOOD + "logprob_gap_limit: 0\n", "logprob_gap_limit is 0: input should be greater than 0"),
+        (GOOD + "logprob_gap_limit: never\n", "logprob_gap_limit is 'never'"),
+        (GOOD + "logprob_gap_limit: .nan\n", "logprob_gap_limit is nan"),
+        (GOOD + "metrics: m.jsonl\n", "unknown key 'metrics'"),
     ],
 )
 def test_a_wrong_file_is_an_error_that_names_the_file_and_the_key(tmp_path, text, message):

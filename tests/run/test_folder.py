@@ -1,11 +1,13 @@
 """A run's folder belongs to one run at a time, and to one configuration for good."""
 
 import os
+from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.config.yaml_file import RunConfig, load_hook_config
+from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.run.folder import RunFolder
 
@@ -18,6 +20,35 @@ def test_the_hook_reads_what_the_run_resolved(tmp_path):
     folder, run = RunFolder(tmp_path / "run"), config(tmp_path, kappa=5, sigma=float("inf"))
     folder.claim(run, {"actor.adam.lr": 1e-6})
     assert load_hook_config(folder.hook_config).method == run.method
+
+
+OTHER_THAN_DEFAULT = {
+    "reference": Path("/ref.jsonl"),
+    "reference_n": 32,
+    "metrics": Path("/metrics.jsonl"),
+    "steps": 7,
+    "seeded_rollouts": True,
+    "evaluate_first": True,
+    "fill_last_batch": False,
+    "advantages": "service",
+    "logprob_gap_limit": None,
+}
+
+
+def test_every_setting_of_a_run_reaches_its_hook(tmp_path):
+    assert {"method", *OTHER_THAN_DEFAULT} == set(HookConfig.model_fields)
+    folder, run = RunFolder(tmp_path / "run"), config(tmp_path).model_copy(update=OTHER_THAN_DEFAULT)
+    folder.claim(run, {})
+    read = load_hook_config(folder.hook_config)
+    assert {name: getattr(read, name) for name in OTHER_THAN_DEFAULT} == OTHER_THAN_DEFAULT
+    assert set(HookSettings.model_fields) | {"reference_n"} == set(HookConfig.model_fields)
+
+
+def test_a_run_that_was_stopped_by_the_gaps_limit_goes_on_with_another(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(config(tmp_path), {})
+    folder.claim(config(tmp_path).model_copy(update={"logprob_gap_limit": None}), {})
+    assert load_hook_config(folder.hook_config).logprob_gap_limit is None
 
 
 def test_the_same_run_may_come_back_and_log_elsewhere(tmp_path):
