@@ -14,8 +14,8 @@ from restrain_openrlhf.shipped import own_path
 
 # Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
 AdvantageSource = Literal["hook", "service"]
-# Far beyond what rounding gives in bf16 (docs/operations.md).
-LOGPROB_GAP_LIMIT = 0.2
+# Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations.md).
+LOGPROB_GAP_LIMIT = 0.5
 
 Config = TypeVar("Config", bound="HookConfig")
 

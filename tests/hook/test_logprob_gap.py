@@ -69,11 +69,11 @@ def test_rounding_passes_and_the_limit_can_be_taken_away():
 
 
 SCRIPT = {"1+1=": [r"\boxed{1}", r"\boxed{2}", r"\boxed{2}"]}
-SURE = math.log(0.7)
+SURE = math.log(0.8)
 
 
 def step_of_a_stale_vllm(hooked, **settings):
-    """vLLM writes each digit with probability .5; the policy would with .7. The host's own classes make the step."""
+    """vLLM writes each digit with probability .5; the policy would with .8. The host's own classes make the step."""
     from tests.hook.in_process import HALF, Models, drawn_by_the_host, host_arguments, maker_of
 
     class Trained(Models):
@@ -97,7 +97,7 @@ def test_a_step_whose_rollouts_are_another_policys_is_not_trained_on(hooked):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"logprob_gap_limit": None}, {"logprob_gap_limit": 0.6}, {"flags": {"train.async_enable": True}}],
+    [{"logprob_gap_limit": None}, {"logprob_gap_limit": 0.7}, {"flags": {"train.async_enable": True}}],
     ids=["no limit", "a higher limit", "the asynchronous trainer"],
 )
 def test_it_is_trained_on_where_that_is_expected(hooked, settings):
