@@ -20,7 +20,7 @@ class PromptOnly(BaseModel):
 
 
 class SupervisedRow(BaseModel):
-    """A row of a training file for gold GRPO, which alone trains on answers."""
+    """A problem with its answer: for evaluation, and for gold GRPO, which alone trains on answers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.firewall import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.demo.run import MODEL, Demo, Listener, configure, sample
-from restrain_openrlhf.demo.task import PromptRow
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import RunFolder
@@ -45,7 +45,7 @@ def _write_prompts(source: Path, out: Path, count: int) -> None:
     rows = read_rows(source, _RealRow)
     if len(rows) < count:
         raise DataError(f"{source}: {len(rows)} prompts; {count} are needed for the steps asked for. Lower --steps.")
-    write_rows(out, (PromptRow(id=str(row.id), problem=row.problem) for row in rows[:count]))
+    write_rows(out, (PromptOnly(id=str(row.id), problem=row.problem) for row in rows[:count]))
 
 
 def _resized(config: RunConfig) -> RunConfig:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.data.firewall import SupervisedRow
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.demo.report import write_report
-from restrain_openrlhf.demo.task import GoldRow, heldout_problems, training_problems, write_gold, write_prompts
+from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
 from restrain_openrlhf.evaluation.accuracy import Accuracy, accuracy
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
@@ -112,7 +113,7 @@ def evaluate(demo: Demo, config: RunConfig, model: Path, rollouts: Path) -> Accu
     """Accuracy of `model` on the held-out problems, sampled in a process of its own."""
     heldout = demo.out / "heldout.jsonl"
     sample(model, config, heldout, rollouts, seed=EVALUATION_SEED)
-    gold = {text_hash(row.problem): row.answer for row in read_rows(heldout, GoldRow)}
+    gold = {text_hash(row.problem): row.answer for row in read_rows(heldout, SupervisedRow)}
     return accuracy(load_reference(rollouts).rows, gold)
 
 

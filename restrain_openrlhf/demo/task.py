@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
-
+from restrain_openrlhf.data.firewall import PromptOnly, SupervisedRow
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import DataError
 
@@ -25,21 +24,6 @@ class Problem:
 
     id: str
     problem: str
-    answer: str
-
-
-class PromptRow(BaseModel):
-    """A row of the training file."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str
-    problem: str
-
-
-class GoldRow(PromptRow):
-    """A row with its answer: held-out problems, and training prompts of the supervised upper bound."""
-
     answer: str
 
 
@@ -96,9 +80,9 @@ def solution(first: int, second: int, forgets: Callable[[], bool] = lambda: Fals
 
 def write_prompts(path: Path, problems: Sequence[Problem]) -> None:
     """The training file: prompts only."""
-    write_rows(path, (PromptRow(id=problem.id, problem=problem.problem) for problem in problems))
+    write_rows(path, (PromptOnly(id=problem.id, problem=problem.problem) for problem in problems))
 
 
 def write_gold(path: Path, problems: Sequence[Problem]) -> None:
     """Problems with their answers, for evaluation and for the supervised upper bound."""
-    write_rows(path, (GoldRow(id=row.id, problem=row.problem, answer=row.answer) for row in problems))
+    write_rows(path, (SupervisedRow(id=row.id, problem=row.problem, answer=row.answer) for row in problems))
