@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import IO
@@ -36,6 +37,7 @@ class Residual:
     asked: int = 0
     answered: int = 0
     timed_out: int = 0
+    _timed_out_by_thread: Counter[int] = field(default_factory=Counter)
     _worker: "subprocess.Popen[str] | None" = None
     _owner: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -55,11 +57,17 @@ class Residual:
                 reply = ""
             if not reply:
                 self.timed_out += reply is None
+                self._timed_out_by_thread[threading.get_ident()] += reply is None
                 self._give_up(worker)
                 return None
             key: str | None = json.loads(reply)
             self.answered += key is not None
             return key
+
+    @property
+    def timed_out_in_this_thread(self) -> int:
+        """As `timed_out`, of what the calling thread asked: what one group cost, while others are scored."""
+        return self._timed_out_by_thread[threading.get_ident()]
 
     def _running(self) -> "subprocess.Popen[str] | None":
         """The worker, if it lives and is this process's own: a forked child must not share its pipes."""

@@ -1,16 +1,22 @@
-"""The wire: what OpenRLHF's remote reward client sends and reads, and whole groups for any other framework."""
+"""The wire: one rollout, as OpenRLHF's remote reward client sends it, and whole groups."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-# Keys of extra_logs, which become columns of Experience.info under the same names.
+# Keys of extra_logs, which become columns of Experience.info under the same names. First what a rollout is trained on.
 POSITIVE = "restrain/advantage_pos"
 NEGATIVE = "restrain/advantage_neg"
 KL_WEIGHT = "restrain/kl_weight"
-EXPECTED_REWARD = "restrain/reward"
+# Then what its group's vote was; equal for all rollouts of a group.
 PROMPT_WEIGHT = "restrain/prompt_weight"
 PENALIZED = "restrain/penalized"
+VOTERS = "restrain/voters"
+MAJORITY_COUNT = "restrain/majority_count"
+EFFECTIVE_LABELS = "restrain/effective_labels"
+MISSING = "restrain/missing"
+TRUNCATED = "restrain/truncated"
+RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
 
 Label = StrictStr | StrictInt | StrictFloat | None
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -43,46 +49,56 @@ class RewardReply(_Wire):
 
 
 class GroupResponse(_Wire):
-    """One response of a group, without the prompt."""
+    """One response of a group: its text, without the prompt and without special tokens."""
 
     text: StrictStr
-    finished: StrictBool | None = Field(
-        default=None, description="False where generation was cut off. Without it, read off the text's end."
-    )
+    finished: StrictBool = Field(description="False where generation was cut off: its answer counts as missing.")
 
 
 class GroupRequest(_Wire):
-    """One prompt's whole group."""
+    """One prompt's whole group: all rollouts that vote, those that are trained on first."""
 
     prompt: StrictStr
     responses: tuple[GroupResponse, ...] = Field(min_length=1)
     gold: StrictStr | None = Field(default=None, description="Read only by methods that learn from gold.")
+    entropies: tuple[Number, ...] | None = Field(
+        default=None, description="H_i, the mean token entropy of each trained rollout, in nats (ETTRL)."
+    )
 
 
 class ScoreRequest(_Wire):
     """Whole groups, scored independently."""
 
     groups: tuple[GroupRequest, ...] = Field(min_length=1)
+    method: dict[str, Any] | None = Field(
+        default=None, description="The client's method settings; refused where the service scores with others."
+    )
 
 
 class GroupReply(_Wire):
-    """A group's score; lists are one value per response, in order. u_x is already in the advantages."""
+    """A group's score. u_x is already in the advantages.
 
-    answers: list[str | None]
-    classes: list[int | None]
+    `answers` and `classes` have one entry per response; `rewards` and the advantages one per trained rollout.
+    """
+
+    answers: tuple[str | None, ...]
+    classes: tuple[int | None, ...]
     majority_count: int
+    majority_key: str | None = Field(description="The majority answer's canonical key; None where none was given.")
+    effective_labels: Number
     penalized: bool
-    rewards: list[Number]
-    advantage_pos: list[Number]
-    advantage_neg: list[Number]
+    rewards: tuple[Number, ...]
+    advantage_pos: tuple[Number, ...]
+    advantage_neg: tuple[Number, ...]
     prompt_weight: Number
     kl_weight: Number
+    residual_timeouts: int = Field(description="Answers that latex2sympy2 took too long over.")
 
 
 class ScoreReply(_Wire):
     """One reply per group, in order."""
 
-    groups: list[GroupReply]
+    groups: tuple[GroupReply, ...]
 
 
 class Problem(_Wire):

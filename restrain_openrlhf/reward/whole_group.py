@@ -1,0 +1,33 @@
+"""Scores one whole group: the same function answers POST /v1/score and serves the executor that scores in process."""
+
+from restrain_openrlhf.answers import canonical_key, extract
+from restrain_openrlhf.answers.residual import RESIDUAL
+from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest
+from restrain_openrlhf.scoring import GroupScorer
+from restrain_openrlhf.vote_statistics import majority_answer
+
+
+def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupReply:
+    """The group's score. Pure but for latex2sympy2's process; call it from a thread, it may take seconds.
+
+    Raises a RestrainError where the group cannot be scored: another size than the method draws, a prompt that the
+    reference lacks, no gold for a method that reads it.
+    """
+    timeouts = RESIDUAL.timed_out_in_this_thread
+    answers = tuple(extract(response.text) if response.finished else None for response in group.responses)
+    score = scorer.score(group.prompt, answers, group.gold, group.entropies)
+    majority = majority_answer(answers)
+    return GroupReply(
+        answers=answers,
+        classes=score.votes.classes,
+        majority_count=score.votes.majority_count,
+        majority_key=None if majority is None else canonical_key(majority),
+        effective_labels=score.votes.effective_labels,
+        penalized=score.penalized,
+        rewards=tuple(score.rewards.tolist()),
+        advantage_pos=tuple(score.pair.positive.tolist()),
+        advantage_neg=tuple(score.pair.negative.tolist()),
+        prompt_weight=score.prompt_weight,
+        kl_weight=score.kl_weight,
+        residual_timeouts=RESIDUAL.timed_out_in_this_thread - timeouts,
+    )
