@@ -17,6 +17,10 @@ class GroupError(RestrainError):
     """Rollouts that should form one prompt's group do not."""
 
 
+class ScoreServiceError(RestrainError):
+    """The service that should score groups refuses, or does not answer."""
+
+
 class ReferencePassError(RestrainError):
     """The reference artifact is missing, damaged, or was made for something else."""
 
@@ -26,7 +30,13 @@ class HostError(RestrainError):
 
 
 class HookNotActiveError(HostError):
-    """A process that should run the hooked trainer runs the host's own."""
+    """A process that should run hooked runs the host as it is. The message is what was found; how to fix it follows."""
+
+    def __str__(self) -> str:
+        return (
+            f"{super().__str__()} Start with `restrain train` or `python -m restrain_openrlhf.hook.train_ppo_ray`, and "
+            "make sure that every Ray node has this restrain-openrlhf installed."
+        )
 
 
 class PolicyMismatchError(RestrainError):

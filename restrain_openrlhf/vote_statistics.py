@@ -2,14 +2,13 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from restrain_openrlhf.answers import classes
-from restrain_openrlhf.answers.residual import RESIDUAL
-from restrain_openrlhf.method import GroupScore
+from restrain_openrlhf.method.types import Floats
 
 
 @dataclass(frozen=True)
@@ -41,47 +40,66 @@ class StepVotes:
         return {name: float(value) for name, value in asdict(self).items() if isinstance(value, int | float)}
 
 
-def step_votes(
-    scores: Sequence[GroupScore],
-    prompts: Sequence[str],
-    answers: Sequence[Sequence[str | None]],
-    truncated: Sequence[Sequence[bool]],
-) -> StepVotes:
-    """Statistics of one step's groups, all in the groups' order; `answers` and `truncated` have one entry per voter.
+@dataclass(frozen=True)
+class GroupVote:
+    """One group's vote. `voters`, `majority_count`, `missing` and `truncated` count rollouts that voted.
+
+    `positive` and `negative` are A⁺ and A⁻ of the trained rollouts, (n,). `majority` is equal for two groups whose
+    majority answers are equal, None where no rollout gave an answer. `residual_timeouts` counts answers that
+    latex2sympy2 took too long over.
+    """
+
+    prompt: str
+    voters: float
+    majority_count: float
+    majority: int | None
+    effective_labels: float
+    missing: float
+    truncated: float
+    penalized: float
+    prompt_weight: float
+    residual_timeouts: float
+    positive: Floats
+    negative: Floats
+
+
+def step_votes(groups: Sequence[GroupVote]) -> StepVotes:
+    """Statistics of one step's groups.
 
     `prompts_digest` is equal for two steps exactly when they trained on the same prompts in any order.
     `majority_histogram[c]` counts the groups whose majority has c voters, c = 0..n. `low_consensus_share` counts
-    the groups the method penalised. `residual_timeouts` counts, since the process began, the
-    answers that latex2sympy2 took too long over. The norms are Euclidean over all trained rollouts, u_x included.
+    the groups the method penalised. The norms are Euclidean over all trained rollouts, u_x included.
     """
-    votes = [score.votes for score in scores]
-    histogram = np.bincount([vote.majority_count for vote in votes], minlength=max(vote.n for vote in votes) + 1)
+    voters = sum(group.voters for group in groups)
+    histogram = np.bincount(
+        [int(group.majority_count) for group in groups], minlength=int(max(group.voters for group in groups)) + 1
+    )
     return StepVotes(
-        prompts=len(votes),
-        voters=sum(vote.n for vote in votes),
-        prompts_digest=hashlib.sha256("\0".join(sorted(prompts)).encode()).hexdigest()[:16],
-        majority_share_mean=float(np.mean([vote.majority_count / vote.n for vote in votes])),
-        low_consensus_share=float(np.mean([score.penalized for score in scores])),
-        unanimous_share=float(np.mean([vote.majority_count == vote.n for vote in votes])),
-        effective_labels_mean=float(np.mean([vote.effective_labels for vote in votes])),
-        missing_share_of_voters=float(np.mean([answer is None for group in answers for answer in group])),
-        truncated_share_of_voters=float(np.mean([flag for group in truncated for flag in group])),
-        top_answer_share=top_answer_share(answers),
-        advantage_pos_norm=_norm([score.pair.positive for score in scores]),
-        advantage_neg_norm=_norm([score.pair.negative for score in scores]),
-        prompt_weight_mean=float(np.mean([score.prompt_weight for score in scores])),
-        residual_timeouts=RESIDUAL.timed_out,
+        prompts=len(groups),
+        voters=int(voters),
+        prompts_digest=hashlib.sha256("\0".join(sorted(group.prompt for group in groups)).encode()).hexdigest()[:16],
+        majority_share_mean=float(np.mean([group.majority_count / group.voters for group in groups])),
+        low_consensus_share=float(np.mean([group.penalized for group in groups])),
+        unanimous_share=float(np.mean([group.majority_count == group.voters for group in groups])),
+        effective_labels_mean=float(np.mean([group.effective_labels for group in groups])),
+        missing_share_of_voters=sum(group.missing for group in groups) / voters,
+        truncated_share_of_voters=sum(group.truncated for group in groups) / voters,
+        top_answer_share=top_answer_share([group.majority for group in groups]),
+        advantage_pos_norm=float(np.linalg.norm(np.concatenate([group.positive for group in groups]))),
+        advantage_neg_norm=float(np.linalg.norm(np.concatenate([group.negative for group in groups]))),
+        prompt_weight_mean=float(np.mean([group.prompt_weight for group in groups])),
+        residual_timeouts=int(sum(group.residual_timeouts for group in groups)),
         majority_histogram=tuple(int(count) for count in histogram),
     )
 
 
-def top_answer_share(answers: Sequence[Sequence[str | None]]) -> float:
-    """Share of prompts whose majority answer is the one most common across prompts: near 1 means a template answer."""
-    majorities = [majority for group in answers if (majority := majority_answer(group)) is not None]
-    if not majorities:
-        return 0.0
-    most_common = Counter(classes(majorities)).most_common(1)[0][1]
-    return most_common / len(answers)
+def top_answer_share(majorities: Sequence[Hashable | None]) -> float:
+    """Share of prompts whose majority answer is the one most common across prompts: near 1 means a template answer.
+
+    None: no rollout of that prompt gave an answer.
+    """
+    given = Counter(majority for majority in majorities if majority is not None)
+    return given.most_common(1)[0][1] / len(majorities) if given else 0.0
 
 
 def majority_answer(answers: Sequence[str | None]) -> str | None:
@@ -92,7 +110,3 @@ def majority_answer(answers: Sequence[str | None]) -> str | None:
         return None
     label = counts.most_common(1)[0][0]
     return answers[labels.index(label)]
-
-
-def _norm(parts: Sequence[np.ndarray]) -> float:
-    return float(np.linalg.norm(np.concatenate(parts)))

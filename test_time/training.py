@@ -3,13 +3,14 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from restrain_openrlhf.answers import classes
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
 from restrain_openrlhf.run.train import train
-from restrain_openrlhf.vote_statistics import top_answer_share
+from restrain_openrlhf.vote_statistics import majority_answer, top_answer_share
 from test_time.checkpoints import SavedModel, best, last_good, prune, saved_models
 from test_time.job import Adaptation, AdaptationFolder
 from test_time.stopping import Alarm, alarm, unwatched
@@ -35,7 +36,7 @@ class Trained:
 def train_watched(job: Adaptation, config: RunConfig, on_step: Callable[[StepRow, int], None]) -> Trained:
     """Train, or go on. Raises ConfigError where the rules have ended the run, and now there are none."""
     folder = AdaptationFolder(job.out)
-    base_share = top_answer_share([row.answers for row in load_reference(folder.before).rows])
+    base_share = _top_answer_share(load_reference(folder.before))
 
     def find_alarm(rows: Sequence[StepRow]) -> Alarm | None:
         return alarm(rows, base_share, job.stop) if job.stop else None
@@ -55,6 +56,10 @@ def train_watched(job: Adaptation, config: RunConfig, on_step: Callable[[StepRow
     completion = run.completion()
     early = completion is not None and completion.stopped is not None
     return Trained(len(rows), found, early, last_good(models, found), best(models, rows, found), missing)
+
+
+def _top_answer_share(before: Reference) -> float:
+    return top_answer_share(classes([majority_answer(row.answers) for row in before.rows]))
 
 
 def _refuse_other_rules(job: Adaptation, run: RunFolder) -> None:

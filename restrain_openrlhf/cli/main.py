@@ -6,6 +6,7 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.cli.agent_path import agent_path
 from restrain_openrlhf.cli.analyze import analyze, effect
 from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.data import data
@@ -40,6 +41,7 @@ app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
 app.command(rich_help_panel=TRAINING)(study)
 app.command(rich_help_panel=TRAINING)(reference)
+app.command("agent-path", rich_help_panel=TRAINING)(agent_path)
 app.command(rich_help_panel=TRAINING)(serve)
 app.add_typer(k8s, name="k8s", rich_help_panel=TRAINING)
 app.command("make-reference", rich_help_panel=TRAINING)(make_reference)

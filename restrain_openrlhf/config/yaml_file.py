@@ -3,7 +3,8 @@
 import difflib
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError, field_validator
@@ -12,8 +13,6 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 from restrain_openrlhf.shipped import own_path
 
-# Who scores the groups: the hooked trainer itself, or the reward service it asks (docs/reward_service.md).
-AdvantageSource = Literal["hook", "service"]
 # Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations.md).
 LOGPROB_GAP_LIMIT = 0.5
 
@@ -38,7 +37,8 @@ class HookConfig(BaseModel):
     evaluate_first: StrictBool = False
     # Repeat a few prompts so that an episode is whole rollout batches; the host loses what is left over.
     fill_last_batch: StrictBool = True
-    advantages: AdvantageSource = "hook"
+    # Address of the service that scores the groups (docs/reward_service.md); null: the rollout actors score them.
+    service: str | None = None
     # Stop where vLLM's log-probabilities of the sampled tokens differ from the policy's by a larger share; null: never.
     logprob_gap_limit: Annotated[float, Field(gt=0)] | None = LOGPROB_GAP_LIMIT
 
@@ -46,6 +46,19 @@ class HookConfig(BaseModel):
         """What is not at its default beside the method and the files, as YAML and JSON have it."""
         named = set(HookConfig.model_fields) - {"method", "reference", "metrics"}
         return self.model_dump(mode="json", include=named, exclude_defaults=True)
+
+    @field_validator("service")
+    @classmethod
+    def _address(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.username:
+            raise ValueError(
+                "must be an address such as http://reward:8000, without a path and without a token (that is read from "
+                "RESTRAIN_TOKEN, or from the file that RESTRAIN_TOKEN_FILE names)"
+            )
+        return url.rstrip("/")
 
     @field_validator("reference", "metrics")
     @classmethod
@@ -141,8 +154,6 @@ def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> d
             raise ConfigError(f"{path}: unknown key {key!r}. {hint}")
     if "method" not in document:
         raise ConfigError(f"{path}: `method:` is missing, for example `method: {{name: restrain}}`.")
-    if document.get("advantages", "hook") not in get_args(AdvantageSource):
-        raise ConfigError(f"{path}: advantages is {document['advantages']!r}. Allowed: hook, service.")
     for key in ("method", "openrlhf"):
         if not isinstance(document.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be a block of keys and values, not {document[key]!r}.")

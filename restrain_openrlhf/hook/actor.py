@@ -32,6 +32,11 @@ def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], 
 def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """One micro-batch: the pair takes the place of the advantages, and u_x weighs the KL term."""
     experience = args[0] if args else kwargs["experience"]
+    if experience.advantages is not None:
+        raise HookNotActiveError(
+            "The trainer process that made these rollouts' advantages is not hooked; training on them would not be "
+            "RESTRAIN."
+        )
     positive = column(experience.info, POSITIVE)
     negative = column(experience.info, NEGATIVE)
     device = experience.sequences.device
@@ -45,13 +50,11 @@ def column(info: dict[str, Any], name: str) -> torch.Tensor:
     """One per-rollout value of a micro-batch, (B,).
 
     The host's batching turns it into a list of 0-D tensors (experience.py, make_experience_batch). Raises
-    HookNotActiveError where it is absent: the trainer process then ran without the hook.
+    HookNotActiveError where it is absent: whoever drew the rollouts did not score them.
     """
     if name not in info:
         raise HookNotActiveError(
-            f"The rollouts carry no {name!r}, so the trainer process that made them is not hooked; training on its "
-            "advantages would not be RESTRAIN. Start with `restrain train` or "
-            "`python -m restrain_openrlhf.hook.train_ppo_ray`, and make sure that every node has this package."
+            f"The rollouts carry no {name!r}, so the rollout actors that drew them do not run this project's agent."
         )
     values = info[name]
     return values if isinstance(values, torch.Tensor) else torch.stack(list(values))

@@ -8,6 +8,7 @@ from typing import Any
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.devices import Device
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.agent_file import is_agent
 from restrain_openrlhf.hook.rollout_size import refuse_other_size
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
 
@@ -57,9 +58,14 @@ CONTRADICTIONS = (
         "reward.clip_range is {reward.clip_range}: rewards lie in [0, 1] and would be clipped. Leave it out.",
     ),
     Contradiction(
-        lambda flags: bool(flags["train.agent_func_path"]),
-        "train.agent_func_path makes multi-turn episodes, whose answers the hook cannot tell from the environment's "
-        "text. Remove it.",
+        lambda flags: flags["train.agent_func_path"] is not None and not is_agent(flags["train.agent_func_path"]),
+        "train.agent_func_path is {train.agent_func_path!r}, which is not this project's agent: rollouts would not be "
+        "scored. Remove it, or give what `restrain agent-path` prints.",
+    ),
+    Contradiction(
+        lambda flags: flags["reward.remote_url"] is not None,
+        "reward.remote_url is {reward.remote_url!r}: the agent makes the rewards, and OpenRLHF would not ask there. "
+        "Remove it. To score groups by the reward service, set `service:` in the hook's configuration.",
     ),
     Contradiction(
         lambda flags: bool(flags["reward.normalize_enable"]),

@@ -15,6 +15,7 @@ from restrain_openrlhf.hook.patches import (
     STRATEGY,
     VLLM_ENGINE,
 )
+from restrain_openrlhf.hook.shared_group import SharedGroup
 from restrain_openrlhf.host_methods import HostAttributes, HostMethod
 
 SUPPORTED_OPENRLHF = ("0.11.2",)
@@ -27,6 +28,17 @@ CALLED = (
     HostMethod(PPO_TRAINER, "PPOTrainer.init_checkpoint_states", "(self)"),
     HostMethod(PPO_TRAINER, "PPOTrainer.evaluate", "(self, global_step, **generate_kwargs)"),
     HostMethod(VLLM_ENGINE, "RolloutRayActor.generate", "(self, prompt_token_ids, sampling_params, multi_modal_data)"),
+    HostMethod(
+        VLLM_ENGINE,
+        "RolloutRayActor.generate_responses",
+        "(self, prompt, label, sampling_params, max_length, hf_tokenizer, num_samples, images)",
+    ),
+    HostMethod(
+        "openrlhf.utils.agent",
+        "SingleTurnAgentExecutor.execute",
+        "(self, prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images)",
+    ),
+    HostMethod("openrlhf.utils.agent", "SingleTurnAgentExecutor.__init__", "(self, remote_rm_url)"),
     HostMethod(
         "openrlhf.models.loss",
         "PolicyLoss.forward",
@@ -51,7 +63,7 @@ READ = (
     HostAttributes(PPO_ACTOR, "ActorPPOTrainer", ("actor", "actor_loss_fn", "args")),
     HostAttributes(LAUNCHER, "RayActorGroup", ("_actor_handlers", "ray_actor_type")),
     HostAttributes(LAUNCHER, "ReferenceModelActor", ("__ray_call__",)),
-    HostAttributes(VLLM_ENGINE, "RolloutRayActor", ("executor",)),
+    SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
     HostAttributes(PROMPTS_DATASET, "PromptDataset", ("prompts", "labels", "images", "datasources")),
     HostAttributes(STRATEGY, "DeepspeedStrategy", ("args", "seed")),
     HostAttributes(
@@ -80,7 +92,7 @@ READ = (
     HostAttributes("vllm.outputs", "CompletionOutput", ("finish_reason", "logprobs", "token_ids")),
     HostAttributes("vllm.logprobs", "Logprob", ("logprob", "rank")),
 )
-CONTRACT: tuple[HostMethod | HostAttributes, ...] = (*PATCHES, *CALLED, *READ)
+CONTRACT: tuple[HostMethod | HostAttributes | SharedGroup, ...] = (*PATCHES, *CALLED, *READ)
 HOST_MODULES = frozenset(relied_on.module for relied_on in CONTRACT)
 
 

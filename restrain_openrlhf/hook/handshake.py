@@ -15,8 +15,7 @@ def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], k
     if unhooked:
         raise HookNotActiveError(
             f"{unhooked} of {len(answers)} {group.ray_actor_type.__ray_metadata__.class_name} processes run without "
-            "the RESTRAIN hook. Every Ray node needs restrain-openrlhf installed, and the run must be started with "
-            "`restrain train` or `python -m restrain_openrlhf.hook.train_ppo_ray`."
+            "the RESTRAIN hook."
         )
     return wrapped(*args, **kwargs)
 

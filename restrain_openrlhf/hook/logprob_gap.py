@@ -33,9 +33,7 @@ def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
     """
     if any(experience.rollout_log_probs is None for experience in experiences):
         raise HookNotActiveError(
-            "The rollouts carry no log-probabilities, so the rollout actors that drew them are not hooked. Every Ray "
-            "node needs restrain-openrlhf installed, and the run must be started with `restrain train` or "
-            "`python -m restrain_openrlhf.hook.train_ppo_ray`."
+            "The rollouts carry no log-probabilities, so the rollout actors that drew them are not hooked."
         )
     masks = [experience.action_mask.bool() for experience in experiences]
     rollout = torch.cat([each.rollout_log_probs.float()[mask] for each, mask in zip(experiences, masks, strict=True)])

@@ -109,12 +109,6 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         f"{HERE}.rollouts:dispatch_prompts",
     ),
     Wrapping(
-        SAMPLES,
-        "SamplesGenerator._process_response_into_experience",
-        "(self, response, **generate_kwargs)",
-        f"{HERE}.carried:keep_votes",
-    ),
-    Wrapping(
         PPO_ACTOR,
         "ActorPPOTrainer.__init__",
         "(self, strategy, actor, ema_model, actor_optim, actor_scheduler, ema_beta, micro_train_batch_size, "
@@ -162,11 +156,5 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         "RolloutRayActor.__init__",
         "(self, *args, bundle_indices, agent_func_path, remote_rm_url, mm_pad_token_ids, **kwargs)",
         f"{HERE}.rollouts:initialise",
-    ),
-    Replacement(
-        VLLM_ENGINE,
-        "RolloutRayActor.generate_responses",
-        "(self, prompt, label, sampling_params, max_length, hf_tokenizer, num_samples, images)",
-        f"{HERE}.rollouts:generate_responses",
     ),
 )

@@ -15,7 +15,6 @@ from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.easy import selected
 from restrain_openrlhf.reference.fingerprint import model_fingerprint
 from restrain_openrlhf.reference.verify import refuse_mismatch, refuse_other_n
-from restrain_openrlhf.reward.servable import refuse_unservable
 from restrain_openrlhf.scoring import GroupScorer
 
 
@@ -33,9 +32,8 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     source = prompt_source(flags)
     tokenizer = load_tokenizer(model) if source.apply_chat_template else None
     prompts = load_prompts(source, tokenizer)
-    if config.advantages == "service":
-        refuse_unservable(method)
-        refuse_without_service(flags["reward.remote_url"])
+    if config.service is not None and method.selection is None:
+        # The service has the reference; only choosing the prompts needs it here.
         return
     reference = load_reference(config.reference) if config.reference else None
     GroupScorer(method, reference)
@@ -43,16 +41,6 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
         refuse_other_n(reference, config.reference_n)
         refuse_mismatch(reference, fingerprint, template_identity(source, tokenizer), prompts)
         trained_on(method, reference, [prompt.text for prompt in prompts])
-
-
-def refuse_without_service(url: str | None) -> None:
-    """Raises ConfigError where reward.remote_url is not a service that the pairs could come from."""
-    addresses = (url or "").split(",")
-    if not all(address.startswith(("http://", "https://")) for address in addresses):
-        raise ConfigError(
-            "advantages is 'service', and reward.remote_url names no reward service. Point it at one, such as "
-            "http://HOST:8000/get_reward (`restrain serve`), or leave advantages out."
-        )
 
 
 def prompt_source(flags: dict[str, Any]) -> PromptSource:

@@ -1,4 +1,4 @@
-"""Stands in for a RolloutRayActor while the host draws a group: seeds each request, or hands out a plan's rollouts."""
+"""Stands in for the engine while the host draws a group: seeds each request, or hands out a plan's rollouts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from restrain_openrlhf.answers import extract
-from restrain_openrlhf.hook.carried import Vote
 from restrain_openrlhf.hook.seeds import rollout_seed
 from restrain_openrlhf.rollouts import Alternative, Chain, RolloutPlan
 from restrain_openrlhf.rollouts.entropy import token_entropy
@@ -46,22 +44,21 @@ class Output:
 
 
 class SeededEngine:
-    """Has the two attributes of RolloutRayActor (trainer/ray/vllm_engine.py) that generating a group uses.
+    """What the host's executor draws from, with a seed for each rollout.
 
-    The host hands all rollouts of a prompt the same sampling parameters; here each gets a seed of its own.
+    The host hands all rollouts of a prompt the same sampling parameters.
     """
 
-    def __init__(self, actor: Any, seed: int) -> None:
-        self.executor = actor.executor
-        self._actor = actor
+    def __init__(self, engine: Any, seed: int) -> None:
+        self._engine = engine
         self._seed = seed
         self._turn = count()
 
     async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
-        """What the actor generates with this rollout's seed."""
+        """What the engine generates with this rollout's seed."""
         parameters = deepcopy(sampling_params)
         parameters.seed = rollout_seed(self._seed, next(self._turn))
-        return await self._actor.generate(prompt_token_ids, parameters, multi_modal_data)
+        return await self._engine.generate(prompt_token_ids, parameters, multi_modal_data)
 
 
 class PlannedEngine:
@@ -70,12 +67,11 @@ class PlannedEngine:
     Without a `seed`, vLLM draws from its engine's own.
     """
 
-    def __init__(self, actor: Any, plan: RolloutPlan, tokenizer: Any, seed: int | None = None) -> None:
-        self.executor = actor.executor
-        self._actor = actor
+    def __init__(self, engine: Any, plan: RolloutPlan, special_tokens: Sequence[int], seed: int | None = None) -> None:
+        self._engine = engine
         self._plan = plan
         self._seed = seed
-        self._tokenizer = tokenizer
+        self._special_tokens = frozenset(special_tokens)
         self._turn = count()
         self._drawing: asyncio.Task[list[Chain]] | None = None
 
@@ -84,40 +80,28 @@ class PlannedEngine:
         turn = next(self._turn)
         if self._drawing is None:
             sampler = Sampler(
-                self._actor,
+                self._engine,
                 prompt_token_ids,
                 sampling_params,
                 multi_modal_data,
-                special_tokens=frozenset(self._tokenizer.all_special_ids),
+                special_tokens=self._special_tokens,
                 top_k=self._plan.top_k,
                 seed=self._seed,
             )
             self._drawing = asyncio.create_task(self._plan.draw(sampler))
         return Output((Completion.of((await self._drawing)[turn]),))
 
-    async def trained(self) -> list[Chain]:
-        """The rollouts that the host got."""
-        return (await self._chains())[: self._plan.trained]
-
-    async def votes_beside(self) -> list[Vote]:
-        """Those that only vote."""
-        return [Vote(self._answer(chain), chain.is_truncated) for chain in (await self._chains())[self._plan.trained :]]
-
-    def _answer(self, chain: Chain) -> str | None:
-        if chain.is_truncated:
-            return None
-        return extract(self._tokenizer.decode(list(chain.tokens), skip_special_tokens=True))
-
-    async def _chains(self) -> list[Chain]:
+    def drawn(self) -> list[Chain]:
+        """All rollouts of the plan, once the host has those that are trained on."""
         assert self._drawing is not None, "asked for the rollouts before the host drew any"
-        return await self._drawing
+        return self._drawing.result()
 
 
 @dataclass(frozen=True)
 class Sampler:
     """Samples continuations of one prompt from vLLM, within the host's limit of new tokens."""
 
-    actor: Any
+    engine: Any
     prompt: Sequence[int]
     parameters: Any
     multi_modal_data: Any
@@ -134,11 +118,10 @@ class Sampler:
         parameters.max_tokens = room
         # The host's least number of tokens is the whole response's: vLLM forbids the end before a request has so many.
         parameters.min_tokens = min(max(parameters.min_tokens - len(response), 0), room)
-        if self.top_k is not None:
-            parameters.logprobs = self.top_k
+        parameters.logprobs = self.top_k or 0
         if self.seed is not None:
             parameters.seed = rollout_seed(self.seed, place)
-        output = await self.actor.generate([*self.prompt, *response], parameters, self.multi_modal_data)
+        output = await self.engine.generate([*self.prompt, *response], parameters, self.multi_modal_data)
         return self._chain(output.outputs[0])
 
     def _chain(self, completion: Any) -> Chain:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.hook.training_rows import mark_training, refuse_unlabelled
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.easy import selected
@@ -24,16 +25,24 @@ def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any
     """
     torch.manual_seed(strategy.seed)
     dataset, shuffled = args[0], args[3] if len(args) > 3 else kwargs.get("shuffle", True)  # noqa: PLR2004
-    if shuffled and all(hasattr(dataset, column) for column in COLUMNS):
-        settings = HookSettings.from_environment()
-        keep_selected(dataset, settings)
-        if settings.fill_last_batch:
-            fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
+    if all(hasattr(dataset, column) for column in COLUMNS):
+        if shuffled:
+            prepare_training(dataset, strategy, HookSettings.from_environment())
+        else:
+            refuse_unlabelled(dataset)
     return wrapped(*args, **kwargs)
 
 
+def prepare_training(dataset: Any, strategy: Any, settings: HookSettings) -> None:
+    """The host's PromptDataset (datasets/prompts_dataset.py) of the prompts to train on, changed in place."""
+    keep_selected(dataset, settings)
+    if settings.fill_last_batch:
+        fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
+    mark_training(dataset, build(settings.method).reads_gold)
+
+
 def keep_selected(dataset: Any, settings: HookSettings) -> None:
-    """Shorten the host's PromptDataset (datasets/prompts_dataset.py) in place: the schedule is made from its length."""
+    """Leave out the prompts that the method does not train on: the schedule is made from the data set's length."""
     kept = _kept(settings, tuple(dataset.prompts))
     if kept is not None:
         _take(dataset, kept)

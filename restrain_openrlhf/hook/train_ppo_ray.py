@@ -16,13 +16,13 @@ from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.devices import Device, detect
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook import contract
+from restrain_openrlhf.hook.agent_file import agent_path
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.instrument import install
 from restrain_openrlhf.hook.layout import gpus_needed, refuse_shortage
 from restrain_openrlhf.hook.preflight import check_run
 from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.worker import SETUP_HOOK
-from restrain_openrlhf.reward import reward_func
 
 # As openrlhf/cli/train_ppo_ray.py sets them when it starts Ray itself.
 HOST_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
@@ -48,7 +48,7 @@ def split_words(words: Sequence[str]) -> tuple[HookConfig, list[str]]:
 def run(config: HookConfig, host_words: Sequence[str]) -> None:
     """Check everything, start Ray with the hook in every worker, and hand over to the host's own entry point."""
     device = detect()
-    host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **reward_flag()})]
+    host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
     arguments = parse(host_words)
     check_run(config, arguments)
     settings = HookSettings(**{name: getattr(config, name) for name in HookSettings.model_fields})
@@ -59,9 +59,9 @@ def run(config: HookConfig, host_words: Sequence[str]) -> None:
     runpy.run_module(contract.ENTRY_POINT, run_name="__main__", alter_sys=True)
 
 
-def reward_flag() -> dict[str, object]:
-    """Where the host finds the reward function, unless the command names a reward of its own."""
-    return {"reward.remote_url": reward_func.__file__}
+def agent_flag() -> dict[str, object]:
+    """Where the host finds the executor that draws and scores groups."""
+    return {"train.agent_func_path": str(agent_path())}
 
 
 def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[str]:

@@ -8,6 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, Stri
 POSITIVE = "restrain/advantage_pos"
 NEGATIVE = "restrain/advantage_neg"
 KL_WEIGHT = "restrain/kl_weight"
+# H_i in nats, where the rollouts were drawn with it.
+ENTROPY = "restrain/entropy"
 # Then what its group's vote was; equal for all rollouts of a group.
 PROMPT_WEIGHT = "restrain/prompt_weight"
 PENALIZED = "restrain/penalized"

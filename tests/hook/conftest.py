@@ -21,3 +21,18 @@ def hooked(monkeypatch):
     ray_at_once(monkeypatch)
     yield hooked
     instrument.uninstall()
+
+
+@pytest.fixture
+def agent_alone(monkeypatch, tmp_path):
+    """The agent in an OpenRLHF that was not started by our entry point, with this configuration file."""
+    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+    from tests.hook.in_process import ray_at_once
+
+    def agent_alone(text):
+        path = tmp_path / "restrain.yaml"
+        path.write_text(text)
+        monkeypatch.setenv("RESTRAIN_CONFIG", str(path))
+
+    ray_at_once(monkeypatch)
+    return agent_alone

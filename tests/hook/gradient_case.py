@@ -108,8 +108,11 @@ def make_case(torch, actor):
     """An Experience as it reaches training_step, with log-probabilities of an old and a reference policy."""
     from openrlhf.trainer.ppo_utils.experience import Experience
 
-    from restrain_openrlhf.hook.experience import attach
+    from restrain_openrlhf.hook.group_columns import TRAINED_ON, columns
     from restrain_openrlhf.method import build, parse_settings
+    from restrain_openrlhf.reward.protocol import GroupRequest
+    from restrain_openrlhf.reward.whole_group import score_whole_group
+    from restrain_openrlhf.scoring import GroupScorer
 
     rollouts, length = N * len(GROUPS), PROMPT_TOKENS + RESPONSE_TOKENS
     generator = torch.Generator().manual_seed(1)
@@ -122,11 +125,13 @@ def make_case(torch, actor):
         current = actor(sequences, mask, attention)
     old = current + torch.randn(current.shape, generator=generator) * 0.5
     base = current + torch.randn(current.shape, generator=generator) * 0.5
-    samples = [SimpleNamespace(info={}) for _ in range(rollouts)]
-    for index, (classes, weight) in enumerate(zip(GROUPS, PROMPT_WEIGHTS, strict=True)):
+    rows = []
+    for classes, weight in zip(GROUPS, PROMPT_WEIGHTS, strict=True):
         method = build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": weight}))
-        attach(samples[index * N : (index + 1) * N], method.score(classes))
-    info = {name: [sample.info[name][0] for sample in samples] for name in samples[0].info}
+        texts = ["none" if label is None else rf"\boxed{{{label}}}" for label in classes]
+        group = GroupRequest(prompt="x", responses=[{"text": text, "finished": True} for text in texts])
+        rows += columns(group, score_whole_group(GroupScorer(method), group))
+    info = {name: [torch.tensor([row[name]])[0] for row in rows] for name in TRAINED_ON}
     experience = Experience(
         sequences=sequences,
         attention_mask=attention,

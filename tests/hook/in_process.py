@@ -13,12 +13,15 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
-from openrlhf.utils.agent import SingleTurnAgentExecutor
 from openrlhf.utils.config import hierarchize
 from vllm.logprobs import Logprob
 
+from restrain_openrlhf.hook.agent import AgentExecutor
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
-from restrain_openrlhf.reward import reward_func
+from restrain_openrlhf.hook.instrument import is_active
+from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.hook.training_rows import mark_training
+from restrain_openrlhf.method import build
 
 EOS = 0
 HALF = math.log(0.5)
@@ -61,7 +64,7 @@ class ScriptedActor(RolloutRayActor.__ray_metadata__.modified_class):
     """The host's rollout actor, over an engine that writes the script's responses to each prompt in turn."""
 
     def __init__(self, script):
-        self.executor = SingleTurnAgentExecutor(reward_func.__file__)
+        self.executor = AgentExecutor()
         self.script = {prompt: iter(responses) for prompt, responses in script.items()}
 
     async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
@@ -87,7 +90,10 @@ class Handle:
         self._actor = actor
 
     def _generate_responses(self, **arguments):
-        drawn = asyncio.run(self._actor.generate_responses(**pickle.loads(pickle.dumps(arguments))))
+        return asyncio.run(self._draw(arguments))
+
+    async def _draw(self, arguments):
+        drawn = await self._actor.generate_responses(**pickle.loads(pickle.dumps(arguments)))
         return pickle.loads(pickle.dumps(drawn))
 
 
@@ -137,7 +143,11 @@ def host_arguments(prompts, n, **flags):
 
 def drawn_by_the_host(script, labels, arguments):
     """One step's rollouts from the host's own SamplesGenerator."""
-    rows = [("train", [prompt], [label], [None]) for prompt, label in zip(script, labels, strict=True)]
+    dataset = SimpleNamespace(prompts=list(script), labels=list(labels))
+    if is_active():
+        mark_training(dataset, build(HookSettings.from_environment().method).reads_gold)
+    pairs = zip(dataset.prompts, dataset.labels, strict=True)
+    rows = [("train", [prompt], [label], [None]) for prompt, label in pairs]
     strategy = SimpleNamespace(args=arguments)
     generator = SamplesGenerator(strategy, rows, None, Letters(), [Handle(ScriptedActor(script))])
     samples, _, consumed, _ = generator.generate_samples(**LENGTHS)

@@ -10,10 +10,10 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.hook import instrument, train_ppo_ray  # noqa: E402
+from restrain_openrlhf.hook.agent_file import agent_path  # noqa: E402
 from restrain_openrlhf.hook.host_flags import parse  # noqa: E402
 from restrain_openrlhf.hook.settings import VARIABLE, HookSettings  # noqa: E402
 from restrain_openrlhf.hook.worker import SETUP_HOOK  # noqa: E402
-from restrain_openrlhf.reward import reward_func  # noqa: E402
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(c
     cluster, (module, program, *words) = started
     assert module == program == "openrlhf.cli.train_ppo_ray"
     assert words[: len(command) - 2] == command[2:], "the flags reach the host as they were given"
-    assert vars(parse(words))["reward.remote_url"] == reward_func.__file__
+    assert vars(parse(words))["train.agent_func_path"] == str(agent_path())
     assert instrument.is_active()
     runtime = cluster["runtime_env"]
     assert runtime["worker_process_setup_hook"] == SETUP_HOOK
@@ -61,9 +61,11 @@ def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(c
     assert (settings.method.name, settings.metrics) == ("ttrl", tmp_path / "metrics.jsonl")
 
 
-def test_a_reward_of_the_commands_own_is_kept(command, started):
-    train_ppo_ray.main([*command, "--reward.remote_url=http://reward:8000/get_reward"])
-    assert vars(parse(started[-1][2:]))["reward.remote_url"] == "http://reward:8000/get_reward"
+def test_the_agent_may_be_named_and_a_reward_of_the_commands_own_is_refused(command, started, capsys):
+    train_ppo_ray.main([*command, f"--train.agent_func_path={agent_path()}"])
+    assert vars(parse(started[-1][2:]))["train.agent_func_path"] == str(agent_path())
+    with pytest.raises(SystemExit, match="OpenRLHF would not ask there. Remove it"):
+        train_ppo_ray.main([*command, "--reward.remote_url=http://reward:8000/get_reward"])
 
 
 @pytest.mark.parametrize(

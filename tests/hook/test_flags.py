@@ -82,7 +82,8 @@ CONTRADICTED = [
     ({"reward.stop_properly_penalty_coef": -0.5}, "stop_properly"),
     ({"reward.clip_range": [0, 0.5]}, "clip_range"),
     ({"reward.normalize_enable": True}, "normalize"),
-    ({"train.agent_func_path": "agent.py"}, "multi-turn"),
+    ({"train.agent_func_path": "agent.py"}, "not this project's agent"),
+    ({"reward.remote_url": "http://reward:8000/get_reward"}, "OpenRLHF would not ask there"),
     ({"eval.dataset": "x.jsonl"}, "chosen by gold"),
 ]
 

@@ -15,41 +15,26 @@ from restrain_openrlhf.devices import detect  # noqa: E402
 
 detect().install()
 
-from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch  # noqa: E402
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
-from openrlhf.utils.agent import SingleTurnAgentExecutor  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
-from vllm import SamplingParams  # noqa: E402
 
 from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook import actor, carried, rollouts  # noqa: E402
+from restrain_openrlhf.hook import actor, rollouts  # noqa: E402
+from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.progress import Progress  # noqa: E402
 from restrain_openrlhf.hook.seeds import rollout_seed, visit  # noqa: E402
-from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
-from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
-from restrain_openrlhf.method import parse_settings  # noqa: E402
+from restrain_openrlhf.hook.training_rows import TrainingRow  # noqa: E402
+from tests.hook.in_process import Handle, Letters, host_arguments  # noqa: E402
 
-HOST = RolloutRayActor.__ray_metadata__.modified_class
 N = 4
 
 
-class Letters:
-    """Token i is the character chr(i)."""
-
-    all_special_ids = (0,)
-
-    def __call__(self, text, add_special_tokens, return_tensors):
-        return {"input_ids": torch.tensor([[ord(letter) for letter in text]])}
-
-    def decode(self, tokens, skip_special_tokens):
-        return "".join(map(chr, tokens))
-
-
-class Actor(HOST):
+class Actor(RolloutRayActor.__ray_metadata__.modified_class):
     """The host's actor over an engine whose rollout is a number made from prompt and seed, and takes a while."""
 
     def __init__(self, backwards):
-        self.executor = SingleTurnAgentExecutor(None)
+        self.executor = AgentExecutor()
         self.backwards = backwards
         self.seeds = []
 
@@ -64,51 +49,23 @@ class Actor(HOST):
         return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, finish_reason="stop", logprobs=logprobs)])
 
 
-setattr(Actor, ORIGINAL + "generate_responses", HOST.generate_responses)
-
-
 class Generator(SamplesGenerator):
-    """The host's, with groups that are completed from the last to the first, or in order."""
+    """The host's, of batches of three prompts; with `backwards` the last rollouts and groups are completed first."""
 
     def __init__(self, prompts, backwards=False, seed=42):
-        train = SimpleNamespace(seed=seed)
-        rollout = SimpleNamespace(batch_size=3, n_samples_per_prompt=N, vllm_generate_batch_size=3)
-        algo = SimpleNamespace(dynamic_filtering_enable=False)
-        self.args = SimpleNamespace(train=train, rollout=rollout, algo=algo, vllm=SimpleNamespace(enable_sleep=False))
+        arguments = host_arguments(3, N, **{"train.seed": seed})
         torch.manual_seed(seed)
-        rows = [("", prompt, "", None) for prompt in prompts]
-        self.prompts_dataloader = StatefulDataLoader(rows, 1, shuffle=True, drop_last=True, collate_fn=columns)
-        self.backwards = backwards
-        self.actor = Actor(backwards)
+        rows = [("", prompt, TrainingRow(), None) for prompt in prompts]
+        loader = StatefulDataLoader(rows, 1, shuffle=True, drop_last=True, collate_fn=columns)
+        self.actor, self.backwards = Actor(backwards), backwards
+        super().__init__(SimpleNamespace(args=arguments), loader, None, Letters(), [Handle(self.actor)])
 
-    def _generate_vllm(self, dataloader_iter, num_prompts, dynamic_filtering, **kwargs):
-        prompts, _, _, exhausted = _collect_prompt_batch(dataloader_iter, num_prompts)
-        if not prompts:
-            return [], 0, True
-        groups = rollouts.dispatch_prompts(self.draw, self, (prompts,), {})
-        done = reversed(groups) if self.backwards else groups
-        responses = [pickle.loads(pickle.dumps(response)) for group in done for response in group]
-        kept = [carried.keep_votes(self._process_response_into_experience, self, (row,), {}) for row in responses]
-        return kept, len(prompts), exhausted
-
-    def draw(self, prompts):
-        sampling = {"sampling_params": SamplingParams(max_tokens=4, min_tokens=1), "max_length": 64}
-        return [
-            asyncio.run(
-                rollouts.generate_responses(
-                    self.actor,
-                    prompt=pickle.loads(pickle.dumps(prompt)),
-                    label="",
-                    hf_tokenizer=Letters(),
-                    num_samples=N,
-                    **sampling,
-                )
-            )
-            for prompt in prompts
-        ]
+    def _dispatch_prompts_to_vllm(self, *args, **kwargs):
+        groups = super()._dispatch_prompts_to_vllm(*args, **kwargs)
+        return groups[::-1] if self.backwards else groups
 
     def batch(self):
-        samples, *_ = rollouts.generate_samples(self.generate_samples, self, (), {})
+        samples, *_ = self.generate_samples(max_new_tokens=4, max_len=64)
         return [(sample.prompts[0], Letters().decode(sample.sequences[0].tolist(), True)) for sample in samples]
 
 
@@ -117,11 +74,9 @@ def columns(rows):
 
 
 @pytest.fixture
-def seeded(monkeypatch):
+def seeded(hooked):
     def use(**method):
-        settings = HookSettings(method=parse_settings(method or {"name": "restrain"}), seeded_rollouts=True)
-        for name, value in settings.to_environment().items():
-            monkeypatch.setenv(name, value)
+        hooked(method or {"name": "restrain", "prompt_weight": "none"}, seeded_rollouts=True)
 
     use()
     return use
@@ -146,7 +101,7 @@ def test_each_visit_of_a_prompt_is_drawn_anew(seeded):
     assert len({tuple(text) for text in texts}) == 6
 
 
-@pytest.mark.parametrize("method", [{"name": "restrain"}, VOTES, TREES])
+@pytest.mark.parametrize("method", [{"name": "restrain", "prompt_weight": "none"}, VOTES, TREES])
 def test_the_order_of_completion_changes_nothing(seeded, method):
     seeded(**method)
     forwards, backwards = Generator(PROMPTS), Generator(PROMPTS, backwards=True)
@@ -178,14 +133,14 @@ def test_a_checkpoint_at_any_step_goes_on_with_the_same_rollouts(seeded):
 
 def test_evaluation_is_not_seeded(seeded):
     generator = Generator(PROMPTS)
-    rollouts.dispatch_prompts(generator.draw, generator, (["1+1="],), {})
+    generator._dispatch_prompts_to_vllm(["1+1="], ["2"])
     assert set(generator.actor.seeds) == {None}
     assert generator.batch() == Generator(PROMPTS).batch(), "an evaluation before changes nothing"
 
 
 def test_rollouts_that_come_without_a_place_stop_the_run():
     with pytest.raises(HookNotActiveError, match="seeded_rollouts is on and the rollouts were drawn without seeds"):
-        carried.in_dispatch_order([SimpleNamespace()])
+        rollouts.in_dispatch_order([SimpleNamespace(info={})])
 
 
 def test_seeds_are_the_same_in_every_release():
@@ -213,7 +168,6 @@ def test_micro_batches_are_shuffled_by_the_step_and_not_by_what_was_drawn_before
     assert Policy(3).shuffled() == first != Policy(4).shuffled()
 
 
-def test_without_seeds_the_host_shuffles_as_it_does(monkeypatch):
-    for name, value in HookSettings(method=parse_settings({"name": "ttrl"})).to_environment().items():
-        monkeypatch.setenv(name, value)
+def test_without_seeds_the_host_shuffles_as_it_does(hooked):
+    hooked({"name": "ttrl"})
     assert Policy(3).shuffled() != Policy(3).shuffled()

@@ -2,19 +2,32 @@
 
 import json
 
-from restrain_openrlhf.hook.trainer import append_step
-from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.run.metrics import read_steps
-from restrain_openrlhf.vote_statistics import step_votes
+import numpy as np
+import pytest
 
-ANSWERS = [["1", "1", "2", None], ["3", "3", "3", "3"], ["1", "5", "6", None], [None] * 4]
-TRUNCATED = [[False] * 4, [False] * 4, [False] * 4, [False, False, False, True]]
+from restrain_openrlhf.hook.trainer import append_step
+from restrain_openrlhf.run.metrics import read_steps
+from restrain_openrlhf.vote_statistics import GroupVote, step_votes
+
+
+def vote(prompt, count, majority, missing=0, truncated=0, voters=4, penalized=0, timeouts=0):
+    """A group's vote; the pair is that of a prompt of weight one half."""
+    return GroupVote(
+        prompt, voters, count, majority, float(count > 0), missing, truncated, penalized, 0.5, timeouts,
+        positive=np.array([0.3, 0.0, 0.0, 0.0]), negative=np.array([0.0, -0.4, 0.0, 0.0]),
+    )  # fmt: skip
 
 
 def votes():
-    method = build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": "none"}))
-    scores = [method.score(labels) for labels in ([0, 0, 1, None], [0] * 4, [0, 1, 2, None], [None] * 4)]
-    return step_votes(scores, list("abcd"), ANSWERS, TRUNCATED)
+    """The answers 1 1 2 -, 3 3 3 3, 1 5 6 - and none, of which one was cut off."""
+    return step_votes(
+        [
+            vote("a", 2, majority=11, missing=1),
+            vote("b", 4, majority=33),
+            vote("c", 1, majority=11, missing=1, penalized=1, timeouts=2),
+            vote("d", 0, majority=None, missing=4, truncated=1, penalized=1, timeouts=1),
+        ]
+    )
 
 
 def test_vote_statistics_of_worked_groups():
@@ -27,14 +40,14 @@ def test_vote_statistics_of_worked_groups():
     assert found.missing_share_of_voters == 6 / 16
     assert found.truncated_share_of_voters == 1 / 16
     assert found.top_answer_share == 0.5
-    assert found.advantage_neg_norm > found.advantage_pos_norm > 0
+    assert (found.advantage_pos_norm, found.advantage_neg_norm) == pytest.approx((0.6, 0.8))
+    assert found.effective_labels_mean == 0.75
+    assert found.prompt_weight_mean == 0.5
+    assert found.residual_timeouts == 3
 
 
 def test_shares_are_of_voters_where_more_vote_than_are_trained_on():
-    """Two of six are trained on; of the four others three have no answer, and two were truncated."""
-    ttrl = build(parse_settings({"name": "ttrl", "votes": 6, "train_on": 2}))
-    answers, truncated = ["1", None, "1", None, None, None], [False, True, False, True, True, False]
-    found = step_votes([ttrl.score([0, None, 0, None, None, None])], ["a"], [answers], [truncated])
+    found = step_votes([vote("a", 2, majority=1, missing=4, truncated=3, voters=6)])
     assert found.voters == 6
     assert found.missing_share_of_voters == 4 / 6
     assert found.truncated_share_of_voters == 3 / 6

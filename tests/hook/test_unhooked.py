@@ -1,5 +1,7 @@
 """A process without the hook cannot train: each of the four bars, against the host's own classes."""
 
+import asyncio
+import pickle
 from types import SimpleNamespace
 
 import pytest
@@ -16,11 +18,13 @@ from openrlhf.models import PolicyLoss  # noqa: E402
 from openrlhf.trainer.ppo_utils import NaiveReplayBuffer  # noqa: E402
 from openrlhf.trainer.ray.launcher import RayActorGroup, ReferenceModelActor  # noqa: E402
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer  # noqa: E402
+from vllm import SamplingParams  # noqa: E402
 
 from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook import instrument  # noqa: E402
+from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.handshake import report  # noqa: E402
-from tests.hook.in_process import drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from tests.hook.in_process import Letters, ScriptedActor, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
 
 TTRL = {"name": "ttrl"}
 SCRIPT = {"1+1=": [r"\boxed{2}", r"\boxed{2}", r"\boxed{3}"]}
@@ -99,14 +103,41 @@ def test_a_policy_without_the_hook_cannot_train_on_what_a_hooked_trainer_sends(h
         policy().training_step(sent, 0.0, 0, BATCH)
 
 
-def test_a_hooked_policy_refuses_what_a_trainer_without_the_hook_sends(hooked):
-    sent = micro_batch(experiences(label="2"))
+def test_a_hooked_policy_refuses_what_a_trainer_without_the_hook_sends(hooked, agent_alone):
+    agent_alone("method: {name: ttrl}")
+    sent = micro_batch(experiences(label=""))
     assert sent.advantages is not None
     hooked(TTRL)
-    with pytest.raises(HookNotActiveError, match="the trainer process that made them is not hooked"):
+    with pytest.raises(HookNotActiveError, match="trainer process that made these rollouts' advantages is not hooked"):
         policy().training_step(sent, 0.0, 0, BATCH)
 
 
-def test_a_trainer_without_the_hook_has_no_reward_for_a_prompt_without_a_label(hooked):
-    with pytest.raises(ValueError, match="reward_model_group is required"):
-        experiences(label="")
+def test_a_hooked_trainer_refuses_rollouts_that_nobody_scored(hooked, agent_alone):
+    agent_alone("method: {name: ttrl}")
+    drawn = drawn_by_the_host(SCRIPT, [""], host_arguments(1, 3))
+    hooked(TTRL)
+    with pytest.raises(HookNotActiveError, match="3 of a prompt's 3 rollouts carry no advantages"):
+        maker_of(host_arguments(1, 3)).make_experience_batch(drawn)
+
+
+def test_a_rollout_actor_of_a_hooked_run_draws_nothing_without_the_hook(hooked):
+    hooked(TTRL)
+    instrument.uninstall()
+    with pytest.raises(HookNotActiveError, match=r"runs without the RESTRAIN hook\. Start with `restrain train`"):
+        AgentExecutor()
+
+
+def test_a_prompt_that_came_from_a_process_without_the_hook_is_not_drawn(hooked):
+    """Its dataset was not marked; nobody may take a training prompt for evaluation."""
+    hooked(TTRL)
+    drawing = ScriptedActor(SCRIPT).generate_responses(
+        prompt="1+1=", label="", sampling_params=SamplingParams(), max_length=8, hf_tokenizer=Letters(), num_samples=3
+    )
+    with pytest.raises(HookNotActiveError, match="one runs with the RESTRAIN hook and one without"):
+        asyncio.run(drawing)
+
+
+def test_the_message_survives_the_way_through_ray():
+    error = HookNotActiveError("Found this.")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
+    assert str(error).startswith("Found this. Start with `restrain train`")

@@ -30,7 +30,7 @@ OTHER_THAN_DEFAULT = {
     "seeded_rollouts": True,
     "evaluate_first": True,
     "fill_last_batch": False,
-    "advantages": "service",
+    "service": "http://reward:8000",
     "logprob_gap_limit": None,
 }
 
@@ -85,11 +85,8 @@ def test_two_processes_cannot_train_in_one_folder(tmp_path):
     os.close(folder.lock())
 
 
-def test_a_services_token_is_not_written_down(tmp_path):
-    url = "http://user:secret-token@host:8000/get_reward,https://token2@other/get_reward"
+def test_a_run_may_go_on_with_its_groups_scored_elsewhere(tmp_path):
     folder = RunFolder(tmp_path / "run")
-    folder.claim(config(tmp_path), {"reward.remote_url": url})
-    written = folder.resolved.read_text()
-    assert "http://***@host:8000/get_reward,https://***@other/get_reward" in written
-    assert "token2" not in written
-    folder.claim(config(tmp_path), {"reward.remote_url": url.replace("secret-token", "another")})
+    folder.claim(config(tmp_path), {})
+    folder.claim(config(tmp_path).model_copy(update={"service": "http://reward:8000"}), {})
+    assert load_hook_config(folder.hook_config).service == "http://reward:8000"

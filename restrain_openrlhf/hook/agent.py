@@ -1,0 +1,184 @@
+"""The file that OpenRLHF loads as --train.agent_func_path: it draws and scores a prompt's rollouts as one group."""
+
+import asyncio
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+from openrlhf.utils.agent import SingleTurnAgentExecutor
+
+from restrain_openrlhf.errors import GroupError, HookNotActiveError
+from restrain_openrlhf.evaluation.grade import grade
+from restrain_openrlhf.hook import contract
+from restrain_openrlhf.hook.group_columns import MAJORITY, PLACE, columns, majority_digest
+from restrain_openrlhf.hook.group_gathering import GroupGathering, all_or_none
+from restrain_openrlhf.hook.group_scoring import scoring_of
+from restrain_openrlhf.hook.instrument import is_active
+from restrain_openrlhf.hook.patches import VLLM_ENGINE
+from restrain_openrlhf.hook.rollout_engine import PlannedEngine, SeededEngine
+from restrain_openrlhf.hook.rollout_size import refuse_other_size
+from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.hook.training_rows import TrainingRow
+from restrain_openrlhf.method import build
+from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, GroupResponse
+from restrain_openrlhf.rollouts import Chain
+
+Output = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Call:
+    """What the host asks one rollout with (utils/agent.py, SingleTurnAgentExecutor.execute); alike in a group."""
+
+    prompt: str
+    label: Any
+    sampling_params: Any
+    max_length: int
+    hf_tokenizer: Any
+    llm_engine: Any
+    images: Any
+
+
+class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
+    """OpenRLHF's own single turn, whose reward is the group's.
+
+    Under our entry point a rollout gets the expected reward, and the trainer reads A⁺ and A⁻ off extra_logs. Without
+    it, the reward is the net advantage A⁺ + A⁻ (docs/integration.md). Evaluation is the host's own, graded.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        contract.check_version()
+        contract.check_module(VLLM_ENGINE)
+        settings = HookSettings.of_executor(hooked=is_active())
+        self._method = build(settings.method)
+        self._scoring = scoring_of(settings)
+        self._groups: GroupGathering[Output] = GroupGathering()
+
+    async def execute(
+        self,
+        prompt: str,
+        label: Any,
+        sampling_params: Any,
+        max_length: int,
+        hf_tokenizer: Any,
+        llm_engine: Any,
+        images: Any = None,
+    ) -> Output:
+        """One rollout, with the host's keys. Raises a RestrainError where its group cannot be scored."""
+        call = Call(prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images)
+        row = training_row(call)
+        if row is None:
+            return await self._evaluate(call)
+        return await self._groups.member(sampling_params, prompt, lambda n: self._train(call, row, n))
+
+    async def _evaluate(self, call: Call) -> Output:
+        output = await self._draw_one(call)
+        (text,) = texts_of([output], call.hf_tokenizer)
+        correct = float((await asyncio.to_thread(grade, text, str(call.label))).correct)
+        return {**output, "reward": correct, "scores": correct}
+
+    async def _train(self, call: Call, row: TrainingRow, n: int) -> list[Output]:
+        """The whole group."""
+        if n == 1:
+            raise GroupError(
+                f"OpenRLHF drew one rollout of the prompt {call.prompt[:60]!r}, and a vote needs a group. Set "
+                "rollout.n_samples_per_prompt to 2 or more (the paper uses 16)."
+            )
+        outputs, chains = await self._draw(call, row, n)
+        request = group_request(call, row, outputs, chains)
+        reply = await self._scoring.score(request)
+        return [
+            {**output, **reward_of(reply, index), "label": row.gold or "", "extra_logs": extra}
+            for index, (output, extra) in enumerate(zip(outputs, extra_logs(request, reply, row), strict=True))
+        ]
+
+    async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[Output], list[Chain] | None]:
+        """The n trained rollouts as the host has them, and all of the method's plan where it has one."""
+        asked = deepcopy(call.sampling_params)
+        # The host reads tokens alone of a single turn; turning each into text takes much of a rollout's time.
+        asked.detokenize = False
+        if is_active():
+            # For the gap between these and the policy's (hook/logprob_gap.py).
+            asked.logprobs = asked.logprobs or 0
+        plan, seed = self._method.rollouts, row.visit.seed if row.visit else None
+        if plan is None:
+            seeded = call.llm_engine if seed is None else SeededEngine(call.llm_engine, seed)
+            return await self._draw_all(replace(call, sampling_params=asked, llm_engine=seeded), n), None
+        refuse_other_size(plan, n)
+        planned = PlannedEngine(call.llm_engine, plan, call.hf_tokenizer.all_special_ids, seed)
+        outputs = await self._draw_all(replace(call, sampling_params=asked, llm_engine=planned), n)
+        return outputs, planned.drawn()
+
+    async def _draw_all(self, call: Call, n: int) -> list[Output]:
+        return await all_or_none([self._draw_one(call) for _ in range(n)])
+
+    async def _draw_one(self, call: Call) -> Output:
+        output: Output = await super().execute(
+            call.prompt,
+            call.label,
+            call.sampling_params,
+            call.max_length,
+            call.hf_tokenizer,
+            call.llm_engine,
+            call.images,
+        )
+        return output
+
+
+def training_row(call: Call) -> TrainingRow | None:
+    """What to train with; None for evaluation.
+
+    Under our entry point training prompts are marked. Without it, those without a label are training's. Raises
+    HookNotActiveError where one of the two processes is hooked and the other is not.
+    """
+    if isinstance(call.label, TrainingRow) and is_active():
+        return call.label
+    if isinstance(call.label, TrainingRow) or (is_active() and call.label in ("", None)):
+        raise HookNotActiveError(
+            "Of the processes that read prompts and draw rollouts, one runs with the RESTRAIN hook and one without."
+        )
+    return TrainingRow() if call.label in ("", None) else None
+
+
+def texts_of(outputs: Sequence[Output], tokenizer: Any) -> list[str]:
+    """The responses' texts without special tokens."""
+    spans = [(output["observation_tokens"], output["action_ranges"][0]) for output in outputs]
+    return [tokenizer.decode(tokens[start:end], skip_special_tokens=True) for tokens, (start, end) in spans]
+
+
+def group_request(
+    call: Call, row: TrainingRow, outputs: Sequence[Output], chains: Sequence[Chain] | None
+) -> GroupRequest:
+    """The trained rollouts first, then those that only vote. Raises DataError for a text that is no Unicode."""
+    texts = texts_of(outputs, call.hf_tokenizer)
+    responses = [
+        GroupResponse(text=text, finished=not output["truncated"]) for text, output in zip(texts, outputs, strict=True)
+    ]
+    entropies = None
+    if chains is not None:
+        responses += [
+            GroupResponse(
+                text=call.hf_tokenizer.decode(list(chain.tokens), skip_special_tokens=True),
+                finished=not chain.is_truncated,
+            )
+            for chain in chains[len(outputs) :]
+        ]
+        if any(chain.entropies for chain in chains):
+            entropies = tuple(chain.mean_entropy for chain in chains[: len(outputs)])
+    return GroupRequest(prompt=call.prompt, responses=tuple(responses), gold=row.gold, entropies=entropies)
+
+
+def reward_of(reply: GroupReply, index: int) -> dict[str, float]:
+    """The host's reward and score: under our entry point both are the expected reward."""
+    net = reply.advantage_pos[index] + reply.advantage_neg[index]
+    return {"reward": reply.rewards[index] if is_active() else net, "scores": reply.rewards[index]}
+
+
+def extra_logs(request: GroupRequest, reply: GroupReply, row: TrainingRow) -> list[dict[str, float]]:
+    """The group's columns; those for the hooked trainer alone where there is one."""
+    for_trainer: dict[str, float] = {MAJORITY: majority_digest(reply.majority_key)} if is_active() else {}
+    if row.visit is not None:
+        for_trainer[PLACE] = row.visit.place
+    return [{**one, **for_trainer} for one in columns(request, reply)]

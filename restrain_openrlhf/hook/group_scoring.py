@@ -1,0 +1,117 @@
+"""Who scores a group for the executor: this process, in a thread, or a service that is asked once for each group."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import aiohttp
+from pydantic import ValidationError
+
+from restrain_openrlhf.errors import RestrainError, ScoreServiceError
+from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.method import build
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, ScoreReply, ScoreRequest
+from restrain_openrlhf.reward.security import load_token
+from restrain_openrlhf.reward.whole_group import score_whole_group
+from restrain_openrlhf.scoring import GroupScorer
+
+TRY_SECONDS = 120.0
+PATIENCE_SECONDS = 900.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+# The service is full, stopping, or has a fault; another replica or a later try may do.
+WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class GroupScoring(Protocol):
+    """Scores whole groups."""
+
+    async def score(self, group: GroupRequest) -> GroupReply:
+        """Raises a RestrainError where the group cannot be scored."""
+
+
+def scoring_of(settings: HookSettings) -> GroupScoring:
+    """Raises a RestrainError where the reference, or the token, cannot be used."""
+    if settings.service is not None:
+        return ScoreService(settings.service, settings.method.model_dump(mode="json"), load_token(None))
+    reference = load_reference(settings.reference) if settings.reference else None
+    return InProcess(GroupScorer(build(settings.method), reference))
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """Scores in one thread: latex2sympy2 may take seconds, and rollouts are drawn meanwhile."""
+
+    scorer: GroupScorer
+    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="score"))
+
+    async def score(self, group: GroupRequest) -> GroupReply:
+        """As GroupScoring."""
+        return await asyncio.get_running_loop().run_in_executor(self.thread, score_whole_group, self.scorer, group)
+
+
+@dataclass(frozen=True)
+class ScoreService:
+    """`POST {url}/v1/score` (docs/reward_service.md). Scoring is stateless, so that a second try is harmless."""
+
+    url: str
+    method: Mapping[str, Any]
+    token: str | None = None
+    patience: float = PATIENCE_SECONDS
+
+    async def score(self, group: GroupRequest) -> GroupReply:
+        """As GroupScoring. Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s."""
+        body = ScoreRequest(groups=(group,), method=dict(self.method)).model_dump_json().encode()
+        found = "nothing"
+        async for _ in tries(self.patience):
+            try:
+                return await self._post(body)
+            except (aiohttp.ClientError, TimeoutError, _TryAgainError) as error:
+                found = str(error) or type(error).__name__
+        raise ScoreServiceError(
+            f"The scoring service at {self.url} gave no answer for {self.patience:g} s; the last try found: {found}. "
+            "Look at its log and at /readyz, then start the run again: it goes on from its last checkpoint."
+        )
+
+    async def _post(self, body: bytes) -> GroupReply:
+        headers = {"Content-Type": "application/json"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        # A connection for each group, so that a balancer may give each to another replica.
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TRY_SECONDS)) as session,
+            session.post(f"{self.url}/v1/score", data=body, headers=headers) as reply,
+        ):
+            text = await reply.text(errors="replace")
+            if reply.status in WORTH_ANOTHER_TRY:
+                raise _TryAgainError(f"status {reply.status}: {text[:200]}")
+            if not reply.ok:
+                raise ScoreServiceError(f"The scoring service at {self.url} answers {reply.status}: {text[:500]}")
+        try:
+            (scored,) = ScoreReply.model_validate_json(text).groups
+        except (ValidationError, ValueError):
+            raise ScoreServiceError(
+                f"{self.url}/v1/score answers with something else than scores: {text[:100]!r}. Set service to the "
+                "address of `restrain serve`, of this project's version."
+            ) from None
+        return scored
+
+
+class _TryAgainError(RestrainError):
+    """The service answered that it cannot score now."""
+
+
+async def tries(patience: float) -> AsyncIterator[None]:
+    """One for each try, until `patience` seconds are over; the pauses between them grow, and differ by client."""
+    loop = asyncio.get_running_loop()
+    until, pause = loop.time() + patience, FIRST_PAUSE
+    while True:
+        yield
+        rest = until - loop.time()
+        if rest <= 0:
+            return
+        await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
+        pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,0 +1,285 @@
+"""The agent draws what the method plans, by the host's own executor over a made-up engine, and puts its scores there."""
+
+import asyncio
+import math
+import pickle
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the training stack: make install")
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.devices import detect  # noqa: E402
+
+detect().install()
+
+from openrlhf.trainer.ray import vllm_engine  # noqa: E402
+from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
+from vllm import SamplingParams  # noqa: E402
+from vllm.logprobs import Logprob  # noqa: E402
+
+from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
+from restrain_openrlhf.hook import rollouts  # noqa: E402
+from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
+from restrain_openrlhf.hook.agent_file import agent_path  # noqa: E402
+from restrain_openrlhf.hook.training_rows import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
+from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
+from restrain_openrlhf.reward.protocol import EFFECTIVE_LABELS, ENTROPY, KL_WEIGHT, MISSING, NEGATIVE  # noqa: E402
+from restrain_openrlhf.reward.protocol import POSITIVE, TRUNCATED, VOTERS  # noqa: E402
+from tests.hook.in_process import Letters  # noqa: E402
+from tests.hook.test_methods_in_the_host import boxed  # noqa: E402
+
+EOS = 0
+NEW_TOKENS = 8
+TREES = {"name": "ettrl", "trees": 1, "forks": 1, "branches": 2, "entropy_top_k": 2}
+
+
+class Actor(RolloutRayActor.__ray_metadata__.modified_class):
+    """The host's actor over an engine that writes "#d!", d from a list, and is unsure of d alone."""
+
+    def __init__(self, digits):
+        self.executor = AgentExecutor()
+        self.digits = iter(digits)
+        self.requests, self.least = [], []
+
+    async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
+        self.requests.append((self.text(prompt_token_ids), sampling_params.max_tokens, sampling_params.logprobs))
+        self.least.append(sampling_params.min_tokens)
+        written = self.text(prompt_token_ids).removeprefix("1+1=")
+        rest = "#" + next(self.digits) + "!" if not written else next(self.digits) + "!" if written == "#" else "!"
+        return self.completion([*(ord(letter) for letter in rest), EOS], "stop", sampling_params)
+
+    def completion(self, tokens, finish_reason, sampling_params):
+        logprobs = [self.top(token) for token in tokens] if sampling_params.logprobs is not None else None
+        made = SimpleNamespace(token_ids=tokens, finish_reason=finish_reason, logprobs=logprobs)
+        return SimpleNamespace(outputs=[made])
+
+    @staticmethod
+    def text(tokens):
+        return "".join(map(chr, tokens))
+
+    @staticmethod
+    def top(token):
+        if token == EOS:
+            return {EOS: Logprob(logprob=0.0, rank=1)}
+        if not chr(token).isdigit():
+            return {token: Logprob(logprob=0.0, rank=1), EOS: Logprob(logprob=-math.inf, rank=2)}
+        other = ord("9") if token != ord("9") else ord("8")
+        half = math.log(0.5)
+        return {token: Logprob(half, rank=2), other: Logprob(half, rank=1), EOS: Logprob(-9.0, rank=3)}
+
+
+class Scripted(Actor):
+    """Writes whole responses; one that ends with ~ was cut off there."""
+
+    async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
+        self.requests.append((self.text(prompt_token_ids), sampling_params.max_tokens, sampling_params.logprobs))
+        text = next(self.digits)
+        cut = text.endswith("~")
+        tokens = [ord(letter) for letter in text.removesuffix("~")] + ([] if cut else [EOS])
+        return self.completion(tokens, "length" if cut else "stop", sampling_params)
+
+
+def drawn_by(actor, label, n, parameters=None):
+    return asyncio.run(
+        actor.generate_responses(
+            prompt="1+1=",
+            label=label,
+            sampling_params=parameters or SamplingParams(max_tokens=NEW_TOKENS, min_tokens=1),
+            max_length=64,
+            hf_tokenizer=Letters(),
+            num_samples=n,
+        )
+    )
+
+
+@pytest.fixture
+def draw(hooked):
+    def draw(kind, digits, n, label=TrainingRow(), **method):
+        hooked(method)
+        actor = kind(digits)
+        return actor, drawn_by(actor, label, n)
+
+    return draw
+
+
+def responses_of(drawn):
+    return [Letters().decode(row["observation_tokens"], True).removeprefix("1+1=") for row in drawn]
+
+
+def test_a_tree_forks_at_the_token_the_policy_is_unsure_of(draw):
+    actor, drawn = draw(Actor, "234", 3, **TREES)
+    assert responses_of(drawn) == ["#2!", "#3!", "#4!"]
+    assert actor.requests == [("1+1=", 8, 2), ("1+1=#", 7, 2), ("1+1=#", 7, 2)]
+    assert [row["action_ranges"] for row in drawn] == [[(4, 8)]] * 3
+
+
+def test_a_branch_may_end_right_after_its_fork(draw):
+    """The host asks for one token at least, of a whole response; a branch has its fork's already."""
+    actor, _ = draw(Actor, "234", 3, **TREES)
+    assert actor.least == [1, 0, 0]
+
+
+def test_every_rollout_of_a_tree_carries_its_mean_token_entropy(draw):
+    _, drawn = draw(Actor, "234", 3, **TREES)
+    assert [row["extra_logs"][ENTROPY] for row in drawn] == pytest.approx([math.log(2) / 4] * 3)
+
+
+@pytest.mark.parametrize("method", [{"name": "ttrl"}, TREES], ids=["plain", "trees"])
+def test_every_training_rollout_brings_its_log_probabilities(draw, method):
+    """Four tokens of prompt, then "#", the digit of probability one half, "!" and the end."""
+    _, drawn = draw(Actor, "234", 3, **method)
+    for row in drawn:
+        assert row["rollout_log_probs"] == pytest.approx([0.0] * 4 + [0.0, math.log(0.5), 0.0, 0.0])
+
+
+def test_log_probabilities_are_asked_for_without_text_and_the_hosts_parameters_stay_as_they_are(hooked):
+    hooked({"name": "ttrl"})
+    asked, given = [], SamplingParams(max_tokens=NEW_TOKENS)
+
+    class Noting(Scripted):
+        async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
+            asked.append((sampling_params.logprobs, sampling_params.detokenize))
+            return await super().generate(prompt_token_ids, sampling_params)
+
+    drawn_by(Noting(boxed("1", "2")), TrainingRow(), 2, given)
+    assert asked == [(0, False)] * 2
+    assert (given.logprobs, given.detokenize) == (None, True)
+
+
+def test_the_engine_reports_log_probabilities_of_what_it_samples_from():
+    given = {}
+
+    class Engine:
+        pass
+
+    async def host_init(actor, *args, **kwargs):
+        given.update(kwargs)
+
+    setattr(Engine, ORIGINAL + "__init__", host_init)
+    asyncio.run(rollouts.initialise(Engine(), model="m"))
+    assert given == {"model": "m", "logprobs_mode": "processed_logprobs"}
+
+
+def test_distinct_forks_force_the_token_the_chain_did_not_take(draw):
+    actor, drawn = draw(Actor, "234", 3, **TREES, fork_token="distinct")
+    assert actor.requests[1][0] == "1+1=#9"
+    assert responses_of(drawn)[1] == "#9!"
+
+
+def test_rollouts_beyond_the_trained_ones_vote(draw):
+    """Two are trained on; of the three others two agree with the second, and one was cut off."""
+    _, drawn = draw(Scripted, [*boxed("2", "3", "3", "3"), r"\boxed{2}~"], 2, name="ttrl", votes=5, train_on=2)
+    assert responses_of(drawn) == boxed("2", "3")
+    assert [row["reward"] for row in drawn] == [0.0, 1.0]
+    facts = [tuple(row["extra_logs"][name] for name in (VOTERS, MISSING, TRUNCATED)) for row in drawn]
+    assert facts == [(5.0, 1.0, 1.0)] * 2
+    assert ENTROPY not in drawn[0]["extra_logs"]
+
+
+def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):
+    class Talker(Actor):
+        async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
+            return self.completion([ord("1")] * sampling_params.max_tokens, "length", sampling_params)
+
+    _, drawn = draw(Talker, "", 5, **{**TREES, "forks": 2, "fork_token": "distinct"})
+    assert [len(row["observation_tokens"]) for row in drawn] == [4 + NEW_TOKENS] * 5
+    assert all(row["truncated"] for row in drawn)
+
+
+def test_another_number_of_rollouts_than_the_host_expects_is_refused(draw):
+    with pytest.raises(ConfigError, match=r"draws 3 rollouts of a prompt to train on 3, and .* is 16\. Set it to 3"):
+        draw(Actor, "234", 16, **TREES)
+
+
+def test_evaluation_is_drawn_as_it_is_and_graded(draw):
+    actor, drawn = draw(Scripted, [*boxed("2", "3", None), r"\boxed{2}~"], 4, label="2", **TREES)
+    assert [(row["reward"], row["scores"]) for row in drawn] == [(1.0, 1.0), (0.0, 0.0), (0.0, 0.0), (1.0, 1.0)]
+    assert [row["extra_logs"] for row in drawn] == [{}] * 4
+    assert {request[2] for request in actor.requests} == {None}
+    assert [row["label"] for row in drawn] == ["2"] * 4
+
+
+def test_gold_reaches_a_method_that_reads_it_and_the_host_has_it_again(draw):
+    _, drawn = draw(Scripted, boxed("2", "3"), 2, label=TrainingRow("3"), name="grpo_gold")
+    assert [row["reward"] for row in drawn] == [0.0, 1.0]
+    assert [row["label"] for row in drawn] == ["3", "3"]
+
+
+def test_a_label_free_methods_training_rows_have_no_gold():
+    dataset = SimpleNamespace(prompts=["a", "b", "c"], labels=["1", "", 3])
+    mark_training(dataset, reads_gold=False)
+    assert dataset.labels == [TrainingRow(None)] * 3
+    dataset.labels = ["1", "", 3]
+    mark_training(dataset, reads_gold=True)
+    assert dataset.labels == [TrainingRow("1"), TrainingRow(None), TrainingRow("3")]
+    assert pickle.loads(pickle.dumps(dataset.labels)) == dataset.labels
+
+
+def test_a_problem_without_an_answer_in_the_evaluation_set_is_refused():
+    refuse_unlabelled(SimpleNamespace(prompts=["a"], labels=[0]))
+    with pytest.raises(DataError, match="1 of 2 problems of eval.dataset have no gold answer, for example 'b'"):
+        refuse_unlabelled(SimpleNamespace(prompts=["a", "b"], labels=["1", ""]))
+
+
+def test_without_our_entry_point_the_reward_is_the_net_advantage(agent_alone):
+    agent_alone("method: {name: restrain, kappa: 2, prompt_weight: online}")
+    actor = Scripted(boxed("2", "2", "3", None))
+    drawn = drawn_by(actor, "", 4)
+    for row in drawn:
+        assert row["reward"] == row["extra_logs"][POSITIVE] + row["extra_logs"][NEGATIVE]
+        assert 0 <= row["scores"] <= 1
+        assert row["extra_logs"][KL_WEIGHT] < 1
+        assert row["extra_logs"][EFFECTIVE_LABELS] == pytest.approx(math.exp(math.log(3) - 2 / 3 * math.log(2)))
+        assert row["label"] == ""
+    assert {request[2] for request in actor.requests} == {None}, "the host reads no log-probabilities"
+
+
+@pytest.mark.parametrize(
+    "method", ["{name: ttrl, votes: 5, train_on: 2}", "{name: ettrl, trees: 1, forks: 1, branches: 1}"]
+)
+def test_without_our_entry_point_plans_are_drawn_too(agent_alone, method):
+    agent_alone(f"method: {method}")
+    kind, digits = (Scripted, boxed("2", "3", "3", "3", "3")) if "ttrl, votes" in method else (Actor, "23")
+    drawn = drawn_by(kind(digits), "", 2)
+    assert drawn[0]["extra_logs"][VOTERS] == (5.0 if kind is Scripted else 2.0)
+
+
+def test_without_our_entry_point_rows_with_a_label_are_evaluation(agent_alone):
+    agent_alone("method: {name: ttrl}")
+    drawn = drawn_by(Scripted(boxed("2", "3")), "2", 2)
+    assert [row["reward"] for row in drawn] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("method: {name: grpo_gold}", "learns from gold answers, which the agent alone cannot do"),
+        ("method: {name: srt_easy}", "trains on some of the prompts only, which the agent alone"),
+        ("method: {name: ttrl}\nsteps: 3", "steps is set, which the agent alone cannot do"),
+        ("method: {name: ttrl}\nmetrics: m.jsonl", "metrics is set, which the agent alone cannot do"),
+        ("method: {name: ttrl}\nsevice: http://a", "Did you mean 'service'"),
+        ("method: {name: ttrl}\nservice: reward:8000", "must be an address such as http://reward:8000"),
+        ("method: {name: ttrl}\nservice: http://x:token@reward:8000", "without a path and without a token"),
+        ("method: {name: ttrl}\nservice: http://reward:8000/get_reward", "without a path and without a token"),
+        ("method: {name: restrain}", "needs the frozen model's vote"),
+    ],
+)
+def test_what_the_agent_alone_cannot_do_is_refused(agent_alone, text, problem):
+    agent_alone(text)
+    with pytest.raises(Exception, match=problem):
+        AgentExecutor()
+
+
+def test_without_a_configuration_the_agent_says_what_to_set(monkeypatch):
+    monkeypatch.delenv("RESTRAIN_CONFIG", raising=False)
+    with pytest.raises(ConfigError, match="RESTRAIN_CONFIG is not set where the rollouts are drawn. Set it"):
+        AgentExecutor()
+
+
+def test_openrlhf_loads_the_agent_by_its_path(agent_alone):
+    agent_alone("method: {name: ttrl}")
+    loaded = vllm_engine._load_agent_executor(str(agent_path()))
+    assert type(loaded).__name__ == "AgentExecutor"

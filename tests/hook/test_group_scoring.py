@@ -1,0 +1,186 @@
+"""Groups scored by a service have the scores made in process, bit for bit; a service that stays away is an error."""
+
+import asyncio
+import contextlib
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("aiohttp", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E402
+from restrain_openrlhf.hook import group_scoring  # noqa: E402
+from restrain_openrlhf.hook.group_scoring import InProcess, ScoreService, scoring_of  # noqa: E402
+from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
+from restrain_openrlhf.method import build, parse_settings  # noqa: E402
+from restrain_openrlhf.reward.protocol import GroupRequest, ScoreReply, ScoreRequest  # noqa: E402
+from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
+from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
+
+METHOD = {"name": "restrain", "kappa": 2, "prompt_weight": "online"}
+
+
+def scorer(method=METHOD):
+    return GroupScorer(build(parse_settings(method)))
+
+
+def group(answers=("2", "2", "3", None), **rest):
+    texts = ["none" if answer is None else rf"\boxed{{{answer}}}" for answer in answers]
+    return GroupRequest(prompt="1+1=", responses=[{"text": text, "finished": True} for text in texts], **rest)
+
+
+def score_reply(body):
+    """What a service answers."""
+    groups = ScoreRequest.model_validate_json(body).groups
+    return ScoreReply(groups=[score_whole_group(scorer(), each) for each in groups]).model_dump_json().encode()
+
+
+@contextlib.contextmanager
+def service(*replies, port=0):
+    """Gives these replies in turn, (status, body or function of the request's body), the last for ever."""
+    left, seen = list(replies), []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            seen.append((self.path, self.headers.get("Authorization"), body))
+            status, reply = left.pop(0) if len(left) > 1 else left[0]
+            if status is None:
+                return self.connection.close()
+            reply = reply(body) if callable(reply) else reply
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(reply)))
+            self.end_headers()
+            self.wfile.write(reply)
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", seen
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def asked(url, **options):
+    scoring = ScoreService(url, parse_settings(METHOD).model_dump(mode="json"), **options)
+    return asyncio.run(scoring.score(group()))
+
+
+def in_process():
+    return asyncio.run(InProcess(scorer()).score(group()))
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(group_scoring, "FIRST_PAUSE", 0.01)
+
+
+def test_a_services_score_is_that_made_in_process_bit_for_bit():
+    with service((200, score_reply)) as (url, seen):
+        assert asked(url, token="t" * 20) == in_process()
+    ((path, authorization, body),) = seen
+    assert path == "/v1/score"
+    assert authorization == "Bearer " + "t" * 20
+    assert ScoreRequest.model_validate_json(body).method == parse_settings(METHOD).model_dump(mode="json")
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    answers=st.lists(st.sampled_from(["1", "2", "3", "4", None]), min_size=4, max_size=4),
+    entropies=st.lists(st.floats(0.001, 20), min_size=4, max_size=4),
+    method=st.sampled_from(
+        [METHOD, {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "ear": "both", "ear_bound": 0.7}]
+    ),
+)
+def test_the_wire_changes_no_bit(answers, entropies, method):
+    request = group(answers, entropies=tuple(entropies) if method["name"] == "ettrl" else None)
+    received = GroupRequest.model_validate_json(request.model_dump_json())
+    assert received == request
+    reply = score_whole_group(scorer(method), received)
+    assert (
+        type(reply).model_validate_json(reply.model_dump_json()) == reply == score_whole_group(scorer(method), request)
+    )
+
+
+@pytest.mark.parametrize("fault", [(503, b"stopping"), (500, b"oops"), (502, b"<html>"), (429, b""), (None, b"")])
+def test_a_service_that_is_away_for_a_while_costs_nothing(fault):
+    with service(fault, fault, (200, score_reply)) as (url, seen):
+        assert asked(url) == in_process()
+    assert len(seen) == 3
+
+
+def test_a_service_that_comes_up_late_is_found(unused_port):
+    async def score_meanwhile():
+        scoring = asyncio.create_task(ScoreService(f"http://127.0.0.1:{unused_port}", {}).score(group()))
+        await asyncio.sleep(0.2)
+        with service((200, score_reply), port=unused_port):
+            return await scoring
+
+    assert asyncio.run(score_meanwhile()) == in_process()
+
+
+@pytest.fixture
+def unused_port():
+    with service((200, b"")) as (url, _):
+        pass
+    return int(url.rsplit(":", 1)[1])
+
+
+def test_a_service_that_stays_away_is_one_clear_error(unused_port):
+    with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.2 s; the last try found: Cannot connect"):
+        asked(f"http://127.0.0.1:{unused_port}", patience=0.2)
+    with (
+        service((503, b"stopping")) as (url, _),
+        pytest.raises(ScoreServiceError, match="the last try found: status 503: stopping"),
+    ):
+        asked(url, patience=0.2)
+
+
+def test_a_service_that_never_answers_is_given_up(monkeypatch):
+    monkeypatch.setattr(group_scoring, "TRY_SECONDS", 0.1)
+    ended = threading.Event()
+    with (
+        service((200, lambda _body: ended.wait(10) and b"")) as (url, seen),
+        pytest.raises(ScoreServiceError, match="gave no answer for 0.3 s; the last try found: TimeoutError"),
+    ):
+        try:
+            asked(url, patience=0.3)
+        finally:
+            ended.set()
+    assert len(seen) >= 2
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (401, b"A token is needed", "answers 401: A token is needed"),
+        (409, b"kappa is 3, not 2", "answers 409: kappa is 3, not 2"),
+        (404, b"no such path", "answers 404: no such path"),
+        (200, b"<html>a proxy's page</html>", "answers with something else than scores"),
+        (200, b'{"groups": []}', "answers with something else than scores"),
+        (200, b"\xff\xfe", "answers with something else than scores"),
+    ],
+)
+def test_a_refusal_is_an_error_at_once(status, body, message):
+    with service((status, body)) as (url, seen), pytest.raises(ScoreServiceError, match=message):
+        asked(url)
+    assert len(seen) == 1
+
+
+def test_where_groups_are_scored_follows_from_the_settings(monkeypatch):
+    monkeypatch.setenv("RESTRAIN_TOKEN", "secret-token-of-the-service")
+    here = scoring_of(HookSettings(method=parse_settings(METHOD)))
+    there = scoring_of(HookSettings(method=parse_settings(METHOD), service="http://reward:8000"))
+    assert isinstance(here, InProcess)
+    assert (there.url, there.token) == ("http://reward:8000", "secret-token-of-the-service")
+    monkeypatch.setenv("RESTRAIN_TOKEN", "short")
+    with pytest.raises(ConfigError, match="the token has 5 characters"):
+        scoring_of(HookSettings(method=parse_settings(METHOD), service="http://reward:8000"))
