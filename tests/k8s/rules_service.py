@@ -79,7 +79,8 @@ def _lets(objects: list[Object], owner: Pod, peer: Pod, direction: str, key: str
 
 def _rules_for(objects: list[Object], owner: Pod, direction: str) -> Iterator[dict[str, Any]]:
     for each in of_kind(objects, "NetworkPolicy"):
-        if matches(each["spec"]["podSelector"], owner.labels):
+        here = each["metadata"]["namespace"] == owner.owner["metadata"]["namespace"]
+        if here and matches(each["spec"]["podSelector"], owner.labels):
             yield from each["spec"].get(direction, [])
 
 
@@ -121,16 +122,21 @@ CLIENT = "restrain-reward-client"
 
 
 def _reaches_across(objects: list[Object], source: Pod, target: Pod) -> bool:
-    """Whether rules that name namespaces, and ports of the target, let the source out and in."""
+    """Whether rules of each pod's own namespace, for ports of the target, let the source out and in."""
     return all(
         any(
-            "namespaceSelector" in side and matches(side["podSelector"], peer.labels)
+            matches(side["podSelector"], peer.labels) and matches(side["namespaceSelector"], _namespace_labels(peer))
             for rule in _rules_for(objects, owner, direction)
             if {port["port"] for port in rule.get("ports", [])} & set(_ports(target).values())
             for side in rule[key]
+            if "namespaceSelector" in side
         )
         for owner, peer, direction, key in ((source, target, "egress", "to"), (target, source, "ingress", "from"))
     )
+
+
+def _namespace_labels(pod: Pod) -> dict[str, str]:
+    return {"kubernetes.io/metadata.name": pod.owner["metadata"]["namespace"]}
 
 
 def gathered_in_one_process(objects: list[Object]) -> Iterator[str]:

@@ -82,6 +82,16 @@ def test_url_only_is_one_process_and_keeps_every_rule(name, shared):
     assert configuration == whole_groups
 
 
+def test_a_run_in_the_rdma_namespace_reaches_the_service_in_the_other():
+    service = [
+        each
+        for each in overlay("multi-node-h100")
+        if each["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "reward"
+    ]
+    objects = [*overlay("multi-node-h100-rdma"), *service]
+    assert list(rules_service.clients_reach_the_service(objects)) == []
+
+
 @pytest.mark.host
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_experiments_are_what_openrlhf_accepts_and_fit_their_nodes(name, tmp_path):

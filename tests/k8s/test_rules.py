@@ -1,6 +1,7 @@
 """Each rule of the checklist fails on a manifest that breaks it: one broken place for each, so that none is blind."""
 
 import copy
+import itertools
 
 import pytest
 
@@ -40,7 +41,7 @@ BROKEN = [
     (rules_service.default_deny, "NetworkPolicy/train-head", "/spec/ingress", ANYONE),
     (rules_service.policies_select_pods, "NetworkPolicy/reward", "/spec/ingress/0/ports", [{"port": 9}]),
     (rules_service.training_is_reached_by_its_own, "NetworkPolicy/train-cluster", "/spec/egress", []),
-    (rules_service.clients_reach_the_service, "NetworkPolicy/reward-clients", "/spec/egress/0/ports", [{"port": 9}]),
+    (rules_service.clients_reach_the_service, "NetworkPolicy/reward-clients", "/spec/egress/0/ports/0/port", 9),
     (rules_service.gathered_in_one_process, "ConfigMap/reward-config", "/data/reward.yaml", GATHERS),
     (rules_service.selectors_match, "Service/reward", "/spec/selector", {"x": "y"}),
     (rules_service.monitors_match, "PodMonitor/ray", "/spec/podMetricsEndpoints/0/port", "web"),
@@ -73,6 +74,14 @@ def test_two_processes_that_would_split_groups_are_found(name, pointer, value, m
     replace(pick(objects, *name.split("/")), pointer, value)
     (problem,) = rules_service.gathered_in_one_process(objects)
     assert message in problem
+
+
+def test_a_way_to_another_namespaces_service_is_found():
+    ray_pods = itertools.product(("test-time", "train"), ("head", "worker"))
+    elsewhere = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
+    objects = broken("NetworkPolicy/reward-clients", "/spec/egress/0/to/0/namespaceSelector", elsewhere)
+    found = list(rules_service.clients_reach_the_service(objects))
+    assert found == [f"RayJob/{job}/{role}: does not reach the reward service" for job, role in ray_pods]
 
 
 def test_an_autoscaler_over_one_process_is_found():
