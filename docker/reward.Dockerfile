@@ -28,6 +28,6 @@ RUN groupadd --gid 10001 restrain \
 COPY --from=builder /opt/venv /opt/venv
 WORKDIR /tmp
 USER 10001:10001
-EXPOSE 8000 8001
+EXPOSE 8000
 ENTRYPOINT ["restrain", "serve"]
 CMD ["--help"]

@@ -1,5 +1,8 @@
 """Rendered overlays, and every pod in them, as the rules look at them."""
 
+import os
+import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.k8s.kustomize import build, kustomize_command
@@ -44,6 +48,18 @@ def overlay(name: str) -> list[Object]:
     return built(ROOT / "k8s" / "overlays" / name)
 
 
+@cache
+def url_only(name: str) -> list[Object]:
+    """An overlay with the component for trainers that can set nothing but a URL, built once."""
+    needs_kustomize()
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made).resolve()
+        parts = {"resources": f"overlays/{name}", "components": "components/url-only"}
+        document = {kind: [os.path.relpath(ROOT / "k8s" / path, folder)] for kind, path in parts.items()}
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
+        return build(folder)
+
+
 def needs_kustomize() -> None:
     """Skips where there is no Kustomize, saying what to install."""
     if missing := _lack_of_kustomize():
@@ -70,13 +86,15 @@ def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
 
 
 def pick(objects: list[Object], kind: str, name: str) -> Object:
-    (found,) = [each for each in of_kind(objects, kind) if each["metadata"]["name"] == name]
+    """The one object of this name, be it followed by the hash of a generated one."""
+    hashed = re.compile(re.escape(name) + "(-[2456789bcdfghkmt]{10})?")
+    (found,) = [each for each in of_kind(objects, kind) if hashed.fullmatch(each["metadata"]["name"])]
     return found
 
 
 def pods(objects: list[Object]) -> Iterator[Pod]:
     """Every pod that these objects make, KubeRay's submitter included."""
-    for each in of_kind(objects, "Job", "Deployment", "StatefulSet"):
+    for each in of_kind(objects, "Job", "Deployment"):
         yield _pod(each, "", each["spec"]["template"])
     for each in of_kind(objects, "RayJob"):
         cluster = each["spec"]["rayClusterSpec"]

@@ -96,10 +96,9 @@ def mounts_resolve(objects: list[Object]) -> Iterator[str]:
     configs = {each["metadata"]["name"] for each in of_kind(objects, "ConfigMap")}
     for pod in pods(objects):
         volumes = {each["name"]: each for each in pod.spec.get("volumes", [])}
-        own_claims = {each["metadata"]["name"] for each in pod.owner["spec"].get("volumeClaimTemplates", [])}
         for container in pod.containers:
             for mount in container.get("volumeMounts", []):
-                if mount["name"] not in {*volumes, *own_claims}:
+                if mount["name"] not in volumes:
                     yield f"{pod.name}: mounts {mount['name']}, which is no volume"
             for source in container.get("envFrom", []):
                 if source["configMapRef"]["name"] not in configs:

@@ -5,6 +5,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
+
 from tests.k8s.manifests import Object, Pod, of_kind, pick, pods
 
 METRIC = re.compile(r"\b(?:ray_)?restrain_[a-z0-9_]+\b")
@@ -68,20 +70,25 @@ def _reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
 
 
 def _lets(objects: list[Object], owner: Pod, peer: Pod, direction: str, key: str) -> bool:
+    return any(
+        "namespaceSelector" not in side and matches(side.get("podSelector", {}), peer.labels)
+        for rule in _rules_for(objects, owner, direction)
+        for side in rule[key]
+    )
+
+
+def _rules_for(objects: list[Object], owner: Pod, direction: str) -> Iterator[dict[str, Any]]:
     for each in of_kind(objects, "NetworkPolicy"):
-        if matches(each["spec"]["podSelector"], owner.labels):
-            for rule in each["spec"].get(direction, []):
-                for side in rule[key]:
-                    if "namespaceSelector" not in side and matches(side.get("podSelector", {}), peer.labels):
-                        return True
-    return False
+        here = each["metadata"]["namespace"] == owner.owner["metadata"]["namespace"]
+        if here and matches(each["spec"]["podSelector"], owner.labels):
+            yield from each["spec"].get(direction, [])
 
 
 def selectors_match(objects: list[Object]) -> Iterator[str]:
     found = list(pods(objects))
-    for each in of_kind(objects, "Deployment", "StatefulSet"):
+    for each in of_kind(objects, "Deployment"):
         if not matches(each["spec"]["selector"], each["spec"]["template"]["metadata"]["labels"]):
-            yield f"{each['kind']}/{each['metadata']['name']}: does not select its own pods"
+            yield f"Deployment/{each['metadata']['name']}: does not select its own pods"
     for each in of_kind(objects, "PodDisruptionBudget"):
         if not any(matches(each["spec"]["selector"], pod.labels) for pod in found):
             yield f"PodDisruptionBudget/{each['metadata']['name']}: selects no pod"
@@ -98,24 +105,86 @@ def _ports(pod: Pod) -> dict[str, int]:
     return {port["name"]: port["containerPort"] for each in pod.containers for port in each.get("ports", [])}
 
 
+def clients_reach_the_service(objects: list[Object]) -> Iterator[str]:
+    """Whoever carries the client's label reaches the reward pods' port, as far as both are here, and has a token."""
+    service = [pod for pod in pods(objects) if pod.labels.get("app.kubernetes.io/component") == "reward"]
+    for pod in pods(objects):
+        if pod.role in ("head", "worker") and pod.labels.get(CLIENT) != "true":
+            yield f"{pod.name}: is no client of the reward service"
+        if pod.labels.get(CLIENT) == "true":
+            if "RESTRAIN_TOKEN" not in {each["name"] for each in pod.spec["containers"][0].get("env", [])}:
+                yield f"{pod.name}: has no token for the reward service"
+            if any(not _reaches_across(objects, pod, each) for each in service):
+                yield f"{pod.name}: does not reach the reward service"
+
+
+CLIENT = "restrain-reward-client"
+
+
+def _reaches_across(objects: list[Object], source: Pod, target: Pod) -> bool:
+    """Whether rules of each pod's own namespace, for ports of the target, let the source out and in."""
+    return all(
+        any(
+            matches(side["podSelector"], peer.labels) and matches(side["namespaceSelector"], _namespace_labels(peer))
+            for rule in _rules_for(objects, owner, direction)
+            if {port["port"] for port in rule.get("ports", [])} & set(_ports(target).values())
+            for side in rule[key]
+            if "namespaceSelector" in side
+        )
+        for owner, peer, direction, key in ((source, target, "egress", "to"), (target, source, "ingress", "from"))
+    )
+
+
+def _namespace_labels(pod: Pod) -> dict[str, str]:
+    return {"kubernetes.io/metadata.name": pod.owner["metadata"]["namespace"]}
+
+
+def gathered_in_one_process(objects: list[Object]) -> Iterator[str]:
+    """A Deployment whose configuration gathers single rollouts has one pod at any time: two would split the groups."""
+    for each in of_kind(objects, "Deployment"):
+        spec, name = each["spec"], f"Deployment/{each['metadata']['name']}"
+        if not _group_size(objects, each):
+            continue
+        scaled = {scaler["spec"]["scaleTargetRef"]["name"] for scaler in of_kind(objects, "HorizontalPodAutoscaler")}
+        budgets = [
+            budget["spec"]
+            for budget in of_kind(objects, "PodDisruptionBudget")
+            if matches(budget["spec"]["selector"], spec["template"]["metadata"]["labels"])
+        ]
+        wrong = {
+            "has not one replica": spec.get("replicas") != 1,
+            "is scaled": each["metadata"]["name"] in scaled,
+            "starts its successor before it ends": spec["strategy"]["type"] != "Recreate",
+            "lets no node be drained": any(not budget.get("maxUnavailable") for budget in budgets),
+        }
+        yield from (f"{name}: gathers rollouts and {problem}" for problem, is_so in wrong.items() if is_so)
+
+
+def _group_size(objects: list[Object], deployment: Object) -> int | None:
+    """`service.group_size` of the configuration that a Deployment mounts; None where it scores whole groups alone."""
+    volumes = deployment["spec"]["template"]["spec"]["volumes"]
+    mounted = {each["configMap"]["name"] for each in volumes if "configMap" in each}
+    for each in of_kind(objects, "ConfigMap"):
+        if each["metadata"]["name"] in mounted and "reward.yaml" in each["data"]:
+            block = yaml.safe_load(each["data"]["reward.yaml"]).get("service") or {}
+            return block.get("group_size")
+    return None
+
+
 def reward_service(objects: list[Object]) -> Iterator[str]:
-    """Three distinct probes, two replicas or more, no gap on updates, drained before it is killed, spread."""
+    """Probes, two replicas or more, no gap on updates, drained before it is killed, spread."""
     spec = pick(objects, "Deployment", "reward")["spec"]
     pod, container = spec["template"]["spec"], spec["template"]["spec"]["containers"][0]
     scaler = pick(objects, "HorizontalPodAutoscaler", "reward")["spec"]
-    paths = {
-        container.get(f"{kind}Probe", {}).get("httpGet", {}).get("path")
+    probes = {
+        kind: container.get(f"{kind}Probe", {}).get("httpGet", {}).get("path")
         for kind in ("startup", "readiness", "liveness")
     }
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     drain = DRAIN_SECONDS + container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 10**9)
     wrong = {
-        "needs three distinct probes": len(paths) != 3 or None in paths,
-        "a probe asks no port of its own": any(
-            ports.get(container[f"{kind}Probe"]["httpGet"]["port"]) != _probe_port(container)
-            for kind in ("startup", "readiness", "liveness")
-            if f"{kind}Probe" in container
-        ),
+        "has other probes than the service answers": probes
+        != {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"},
+        "is killed because it is busy": _patience(container.get("livenessProbe", {})) < BUSY_SECONDS,
         "replicas are fixed beside an autoscaler": "replicas" in spec,
         "an update may leave a gap": spec["strategy"]["rollingUpdate"]["maxUnavailable"] != 0,
         "fewer than two replicas": scaler["minReplicas"] < 2,
@@ -128,14 +197,15 @@ def reward_service(objects: list[Object]) -> Iterator[str]:
     yield from (f"Deployment/reward: {problem}" for problem, is_so in wrong.items() if is_so)
 
 
-def _probe_port(container: dict[str, Any]) -> int:
-    """What `restrain serve` was given: there a probe does not wait behind the requests."""
-    found = [int(word.partition("=")[2]) for word in container["args"] if word.startswith("--probe-port=")]
-    return found[0] if found else -1
+def _patience(probe: dict[str, Any]) -> int:
+    """Seconds that a probe may go unanswered, by Kubernetes' defaults where it says nothing."""
+    return probe.get("failureThreshold", 3) * min(probe.get("timeoutSeconds", 1), probe.get("periodSeconds", 10))
 
 
-# Timing.drain and drain_notice of the service (reward/settings.py).
+# timing.drain and timing.drain_notice of the service (reward/settings.py).
 DRAIN_SECONDS = 35
+# A probe is answered by the loop that answers the requests, and waits behind them.
+BUSY_SECONDS = 30
 
 
 def monitors_match(objects: list[Object]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from restrain_openrlhf.k8s.experiment import load_experiment
 from restrain_openrlhf.k8s.overlay import NodeShape, load_overlay
 from tests.conftest import ROOT
 from tests.k8s import known_metrics, rules_jobs, rules_names, rules_pods, rules_service
-from tests.k8s.manifests import OVERLAYS, of_kind, overlay, pick
+from tests.k8s.manifests import OVERLAYS, of_kind, overlay, pick, url_only
 from tests.k8s.schemas import problems
 
 EVERYWHERE = [
@@ -35,6 +35,8 @@ EVERYWHERE = [
     rules_service.default_deny,
     rules_service.policies_select_pods,
     rules_service.training_is_reached_by_its_own,
+    rules_service.clients_reach_the_service,
+    rules_service.gathered_in_one_process,
     rules_service.selectors_match,
     rules_service.monitors_match,
 ]
@@ -63,6 +65,31 @@ def test_every_overlay_keeps(name, rule):
 @pytest.mark.parametrize("name", [name for name in OVERLAYS if not name.endswith("-rdma")])
 def test_the_reward_service_is_highly_available(name):
     assert list(rules_service.reward_service(overlay(name))) == []
+
+
+@pytest.mark.parametrize("name", [name for name in OVERLAYS if not name.endswith("-rdma")])
+def test_url_only_is_one_process_and_keeps_every_rule(name, shared):
+    objects, without = url_only(name), overlay(name)
+    assert [problem for rule in EVERYWHERE for problem in rule(objects)] == []
+    assert [problem for each in objects for problem in problems(each, shared / "k8s" / "crds")] == []
+    assert {each["kind"] for each in without} - {each["kind"] for each in objects} == {"HorizontalPodAutoscaler"}
+    assert len(objects) == len(without) - 1
+    deployment = pick(objects, "Deployment", "reward")["spec"]
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    configuration = yaml.safe_load(pick(objects, "ConfigMap", "reward-config")["data"]["reward.yaml"])
+    whole_groups = yaml.safe_load(pick(without, "ConfigMap", "reward-config")["data"]["reward.yaml"])
+    assert configuration.pop("service")["group_size"] > 1
+    assert configuration == whole_groups
+
+
+def test_a_run_in_the_rdma_namespace_reaches_the_service_in_the_other():
+    service = [
+        each
+        for each in overlay("multi-node-h100")
+        if each["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "reward"
+    ]
+    objects = [*overlay("multi-node-h100-rdma"), *service]
+    assert list(rules_service.clients_reach_the_service(objects)) == []
 
 
 @pytest.mark.host

@@ -175,7 +175,7 @@ def test_steps_that_nothing_needs_are_left_out(tmp_path):
         (("--image", IMAGE), "dev-1gpu", "a node of this overlay has 1 GPUs"),
         (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),
         (("--image", IMAGE.replace("train=", "trein=")), "8xa100-80g", "The images are restrain-train"),
-        (("--image", IMAGE, "--only", "reward"), "8xa100-80g", "redis has no digest"),
+        (("--image", IMAGE, "--only", "reward"), "8xa100-80g", "restrain-reward has no digest"),
         (("--image", IMAGE, "--only", "training"), "8xa100-80g", "--only 'training': choose one of platform"),
         (("--image", IMAGE, "--only", "reward"), "multi-node-h100-rdma", "has no reward step"),
         (("--image", IMAGE, "--job", "serve"), "8xa100-80g", "--job 'serve': choose one of train, test-time"),

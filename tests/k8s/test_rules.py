@@ -1,13 +1,14 @@
 """Each rule of the checklist fails on a manifest that breaks it: one broken place for each, so that none is blind."""
 
 import copy
+import itertools
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.k8s import rules_jobs, rules_names, rules_pods, rules_service
 from tests.k8s.experiments import replace
-from tests.k8s.manifests import built, of_kind, overlay, pick
+from tests.k8s.manifests import built, of_kind, overlay, pick, url_only
 from tests.k8s.schemas import problems
 from tests.k8s.test_overlays import EVERYWHERE
 
@@ -15,6 +16,7 @@ HEAD = "/spec/rayClusterSpec/headGroupSpec/template/spec"
 WORKER = "/spec/rayClusterSpec/workerGroupSpecs/0/template/spec"
 POD = "/spec/template/spec"
 ANYONE = [{"from": [{}], "ports": [{"port": 8265}]}]
+GATHERS = "service: {group_size: 16, end_of_text: [x]}"
 KEY = [{"name": "WANDB_API_KEY", "value": "0123456789abcdef"}]
 
 # rule, object, place in it, what stands there instead
@@ -39,6 +41,8 @@ BROKEN = [
     (rules_service.default_deny, "NetworkPolicy/train-head", "/spec/ingress", ANYONE),
     (rules_service.policies_select_pods, "NetworkPolicy/reward", "/spec/ingress/0/ports", [{"port": 9}]),
     (rules_service.training_is_reached_by_its_own, "NetworkPolicy/train-cluster", "/spec/egress", []),
+    (rules_service.clients_reach_the_service, "NetworkPolicy/reward-clients", "/spec/egress/0/ports/0/port", 9),
+    (rules_service.gathered_in_one_process, "ConfigMap/reward-config", "/data/reward.yaml", GATHERS),
     (rules_service.selectors_match, "Service/reward", "/spec/selector", {"x": "y"}),
     (rules_service.monitors_match, "PodMonitor/ray", "/spec/podMetricsEndpoints/0/port", "web"),
     (rules_service.reward_service, "Deployment/reward", f"{POD}/terminationGracePeriodSeconds", 40),
@@ -55,6 +59,35 @@ def broken(name, pointer, value):
 @pytest.mark.parametrize(("rule", "name", "pointer", "value"), BROKEN, ids=[rule.__name__ for rule, *_ in BROKEN])
 def test_a_rule_finds_what_breaks_it(rule, name, pointer, value):
     assert list(rule(broken(name, pointer, value)))
+
+
+@pytest.mark.parametrize(
+    ("name", "pointer", "value", "message"),
+    [
+        ("Deployment/reward", "/spec/replicas", 2, "has not one replica"),
+        ("Deployment/reward", "/spec/strategy", {"type": "RollingUpdate"}, "starts its successor before it ends"),
+        ("PodDisruptionBudget/reward", "/spec/maxUnavailable", 0, "lets no node be drained"),
+    ],
+)
+def test_two_processes_that_would_split_groups_are_found(name, pointer, value, message):
+    objects = copy.deepcopy(url_only("multi-node-h100"))
+    replace(pick(objects, *name.split("/")), pointer, value)
+    (problem,) = rules_service.gathered_in_one_process(objects)
+    assert message in problem
+
+
+def test_a_way_to_another_namespaces_service_is_found():
+    ray_pods = itertools.product(("test-time", "train"), ("head", "worker"))
+    elsewhere = {"matchLabels": {"kubernetes.io/metadata.name": "default"}}
+    objects = broken("NetworkPolicy/reward-clients", "/spec/egress/0/to/0/namespaceSelector", elsewhere)
+    found = list(rules_service.clients_reach_the_service(objects))
+    assert found == [f"RayJob/{job}/{role}: does not reach the reward service" for job, role in ray_pods]
+
+
+def test_an_autoscaler_over_one_process_is_found():
+    scaler = pick(overlay("multi-node-h100"), "HorizontalPodAutoscaler", "reward")
+    (problem,) = rules_service.gathered_in_one_process([*url_only("multi-node-h100"), scaler])
+    assert "is scaled" in problem
 
 
 def test_no_rule_is_left_out():
