@@ -1,4 +1,4 @@
-"""The agent draws what the method plans, by the host's own executor over a made-up engine, and puts its scores there."""
+"""The agent draws what the method plans, by the host's own executor over a made-up engine, and scores it."""
 
 import asyncio
 import math
@@ -26,12 +26,21 @@ from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.agent_file import agent_path  # noqa: E402
 from restrain_openrlhf.hook.training_rows import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
 from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
-from restrain_openrlhf.reward.protocol import EFFECTIVE_LABELS, ENTROPY, KL_WEIGHT, MISSING, NEGATIVE  # noqa: E402
-from restrain_openrlhf.reward.protocol import POSITIVE, TRUNCATED, VOTERS  # noqa: E402
+from restrain_openrlhf.reward.protocol import (  # noqa: E402  # noqa: E402
+    EFFECTIVE_LABELS,
+    ENTROPY,
+    KL_WEIGHT,
+    MISSING,
+    NEGATIVE,
+    POSITIVE,
+    TRUNCATED,
+    VOTERS,
+)
 from tests.hook.in_process import Letters  # noqa: E402
 from tests.hook.test_methods_in_the_host import boxed  # noqa: E402
 
 EOS = 0
+TRAINING = TrainingRow()
 NEW_TOKENS = 8
 TREES = {"name": "ettrl", "trees": 1, "forks": 1, "branches": 2, "entropy_top_k": 2}
 
@@ -97,7 +106,7 @@ def drawn_by(actor, label, n, parameters=None):
 
 @pytest.fixture
 def draw(hooked):
-    def draw(kind, digits, n, label=TrainingRow(), **method):
+    def draw(kind, digits, n, label=TRAINING, **method):
         hooked(method)
         actor = kind(digits)
         return actor, drawn_by(actor, label, n)
@@ -220,7 +229,7 @@ def test_a_label_free_methods_training_rows_have_no_gold():
 
 def test_a_problem_without_an_answer_in_the_evaluation_set_is_refused():
     refuse_unlabelled(SimpleNamespace(prompts=["a"], labels=[0]))
-    with pytest.raises(DataError, match="1 of 2 problems of eval.dataset have no gold answer, for example 'b'"):
+    with pytest.raises(DataError, match=r"1 of 2 problems of eval\.dataset have no gold answer, for example 'b'"):
         refuse_unlabelled(SimpleNamespace(prompts=["a", "b"], labels=["1", ""]))
 
 
@@ -275,7 +284,7 @@ def test_what_the_agent_alone_cannot_do_is_refused(agent_alone, text, problem):
 
 def test_without_a_configuration_the_agent_says_what_to_set(monkeypatch):
     monkeypatch.delenv("RESTRAIN_CONFIG", raising=False)
-    with pytest.raises(ConfigError, match="RESTRAIN_CONFIG is not set where the rollouts are drawn. Set it"):
+    with pytest.raises(ConfigError, match=r"RESTRAIN_CONFIG is not set where the rollouts are drawn\. Set it"):
         AgentExecutor()
 
 

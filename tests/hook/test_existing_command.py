@@ -64,7 +64,7 @@ def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(c
 def test_the_agent_may_be_named_and_a_reward_of_the_commands_own_is_refused(command, started, capsys):
     train_ppo_ray.main([*command, f"--train.agent_func_path={agent_path()}"])
     assert vars(parse(started[-1][2:]))["train.agent_func_path"] == str(agent_path())
-    with pytest.raises(SystemExit, match="OpenRLHF would not ask there. Remove it"):
+    with pytest.raises(SystemExit, match=r"OpenRLHF would not ask there\. Remove it"):
         train_ppo_ray.main([*command, "--reward.remote_url=http://reward:8000/get_reward"])
 
 

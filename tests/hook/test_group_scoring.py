@@ -50,7 +50,8 @@ def service(*replies, port=0):
             seen.append((self.path, self.headers.get("Authorization"), body))
             status, reply = left.pop(0) if len(left) > 1 else left[0]
             if status is None:
-                return self.connection.close()
+                self.connection.close()
+                return
             reply = reply(body) if callable(reply) else reply
             self.send_response(status)
             self.send_header("Content-Length", str(len(reply)))
@@ -147,14 +148,10 @@ def test_a_service_that_stays_away_is_one_clear_error(unused_port):
 def test_a_service_that_never_answers_is_given_up(monkeypatch):
     monkeypatch.setattr(group_scoring, "TRY_SECONDS", 0.1)
     ended = threading.Event()
-    with (
-        service((200, lambda _body: ended.wait(10) and b"")) as (url, seen),
-        pytest.raises(ScoreServiceError, match="gave no answer for 0.3 s; the last try found: TimeoutError"),
-    ):
-        try:
+    with service((200, lambda _body: ended.wait(10) and b"")) as (url, seen):
+        with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.3 s; the last try found: TimeoutError"):
             asked(url, patience=0.3)
-        finally:
-            ended.set()
+        ended.set()
     assert len(seen) >= 2
 
 
