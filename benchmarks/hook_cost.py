@@ -137,37 +137,28 @@ def optimizer_pass(trainer: Any, experiences: list[Any]) -> float:
 
 
 def score_groups() -> float:
-    """Seconds of what the hook does before the host makes its experience, for the same number of rollouts."""
+    """Seconds of scoring the same number of rollouts in groups, and of counting the step's votes."""
     import torch
 
-    from restrain_openrlhf.demo.run import MODEL
-    from restrain_openrlhf.hook.experience import attach
-    from restrain_openrlhf.hook.groups import group_rollouts
-    from restrain_openrlhf.hook.preflight import load_tokenizer
+    from restrain_openrlhf.hook.group_columns import MAJORITY, columns, majority_digest, take_votes
     from restrain_openrlhf.method import build, parse_settings
+    from restrain_openrlhf.reward.protocol import GroupRequest
+    from restrain_openrlhf.reward.whole_group import score_whole_group
     from restrain_openrlhf.scoring import GroupScorer
+    from restrain_openrlhf.vote_statistics import step_votes
 
-    tokenizer = load_tokenizer(str(MODEL))
     scorer = GroupScorer(build(parse_settings({"name": "restrain", "prompt_weight": "online"})))
-    samples = []
-    for index in range(PROMPTS * N):
-        text = f"{index // N:08d}" + f"some steps of scratch \\boxed{{{index % 5}}}"
-        tokens = torch.tensor([tokenizer(text, add_special_tokens=False)["input_ids"]])
-        mask = torch.ones(1, tokens.shape[1] - 1)
-        mask[:, : PROMPT_TOKENS - 1] = 0
-        samples.append(
-            SimpleNamespace(
-                sequences=tokens,
-                action_mask=mask,
-                prompts=[str(index // N)],
-                labels=[""],
-                truncated=torch.tensor([False]),
-                info={},
-            )
-        )
+    texts = [f"some steps of scratch \\boxed{{{index % 5}}}" for index in range(N)]
     start = time.perf_counter()
-    for group in group_rollouts(samples, N, tokenizer):
-        attach(group.samples, scorer.score(group.prompt, group.answers))
+    samples = []
+    for prompt in map(str, range(PROMPTS)):
+        group = GroupRequest(prompt=prompt, responses=[{"text": text, "finished": True} for text in texts])
+        reply = score_whole_group(scorer, group)
+        digest = majority_digest(reply.majority_key)
+        rows = [{**row, MAJORITY: digest} for row in columns(group, reply)]
+        infos = [{name: torch.tensor([value]) for name, value in row.items()} for row in rows]
+        samples += [SimpleNamespace(prompts=[prompt], info=info) for info in infos]
+    step_votes(take_votes(samples, N))
     return time.perf_counter() - start
 
 

@@ -126,7 +126,7 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         LAUNCHER,
         "RayActorGroup.async_init_model_from_pretrained",
         "(self, *args, **kwargs)",
-        f"{HERE}.handshake:init_model",
+        f"{HERE}.worker_check:init_model",
     ),
     Replacement(
         PPO_TRAINER, "PPOTrainer.train_step", "(self, rollout_samples, global_step)", f"{HERE}.trainer:train_step"

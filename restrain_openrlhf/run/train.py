@@ -16,8 +16,8 @@ from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_con
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
 from restrain_openrlhf.method import build
+from restrain_openrlhf.run.error_tail import error_tail
 from restrain_openrlhf.run.folder import Completion, RunFolder
-from restrain_openrlhf.run.last_words import last_words
 from restrain_openrlhf.run.metrics import StepRow, read_steps
 from restrain_openrlhf.run.signals import sigterm_interrupts
 
@@ -103,7 +103,7 @@ def _run_host(
                 time.sleep(POLL_SECONDS)
             _report_new(read_steps(folder.metrics), seen, on_step)
     if host.returncode != 0:
-        why = last_words(folder.log, start)
+        why = error_tail(folder.log, start)
         raise RunError(f"OpenRLHF stopped with status {host.returncode}.\n{why}\nLog: {folder.log}")
     return None
 

@@ -12,6 +12,7 @@ from restrain_openrlhf.answers import canonical_key, extract
 from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.evaluation.accuracy import accuracy
 from restrain_openrlhf.evaluation.generate import Task, generate
+from restrain_openrlhf.evaluation.grade import grade
 from restrain_openrlhf.evaluation.problems import Problem
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder
 from restrain_openrlhf.evaluation.result import grade_folder
@@ -20,7 +21,6 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference.artifact import text_hash
 from restrain_openrlhf.reference.rollouts import Rollout
 from restrain_openrlhf.reference.vote import reference_row
-from restrain_openrlhf.reward.reward_func import reward_func
 from restrain_openrlhf.scoring import GroupScorer
 from test_time.comparison import compare
 from tests.commands import restrain
@@ -57,11 +57,14 @@ def restrain_eval(response: str, gold: str, tmp_path: Path) -> float:
 
 
 def in_training(response: str, gold: str, tmp_path: Path) -> float:
-    """As the host asks during training: one query, off the main thread, decoded with its end mark."""
-    with ThreadPoolExecutor(1) as pool:
-        reward = pool.submit(reward_func, [f"{PROBLEM.text}{response}</s>"], [PROBLEM.text], [gold]).result(30)
-    assert reward["scores"] is not None
-    return reward["scores"]
+    """As the agent evaluates a rollout during training."""
+    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+    from restrain_openrlhf.devices import detect
+
+    detect().install()
+    from tests.hook.in_process import evaluated
+
+    return evaluated(PROBLEM.text, response, gold)
 
 
 def through_the_service(response: str, gold: str, tmp_path: Path) -> float:
@@ -188,5 +191,4 @@ def test_votes_stay_strict_where_no_gold_is_read():
 )
 def test_a_hostile_answer_is_graded_in_a_thread_in_bounded_time(answer: str):
     with ThreadPoolExecutor(1) as pool:
-        reward = pool.submit(reward_func, [rf"\boxed{{{answer}}}"], [""], ["(1, 2)"]).result(timeout=20)
-    assert reward["scores"] == 0.0
+        assert not pool.submit(grade, rf"\boxed{{{answer}}}", "(1, 2)").result(timeout=20).correct

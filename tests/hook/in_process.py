@@ -13,10 +13,12 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
+from openrlhf.utils.agent import SingleTurnAgentExecutor
 from openrlhf.utils.config import hierarchize
+from vllm import SamplingParams
 from vllm.logprobs import Logprob
 
-from restrain_openrlhf.hook.agent import AgentExecutor
+from restrain_openrlhf.hook.agent import AgentExecutor, Call
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.instrument import is_active
 from restrain_openrlhf.hook.settings import HookSettings
@@ -79,6 +81,16 @@ class ScriptedActor(RolloutRayActor.__ray_metadata__.modified_class):
             token_ids=tokens, finish_reason="length" if cut else "stop", logprobs=logprobs, text=rest
         )
         return SimpleNamespace(outputs=[completion])
+
+
+def evaluated(prompt, response, gold):
+    """The reward of one rollout of an evaluation prompt."""
+    actor = ScriptedActor.__new__(ScriptedActor)
+    actor.script = {prompt: iter([response])}
+    executor = AgentExecutor.__new__(AgentExecutor)
+    SingleTurnAgentExecutor.__init__(executor)
+    call = Call(prompt, gold, SamplingParams(max_tokens=4096), 8192, Letters(), actor, None)
+    return asyncio.run(executor._evaluate(call))["scores"]
 
 
 class Handle:

@@ -9,7 +9,7 @@ TRACEBACK = "Traceback (most recent call last):"
 FROM_A_WORKER = ("\x1b[", "(")
 
 
-def last_words(log: Path, since: int = 0, lines: int = 12) -> str:
+def error_tail(log: Path, since: int = 0, lines: int = 12) -> str:
     """What the part of `log` from byte `since` on says went wrong."""
     with log.open("rb") as file:
         file.seek(since)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.run.last_words import last_words
+from restrain_openrlhf.run.error_tail import error_tail
 
 LOST_NODE = """(PolicyModelActor pid=1, ip=10.0.0.2) step 3
 Traceback (most recent call last):
@@ -46,7 +46,7 @@ ValueError: the batch is empty
 def test_the_reason_is_found(tmp_path, text, expected):
     log = tmp_path / "train.log"
     log.write_text(text)
-    assert last_words(log) == expected
+    assert error_tail(log) == expected
 
 
 def test_an_earlier_start_is_not_the_reason(tmp_path):
@@ -55,4 +55,4 @@ def test_an_earlier_start_is_not_the_reason(tmp_path):
     since = log.stat().st_size
     with log.open("a") as file:
         file.write(LOST_NODE)
-    assert "ActorDiedError" in last_words(log, since)
+    assert "ActorDiedError" in error_tail(log, since)

@@ -1,0 +1,130 @@
+"""Real runs in which groups are scored elsewhere than by `restrain train` alone: the agent in OpenRLHF, a service."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.e2e.conftest import SMALL, Job, Pair, run
+from tests.e2e.test_resume import result
+from tests.reward.clients import RoundRobin
+from tests.reward.conftest import services  # noqa: F401 - a fixture
+
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
+TWO_STEPS = "openrlhf.data.max_samples=16"
+N = SMALL["rollout.n_samples_per_prompt"]
+
+# OpenRLHF's own trainer with the CPU's stand-ins and nothing of ours else.
+UNMODIFIED = """
+import os, runpy, sys
+import ray
+from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.train_ppo_ray import HOST_ENVIRONMENT
+device = detect()
+device.install()
+environment = {**HOST_ENVIRONMENT, **device.environment}
+os.environ.update(environment)
+setup = {"env_vars": environment, "worker_process_setup_hook": "tests.e2e.test_training.cpu_only"}
+ray.init("local", runtime_env=setup, num_gpus=3, num_cpus=7, include_dashboard=False)
+sys.argv[0] = "openrlhf.cli.train_ppo_ray"
+runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
+"""
+
+
+def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedProcess[str]:
+    """OpenRLHF as it is, on the demo's flags, with the agent's file and one estimator that keeps the net advantage."""
+    from restrain_openrlhf.config.host_defaults import host_flags
+    from restrain_openrlhf.config.overrides import parse_overrides
+    from restrain_openrlhf.config.yaml_file import load_run_config
+    from restrain_openrlhf.devices import detect
+    from restrain_openrlhf.hook.agent_file import agent_path
+    from restrain_openrlhf.hook.host_flags import to_arguments
+
+    sets = job.sets("reference=", TWO_STEPS)[1::2]
+    config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets))
+    words = to_arguments(
+        {
+            **detect().host_flags,
+            **host_flags(config),
+            "algo.advantage.estimator": "flash_reinforce",
+            "train.agent_func_path": agent_path(),
+            **flags,
+        }
+    )
+    (job.folder / "restrain.yaml").write_text(f"method: {method}\n")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RESTRAIN_CONFIG": str(job.folder / "restrain.yaml")}
+    return run([sys.executable, "-c", UNMODIFIED, *words], env=environment)
+
+
+def logged(output: str, name: str) -> list[float]:
+    """A number of each step, as OpenRLHF logs it."""
+    return [float(value) for value in re.findall(rf"lobal step \d+: .*'{name}': ([-\d.e]+)", output)]
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "voters"),
+    [
+        ("{name: restrain, kappa: 2, prompt_weight: online}", {}, N),
+        pytest.param(
+            "{name: ttrl, votes: 12, train_on: 8}", {"train.async_enable": True}, 12, marks=pytest.mark.long, id="async"
+        ),
+    ],
+)
+def test_unmodified_openrlhf_trains_with_the_agents_file_alone(job, method, flags, voters):
+    done = unmodified(job, method, **flags)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output[-5000:]
+    assert logged(output, "restrain/voters") == [voters] * 2
+    assert all(value > 0 for value in logged(output, "restrain/advantage_pos"))
+    assert all(value < 0 for value in logged(output, "restrain/advantage_neg"))
+    assert (job.run_dir / "model" / "config.json").exists()
+    assert "RESTRAIN hook" not in output
+
+
+@pytest.mark.long
+def test_the_agent_alone_says_what_it_cannot_do(job):
+    done = unmodified(job, "{name: grpo_gold}")
+    assert done.returncode != 0
+    assert "learns from gold answers, which the agent alone cannot do" in done.stdout + done.stderr
+
+
+@pytest.mark.long
+def test_groups_scored_by_two_replicas_of_which_one_is_killed_make_the_same_run_bit_by_bit(
+    pair: Pair,
+    tmp_path,
+    services,  # noqa: F811
+):
+    """The run that other tests made in process, once more: the same numbers at each step, the same model."""
+    made = json.loads((pair.whole.run_dir / "run.json").read_text())
+    options = {"method": made["method"], "reference": made["reference"], "token": "t" * 20}
+    replicas = services.start_two(**options)
+    job = Job(tmp_path, pair.whole.prompts)
+    with RoundRobin(replicas) as balancer:
+        command = job.command(*pair.sets, f"service={balancer.url}")
+        training = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "RESTRAIN_TOKEN": "t" * 20})
+        while len(job.rows()) < 2:
+            assert training.poll() is None, job.log()[-3000:]
+            time.sleep(0.1)
+        replicas[0].kill()
+        while len(job.rows()) < 3:
+            assert training.poll() is None, job.log()[-3000:]
+            time.sleep(0.1)
+        replicas[0] = services.start(port=replicas[0].port, **options)
+        assert training.wait() == 0, job.log()[-3000:]
+    assert sum(replica.metric("restrain_groups_total") for replica in replicas) > 0
+    assert result(job) == result(pair.whole)
+
+
+@pytest.mark.long
+def test_a_service_that_refuses_stops_the_run_with_its_reason(job, services):  # noqa: F811
+    """Training on what nobody scored is never an option."""
+    service = services.start(method={"name": "restrain", "prompt_weight": "online", "kappa": 3})
+    done = job.train(TWO_STEPS, f"service={service.url}")
+    assert done.returncode == 2
+    assert re.search(r"The scoring service at .* answers 409: .*kappa", done.stderr)
+    assert job.rows() == []
