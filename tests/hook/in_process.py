@@ -6,6 +6,7 @@ A script says what the engine writes; from the dataloader to Experience.info, th
 import asyncio
 import math
 import pickle
+from functools import partial
 from types import SimpleNamespace
 
 import torch
@@ -99,6 +100,9 @@ class Handle:
     def __init__(self, actor):
         self.get_num_unfinished_requests = SimpleNamespace(remote=lambda: 0)
         self.generate_responses = SimpleNamespace(remote=self._generate_responses)
+        self.states = []
+        for state in ("wake_up", "sleep"):
+            setattr(self, state, SimpleNamespace(remote=partial(self.states.append, state)))
         self._actor = actor
 
     def _generate_responses(self, **arguments):
@@ -106,6 +110,7 @@ class Handle:
 
     async def _draw(self, arguments):
         drawn = await self._actor.generate_responses(**pickle.loads(pickle.dumps(arguments)))
+        self.states.append("scored")
         return pickle.loads(pickle.dumps(drawn))
 
 

@@ -131,6 +131,13 @@ def test_a_checkpoint_at_any_step_goes_on_with_the_same_rollouts(seeded):
         assert rest == batches[step:], f"from step {step}"
 
 
+def test_the_engine_sleeps_once_all_groups_are_scored(seeded):
+    generator = Generator(PROMPTS)
+    generator.args.vllm.enable_sleep = True
+    generator.batch()
+    assert generator.vllm_engines[0].states == ["wake_up", "scored", "scored", "scored", "sleep"]
+
+
 def test_evaluation_is_not_seeded(seeded):
     generator = Generator(PROMPTS)
     generator._dispatch_prompts_to_vllm(["1+1="], ["2"])
