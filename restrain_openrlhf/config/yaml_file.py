@@ -42,10 +42,10 @@ class HookConfig(BaseModel):
     # Stop where vLLM's log-probabilities of the sampled tokens differ from the policy's by a larger share; null: never.
     logprob_gap_limit: Annotated[float, Field(gt=0)] | None = LOGPROB_GAP_LIMIT
 
-    def changed(self) -> dict[str, Any]:
-        """What is not at its default beside the method and the files, as YAML and JSON have it."""
-        named = set(HookConfig.model_fields) - {"method", "reference", "metrics"}
-        return self.model_dump(mode="json", include=named, exclude_defaults=True)
+    def written(self) -> dict[str, Any]:
+        """What the hook needs, as YAML and JSON have it: the whole method, and what is not at its default."""
+        changed = self.model_dump(mode="json", include=set(HookConfig.model_fields), exclude_defaults=True)
+        return {**changed, "method": self.method.model_dump(mode="json")}
 
     @field_validator("service")
     @classmethod

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.paired_loss import PairedLoss, weighted_kl
 from restrain_openrlhf.hook.seeds import shuffle_seed
-from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE
 
 
@@ -24,7 +24,7 @@ def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], 
 
     DeepSpeed counts optimizer steps on through its checkpoints.
     """
-    if HookSettings.from_environment().seeded_rollouts:
+    if config_here().seeded_rollouts:
         torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
     return wrapped(*args, **kwargs)
 

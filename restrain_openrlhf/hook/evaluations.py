@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.step_rows import append_row, finite
 from restrain_openrlhf.run.evaluations import FILE, read_evaluations
 
@@ -14,8 +15,8 @@ def evaluate_left_out(trainer: Any, step: int) -> None:
     The host writes a checkpoint before it evaluates (trainer/ppo_trainer.py, PPOTrainer.fit), and never goes back: a
     run that was killed between the two would have no evaluation of that step.
     """
-    settings = HookSettings.from_environment()
-    if not trainer.eval_dataloader or not _is_due(settings, trainer.args.eval.steps, step) or _is_kept(settings, step):
+    config = config_here()
+    if not trainer.eval_dataloader or not _is_due(config, trainer.args.eval.steps, step) or _is_kept(config, step):
         return
     if step:
         trainer.broadcast_to_vllm()
@@ -24,17 +25,17 @@ def evaluate_left_out(trainer: Any, step: int) -> None:
         "temperature": trainer.args.eval.temperature,
         "n_samples_per_prompt": trainer.args.eval.n_samples_per_prompt,
     }
-    keep(settings, step, trainer.evaluate(step, **sampling))
+    keep(config, step, trainer.evaluate(step, **sampling))
 
 
-def _is_due(settings: HookSettings, every: float, step: int) -> bool:
-    return settings.evaluate_first if step == 0 else settings.metrics is not None and step % every == 0
+def _is_due(config: HookConfig, every: float, step: int) -> bool:
+    return config.evaluate_first if step == 0 else config.metrics is not None and step % every == 0
 
 
-def _is_kept(settings: HookSettings, step: int) -> bool:
-    if settings.metrics is None:
+def _is_kept(config: HookConfig, step: int) -> bool:
+    if config.metrics is None:
         return False
-    return any(evaluation.step == step for evaluation in read_evaluations(settings.metrics.parent))
+    return any(evaluation.step == step for evaluation in read_evaluations(config.metrics.parent))
 
 
 def save_best_checkpoint(
@@ -43,14 +44,14 @@ def save_best_checkpoint(
     """Takes the place of BasePPOTrainer.save_best_checkpoint, to which both trainers bring every evaluation."""
     from openrlhf.trainer.ppo_trainer import BasePPOTrainer  # noqa: PLC0415 - its import is what loads this module
 
-    keep(HookSettings.from_environment(), global_step, eval_metrics)
+    keep(config_here(), global_step, eval_metrics)
     BasePPOTrainer.save_best_checkpoint(trainer, eval_metrics, global_step, client_states)
 
 
-def keep(settings: HookSettings, step: int, metrics: dict[str, Any]) -> None:
+def keep(config: HookConfig, step: int, metrics: dict[str, Any]) -> None:
     """Append the evaluation's numbers, where the run keeps metrics at all."""
-    if settings.metrics is not None and metrics:
-        append_row(_beside(settings.metrics), step, finite(metrics))
+    if config.metrics is not None and metrics:
+        append_row(_beside(config.metrics), step, finite(metrics))
 
 
 def _beside(metrics: Path) -> Path:

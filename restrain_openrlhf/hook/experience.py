@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.group_columns import take_votes
 from restrain_openrlhf.hook.logprob_gap import logprob_gap, refuse_mismatch
-from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.vote_statistics import step_votes
 
 
@@ -23,7 +23,7 @@ def make_experience_batch(
     maker.restrain_logprob_gap = logprob_gap(experiences)
     if not maker.args.train.async_enable:
         # The asynchronous trainer's rollouts may be of earlier weights, by design.
-        refuse_mismatch(maker.restrain_logprob_gap, HookSettings.from_environment().logprob_gap_limit)
+        refuse_mismatch(maker.restrain_logprob_gap, config_here().logprob_gap_limit)
     for experience in experiences:
         experience.advantages = None
     return experiences

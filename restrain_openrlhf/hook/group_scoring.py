@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import aiohttp
 from pydantic import ValidationError
 
+from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import RestrainError, ScoreServiceError
-from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, ScoreReply, ScoreRequest
@@ -33,12 +33,12 @@ class GroupScoring(Protocol):
         """Raises a RestrainError where the group cannot be scored."""
 
 
-def scoring_of(settings: HookSettings) -> GroupScoring:
+def scoring_of(config: HookConfig) -> GroupScoring:
     """Raises a RestrainError where the reference, or the token, cannot be used."""
-    if settings.service is not None:
-        return ScoreService(settings.service, settings.method.model_dump(mode="json"), load_token(None))
-    reference = load_reference(settings.reference) if settings.reference else None
-    return InProcess(GroupScorer(build(settings.method), reference))
+    if config.service is not None:
+        return ScoreService(config.service, config.method.model_dump(mode="json"), load_token(None))
+    reference = load_reference(config.reference) if config.reference else None
+    return InProcess(GroupScorer(build(config.method), reference))
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.group_columns import PLACE
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import progress_of
-from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.training_rows import with_visits
 
 LABELS_POSITION = 1
@@ -18,19 +18,19 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
 
     After the run's last step there is nothing more to train on, which ends the host's loops (PPOTrainer.fit).
     """
-    progress, settings = progress_of(generator), HookSettings.from_environment()
-    if settings.steps is not None and progress.steps >= settings.steps:
+    progress, config = progress_of(generator), config_here()
+    if config.steps is not None and progress.steps >= config.steps:
         return [], None, 0, True
     samples, *rest = wrapped(*args, **kwargs)
     progress.steps += bool(samples)
-    if settings.seeded_rollouts:
+    if config.seeded_rollouts:
         samples = in_dispatch_order(samples)
     return samples, *rest
 
 
 def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Wraps SamplesGenerator._dispatch_prompts_to_vllm: with seeds, training prompts are numbered."""
-    if HookSettings.from_environment().seeded_rollouts:
+    if config_here().seeded_rollouts:
         numbered = with_visits(args[LABELS_POSITION], progress_of(generator), generator.args.train.seed)
         args = (*args[:LABELS_POSITION], numbered, *args[LABELS_POSITION + 1 :])
     return wrapped(*args, **kwargs)

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from restrain_openrlhf.hook.settings import HookSettings
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.training_rows import mark_training, refuse_unlabelled
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
@@ -27,23 +28,23 @@ def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any
     dataset, shuffled = args[0], args[3] if len(args) > 3 else kwargs.get("shuffle", True)  # noqa: PLR2004
     if all(hasattr(dataset, column) for column in COLUMNS):
         if shuffled:
-            prepare_training(dataset, strategy, HookSettings.from_environment())
+            prepare_training(dataset, strategy, config_here())
         else:
             refuse_unlabelled(dataset)
     return wrapped(*args, **kwargs)
 
 
-def prepare_training(dataset: Any, strategy: Any, settings: HookSettings) -> None:
+def prepare_training(dataset: Any, strategy: Any, config: HookConfig) -> None:
     """The host's PromptDataset (datasets/prompts_dataset.py) of the prompts to train on, changed in place."""
-    keep_selected(dataset, settings)
-    if settings.fill_last_batch:
+    keep_selected(dataset, config)
+    if config.fill_last_batch:
         fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
-    mark_training(dataset, build(settings.method).reads_gold)
+    mark_training(dataset, build(config.method).reads_gold)
 
 
-def keep_selected(dataset: Any, settings: HookSettings) -> None:
+def keep_selected(dataset: Any, config: HookConfig) -> None:
     """Leave out the prompts that the method does not train on: the schedule is made from the data set's length."""
-    kept = _kept(settings, tuple(dataset.prompts))
+    kept = _kept(config, tuple(dataset.prompts))
     if kept is not None:
         _take(dataset, kept)
 
@@ -67,8 +68,8 @@ def _take(dataset: Any, positions: Sequence[int]) -> None:
 
 
 @cache
-def _kept(settings: HookSettings, prompts: tuple[str, ...]) -> list[int] | None:
-    selection = build(settings.method).selection
-    if selection is None or settings.reference is None:
+def _kept(config: HookConfig, prompts: tuple[str, ...]) -> list[int] | None:
+    selection = build(config.method).selection
+    if selection is None or config.reference is None:
         return None
-    return selected(selection, load_reference(settings.reference), prompts)
+    return selected(selection, load_reference(config.reference), prompts)

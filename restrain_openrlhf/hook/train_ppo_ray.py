@@ -17,11 +17,11 @@ from restrain_openrlhf.devices import Device, detect
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook import contract
 from restrain_openrlhf.hook.agent_file import agent_path
+from restrain_openrlhf.hook.environment import to_environment
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.instrument import install
 from restrain_openrlhf.hook.layout import gpus_needed, refuse_shortage
 from restrain_openrlhf.hook.preflight import check_run
-from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.worker import SETUP_HOOK
 
 # As openrlhf/cli/train_ppo_ray.py sets them when it starts Ray itself.
@@ -51,10 +51,9 @@ def run(config: HookConfig, host_words: Sequence[str]) -> None:
     host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
     arguments = parse(host_words)
     check_run(config, arguments)
-    settings = HookSettings(**{name: getattr(config, name) for name in HookSettings.model_fields})
     device.install()
     install()
-    start_ray(device, settings, gpus_needed(vars(arguments)))
+    start_ray(device, config, gpus_needed(vars(arguments)))
     sys.argv = [contract.ENTRY_POINT, *host_words]
     runpy.run_module(contract.ENTRY_POINT, run_name="__main__", alter_sys=True)
 
@@ -70,12 +69,12 @@ def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[s
     return to_arguments({name: value for name, value in flags.items() if f"--{name}" not in given})
 
 
-def start_ray(device: Device, settings: HookSettings, gpus: int) -> None:
+def start_ray(device: Device, config: HookConfig, gpus: int) -> None:
     """Join the cluster that RAY_ADDRESS names, or start one here; every worker will be hooked.
 
     Without GPUs, a cluster started here gets as many logical ones as the layout needs.
     """
-    environment = {**HOST_ENVIRONMENT, **device.environment, **settings.to_environment()}
+    environment = {**HOST_ENVIRONMENT, **device.environment, **to_environment(config)}
     environment |= {name: os.environ[name] for name in HOST_ENVIRONMENT if name in os.environ}
     os.environ.update(environment)
     # A submitted job has a runtime environment of its own; ours must be added to it, not refused.

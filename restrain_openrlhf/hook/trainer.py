@@ -4,12 +4,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.evaluations import evaluate_left_out
 from restrain_openrlhf.hook.gauges import publish
 from restrain_openrlhf.hook.logprob_gap import LogProbGap
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import optimizer_steps, resume_counting
-from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.step_rows import append_row, finite, numbers
 from restrain_openrlhf.vote_statistics import StepVotes
 
@@ -23,7 +23,7 @@ def fit(trainer: Any, global_step: int = 0) -> None:
 def get_max_steps(trainer: Any) -> int:
     """Takes the place of PPOTrainer.get_max_steps: the learning rate is planned for the steps that will be taken."""
     every: int = original_of(trainer, "get_max_steps")(trainer)
-    steps = HookSettings.from_environment().steps
+    steps = config_here().steps
     return every if steps is None else min(every, optimizer_steps(steps, trainer.args))
 
 
@@ -35,7 +35,7 @@ def train_step(trainer: Any, rollout_samples: list[Any], global_step: int) -> tu
     votes: StepVotes = trainer.experience_maker.restrain_votes
     gap: LogProbGap = trainer.experience_maker.restrain_logprob_gap
     status.update({f"restrain/{name}": value for name, value in {**votes.scalars(), **gap.scalars()}.items()})
-    metrics = HookSettings.from_environment().metrics
+    metrics = config_here().metrics
     if metrics is not None:
         append_step(metrics, step, status, votes)
     publish(metrics.parent.name if metrics else "", step, numbers(status))

@@ -85,14 +85,8 @@ def _document(config: RunConfig) -> dict[str, Any]:
     # Presets of one folder share a `reference:`; a method that reads none must not wait for the file in its pods.
     read = config.reference if build(config.method).needs_reference else None
     reference = {"reference": on_volume(read)} if read else {}
-    method = config.method.model_dump(mode="json")
-    return {
-        "run_dir": on_volume(config.run_dir),
-        **reference,
-        "method": method,
-        **config.changed(),
-        "openrlhf": openrlhf,
-    }
+    hook = {key: value for key, value in config.written().items() if key not in ("reference", "metrics")}
+    return {"run_dir": on_volume(config.run_dir), **reference, **hook, "openrlhf": openrlhf}
 
 
 def on_volume(path: Path) -> str:

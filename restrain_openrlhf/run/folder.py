@@ -74,7 +74,7 @@ class RunFolder:
         if self.resolved.exists():
             _refuse_difference(self, json.loads(self.resolved.read_text(encoding="utf-8")), resolved)
         self.resolved.write_text(json.dumps(resolved, indent=2) + "\n", encoding="utf-8")
-        self.hook_config.write_text(yaml.safe_dump(_hook_block(config)), encoding="utf-8")
+        self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
 
     def lock(self) -> int:
         """An open, locked descriptor; whoever inherits it holds the lock too. Raises RunError when it is taken."""
@@ -101,14 +101,8 @@ class RunFolder:
         return Completion.model_validate_json(self.completed.read_text(encoding="utf-8"))
 
 
-def _hook_block(config: RunConfig) -> dict[str, Any]:
-    files = {"reference": config.reference, "metrics": config.metrics}
-    named = {name: str(path) for name, path in files.items() if path}
-    return {"method": config.method.model_dump(mode="json"), **named, **config.changed()}
-
-
 def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:
-    resolved: dict[str, Any] = json.loads(json.dumps({**_hook_block(config), "openrlhf": flags}, default=str))
+    resolved: dict[str, Any] = json.loads(json.dumps({**config.written(), "openrlhf": flags}, default=str))
     return resolved
 
 

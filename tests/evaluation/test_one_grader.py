@@ -93,14 +93,14 @@ def study(response: str, gold: str, tmp_path: Path) -> float:
     from openrlhf.trainer.ppo_trainer import compute_eval_metrics
     from openrlhf.trainer.ppo_utils.experience import Experience
 
+    from restrain_openrlhf.config.yaml_file import HookConfig
     from restrain_openrlhf.hook.evaluations import keep
-    from restrain_openrlhf.hook.settings import HookSettings
     from restrain_openrlhf.run.evaluations import read_evaluations
 
     reward = in_training(response, gold, tmp_path)
     sample = Experience(prompts=[PROBLEM.text], labels=[gold], rewards=torch.tensor([reward]), info={})
     metrics = compute_eval_metrics([(["held-out"], [PROBLEM.text], [gold], [None])], [sample], 1)
-    settings = HookSettings(method=parse_settings({"name": "ttrl"}), metrics=tmp_path / "metrics.jsonl")
+    settings = HookConfig(method=parse_settings({"name": "ttrl"}), metrics=tmp_path / "metrics.jsonl")
     keep(settings, 5, metrics)
     (found,) = read_evaluations(tmp_path)
     return found.pass_at_1

@@ -7,14 +7,15 @@ import pytest
 def hooked(monkeypatch):
     """Switch the hook on with these settings; Ray's calls are made at once."""
     pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+    from restrain_openrlhf.config.yaml_file import HookConfig
     from restrain_openrlhf.hook import instrument
-    from restrain_openrlhf.hook.settings import HookSettings
+    from restrain_openrlhf.hook.environment import to_environment
     from restrain_openrlhf.method import parse_settings
     from tests.hook.in_process import ray_at_once
 
     def hooked(method, **settings):
-        made = HookSettings(method=parse_settings(method), **settings)
-        for name, value in made.to_environment().items():
+        made = HookConfig(method=parse_settings(method), **settings)
+        for name, value in to_environment(made).items():
             monkeypatch.setenv(name, value)
         instrument.install()
 

@@ -20,9 +20,9 @@ from vllm import SamplingParams
 from vllm.logprobs import Logprob
 
 from restrain_openrlhf.hook.agent import AgentExecutor, Call
+from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.instrument import is_active
-from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.hook.training_rows import mark_training
 from restrain_openrlhf.method import build
 
@@ -162,7 +162,7 @@ def drawn_by_the_host(script, labels, arguments):
     """One step's rollouts from the host's own SamplesGenerator."""
     dataset = SimpleNamespace(prompts=list(script), labels=list(labels))
     if is_active():
-        mark_training(dataset, build(HookSettings.from_environment().method).reads_gold)
+        mark_training(dataset, build(config_here().method).reads_gold)
     pairs = zip(dataset.prompts, dataset.labels, strict=True)
     rows = [("train", [prompt], [label], [None]) for prompt, label in pairs]
     strategy = SimpleNamespace(args=arguments)

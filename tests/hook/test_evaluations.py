@@ -8,8 +8,9 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
+from restrain_openrlhf.hook.environment import to_environment  # noqa: E402
 from restrain_openrlhf.hook.evaluations import evaluate_left_out  # noqa: E402
-from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 
 
@@ -36,8 +37,8 @@ def begin(monkeypatch, tmp_path):
     """Start at `step` with rows of these steps there; returns what was asked, and the steps that have a row then."""
 
     def begin(step, rows=(), eval_steps=2, has_set=True, **settings):
-        made = HookSettings(method=parse_settings({"name": "ttrl"}), **{"metrics": tmp_path / "m.jsonl", **settings})
-        for name, value in made.to_environment().items():
+        made = HookConfig(method=parse_settings({"name": "ttrl"}), **{"metrics": tmp_path / "m.jsonl", **settings})
+        for name, value in to_environment(made).items():
             monkeypatch.setenv(name, value)
         path = tmp_path / "evaluations.jsonl"
         path.write_text("".join(json.dumps({"step": row, "eval_default_pass1": 0.1}) + "\n" for row in rows))

@@ -8,11 +8,12 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.hook import instrument, train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.agent_file import agent_path  # noqa: E402
+from restrain_openrlhf.hook.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.host_flags import parse  # noqa: E402
-from restrain_openrlhf.hook.settings import VARIABLE, HookSettings  # noqa: E402
 from restrain_openrlhf.hook.worker import SETUP_HOOK  # noqa: E402
 
 
@@ -57,7 +58,7 @@ def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(c
     assert instrument.is_active()
     runtime = cluster["runtime_env"]
     assert runtime["worker_process_setup_hook"] == SETUP_HOOK
-    settings = HookSettings.model_validate_json(runtime["env_vars"][VARIABLE])
+    settings = HookConfig.model_validate_json(runtime["env_vars"][VARIABLE])
     assert (settings.method.name, settings.metrics) == ("ttrl", tmp_path / "metrics.jsonl")
 
 

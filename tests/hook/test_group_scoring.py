@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 pytest.importorskip("aiohttp", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E402
 from restrain_openrlhf.hook import group_scoring  # noqa: E402
 from restrain_openrlhf.hook.group_scoring import InProcess, ScoreService, scoring_of  # noqa: E402
-from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.reward.protocol import GroupRequest, ScoreReply, ScoreRequest  # noqa: E402
 from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
@@ -174,10 +174,10 @@ def test_a_refusal_is_an_error_at_once(status, body, message):
 
 def test_where_groups_are_scored_follows_from_the_settings(monkeypatch):
     monkeypatch.setenv("RESTRAIN_TOKEN", "secret-token-of-the-service")
-    here = scoring_of(HookSettings(method=parse_settings(METHOD)))
-    there = scoring_of(HookSettings(method=parse_settings(METHOD), service="http://reward:8000"))
+    here = scoring_of(HookConfig(method=parse_settings(METHOD)))
+    there = scoring_of(HookConfig(method=parse_settings(METHOD), service="http://reward:8000"))
     assert isinstance(here, InProcess)
     assert (there.url, there.token) == ("http://reward:8000", "secret-token-of-the-service")
     monkeypatch.setenv("RESTRAIN_TOKEN", "short")
     with pytest.raises(ConfigError, match="the token has 5 characters"):
-        scoring_of(HookSettings(method=parse_settings(METHOD), service="http://reward:8000"))
+        scoring_of(HookConfig(method=parse_settings(METHOD), service="http://reward:8000"))

@@ -15,9 +15,9 @@ detect().install()
 
 from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data  # noqa: E402
 
+from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook import labels, sampling  # noqa: E402
-from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 from tests.hook.reference_case import write_reference  # noqa: E402
 
@@ -38,7 +38,7 @@ def dataset(count=6):
 
 
 def settings(reference, **method):
-    return HookSettings(method=parse_settings(method), reference=reference)
+    return HookConfig(method=parse_settings(method), reference=reference)
 
 
 def test_srt_easy_trains_on_the_top_third(reference):

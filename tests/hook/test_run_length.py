@@ -19,7 +19,7 @@ from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from restrain_openrlhf.hook import rollouts, trainer  # noqa: E402
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous  # noqa: E402
-from restrain_openrlhf.hook.settings import HookSettings  # noqa: E402
+from restrain_openrlhf.hook.environment import to_environment  # noqa: E402
 from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 from restrain_openrlhf.run.train import total_steps  # noqa: E402
@@ -92,7 +92,7 @@ for name in ("fit", "get_max_steps"):
 @pytest.fixture
 def fit(monkeypatch):
     def fit(steps, checkpoint=0):
-        for name, value in HookSettings(method=TTRL, steps=steps).to_environment().items():
+        for name, value in to_environment(HookConfig(method=TTRL, steps=steps)).items():
             monkeypatch.setenv(name, value)
         made = Trainer(checkpoint)
         trainer.fit(made)

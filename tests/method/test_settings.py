@@ -4,8 +4,8 @@ import math
 
 import pytest
 
+from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.settings import HookSettings
 from restrain_openrlhf.method import build, parse_settings
 
 
@@ -72,7 +72,7 @@ def test_bad_settings_name_the_key(block, message):
 @pytest.mark.parametrize("method", ["restrain", None, 3, ["restrain"]])
 def test_a_method_that_is_no_block_of_settings_is_refused(method):
     with pytest.raises(ConfigError, match="no block of settings"):
-        HookSettings(method=method)
+        HookConfig(method=method)
 
 
 def test_numbers_may_be_text_because_yaml_reads_1e_6_as_text():
@@ -82,14 +82,14 @@ def test_numbers_may_be_text_because_yaml_reads_1e_6_as_text():
 @pytest.mark.parametrize("name", ["ttrl", "srt_offline", "grpo_gold"])
 def test_delta_counts_where_missing_answers_are_penalised_and_survives_the_way_to_a_worker(name):
     for block in ({"name": name}, {"name": name, "missing": "penalize", "delta": 2}):
-        sent = HookSettings(method=parse_settings(block))
-        assert HookSettings.model_validate_json(sent.model_dump_json()) == sent
+        sent = HookConfig(method=parse_settings(block))
+        assert HookConfig.model_validate_json(sent.model_dump_json()) == sent
 
 
 @pytest.mark.parametrize("sigma", [0, 0.5, math.inf])
 def test_settings_survive_the_way_to_a_worker(sigma):
-    sent = HookSettings(method=parse_settings({"name": "restrain", "sigma": sigma, "kappa": 0.2}))
-    assert HookSettings.model_validate_json(sent.model_dump_json()) == sent
+    sent = HookConfig(method=parse_settings({"name": "restrain", "sigma": sigma, "kappa": 0.2}))
+    assert HookConfig.model_validate_json(sent.model_dump_json()) == sent
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,63 @@
+"""A run's configuration in each of its processes: one environment variable, set for every Ray worker."""
+
+import os
+from functools import cache
+from pathlib import Path
+
+from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
+from restrain_openrlhf.errors import ConfigError, HookNotActiveError
+from restrain_openrlhf.method import build
+
+VARIABLE = "RESTRAIN_HOOK"
+# Names the agent's configuration file where OpenRLHF runs without our entry point.
+FILE_VARIABLE = "RESTRAIN_CONFIG"
+
+
+def to_environment(config: HookConfig) -> dict[str, str]:
+    """The variable that hands it to a worker. Paths are absolute: workers have folders of their own."""
+    return {VARIABLE: config.model_dump_json()}
+
+
+def config_here() -> HookConfig:
+    """The configuration this process was started with. Raises HookNotActiveError where there is none."""
+    if VARIABLE not in os.environ:
+        raise HookNotActiveError(f"{VARIABLE} is not set in this process, so it was not started by a hooked run.")
+    return _parsed(os.environ[VARIABLE])
+
+
+@cache
+def _parsed(text: str) -> HookConfig:
+    return HookConfig.model_validate_json(text)
+
+
+def config_of_agent(hooked: bool) -> HookConfig:
+    """The configuration of a process that draws rollouts: our entry point's, or the file's that RESTRAIN_CONFIG names.
+
+    Raises HookNotActiveError where our entry point started the run and the hook is not on here, ConfigError where
+    there is no file, or it asks for what only our entry point can do.
+    """
+    if hooked:
+        return config_here()
+    if VARIABLE in os.environ:
+        raise HookNotActiveError("This rollout actor runs without the RESTRAIN hook.")
+    if FILE_VARIABLE not in os.environ:
+        raise ConfigError(
+            f"{FILE_VARIABLE} is not set where the rollouts are drawn. Set it, on every Ray node, to a YAML file "
+            "with `method:`; with `ray job submit`, by --runtime-env-json."
+        )
+    path = Path(os.environ[FILE_VARIABLE])
+    config = load_hook_config(path)
+    _refuse_what_needs_the_entry_point(config, path)
+    return config
+
+
+def _refuse_what_needs_the_entry_point(config: HookConfig, path: Path) -> None:
+    method = build(config.method)
+    asked = [f"{name} is set" for name in config.written() if name not in ("method", "reference", "service")]
+    asked += [f"the method {method.name!r} learns from gold answers"] if method.reads_gold else []
+    asked += [f"the method {method.name!r} trains on some of the prompts only"] if method.selection else []
+    if asked:
+        raise ConfigError(
+            f"{path}: {asked[0]}, which the agent alone cannot do. Start the run with "
+            "`python -m restrain_openrlhf.hook.train_ppo_ray` (docs/integration.md), or leave it out."
+        )
