@@ -18,6 +18,7 @@ from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data  # 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook import labels, sampling  # noqa: E402
+from restrain_openrlhf.hook.training_rows import TrainingRow  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 from tests.hook.reference_case import write_reference  # noqa: E402
 
@@ -99,10 +100,13 @@ class Strategy:
 
 @pytest.mark.parametrize(("shuffle", "kept"), [(True, 2), (False, 6)])
 def test_the_evaluation_set_is_left_whole(reference, monkeypatch, shuffle, kept):
+    graded = dataset()
+    graded.labels = ["1"] * len(graded)
     for name, value in settings(reference, name="srt_easy").to_environment().items():
         monkeypatch.setenv(name, value)
-    made = sampling.setup_dataloader(lambda data, *_: data, Strategy(), (dataset(), 1, True, shuffle, None), {})
+    made = sampling.setup_dataloader(lambda data, *_: data, Strategy(), (graded, 1, True, shuffle, None), {})
     assert len(made) == kept
+    assert {type(label) for label in made.labels} == {TrainingRow if shuffle else str}
 
 
 def test_a_row_without_the_label_column_has_the_empty_label():
