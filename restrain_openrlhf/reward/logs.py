@@ -5,49 +5,31 @@ import logging
 import sys
 import time
 import traceback
-from dataclasses import dataclass
-from typing import TextIO
+
+_LOG = logging.getLogger("restrain.service")
 
 
-@dataclass(frozen=True)
-class Log:
-    """Writes events with named values; `replica` stands in every line."""
-
-    replica: str
-    stream: TextIO = sys.stderr
-
-    def info(self, event: str, **values: object) -> None:
-        """Something that is as it should be."""
-        self._write("info", event, values)
-
-    def warning(self, event: str, **values: object) -> None:
-        """Something an operator may want to look at."""
-        self._write("warning", event, values)
-
-    def error(self, event: str, **values: object) -> None:
-        """Something that is broken."""
-        self._write("error", event, values)
-
-    def _write(self, level: str, event: str, values: dict[str, object]) -> None:
-        line = {"time": round(time.time(), 3), "level": level, "event": event, "replica": self.replica, **values}
-        print(json.dumps(line, default=str), file=self.stream, flush=True)
+def log(event: str, level: int = logging.INFO, error: Exception | None = None, **values: object) -> None:
+    """Write one event with named values; of an error its type and the line that raised it."""
+    _LOG.log(level, event, exc_info=error, extra={"values": values})
 
 
-def where(error: BaseException) -> str:
-    """The line of code that raised it; the message is left out, because it may quote a rollout."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{frame.filename}:{frame.lineno} in {frame.name}"
-
-
-class Forward(logging.Handler):
-    """Python's own log records (uvicorn, asyncio) as our lines: a traceback is reduced to the exception's type."""
-
-    def __init__(self, log: Log) -> None:
-        super().__init__(level=logging.INFO)
-        self.log = log
+class JsonLines(logging.Handler):
+    """Our events, and Python's own records (uvicorn, asyncio) as the event `server`."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record. Messages come with placeholders filled, exceptions without their text."""
-        kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else None
-        write = self.log.error if record.levelno >= logging.ERROR else self.log.info
-        write("server", logger=record.name, message=record.getMessage().split("\n")[0], exception=kind)
+        """Write one record to what sys.stderr is now. An exception's message is left out: it may quote a rollout."""
+        other = {"event": "server", "logger": record.name, "message": record.getMessage().split("\n")[0]}
+        event = {"event": record.msg, **record.values} if hasattr(record, "values") else other
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None:
+            frames = traceback.extract_tb(error.__traceback__)
+            event |= {"exception": type(error).__name__, "where": [f"{at.filename}:{at.lineno}" for at in frames[-1:]]}
+        line = {"time": round(time.time(), 3), "level": record.levelname.lower(), **event}
+        print(json.dumps(line, default=str), file=sys.stderr, flush=True)
+
+
+def log_as_json() -> None:
+    """Make these lines the process's only log."""
+    logging.basicConfig(handlers=[JsonLines()], level=logging.WARNING, force=True)
+    _LOG.setLevel(logging.INFO)

@@ -63,18 +63,14 @@ class GroupRequest(_Wire):
     prompt: StrictStr
     responses: tuple[GroupResponse, ...] = Field(min_length=1)
     gold: StrictStr | None = Field(default=None, description="Read only by methods that learn from gold.")
-    entropies: tuple[Number, ...] | None = Field(
-        default=None, description="H_i, the mean token entropy of each trained rollout, in nats (ETTRL)."
-    )
+    entropies: tuple[Number, ...] | None = Field(default=None, description="H_i of each trained rollout, in nats.")
 
 
 class ScoreRequest(_Wire):
     """Whole groups, scored independently."""
 
     groups: tuple[GroupRequest, ...] = Field(min_length=1)
-    method: dict[str, Any] | None = Field(
-        default=None, description="The client's method settings; refused where the service scores with others."
-    )
+    method: dict[str, Any] | None = Field(default=None, description="Settings; refused where the service has others.")
 
 
 class GroupReply(_Wire):
@@ -107,9 +103,3 @@ class Problem(_Wire):
     """Every reply that is not a success."""
 
     detail: str
-
-
-class Health(_Wire):
-    """What a probe asks."""
-
-    status: str

@@ -1,103 +1,96 @@
-"""What the reward service is told: the method, how large a group is, how a finished response ends, and its limits."""
+"""What `restrain serve` is told: the method, how /get_reward gathers groups, and what requests may cost."""
 
+import difflib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from restrain_openrlhf.config.yaml_file import blocks, read_yaml
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
-from restrain_openrlhf.reward.servable import refuse_unservable
-
-# OpenRLHF's client (openrlhf/utils/agent.py): five tries of 180 s, one second apart.
-CLIENT_TRY_SECONDS = 180.0
-CLIENT_PATIENCE_SECONDS = 5 * CLIENT_TRY_SECONDS + 4
 
 
 class _Block(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Timing(_Block):
-    """Seconds. `hold` is below the client's own time limit, so that the service and not a dead socket ends a try."""
+class Timing(_Block, strict=True):
+    """Seconds. OpenRLHF's client (openrlhf/utils/agent.py) makes five tries of 180 s, one second apart.
 
-    hold: float = Field(default=170.0, gt=0, lt=CLIENT_TRY_SECONDS)
-    deadline: float = Field(default=800.0, gt=0, lt=CLIENT_PATIENCE_SECONDS)
+    `hold` is below that, so that the service and not a dead socket ends a try, and `deadline` below all of them.
+    """
+
+    hold: float = Field(default=170.0, gt=0, lt=180)
+    deadline: float = Field(default=800.0, gt=0, lt=904)
     retake: float = Field(default=15.0, gt=1)
     keep: float = Field(default=900.0, gt=0)
-    admission: float = Field(default=60.0, ge=0)
-    # Long, because one busy client process may open thousands of connections before it gets to write.
-    head: float = Field(default=120.0, gt=0)
     body: float = Field(default=30.0, gt=0)
     drain: float = Field(default=30.0, ge=0)
     drain_notice: float = Field(default=5.0, ge=0)
-    # Far longer than one turn of the loop takes with all requests there are: what counts as dead is killed.
-    stall: float = Field(default=60.0, gt=0)
 
 
-class Limits(_Block):
-    """Counts and bytes beyond which a request is refused, or has to queue."""
+class Limits(_Block, strict=True):
+    """Counts and bytes beyond which a request is refused."""
 
     pending: int = Field(default=32_768, ge=1)
-    body_bytes: int = Field(default=4 * 2**20, ge=1024)
+    body_bytes: int = Field(default=16 * 2**20, ge=1024)
     groups: int = Field(default=256, ge=1)
     responses: int = Field(default=1024, ge=2)
     scoring_threads: int = Field(default=4, ge=1)
 
 
 class ServiceBlock(_Block):
-    """The `service:` block. `model` (a Hugging Face folder) or `end_of_text` says how a finished response ends."""
+    """The `service:` block. `group_size` turns /get_reward on; the five keys after it are its own."""
 
-    group_size: int = Field(ge=2, le=4096)
+    group_size: int | None = Field(default=None, strict=True, ge=2, le=4096)
     model: Path | None = None
-    end_of_text: tuple[str, ...] | None = None
+    end_of_text: str | tuple[str, ...] | None = None
     labelled_rows: Literal["evaluate", "vote"] = "evaluate"
     stragglers: Literal["score", "neutral"] = "score"
     reward: Literal["net_advantage", "expected"] = "net_advantage"
-    log_text: bool = False
     timing: Timing = Timing()
     limits: Limits = Limits()
 
-    @field_validator("end_of_text", mode="before")
-    @classmethod
-    def _one_text(cls, value: object) -> object:
-        return (value,) if isinstance(value, str) else value
-
     @model_validator(mode="after")
-    def _ends_are_known(self) -> "ServiceBlock":
-        if (self.model is None) == (self.end_of_text is None):
+    def _ends_are_known(self) -> Self:
+        if (self.model is not None) + (self.end_of_text is not None) != (self.group_size is not None):
             raise ValueError(
-                "give either model (the folder of the trained model) or end_of_text (the texts that end a finished "
-                "response, such as <|im_end|>; [] if truncation cannot be seen)"
+                "with group_size give either model (the folder of the trained model) or end_of_text (the texts that "
+                "end a finished response, such as <|im_end|>; [] if truncation cannot be seen); without it, neither"
             )
         return self
 
 
-class ServiceConfig(BaseModel):
+class ServiceConfig(_Block):
     """A whole configuration file of `restrain serve`."""
-
-    model_config = ConfigDict(frozen=True)
 
     method: MethodSettings
     reference: Path | None = None
-    service: ServiceBlock
+    service: ServiceBlock = ServiceBlock()
 
 
 def load_service_config(path: Path) -> ServiceConfig:
     """A file with `method:`, `reference:` and `service:`. Raises ConfigError naming the file and the key."""
-    document = blocks(read_yaml(path), path, ("method", "reference", "service"))
+    document = blocks(read_yaml(path), path, ServiceConfig.model_fields)
     try:
-        refuse_unservable(build(document["method"]))
-        block = ServiceBlock.model_validate(document.get("service"))
-        return ServiceConfig(**{**document, "service": block})
+        config = ServiceConfig.model_validate({**document, "service": document.get("service") or {}})
     except ValidationError as error:
-        raise ConfigError(f"{path}: service: {_first(error)}") from None
+        raise ConfigError(f"{path}: {_first(error)}") from None
+    method = build(config.method)
+    if config.service.group_size is not None and not (method.rollouts is None and method.selection is None):
+        raise ConfigError(
+            f"The method {method.name!r} draws its own rollouts or chooses prompts, which service.group_size (POST "
+            "/get_reward) does not allow. Leave group_size out and train with the agent (docs/integration.md)."
+        )
+    return config
 
 
 def _first(error: ValidationError) -> str:
-    detail: Any = error.errors()[0]
-    where = ".".join(str(part) for part in detail["loc"])
-    if detail["type"] == "model_type":
-        return "the block is missing or empty. It needs at least group_size, and model or end_of_text."
-    return f"{where}: {detail['msg']}" if where else str(detail["msg"])
+    first = error.errors()[0]
+    what = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        known = [*ServiceBlock.model_fields, *Timing.model_fields, *Limits.model_fields]
+        near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
+        what = "unknown key." + (f" Did you mean {near[0]!r}?" if near else "")
+    return f"{'.'.join(map(str, first['loc']))}: {what}"

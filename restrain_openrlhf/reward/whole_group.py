@@ -1,5 +1,7 @@
 """Scores one whole group: the same function answers POST /v1/score and serves the executor that scores in process."""
 
+from collections.abc import Sequence
+
 from restrain_openrlhf.answers import canonical_key, extract
 from restrain_openrlhf.answers.residual import RESIDUAL
 from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest
@@ -13,12 +15,23 @@ def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupReply:
     Raises a RestrainError where the group cannot be scored: another size than the method draws, a prompt that the
     reference lacks, no gold for a method that reads it.
     """
+    answers = [extract(response.text) if response.finished else None for response in group.responses]
+    return score_answers(scorer, group.prompt, answers, group.gold, group.entropies)
+
+
+def score_answers(
+    scorer: GroupScorer,
+    prompt: str,
+    answers: Sequence[str | None],
+    gold: str | None,
+    entropies: tuple[float, ...] | None = None,
+) -> GroupReply:
+    """As `score_whole_group`, of the group's final answers (None: missing)."""
     timeouts = RESIDUAL.timed_out_in_this_thread
-    answers = tuple(extract(response.text) if response.finished else None for response in group.responses)
-    score = scorer.score(group.prompt, answers, group.gold, group.entropies)
+    score = scorer.score(prompt, answers, gold, entropies)
     majority = majority_answer(answers)
     return GroupReply(
-        answers=answers,
+        answers=tuple(answers),
         classes=score.votes.classes,
         majority_count=score.votes.majority_count,
         majority_key=None if majority is None else canonical_key(majority),

@@ -3,8 +3,6 @@
 import asyncio
 import contextlib
 import itertools
-import json
-import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
@@ -74,14 +72,6 @@ def openrlhf_client(*urls: str) -> Ask:
     return ask_one
 
 
-def send(service: Replica, body: dict[str, Any]) -> socket.socket:
-    """A client that has asked and reads nothing."""
-    text = json.dumps(body).encode()
-    client = socket.create_connection(("127.0.0.1", service.port), timeout=60)
-    client.sendall(b"POST /get_reward HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
-    return client
-
-
 class Since:
     """What the replicas' counters have counted since this was made."""
 
@@ -93,7 +83,7 @@ class Since:
             self.before[name] = self.before.get(name, 0.0) + float(value)
 
     def _lines(self) -> list[str]:
-        texts = [replica.http.get(f"{replica.probe_url}/metrics").text for replica in self.replicas]
+        texts = [replica.http.get("/metrics").text for replica in self.replicas]
         return [line for text in texts for line in text.splitlines() if not line.startswith("#")]
 
     def __call__(self, name: str) -> float:
@@ -142,6 +132,6 @@ async def round_robin(replicas: list[Replica]) -> AsyncIterator[str]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/get_reward"
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()

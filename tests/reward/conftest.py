@@ -1,10 +1,9 @@
-"""Real services for the tests: `restrain serve` in processes of their own, and a Redis where it is installed."""
+"""Real services for the tests: `restrain serve` in processes of their own."""
 
 import contextlib
 import json
 import os
 import secrets
-import shutil
 import signal
 import socket
 import subprocess
@@ -23,6 +22,7 @@ import yaml
 END = "<|im_end|>"
 # A connection for each request, as OpenRLHF's client does it.
 NO_KEEP_ALIVE = httpx.Limits(max_connections=None, max_keepalive_connections=0)
+NEEDED = "needs the web stack: pip install restrain-openrlhf[serve]"
 
 
 def free_port() -> int:
@@ -36,32 +36,29 @@ def free_port() -> int:
 
 @dataclass
 class Replica:
-    """A running `restrain serve`; its probes answer on a port of their own unless that is None."""
+    """A running `restrain serve`."""
 
     port: int
-    probe_port: int | None
     process: subprocess.Popen[bytes]
     log: Path
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
 
     @property
     def reward_url(self) -> str:
         return f"{self.url}/get_reward"
 
-    @property
-    def probe_url(self) -> str:
-        return f"http://127.0.0.1:{self.probe_port or self.port}"
-
     @cached_property
     def http(self) -> httpx.Client:
         """For requests one at a time; paths are relative to the service."""
-        return httpx.Client(base_url=self.url, timeout=60, limits=NO_KEEP_ALIVE)
+        return httpx.Client(base_url=self.url, timeout=60, limits=NO_KEEP_ALIVE, verify=False)
 
     def metric(self, name: str) -> float:
-        lines = self.http.get(f"{self.probe_url}/metrics").text.splitlines()
+        """The sum of a metric, or of one of its children where labels are given."""
+        lines = self.http.get("/metrics").text.splitlines()
         return sum(float(line.split()[1]) for line in lines if line.startswith((name + " ", name + "{")))
 
     def events(self) -> list[dict[str, Any]]:
@@ -71,7 +68,7 @@ class Replica:
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.process.poll() is None:
             with contextlib.suppress(httpx.TransportError):
-                if self.http.get(f"{self.probe_url}/readyz").status_code == 200:
+                if self.http.get("/readyz").status_code == 200:
                     return
             time.sleep(0.02)
         raise AssertionError(f"the service is not ready: {self.log.read_text()}")
@@ -99,7 +96,7 @@ class Services:
         return replica
 
     def start_two(self, **options: Any) -> list[Replica]:
-        """Two replicas that are ready; they start at the same time."""
+        """Two that are ready; they start at the same time."""
         pair = [self.launch(**options) for _ in range(2)]
         for replica in pair:
             replica.wait_until_ready()
@@ -107,27 +104,25 @@ class Services:
 
     def launch(
         self,
-        store: str = "memory",
         port: int | None = None,
-        probes: bool = True,
         token: str | None = None,
         method: Any = None,
         options: Sequence[str] = (),
+        gathers: bool = True,
         **service: Any,
     ) -> Replica:
         """A service that begins; `service` are the keys of its block, `options` further words of its command line."""
-        ports = port or free_port(), free_port() if probes else None
+        port = port or free_port()
         config = self.folder / f"{len(self.replicas)}.yaml"
-        block = {"group_size": 4, "end_of_text": END, **service}
+        block = {**({"group_size": 4, "end_of_text": END} if gathers else {}), **service}
         config.write_text(yaml.safe_dump({"method": method or {"name": "ttrl"}, "service": block}))
-        words = ["serve", "--config", str(config), "--port", str(ports[0]), *options]
-        words += ["--probe-port", str(ports[1])] if probes else []
-        environment = {**os.environ, **({"RESTRAIN_TOKEN": token} if token else {}), "RESTRAIN_STORE": store}
+        words = ["serve", "--config", str(config), "--port", str(port), *options]
+        environment = {**os.environ, **({"RESTRAIN_TOKEN": token} if token else {})}
         log = config.with_suffix(".log")
         with log.open("wb") as stderr:
             command = [sys.executable, "-m", "restrain_openrlhf.cli.main", *words]
             process = subprocess.Popen(command, stderr=stderr, env=environment)
-        self.replicas.append(Replica(*ports, process, log))
+        self.replicas.append(Replica(port, process, log, "https" if "--tls-key" in words else "http"))
         return self.replicas[-1]
 
     def end(self) -> None:
@@ -138,7 +133,7 @@ class Services:
 
 @pytest.fixture
 def services(tmp_path: Path) -> Iterator[Services]:
-    pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    pytest.importorskip("fastapi", reason=NEEDED)
     running = Services(tmp_path)
     yield running
     running.end()
@@ -151,7 +146,7 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
     Each test asks it with prompts of its own (`prompt`), counts from where the counters stand (`Since`), and leaves
     nobody waiting.
     """
-    pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    pytest.importorskip("fastapi", reason=NEEDED)
     running = Services(tmp_path_factory.mktemp("services"))
     started: dict[str, Replica] = {}
 
@@ -169,62 +164,3 @@ def standing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...,
 def prompt() -> str:
     """A prompt that no other test uses."""
     return f"Problem {secrets.token_hex(8)}: "
-
-
-@dataclass
-class Redis:
-    """A real server that can be killed and started again; `durable`: it writes every change to disk."""
-
-    folder: Path
-    durable: bool = False
-    port: int = field(default_factory=free_port)
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def start(self) -> None:
-        durable = ["--appendonly", "yes", "--appendfsync", "always"] if self.durable else ["--appendonly", "no"]
-        words = ["redis-server", "--port", str(self.port), "--save", "", "--dir", str(self.folder), *durable]
-        self.process = subprocess.Popen([*words, "--logfile", str(self.folder / "redis.log")])
-        while True:
-            assert self.process.poll() is None, (self.folder / "redis.log").read_text()
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
-                return
-            time.sleep(0.02)
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-
-
-def _need_redis() -> None:
-    if not shutil.which("redis-server"):
-        pytest.skip("needs redis-server (Debian: redis-server)")
-
-
-@pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[Callable[..., Redis]]:
-    """Makes a Redis, not started yet, that the test may kill."""
-    _need_redis()
-    made: list[Redis] = []
-
-    def make(durable: bool = False) -> Redis:
-        made.append(Redis(tmp_path, durable))
-        return made[-1]
-
-    yield make
-    for server in made:
-        server.kill()
-
-
-@pytest.fixture(scope="session")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Redis]:
-    """One Redis for all tests that leave it alone."""
-    _need_redis()
-    server = Redis(tmp_path_factory.mktemp("redis"))
-    server.start()
-    yield server
-    server.kill()

@@ -1,4 +1,4 @@
-"""How a service ends: it drains on SIGTERM, hands its port to the next one, and says what happened in its log."""
+"""How a service ends: it drains on SIGTERM, and killed it comes back with its clients; its log says what happened."""
 
 import asyncio
 import signal
@@ -11,19 +11,19 @@ import httpx
 import pytest
 
 from tests.reward.clients import RESTRAIN, Since, connections, expected, openrlhf_client, pairs, rollout, rollouts
-from tests.reward.conftest import Services
+from tests.reward.conftest import NEEDED, Services
 
 pytestmark = pytest.mark.timeout(120)
 
 SECRET_TEXT = "THE-ROLLOUT-TEXT"
-NOTICE, DRAIN = 0.3, 2
+NOTICE, DRAIN = 0.5, 1.5
 
 
 @dataclass
 class Ended:
     """What was seen of a service that was told to stop with four rollouts waiting."""
 
-    probes: dict[str, httpx.Response]
+    probes: list[httpx.Response]
     replies: list[httpx.Response]
     status: int
     events: list[dict[str, Any]]
@@ -34,7 +34,7 @@ class Ended:
 @pytest.fixture(scope="module")
 def ended(tmp_path_factory) -> Ended:
     """Three of a group, whose last comes while the service drains, and one of a group that does not complete."""
-    pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    pytest.importorskip("fastapi", reason=NEEDED)
     services = Services(tmp_path_factory.mktemp("ended"))
     service = services.start(method=RESTRAIN, timing={"drain_notice": NOTICE, "drain": DRAIN})
     counted = Since(service)
@@ -45,19 +45,14 @@ def ended(tmp_path_factory) -> Ended:
             def come(body):
                 return asyncio.create_task(client.post(service.reward_url, json=body))
 
-            async def is_draining() -> bool:
-                return (await client.get(f"{service.probe_url}/readyz")).status_code == 503
-
             first, last = rollouts("p", (3, 3, 4), words=SECRET_TEXT), rollout("p", 5, words=SECRET_TEXT)
-            await client.post(service.reward_url, json={})
             waiting = [come(body) for body in [*first, rollout("alone", 3)]]
-            await counted.reaches("restrain_seats_total", 4)
+            await counted.reaches("restrain_slots_total", 4)
             service.process.send_signal(signal.SIGTERM)
             since = time.monotonic()
-            while not await is_draining():
+            while (await client.get(f"{service.url}/readyz")).status_code == 200:
                 await asyncio.sleep(0.01)
-            bases, paths = {"main": service.url, "own": service.probe_url}, ("readyz", "healthz")
-            probes = {f"{port} {path}": await client.get(f"{bases[port]}/{path}") for port in bases for path in paths}
+            probes = [await client.get(f"{service.url}/{path}") for path in ("readyz", "healthz", "metrics")]
             # After the notice, while it drains.
             await asyncio.sleep(NOTICE + 0.2)
             waiting.insert(3, come(last))
@@ -67,20 +62,16 @@ def ended(tmp_path_factory) -> Ended:
         probes, replies, since = asyncio.run(scenario())
         status = service.process.wait(timeout=30)
         seconds = time.monotonic() - since
-        with pytest.raises(httpx.ConnectError):
-            httpx.get(f"{service.probe_url}/healthz")
         return Ended(probes, replies, status, service.events(), service.log.read_text(), seconds)
     finally:
         services.end()
 
 
-def test_a_stopping_service_is_alive_but_not_ready_on_both_ports(ended):
-    assert {name: (reply.status_code, reply.json()["status"]) for name, reply in ended.probes.items()} == {
-        "main readyz": (503, "draining"),
-        "own readyz": (503, "draining"),
-        "main healthz": (200, "alive"),
-        "own healthz": (200, "alive"),
-    }
+def test_a_stopping_service_is_alive_but_not_ready(ended):
+    ready, alive, metrics = ended.probes
+    assert (ready.status_code, ready.json()["status"]) == (503, "draining")
+    assert (alive.status_code, alive.json()["status"]) == (200, "alive")
+    assert "restrain_draining 1.0" in metrics.text
 
 
 def test_a_waiting_group_completes_while_the_service_drains(ended):
@@ -95,31 +86,43 @@ def test_what_cannot_complete_is_told_to_ask_again_when_the_drain_is_over(ended)
     assert ended.seconds > NOTICE + DRAIN
 
 
-def test_it_ends_with_status_0(ended):
+def test_it_ends_with_status_0_and_its_log_is_one_json_object_per_line_without_texts(ended):
     assert ended.status == 0
-
-
-def test_the_log_is_one_json_object_per_line_without_texts(ended):
-    told = [event["event"] for event in ended.events]
-    assert {"starting", "listening", "refused", "draining", "stopped"} <= set(told)
+    assert [event["event"] for event in ended.events] == ["starting", "draining", "stopped"]
     assert SECRET_TEXT not in ended.log
 
 
+def test_a_second_signal_ends_at_once(services):
+    service = services.start()
+    counted = Since(service)
+    with socket.create_connection(("127.0.0.1", service.port)) as client:
+        text = b'{"query": ["p\\\\boxed{3}<|im_end|>"], "prompts": ["p"], "labels": [""]}'
+        client.sendall(b"POST /get_reward HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+        counted.wait_for("restrain_slots_total", 1)
+        since = time.monotonic()
+        service.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert service.terminate() == 0
+        assert time.monotonic() - since < 5
+
+
 @pytest.mark.host
-def test_a_single_service_is_replaced_without_a_gap(services):
-    """What the old one had gathered is gone, but each of its clients asks again and gets a place at the new one."""
-    options = {"method": RESTRAIN, "options": ["--reuse-port"]}
-    service = services.start(timing={"drain": 0, "drain_notice": 0}, **options)
-    ask, counted = openrlhf_client(service.reward_url), Since(service)
+def test_a_killed_service_comes_back_with_its_clients(services):
+    """What the old one had gathered is gone, but each client of OpenRLHF's asks again within its five tries."""
+    service = services.start(method=RESTRAIN)
+    ask_one, counted = openrlhf_client(service.reward_url), Since(service)
+    names = [f"p{number} " for number in range(10)]
 
     async def scenario():
-        early = [asyncio.create_task(ask(body)) for body in rollouts("p")[:-1]]
-        await counted.reaches("restrain_seats_total", 3)
-        await asyncio.to_thread(services.start, port=service.port, **options)
-        assert await asyncio.to_thread(service.terminate) == 0
-        return await asyncio.gather(*early, ask(rollouts("p")[-1]))
+        early = [[asyncio.create_task(ask_one(body)) for body in rollouts(name)[:3]] for name in names]
+        await counted.reaches("restrain_slots_total", 3 * len(names))
+        service.kill()
+        again = await asyncio.to_thread(services.start, port=service.port, method=RESTRAIN)
+        await asyncio.to_thread(Since(again).wait_for, "restrain_slots_total", 3 * len(names))
+        last = [asyncio.create_task(ask_one(rollouts(name)[3])) for name in names]
+        return [await asyncio.gather(*group, one) for group, one in zip(early, last, strict=True)]
 
-    assert asyncio.run(scenario()) == expected()
+    assert asyncio.run(scenario()) == [expected()] * len(names)
 
 
 def test_a_port_that_is_taken_is_a_clear_error(services):
@@ -127,11 +130,6 @@ def test_a_port_that_is_taken_is_a_clear_error(services):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        begun = [
-            services.launch(port=port, probes=False),
-            services.launch(options=["--probe-port", str(port)], probes=False),
-        ]
-        assert [service.process.wait(timeout=60) for service in begun] == [2, 2]
-    for flag, service in zip(("--port", "--probe-port"), begun, strict=True):
-        problem = f"--host 127.0.0.1 {flag} {port}: cannot be listened on"
-        assert problem in service.log.read_text().strip().splitlines()[-1]
+        service = services.launch(port=port)
+        assert service.process.wait(timeout=60) == 2
+    assert f"--host 127.0.0.1 --port {port}: cannot be listened on" in service.log.read_text()

@@ -1,0 +1,130 @@
+"""POST /get_reward: a rollout is graded at once, or waits in a slot until its group is scored or its client leaves."""
+
+import asyncio
+import hashlib
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+from starlette.requests import Request
+from starlette.types import Receive
+
+from restrain_openrlhf.answers.evaluation import is_right
+from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.reward import protocol
+from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Reply, Slot
+from restrain_openrlhf.reward.protocol import GroupReply, RewardReply, RewardRequest
+from restrain_openrlhf.reward.requests import GONE, RefusedError, read_body, refused
+from restrain_openrlhf.reward.responses import read_response
+from restrain_openrlhf.reward.scorer_worker import ScorerWorker
+from restrain_openrlhf.reward.settings import ServiceBlock
+from restrain_openrlhf.reward.whole_group import score_answers
+from restrain_openrlhf.stop_tokens import StopTokens
+
+LOGS = (protocol.POSITIVE, protocol.NEGATIVE, protocol.KL_WEIGHT, protocol.PROMPT_WEIGHT, protocol.PENALIZED)
+NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
+
+
+@dataclass
+class GetReward:
+    """The endpoint. Each group is scored in a background task; `stopping` is what requests get at the end."""
+
+    group_size: int
+    block: ServiceBlock
+    tokens: StopTokens
+    worker: ScorerWorker
+    stopping: RestrainError | None = None
+    _scoring: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.metrics, self.method = self.worker.metrics, self.worker.scorer.method
+        self.collector = GroupCollector(self.group_size, self.block.timing, self._start_scoring)
+
+    async def serve(self, request: Request) -> RewardReply:
+        """The reply. Raises a RestrainError where there is none to give.
+
+        Nothing here keeps the body while the request waits: a pending rollout costs its answer's memory.
+        """
+        begun = await self._begin(await read_body(request, RewardRequest, self.block))
+        return begun if isinstance(begun, RewardReply) else await self._wait(*begun, request.receive)
+
+    async def _begin(self, body: RewardRequest) -> "RewardReply | tuple[Slot, asyncio.Future[Reply]]":
+        (query,), (prompt,), gold = body.query, body.prompts, body.gold
+        if gold is not None and self.block.labelled_rows == "evaluate" and not self.method.reads_gold:
+            return await self._grade(query, prompt, gold)
+        self.worker.scorer.check(prompt, gold)
+        response = await self.worker.in_thread(lambda: read_response(query, prompt, self.tokens))
+        self.metrics.answered(response.answer, response.truncated)
+        if self.stopping is not None:
+            raise self.stopping
+        key, text = (prompt, gold if self.method.reads_gold else None), hashlib.sha256(query.encode()).hexdigest()
+        answer = None if response.truncated else response.answer
+        waiting: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        slot = self.collector.arrive(key, text, answer, waiting, time.monotonic())
+        self.metrics.slots.labels(slot.kind).inc()
+        return slot, waiting
+
+    async def _grade(self, query: str, prompt: str, gold: str) -> RewardReply:
+        read = partial(read_response, query, prompt, self.tokens)
+        correct = await self.worker.in_thread(lambda: is_right(read().answer, gold))
+        self.metrics.evaluated.labels(str(correct).lower()).inc()
+        return RewardReply(rewards=float(correct), scores=float(correct))
+
+    async def _wait(self, slot: Slot, waiting: "asyncio.Future[Reply]", receive: Receive) -> RewardReply:
+        """Until the reply is there, the client is gone, the hold is over, or the service stops; whichever is first."""
+        gone = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait((waiting, gone), timeout=self.block.timing.hold, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                self.metrics.gone.inc()
+                raise RefusedError(GONE, "The client closed the connection.")
+            if not waiting.done():
+                self.metrics.held.inc()
+                raise RefusedError(409, "The group is not complete yet; the rollout keeps its slot.", again=True)
+        except BaseException:
+            self.collector.leave(slot, time.monotonic())
+            raise
+        finally:
+            gone.cancel()
+        self.collector.answered(slot)
+        reply = waiting.result()
+        if isinstance(reply, RestrainError):
+            raise reply
+        self.metrics.neutral.inc(reply is NEUTRAL)
+        return reply
+
+    def _start_scoring(self, group: Group) -> None:
+        task = asyncio.create_task(self._score(group))
+        self._scoring.add(task)
+        task.add_done_callback(self._scoring.discard)
+
+    async def _score(self, group: Group) -> None:
+        (prompt, gold), answers = group.key, [slot.answer for slot in group.slots[: group.size]]
+        outcome = "full" if len(answers) == self.group_size else "partial"
+        if outcome == "partial" and self.block.stragglers == "neutral":
+            self.metrics.groups.labels("neutral").inc()
+            self.collector.finish(group, [], NEUTRAL, time.monotonic())
+            return
+        try:
+            scored = await self.worker.score(lambda: score_answers(self.worker.scorer, prompt, answers, gold), outcome)
+            replies = [self._reply(scored, index) for index in range(len(answers))]
+            self.collector.finish(group, replies, NEUTRAL, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - the group's requests wait for a reply, whatever went wrong
+            self.collector.finish(group, [], refused(error), time.monotonic())
+
+    def _reply(self, group: GroupReply, index: int) -> RewardReply:
+        pair = group.advantage_pos[index], group.advantage_neg[index]
+        reward = sum(pair) if self.block.reward == "net_advantage" else group.rewards[index]
+        values = (*pair, group.kl_weight, group.prompt_weight, float(group.penalized))
+        return RewardReply(rewards=reward, scores=reward, extra_logs=dict(zip(LOGS, values, strict=True)))
+
+    def stop(self) -> None:
+        """Whoever waits, waits no longer."""
+        self.stopping = RefusedError(503, "The service is stopping.", again=True)
+        self.collector.release(self.stopping)
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Returns once the client closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

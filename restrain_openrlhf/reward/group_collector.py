@@ -1,0 +1,123 @@
+"""Gathers single rollouts into groups of one prompt: plain code without a clock, a thread or a network of its own."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Literal
+
+from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.reward.protocol import RewardReply
+from restrain_openrlhf.reward.settings import Timing
+
+Reply = RewardReply | RestrainError
+# What the rollouts of one group have in common: the prompt, and gold where the method reads it.
+Key = tuple[str, str | None]
+
+
+@dataclass(eq=False)
+class Slot:
+    """One rollout's place in its group. `text` is its query's digest, None where it did not come before the deadline.
+
+    `request` waits for the reply; without one the slot is vacant, and given up after `until` (seconds).
+    """
+
+    group: "Group"
+    text: str | None = None
+    answer: str | None = None
+    request: "asyncio.Future[Reply] | None" = None
+    until: float = 0.0
+    reply: Reply | None = None
+    kind: Literal["first", "retry", "late"] = "first"
+
+    def give(self, reply: Reply) -> None:
+        """The reply is known: whoever waits gets it, and else it is kept for the retry."""
+        self.reply = reply
+        if self.request is not None and not self.request.done():
+            self.request.set_result(reply)
+
+
+@dataclass(eq=False)
+class Group:
+    """Up to n rollouts of one prompt. `size`: how many of the slots are scored; None while it gathers."""
+
+    key: Key
+    opened: float
+    slots: list[Slot] = field(default_factory=list)
+    size: int | None = None
+
+
+@dataclass
+class GroupCollector:
+    """All groups of all prompts. `score` is called once with each group that is whole or has reached its deadline."""
+
+    n: int
+    timing: Timing
+    score: Callable[[Group], None]
+    groups: dict[Key, list[Group]] = field(default_factory=dict)
+
+    def arrive(self, key: Key, text: str, answer: str | None, request: "asyncio.Future[Reply]", now: float) -> Slot:
+        """The slot of a request.
+
+        A retry carries the same text as its first try, and so may a second rollout. What tells them apart is the first
+        one's connection, which a client closes before it tries again: so a request takes a vacant slot with its text if
+        there is one, and else a slot of its own.
+        """
+        self._sweep(key, now)
+        vacant = [slot for group in self.groups.get(key, ()) for slot in group.slots if slot.request is None]
+        for slot in (slot for wanted in (text, None) for slot in vacant if slot.text == wanted):
+            slot.kind = "late" if slot.text is None else "retry"
+            slot.request, slot.text = request, text
+            if slot.reply is not None:
+                slot.give(slot.reply)
+            return slot
+        groups = self.groups.setdefault(key, [])
+        if not groups or groups[-1].size is not None:
+            groups.append(Group(key, now))
+        slot = Slot(groups[-1], text, answer, request)
+        slot.group.slots.append(slot)
+        if len(slot.group.slots) == self.n:
+            self._close(slot.group)
+        return slot
+
+    def leave(self, slot: Slot, now: float) -> None:
+        """Its client went away without the reply: a retry may take the slot."""
+        slot.request, slot.until = None, now + self.timing.retake
+
+    def answered(self, slot: Slot) -> None:
+        """Its client was sent the reply."""
+        slot.group.slots.remove(slot)
+
+    def _close(self, group: Group) -> None:
+        # By the digests of the texts, so that ties do not depend on who came first.
+        group.slots.sort(key=lambda slot: slot.text or "")
+        group.size = len(group.slots)
+        group.slots += [Slot(group) for _ in range(self.n - group.size)]
+        self.score(group)
+
+    def finish(self, group: Group, replies: Sequence[Reply], late: Reply, now: float) -> None:
+        """The replies of the group's slots, in order; `late` is for those beyond, rollouts yet to come included."""
+        for slot, reply in zip_longest(tuple(group.slots), replies, fillvalue=late):
+            assert isinstance(slot, Slot)
+            slot.until = now + (self.timing.keep if slot.text is None else self.timing.retake)
+            slot.give(reply)
+
+    def sweep(self, now: float) -> None:
+        """What time alone changes: slots that nobody came back to are given up, and deadlines pass."""
+        for key in tuple(self.groups):
+            self._sweep(key, now)
+
+    def _sweep(self, key: Key, now: float) -> None:
+        groups = self.groups.pop(key, [])
+        for group in groups:
+            if group.size is None or all(slot.reply is not None for slot in group.slots):
+                group.slots = [slot for slot in group.slots if slot.request is not None or slot.until >= now]
+            if group.size is None and group.slots and now - group.opened >= self.timing.deadline:
+                self._close(group)
+        if left := [group for group in groups if group.slots]:
+            self.groups[key] = left
+
+    def release(self, reply: Reply) -> None:
+        """Whoever waits gets this instead of a score."""
+        for slot in (slot for groups in self.groups.values() for group in groups for slot in group.slots):
+            slot.give(reply)
