@@ -18,6 +18,7 @@ from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data  # 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook import labels, sampling  # noqa: E402
+from restrain_openrlhf.hook.environment import to_environment  # noqa: E402
 from restrain_openrlhf.hook.training_rows import TrainingRow  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 from tests.hook.reference_case import write_reference  # noqa: E402
@@ -102,7 +103,7 @@ class Strategy:
 def test_the_evaluation_set_is_left_whole(reference, monkeypatch, shuffle, kept):
     graded = dataset()
     graded.labels = ["1"] * len(graded)
-    for name, value in settings(reference, name="srt_easy").to_environment().items():
+    for name, value in to_environment(settings(reference, name="srt_easy")).items():
         monkeypatch.setenv(name, value)
     made = sampling.setup_dataloader(lambda data, *_: data, Strategy(), (graded, 1, True, shuffle, None), {})
     assert len(made) == kept
