@@ -69,18 +69,14 @@ def in_training(response: str, gold: str, tmp_path: Path) -> float:
 
 def through_the_service(response: str, gold: str, tmp_path: Path) -> float:
     pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
-    from restrain_openrlhf.reward.judge import Judge
-    from restrain_openrlhf.reward.logs import Log
-    from restrain_openrlhf.reward.metrics import Metrics
-    from restrain_openrlhf.reward.transcript import ResponseReader
+    from restrain_openrlhf.reward.server import build_service
+    from restrain_openrlhf.reward.settings import ServiceConfig
 
-    judge = Judge(
-        GroupScorer(build(parse_settings({"name": "ttrl"}))), ResponseReader(("</s>",)), Metrics(), Log("x"), 1
-    )
-    try:
-        return asyncio.run(judge.grade(f"{PROBLEM.text}{response}</s>", PROBLEM.text, gold))
-    finally:
-        judge.close()
+    block = {"group_size": 2, "end_of_text": "</s>"}
+    service = build_service(ServiceConfig(method={"name": "ttrl"}, service=block), None)
+    reply = asyncio.run(service.get_reward._grade(f"{PROBLEM.text}{response}</s>", PROBLEM.text, gold))
+    service.worker.pool.shutdown()
+    return reply.scores
 
 
 def study(response: str, gold: str, tmp_path: Path) -> float:
