@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 from round_robin import RoundRobin
 
-from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.devices import detect
 
 METHOD = "{name: restrain, prompt_weight: online, kappa: 3}"
 WORDS = ("so", "we", "add", "and", "carry", "to", "find", "that", "the", "sum", "of", "both", "is", "asked", "for")

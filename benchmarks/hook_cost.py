@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.instrument import install, uninstall
 
 PROMPTS, N, MICRO = 32, 16, 32

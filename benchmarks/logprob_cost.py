@@ -10,7 +10,7 @@ import time
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
-from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.devices import detect
 
 DEVICE = detect()
 DEVICE.install()

@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.devices import detect
 
 ROLLOUTS, TOKENS, REPEATS = 64, 1024, 21
 LABELS = (1, 2, 4, 8, 16, 32)

@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from restrain_openrlhf.answers import extract
-from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE
 from restrain_openrlhf.scoring import GroupScorer

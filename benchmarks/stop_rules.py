@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.run.evaluations import Evaluation, read_evaluations
+from restrain_openrlhf.run.held_out import Evaluation, read_evaluations
 from restrain_openrlhf.run.metrics import StepRow, read_steps
 from test_time.checkpoints import SavedModel, best, last_good
 from test_time.stopping import StopRules, alarm

@@ -16,7 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.method import GroupScore, build, parse_settings
 
 N, PROMPTS, LABELS = 16, 256, 24

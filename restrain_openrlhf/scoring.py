@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from restrain_openrlhf.answers import classes
-from restrain_openrlhf.answers.evaluation import is_right
+from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.method import GroupScore, Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.reference import Reference, ReferenceRow

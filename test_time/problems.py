@@ -10,9 +10,9 @@ from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
-from restrain_openrlhf.evaluation.layouts import PROBLEM_COLUMNS, choice_columns
 from restrain_openrlhf.evaluation.loading import load_benchmark
 from restrain_openrlhf.evaluation.problems import lists_choices, without_kind
+from restrain_openrlhf.evaluation.row_shapes import PROBLEM_COLUMNS, choice_columns
 from restrain_openrlhf.evaluation.templates import INSTRUCTION
 
 FILES = (".jsonl", ".csv", ".parquet")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf import devices
 from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.hook import devices
 
 
 @pytest.fixture(autouse=True)

@@ -57,7 +57,7 @@ def grade(
     ] = Policy.VOTE,
 ) -> None:
     """Say of each pair of answers whether they are equal."""
-    from restrain_openrlhf.answers.evaluation import equal_in_evaluation  # noqa: PLC0415 - not needed to vote
+    from restrain_openrlhf.answers.gold import equal_in_evaluation  # noqa: PLC0415 - not needed to vote
 
     equal = {Policy.VOTE: lambda a, b: canonical_key(a) == canonical_key(b), Policy.EVAL: equal_in_evaluation}[policy]
     rows = read_rows(pairs, _Pair)

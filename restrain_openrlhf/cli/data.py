@@ -105,8 +105,8 @@ def overlap(
     """Report benchmark problems that training prompts overlap with, by runs of n words."""
     from restrain_openrlhf.data.contamination import overlaps  # noqa: PLC0415
     from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
-    from restrain_openrlhf.data.prompts import PromptSource, load_prompts  # noqa: PLC0415
     from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415
+    from restrain_openrlhf.hook.prompts import PromptSource, load_prompts  # noqa: PLC0415
 
     loaded = [load_benchmark(word.strip(), benchmark_dir) for word in benchmarks.split(",") if word.strip()]
     rows = [(str(prompt.id), prompt.problem) for prompt in load_prompts(PromptSource(str(prompts), "problem"))]

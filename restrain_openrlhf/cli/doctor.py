@@ -75,7 +75,7 @@ def _compiler() -> Finding:
 
 def _accelerator() -> Finding:
     def found() -> str:
-        from restrain_openrlhf.devices import CUDA, detect  # noqa: PLC0415 - imports torch
+        from restrain_openrlhf.hook.devices import CUDA, detect  # noqa: PLC0415 - imports torch
 
         if detect() is not CUDA:
             return f"no GPU; stand-in {detect().name!r}"
@@ -92,8 +92,8 @@ def _accelerator() -> Finding:
 
 def _contract() -> Finding:
     def found() -> str:
-        from restrain_openrlhf.devices import detect  # noqa: PLC0415
         from restrain_openrlhf.hook.contract import CONTRACT, check_all  # noqa: PLC0415
+        from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415
 
         detect().install()
         check_all()

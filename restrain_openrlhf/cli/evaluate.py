@@ -41,8 +41,8 @@ def evaluate(
     """Evaluate a model on benchmarks. A killed evaluation goes on where it stopped; every response is kept."""
     from restrain_openrlhf.evaluation.job import Request, prepare  # noqa: PLC0415
     from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.evaluation.protocol import choose_protocol  # noqa: PLC0415
     from restrain_openrlhf.evaluation.responses import BenchmarkFolder  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.sampling_protocol import choose_protocol  # noqa: PLC0415
     from restrain_openrlhf.reference.run import Shard  # noqa: PLC0415
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -127,7 +127,7 @@ def _line(result: "Result") -> str:
 def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
     from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
     from restrain_openrlhf.evaluation.result import scores  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.rollouts import differences, grade_rollouts, read_rollouts  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.rollout_file import differences, grade_rollouts, read_rollouts  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False)
     if out and out.resolve() == path.resolve():

@@ -32,9 +32,9 @@ def reference(
     tensor_parallel_size: Annotated[int, typer.Option(min=1, help="GPUs per vLLM engine.")] = 1,
 ) -> None:
     """Sample the frozen model once per prompt: gives u_x, and SRT's labels. A killed pass goes on where it stopped."""
-    from restrain_openrlhf.data.prompts import PromptSource  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.hook.offline_engine import Sampling  # noqa: PLC0415
+    from restrain_openrlhf.hook.prompts import PromptSource  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.reference.offline_pass import OfflinePass  # noqa: PLC0415
-    from restrain_openrlhf.reference.rollouts import Sampling  # noqa: PLC0415
 
     source = PromptSource(prompts, input_key, input_template, apply_chat_template)
     sampling = Sampling(
@@ -98,7 +98,7 @@ def subset_reference(
     input_key: Annotated[str, typer.Option(help="Column that holds the prompt (data.input_key).")] = "problem",
 ) -> None:
     """Vote again on fewer rollouts or fewer prompts of an offline pass, without sampling again."""
-    from restrain_openrlhf.data.prompts import PromptSource, load_prompts  # noqa: PLC0415 - see reference
+    from restrain_openrlhf.hook.prompts import PromptSource, load_prompts  # noqa: PLC0415 - see reference
     from restrain_openrlhf.reference import load_reference  # noqa: PLC0415
     from restrain_openrlhf.reference.subset import subset  # noqa: PLC0415
 

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from restrain_openrlhf.cli.presets import ConfigFile
-from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.overrides import parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.hook.host_defaults import host_flags
 from restrain_openrlhf.run.metrics import StepRow
 
 Overrides = Annotated[
@@ -36,7 +36,7 @@ def train(config: ConfigFile, overrides: Overrides = None) -> None:
 
 def show(config: ConfigFile, overrides: Overrides = None) -> None:
     """Print the resolved method and the exact OpenRLHF command, without starting anything."""
-    from restrain_openrlhf.devices import detect  # noqa: PLC0415 - imports torch
+    from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: PLC0415
     from restrain_openrlhf.hook.recorded_flags import VERSION, is_installed, recorded_parser  # noqa: PLC0415
     from restrain_openrlhf.run.folder import RunFolder  # noqa: PLC0415

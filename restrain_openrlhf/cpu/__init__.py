@@ -11,7 +11,7 @@ from pathlib import Path
 
 from restrain_openrlhf.cpu.flash_attention import provide_flash_attention
 from restrain_openrlhf.cpu.host import register_host_stand_ins
-from restrain_openrlhf.devices import Device, is_cuda_stack
+from restrain_openrlhf.hook.devices import Device, is_cuda_stack
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",

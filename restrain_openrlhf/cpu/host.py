@@ -10,7 +10,7 @@ import wrapt
 
 from restrain_openrlhf.cpu.adam import adapt_fused_adam
 from restrain_openrlhf.cpu.weight_sync import connect_over_tcp, update_weight
-from restrain_openrlhf.host_methods import HostMethod
+from restrain_openrlhf.hook.host_methods import HostMethod
 
 # Room for 65,536 tokens of the demo's model.
 CACHE_BYTES = 256 * 2**20

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from restrain_openrlhf.data.sources import HubSet
-from restrain_openrlhf.evaluation.layouts import ANSWERED, GPQA, LETTERED, OLYMPIAD, S1K, WORDED, Layout, mmlu_layout
+from restrain_openrlhf.evaluation.row_shapes import ANSWERED, GPQA, LETTERED, OLYMPIAD, S1K, WORDED, Layout, mmlu_layout
 
 # The subjects Qwen2.5-Math's evaluation calls STEM.
 STEM = frozenset(

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from restrain_openrlhf.data.jsonl import drop_cut_line, dump, read_rows
-from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.responses import Provenance, ResponseRow, load_provenance
+from restrain_openrlhf.hook.offline_engine import Rollout
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.artifact import provenance_path
-from restrain_openrlhf.reference.rollouts import Rollout
 from restrain_openrlhf.reference.run import PROMPTS_PER_CHUNK
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import extract
-from restrain_openrlhf.answers.evaluation import is_right
+from restrain_openrlhf.answers.gold import is_right
 
 # Raised when extraction or equality in evaluation changes; results say by which they were made.
 GRADER_VERSION = "1"

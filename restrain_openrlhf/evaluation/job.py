@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.data.identity import set_digest
-from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.generate import Task, generate
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark
-from restrain_openrlhf.evaluation.protocol import Protocol
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder, Provenance
+from restrain_openrlhf.evaluation.sampling_protocol import Protocol
 from restrain_openrlhf.evaluation.templates import Template, choose_template, end_tokens, render
+from restrain_openrlhf.hook.offline_engine import RolloutEngine, Sampling
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.rollouts import RolloutEngine, Sampling
 from restrain_openrlhf.reference.run import Shard
 
 WHOLE = Shard(0, 1)

@@ -6,8 +6,8 @@ from pathlib import Path
 from restrain_openrlhf.data.sources import HUB, Row, load_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS, Benchmark
-from restrain_openrlhf.evaluation.layouts import WORDED
 from restrain_openrlhf.evaluation.problems import Problem
+from restrain_openrlhf.evaluation.row_shapes import WORDED
 
 
 @dataclass(frozen=True)

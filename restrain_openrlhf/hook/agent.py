@@ -11,6 +11,7 @@ from openrlhf.utils.agent import SingleTurnAgentExecutor
 from restrain_openrlhf.errors import GroupError, HookNotActiveError
 from restrain_openrlhf.evaluation.grade import grade
 from restrain_openrlhf.hook import contract
+from restrain_openrlhf.hook.compatibility import refuse_other_size
 from restrain_openrlhf.hook.environment import config_of_agent
 from restrain_openrlhf.hook.group_columns import MAJORITY, PLACE, columns, majority_digest
 from restrain_openrlhf.hook.group_gathering import GroupGathering, all_or_none
@@ -18,8 +19,7 @@ from restrain_openrlhf.hook.group_scoring import scoring_of
 from restrain_openrlhf.hook.instrument import is_active
 from restrain_openrlhf.hook.patches import VLLM_ENGINE
 from restrain_openrlhf.hook.rollout_engine import PlannedEngine, SeededEngine
-from restrain_openrlhf.hook.rollout_size import refuse_other_size
-from restrain_openrlhf.hook.training_rows import TrainingRow
+from restrain_openrlhf.hook.training_data import TrainingRow
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, GroupResponse
 from restrain_openrlhf.rollouts import Chain

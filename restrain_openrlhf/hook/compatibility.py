@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
-from restrain_openrlhf.devices import Device
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.agent_file import is_agent
-from restrain_openrlhf.hook.rollout_size import refuse_other_size
+from restrain_openrlhf.hook.devices import Device
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
+from restrain_openrlhf.rollouts import RolloutPlan
 
 Flags = dict[str, Any]
 
@@ -105,6 +105,16 @@ def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None
         raise ConfigError(
             f"The method {method.name!r} learns from gold answers, and data.label_key is not set. Name the column of "
             "the training file that holds them, or choose a label-free method."
+        )
+
+
+def refuse_other_size(plan: RolloutPlan, n: int) -> None:
+    """Raises ConfigError unless the method trains on as many rollouts of a prompt as the host expects."""
+    if plan.trained != n:
+        raise ConfigError(
+            f"The method draws {plan.voters} rollouts of a prompt to train on {plan.trained}, and "
+            f"rollout.n_samples_per_prompt is {n}. Set it to {plan.trained} (and train.batch_size to match), or change "
+            "the method's votes, train_on, trees, forks or branches."
         )
 
 

@@ -4,6 +4,7 @@ import importlib
 from importlib.metadata import PackageNotFoundError, version
 
 from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.hook.host_methods import HostAttributes, HostMethod
 from restrain_openrlhf.hook.patches import EXPERIENCE_MAKER as MAKER
 from restrain_openrlhf.hook.patches import (
     LAUNCHER,
@@ -16,7 +17,6 @@ from restrain_openrlhf.hook.patches import (
     VLLM_ENGINE,
 )
 from restrain_openrlhf.hook.shared_group import SharedGroup
-from restrain_openrlhf.host_methods import HostAttributes, HostMethod
 
 SUPPORTED_OPENRLHF = ("0.11.2",)
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"

@@ -8,7 +8,7 @@ from typing import Any
 
 import wrapt
 
-from restrain_openrlhf.host_methods import ORIGINAL, HostMethod
+from restrain_openrlhf.hook.host_methods import ORIGINAL, HostMethod
 
 EXPERIENCE_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
 PPO_TRAINER = "openrlhf.trainer.ppo_trainer"
@@ -85,7 +85,7 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         "DeepspeedStrategy.setup_dataloader",
         "(self, replay_buffer, batch_size, pin_memory, shuffle, collate_fn, drop_last, sampler, consumed_samples, "
         "num_workers)",
-        f"{HERE}.sampling:setup_dataloader",
+        f"{HERE}.training_data:setup_dataloader",
     ),
     Wrapping(
         STRATEGY,
@@ -97,16 +97,16 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         PROMPTS_DATASET,
         "preprocess_data",
         "(data, input_template, input_key, label_key, apply_chat_template)",
-        f"{HERE}.labels:preprocess_data",
+        f"{HERE}.training_data:preprocess_data",
     ),
     Wrapping(
-        SAMPLES, "SamplesGenerator.generate_samples", "(self, **generate_kwargs)", f"{HERE}.rollouts:generate_samples"
+        SAMPLES, "SamplesGenerator.generate_samples", "(self, **generate_kwargs)", f"{HERE}.samples:generate_samples"
     ),
     Wrapping(
         SAMPLES,
         "SamplesGenerator._dispatch_prompts_to_vllm",
         "(self, prompts, labels, *, images, **generate_kwargs)",
-        f"{HERE}.rollouts:dispatch_prompts",
+        f"{HERE}.samples:dispatch_prompts",
     ),
     Wrapping(
         PPO_ACTOR,
@@ -126,7 +126,7 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         LAUNCHER,
         "RayActorGroup.async_init_model_from_pretrained",
         "(self, *args, **kwargs)",
-        f"{HERE}.worker_check:init_model",
+        f"{HERE}.worker:init_model",
     ),
     Replacement(
         PPO_TRAINER, "PPOTrainer.train_step", "(self, rollout_samples, global_step)", f"{HERE}.trainer:train_step"
@@ -143,18 +143,18 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         PPO_TRAINER,
         "PPOTrainer.save_best_checkpoint",
         "(self, eval_metrics, global_step, client_states)",
-        f"{HERE}.evaluations:save_best_checkpoint",
+        f"{HERE}.held_out:save_best_checkpoint",
     ),
     Replacement(
         PPO_TRAINER_ASYNC,
         "TrainingActor.save_best_checkpoint",
         "(self, eval_metrics, global_step, client_states)",
-        f"{HERE}.evaluations:save_best_checkpoint",
+        f"{HERE}.held_out:save_best_checkpoint",
     ),
     Replacement(
         VLLM_ENGINE,
         "RolloutRayActor.__init__",
         "(self, *args, bundle_indices, agent_func_path, remote_rm_url, mm_pad_token_ids, **kwargs)",
-        f"{HERE}.rollouts:initialise",
+        f"{HERE}.samples:initialise",
     ),
 )

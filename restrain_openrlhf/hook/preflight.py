@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
-from restrain_openrlhf.data.prompts import PromptSource, load_prompts, template_identity
-from restrain_openrlhf.devices import detect
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
+from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.hook.prompts import PromptSource, load_prompts, template_identity
 from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.easy import selected

@@ -1,6 +1,5 @@
 """How far a run has come, counted in the trainer's process from its start or from the checkpoint it goes on from."""
 
-import argparse
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +26,3 @@ def progress_of(generator: Any) -> Progress:
         generator.restrain_progress = Progress()
     progress: Progress = generator.restrain_progress
     return progress
-
-
-def optimizer_steps(steps: int, arguments: argparse.Namespace) -> int:
-    """Optimizer steps in so many rollout batches, as the host counts them (ppo_trainer.py, prepare_datasets)."""
-    rollouts = steps * arguments.rollout.batch_size * arguments.rollout.n_samples_per_prompt
-    count: int = rollouts // arguments.train.batch_size * arguments.train.max_epochs
-    return count

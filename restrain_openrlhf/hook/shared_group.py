@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from restrain_openrlhf.errors import HostError
-from restrain_openrlhf.host_methods import HostMethod
+from restrain_openrlhf.hook.host_methods import HostMethod
 
 ROLLOUTS = 3
 

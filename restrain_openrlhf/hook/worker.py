@@ -1,7 +1,13 @@
-"""What every Ray worker of a hooked run does before anything else (Ray's worker_process_setup_hook)."""
+"""Ray's workers in a hooked run: what each does before anything else, and the check that it did."""
 
-from restrain_openrlhf.devices import detect
-from restrain_openrlhf.hook.instrument import install
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.hook.instrument import install, is_active
 
 SETUP_HOOK = "restrain_openrlhf.hook.worker.setup"
 
@@ -10,3 +16,20 @@ def setup() -> None:
     """Prepare this worker's accelerator, then hook it. Host modules are touched only when they are imported."""
     detect().install()
     install()
+
+
+def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Raises HookNotActiveError if any process of the group (trainer/ray/launcher.py) runs the host unhooked."""
+    answers = ray.get([actor.__ray_call__.remote(report) for actor in group._actor_handlers])
+    unhooked = sum(not hooked for hooked in answers)
+    if unhooked:
+        raise HookNotActiveError(
+            f"{unhooked} of {len(answers)} {group.ray_actor_type.__ray_metadata__.class_name} processes run without "
+            "the RESTRAIN hook."
+        )
+    return wrapped(*args, **kwargs)
+
+
+def report(_actor: object) -> bool:
+    """Runs inside an actor process: whether the host's classes are wrapped there."""
+    return is_active()

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.layout import gpus_needed
+from restrain_openrlhf.hook.sizes import gpus_needed
 from restrain_openrlhf.k8s.overlay import NodeShape
 
 # OpenRLHF's controllers (trainer, samples generator, vLLM's own workers) ask Ray for a CPU each, beside one per GPU.

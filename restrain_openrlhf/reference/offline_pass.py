@@ -6,10 +6,10 @@ from pathlib import Path
 
 from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
-from restrain_openrlhf.data.prompts import Prompt, PromptSource, load_prompts, prompt_set_hash, template_identity
+from restrain_openrlhf.hook.offline_engine import RolloutEngine, Sampling, refuse_long_prompts
+from restrain_openrlhf.hook.prompts import Prompt, PromptSource, load_prompts, prompt_set_hash, template_identity
 from restrain_openrlhf.reference.artifact import Provenance
 from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.rollouts import RolloutEngine, Sampling, refuse_long_prompts
 from restrain_openrlhf.reference.run import Shard, run_pass
 
 

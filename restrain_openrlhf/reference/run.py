@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Protocol
 
 from restrain_openrlhf.data.jsonl import drop_cut_line, dump, read_rows, write_rows
-from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.errors import DataError, ReferencePassError
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.artifact import (
     Provenance,
     ReferenceRow,

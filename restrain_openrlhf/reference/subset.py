@@ -5,8 +5,8 @@ from pathlib import Path
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.prompts import set_hash
 from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.hook.prompts import set_hash
 from restrain_openrlhf.reference.artifact import Reference, ReferenceRow, provenance_path
 from restrain_openrlhf.reference.vote import first_of
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
-from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.artifact import Reference
 
 

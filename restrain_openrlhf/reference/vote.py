@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from restrain_openrlhf.answers import classes
-from restrain_openrlhf.data.prompts import Prompt
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.artifact import ReferenceRow, text_hash
 
 

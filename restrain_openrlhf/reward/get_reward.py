@@ -9,7 +9,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.types import Receive
 
-from restrain_openrlhf.answers.evaluation import is_right
+from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.reward import protocol
 from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Reply, Slot

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.host_defaults import host_flags
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.offline_engine import Sampling
 from restrain_openrlhf.hook.preflight import prompt_source
 from restrain_openrlhf.reference.offline_pass import OfflinePass
-from restrain_openrlhf.reference.rollouts import Sampling
 from restrain_openrlhf.reference.run import Shard, merge
 from restrain_openrlhf.run.stack import run_command, run_on_all_gpus
 

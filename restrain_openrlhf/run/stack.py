@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from os import environ
 from pathlib import Path
 
-from restrain_openrlhf.devices import visible_gpus
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.hook.devices import visible_gpus
 from restrain_openrlhf.run.signals import sigterm_interrupts
 
 MODULE = "restrain_openrlhf.cli.main"

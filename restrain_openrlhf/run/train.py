@@ -8,15 +8,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.devices import detect
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
+from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.hook.error_tail import error_tail
+from restrain_openrlhf.hook.host_defaults import host_flags
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
+from restrain_openrlhf.hook.sizes import rollout_batches
 from restrain_openrlhf.method import build
-from restrain_openrlhf.run.error_tail import error_tail
 from restrain_openrlhf.run.folder import Completion, RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
 from restrain_openrlhf.run.signals import sigterm_interrupts
@@ -70,13 +71,9 @@ def check_flags(config: RunConfig) -> None:
 
 
 def total_steps(config: RunConfig, flags: dict[str, object]) -> int:
-    """Rollout batches of the whole run: the host takes a last, smaller batch at the end of an episode.
-
-    `steps` ends a run earlier.
-    """
+    """Rollout batches of the whole run; `steps` ends it earlier."""
     arguments = vars(parse(to_arguments(flags)))
-    batch = int(arguments["rollout.batch_size"])
-    every = int(arguments["train.num_episodes"]) * -(-prompt_count(config, arguments) // batch)
+    every = rollout_batches(prompt_count(config, arguments), arguments)
     return every if config.steps is None else min(config.steps, every)
 
 

@@ -7,8 +7,8 @@ from itertools import groupby
 import numpy as np
 
 from restrain_openrlhf.method import MethodSettings
-from restrain_openrlhf.run.evaluations import Evaluation, read_evaluations
 from restrain_openrlhf.run.folder import RunFolder
+from restrain_openrlhf.run.held_out import Evaluation, read_evaluations
 from restrain_openrlhf.run.metrics import read_steps
 from restrain_openrlhf.study.plan import StudyRun
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import canonical_key, classes, extract
-from restrain_openrlhf.answers.evaluation import equal_in_evaluation
+from restrain_openrlhf.answers.gold import equal_in_evaluation
 from restrain_openrlhf.answers.residual import RESIDUAL, Residual
 
 ATOMS = (

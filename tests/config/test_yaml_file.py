@@ -2,10 +2,10 @@
 
 import pytest
 
-from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.overrides import parse_overrides
 from restrain_openrlhf.config.yaml_file import load_hook_config, load_run_config
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.host_defaults import host_flags
 
 
 def write(tmp_path, text, name="run.yaml"):

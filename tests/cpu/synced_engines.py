@@ -12,7 +12,7 @@ from typing import Any
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
-from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.devices import detect
 
 detect().install()
 

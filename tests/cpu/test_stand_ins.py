@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.devices import detect  # noqa: E402
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
 
 if detect().name != "cpu":
     pytest.skip("the CUDA stack is installed; these adapt the CPU's", allow_module_level=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from restrain_openrlhf.data.prompts import PromptSource, load_prompts, prompt_set_hash, template_identity
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.hook.prompts import PromptSource, load_prompts, prompt_set_hash, template_identity
 
 
 def source(path, **fields):

@@ -23,7 +23,7 @@ N = SMALL["rollout.n_samples_per_prompt"]
 UNMODIFIED = """
 import os, runpy, sys
 import ray
-from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.train_ppo_ray import HOST_ENVIRONMENT
 device = detect()
 device.install()
@@ -38,11 +38,11 @@ runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=Tr
 
 def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedProcess[str]:
     """OpenRLHF as it is, on the demo's flags, with the agent's file and one estimator that keeps the net advantage."""
-    from restrain_openrlhf.config.host_defaults import host_flags
     from restrain_openrlhf.config.overrides import parse_overrides
     from restrain_openrlhf.config.yaml_file import load_run_config
-    from restrain_openrlhf.devices import detect
     from restrain_openrlhf.hook.agent_file import agent_path
+    from restrain_openrlhf.hook.devices import detect
+    from restrain_openrlhf.hook.host_defaults import host_flags
     from restrain_openrlhf.hook.host_flags import to_arguments
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]

@@ -106,16 +106,16 @@ train_ppo_ray.main(sys.argv[1:])
 
 def cpu_only() -> None:
     """A worker set-up that forgets the hook."""
-    from restrain_openrlhf.devices import detect
+    from restrain_openrlhf.hook.devices import detect
 
     detect().install()
 
 
 @pytest.mark.long
 def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
-    from restrain_openrlhf.config.host_defaults import host_flags
     from restrain_openrlhf.config.overrides import parse_overrides
     from restrain_openrlhf.config.yaml_file import load_run_config
+    from restrain_openrlhf.hook.host_defaults import host_flags
     from restrain_openrlhf.hook.host_flags import to_arguments
     from restrain_openrlhf.run.folder import RunFolder
 

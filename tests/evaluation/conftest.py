@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.evaluation.generate import Task
 from restrain_openrlhf.evaluation.job import WHOLE
 from restrain_openrlhf.evaluation.problems import Problem
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder, Provenance
-from restrain_openrlhf.reference.rollouts import Rollout
+from restrain_openrlhf.hook.offline_engine import Rollout
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.run import Shard
 
 N = 4

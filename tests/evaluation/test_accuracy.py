@@ -2,9 +2,9 @@
 
 import pytest
 
-from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.accuracy import accuracy
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.artifact import text_hash
 from restrain_openrlhf.reference.vote import reference_row
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.evaluation.grade import grade, grade_problem
-from restrain_openrlhf.evaluation.rollouts import differences, grade_rollouts, read_rollouts
+from restrain_openrlhf.evaluation.rollout_file import differences, grade_rollouts, read_rollouts
 
 
 @pytest.mark.parametrize(

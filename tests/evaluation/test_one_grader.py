@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.answers import canonical_key, extract
-from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.evaluation.accuracy import accuracy
 from restrain_openrlhf.evaluation.generate import Task, generate
 from restrain_openrlhf.evaluation.grade import grade
 from restrain_openrlhf.evaluation.problems import Problem
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder
 from restrain_openrlhf.evaluation.result import grade_folder
-from restrain_openrlhf.evaluation.rollouts import grade_rollouts, read_rollouts
+from restrain_openrlhf.evaluation.rollout_file import grade_rollouts, read_rollouts
+from restrain_openrlhf.hook.offline_engine import Rollout
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference.artifact import text_hash
-from restrain_openrlhf.reference.rollouts import Rollout
 from restrain_openrlhf.reference.vote import reference_row
 from restrain_openrlhf.scoring import GroupScorer
 from test_time.comparison import compare
@@ -59,7 +59,7 @@ def restrain_eval(response: str, gold: str, tmp_path: Path) -> float:
 def in_training(response: str, gold: str, tmp_path: Path) -> float:
     """As the agent evaluates a rollout during training."""
     pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-    from restrain_openrlhf.devices import detect
+    from restrain_openrlhf.hook.devices import detect
 
     detect().install()
     from tests.hook.in_process import evaluated
@@ -83,15 +83,15 @@ def study(response: str, gold: str, tmp_path: Path) -> float:
     """What a study reads off a run: the host's own pass@1 of our rewards, kept by the hook."""
     torch = pytest.importorskip("torch", reason="needs the training stack")
     pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
-    from restrain_openrlhf.devices import detect
+    from restrain_openrlhf.hook.devices import detect
 
     detect().install()
     from openrlhf.trainer.ppo_trainer import compute_eval_metrics
     from openrlhf.trainer.ppo_utils.experience import Experience
 
     from restrain_openrlhf.config.yaml_file import HookConfig
-    from restrain_openrlhf.hook.evaluations import keep
-    from restrain_openrlhf.run.evaluations import read_evaluations
+    from restrain_openrlhf.hook.held_out import keep
+    from restrain_openrlhf.run.held_out import read_evaluations
 
     reward = in_training(response, gold, tmp_path)
     sample = Experience(prompts=[PROBLEM.text], labels=[gold], rewards=torch.tensor([reward]), info={})

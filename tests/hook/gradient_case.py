@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from wrapt import FunctionWrapper
 
-from restrain_openrlhf.devices import detect
+from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.instrument import install
 from restrain_openrlhf.hook.patches import PATCHES, load
 

@@ -23,7 +23,7 @@ from restrain_openrlhf.hook.agent import AgentExecutor, Call
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.instrument import is_active
-from restrain_openrlhf.hook.training_rows import mark_training
+from restrain_openrlhf.hook.training_data import mark_training
 from restrain_openrlhf.method import build
 
 EOS = 0

@@ -1,7 +1,7 @@
 """A small offline pass of the frozen model, as `restrain reference` leaves it."""
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
-from restrain_openrlhf.data.prompts import Prompt, prompt_set_hash
+from restrain_openrlhf.hook.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.reference import Provenance
 from restrain_openrlhf.reference.artifact import provenance_path
 from restrain_openrlhf.reference.vote import reference_row

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.devices import detect  # noqa: E402
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -21,11 +21,11 @@ from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
 
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
-from restrain_openrlhf.hook import rollouts  # noqa: E402
+from restrain_openrlhf.hook import samples  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.agent_file import agent_path  # noqa: E402
-from restrain_openrlhf.hook.training_rows import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
-from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
+from restrain_openrlhf.hook.host_methods import ORIGINAL  # noqa: E402
+from restrain_openrlhf.hook.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
 from restrain_openrlhf.reward.protocol import (  # noqa: E402  # noqa: E402
     EFFECTIVE_LABELS,
     ENTROPY,
@@ -168,7 +168,7 @@ def test_the_engine_reports_log_probabilities_of_what_it_samples_from():
         given.update(kwargs)
 
     setattr(Engine, ORIGINAL + "__init__", host_init)
-    asyncio.run(rollouts.initialise(Engine(), model="m"))
+    asyncio.run(samples.initialise(Engine(), model="m"))
     assert given == {"model": "m", "logprobs_mode": "processed_logprobs"}
 
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.hook.environment import to_environment  # noqa: E402
-from restrain_openrlhf.hook.evaluations import evaluate_left_out  # noqa: E402
+from restrain_openrlhf.hook.held_out import evaluate_left_out  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from restrain_openrlhf.devices import CUDA, Device
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.devices import CUDA, Device
 from restrain_openrlhf.method import build, parse_settings
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
@@ -16,7 +16,7 @@ from restrain_openrlhf.hook.compatibility import (  # noqa: E402
     refuse_unsupported,
 )
 from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: E402
-from restrain_openrlhf.hook.layout import gpus_needed, refuse_shortage  # noqa: E402
+from restrain_openrlhf.hook.sizes import gpus_needed, refuse_shortage  # noqa: E402
 
 GOOD = {
     "algo.advantage.estimator": "group_norm",

@@ -12,15 +12,15 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.devices import detect  # noqa: E402
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
 
 detect().install()
 
 from restrain_openrlhf.errors import HostError  # noqa: E402
 from restrain_openrlhf.hook import contract, patches  # noqa: E402
+from restrain_openrlhf.hook.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
 from restrain_openrlhf.hook.instrument import install, is_active, uninstall  # noqa: E402
 from restrain_openrlhf.hook.patches import PATCHES, Replacement, Wrapping  # noqa: E402
-from restrain_openrlhf.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
 
 
 def name_of(relied_on):
@@ -96,7 +96,7 @@ def test_parameters_are_compared_by_name_order_and_kind():
 @pytest.mark.parametrize("kind", [Wrapping, Replacement])
 def test_a_patch_cannot_be_written_without_the_parameters_it_relies_on(kind):
     with pytest.raises(TypeError, match="takes"):
-        kind("openrlhf.utils.config", "hierarchize", ours="restrain_openrlhf.hook.labels:preprocess_data")
+        kind("openrlhf.utils.config", "hierarchize", ours="restrain_openrlhf.hook.training_data:preprocess_data")
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=name_of)

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.devices import detect  # noqa: E402
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -17,9 +17,9 @@ from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data  # 
 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
-from restrain_openrlhf.hook import labels, sampling  # noqa: E402
+from restrain_openrlhf.hook import training_data  # noqa: E402
 from restrain_openrlhf.hook.environment import to_environment  # noqa: E402
-from restrain_openrlhf.hook.training_rows import TrainingRow  # noqa: E402
+from restrain_openrlhf.hook.training_data import TrainingRow  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 from tests.hook.reference_case import write_reference  # noqa: E402
 
@@ -45,26 +45,26 @@ def settings(reference, **method):
 
 def test_srt_easy_trains_on_the_top_third(reference):
     prompts = dataset()
-    sampling.keep_selected(prompts, settings(reference, name="srt_easy"))
+    training_data.keep_selected(prompts, settings(reference, name="srt_easy"))
     assert prompts.prompts == ["Q 1?", "Q 3?"]
     assert len(prompts) == len(prompts.labels) == len(prompts.images) == len(prompts.datasources) == 2
 
 
 def test_or_on_those_above_a_cutoff(reference):
     prompts = dataset()
-    sampling.keep_selected(prompts, settings(reference, name="srt_easy", easy_cutoff=0.75))
+    training_data.keep_selected(prompts, settings(reference, name="srt_easy", easy_cutoff=0.75))
     assert prompts.prompts == ["Q 1?", "Q 2?", "Q 3?"]
 
 
 def test_other_methods_train_on_every_prompt(reference):
     prompts = dataset()
-    sampling.keep_selected(prompts, settings(reference, name="srt_offline"))
+    training_data.keep_selected(prompts, settings(reference, name="srt_offline"))
     assert len(prompts) == 6
 
 
 def test_a_prompt_without_a_row_is_named(reference):
     with pytest.raises(ReferencePassError, match=r"no row for the prompt 'Q 6\?'"):
-        sampling.keep_selected(dataset(7), settings(reference, name="srt_easy"))
+        training_data.keep_selected(dataset(7), settings(reference, name="srt_easy"))
 
 
 def test_a_cutoff_that_keeps_nothing_is_refused(tmp_path, reference):
@@ -73,24 +73,24 @@ def test_a_cutoff_that_keeps_nothing_is_refused(tmp_path, reference):
     with pytest.raises(
         ReferencePassError, match=r"keeps none of the 6 prompts; their highest majority share is 0\.500"
     ):
-        sampling.keep_selected(dataset(), settings(reference, name="srt_easy", easy_cutoff=0.9))
+        training_data.keep_selected(dataset(), settings(reference, name="srt_easy", easy_cutoff=0.9))
 
 
 @pytest.mark.parametrize(("prompts", "batch", "length"), [(6, 4, 8), (6, 3, 6), (5, 8, 8), (1, 4, 4), (7, 1, 7)])
 def test_an_episode_is_a_whole_number_of_batches_and_every_prompt_is_in_it(prompts, batch, length):
     made = dataset(prompts)
-    sampling.fill_last_batch(made, batch, seed=3)
+    training_data.fill_last_batch(made, batch, seed=3)
     assert len(made) == length
     assert made.prompts[:prompts] == [f"Q {i}?" for i in range(prompts)]
     assert set(made.prompts[prompts:]) <= set(made.prompts[:prompts])
     again = dataset(prompts)
-    sampling.fill_last_batch(again, batch, seed=3)
+    training_data.fill_last_batch(again, batch, seed=3)
     assert again.prompts == made.prompts
 
 
 def test_no_prompt_is_repeated_more_often_than_needed():
     made = dataset(6)
-    sampling.fill_last_batch(made, 4, seed=3)
+    training_data.fill_last_batch(made, 4, seed=3)
     assert max(made.prompts.count(prompt) for prompt in made.prompts) == 2
 
 
@@ -105,14 +105,24 @@ def test_the_evaluation_set_is_left_whole(reference, monkeypatch, shuffle, kept)
     graded.labels = ["1"] * len(graded)
     for name, value in to_environment(settings(reference, name="srt_easy")).items():
         monkeypatch.setenv(name, value)
-    made = sampling.setup_dataloader(lambda data, *_: data, Strategy(), (graded, 1, True, shuffle, None), {})
+    made = training_data.setup_dataloader(lambda data, *_: data, Strategy(), (graded, 1, True, shuffle, None), {})
     assert len(made) == kept
     assert {type(label) for label in made.labels} == {TrainingRow if shuffle else str}
 
 
+def preprocessed(row):
+    return training_data.preprocess_data(preprocess_data, None, (row, None, "problem", "answer", None), {})
+
+
 def test_a_row_without_the_label_column_has_the_empty_label():
     row = {"problem": "1+1=", "answer": "2"}
-    assert labels.preprocess_data(preprocess_data, None, (row, None, "problem", "answer", None), {}) == ("1+1=", "2")
+    assert preprocessed(row) == (
+        "1+1=",
+        "2",
+    )
     bare = {"problem": "1+1="}
-    assert labels.preprocess_data(preprocess_data, None, (bare, None, "problem", "answer", None), {}) == ("1+1=", "")
+    assert preprocessed(bare) == (
+        "1+1=",
+        "",
+    )
     assert bare == {"problem": "1+1="}

@@ -8,7 +8,7 @@ pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.devices import detect  # noqa: E402
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -17,10 +17,10 @@ from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.hook import rollouts, trainer  # noqa: E402
+from restrain_openrlhf.hook import samples, trainer  # noqa: E402
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous  # noqa: E402
 from restrain_openrlhf.hook.environment import to_environment  # noqa: E402
-from restrain_openrlhf.host_methods import ORIGINAL  # noqa: E402
+from restrain_openrlhf.hook.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 from restrain_openrlhf.run.train import total_steps  # noqa: E402
 
@@ -37,7 +37,7 @@ class Generator:
         self.batches = [["rollout"], ["rollout"], []] * EPISODES
 
     def generate_samples(self, **kwargs):
-        return rollouts.generate_samples(self.host_generate_samples, self, (), kwargs)
+        return samples.generate_samples(self.host_generate_samples, self, (), kwargs)
 
     def host_generate_samples(self):
         samples = self.batches.pop(0)

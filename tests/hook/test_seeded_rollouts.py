@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.devices import detect  # noqa: E402
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -20,11 +20,11 @@ from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
 from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook import actor, rollouts  # noqa: E402
+from restrain_openrlhf.hook import actor, samples  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.progress import Progress  # noqa: E402
 from restrain_openrlhf.hook.seeds import rollout_seed, visit  # noqa: E402
-from restrain_openrlhf.hook.training_rows import TrainingRow  # noqa: E402
+from restrain_openrlhf.hook.training_data import TrainingRow  # noqa: E402
 from tests.hook.in_process import Handle, Letters, host_arguments  # noqa: E402
 
 N = 4
@@ -147,7 +147,7 @@ def test_evaluation_is_not_seeded(seeded):
 
 def test_rollouts_that_come_without_a_place_stop_the_run():
     with pytest.raises(HookNotActiveError, match="seeded_rollouts is on and the rollouts were drawn without seeds"):
-        rollouts.in_dispatch_order([SimpleNamespace(info={})])
+        samples.in_dispatch_order([SimpleNamespace(info={})])
 
 
 def test_seeds_are_the_same_in_every_release():

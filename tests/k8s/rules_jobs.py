@@ -8,11 +8,11 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.config.host_defaults import host_flags
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.hook.host_defaults import host_flags
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
-from restrain_openrlhf.hook.layout import gpus_needed
+from restrain_openrlhf.hook.sizes import gpus_needed
 from tests.conftest import ROOT
 from tests.k8s.manifests import Object, of_kind, pick, pods
 

@@ -5,12 +5,12 @@ import json
 import pytest
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
-from restrain_openrlhf.data.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
+from restrain_openrlhf.hook.offline_engine import Sampling, prompt_seed, refuse_long_prompts
+from restrain_openrlhf.hook.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import Provenance, load_reference
 from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.rollouts import Sampling, prompt_seed, refuse_long_prompts
 from restrain_openrlhf.reference.run import PROMPTS_PER_CHUNK, Shard, merge, run_pass
 from restrain_openrlhf.reference.verify import refuse_mismatch
 from restrain_openrlhf.reference.vote import reference_row

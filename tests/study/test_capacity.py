@@ -48,7 +48,7 @@ from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args={"num_gpus": 2, "num_cpus": 1})
 cluster.add_node(num_gpus=1, num_cpus=1)
 os.environ["RAY_ADDRESS"] = cluster.address
-from restrain_openrlhf.hook.cluster import cluster_gpus
+from restrain_openrlhf.hook.sizes import cluster_gpus
 print("gpus:", cluster_gpus())
 cluster.shutdown()
 """

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.answers import extract
-from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.reference.rollouts import Rollout, Sampling
+from restrain_openrlhf.hook.offline_engine import Rollout, Sampling
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.run import stack
 from tests.commands import Done, call, restrain
 from tests.conftest import ROOT

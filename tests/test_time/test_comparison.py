@@ -2,8 +2,8 @@
 
 import pytest
 
-from restrain_openrlhf.data.prompts import Prompt
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.vote import reference_row
 from test_time.comparison import compare, read_gold
 

@@ -2,7 +2,7 @@
 
 from types import SimpleNamespace
 
-from restrain_openrlhf.data.prompts import Prompt
+from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.vote import reference_row
 from test_time.predictions import _prediction, predictions
 

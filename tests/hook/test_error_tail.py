@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.run.error_tail import error_tail
+from restrain_openrlhf.hook.error_tail import error_tail
 
 LOST_NODE = """(PolicyModelActor pid=1, ip=10.0.0.2) step 3
 Traceback (most recent call last):

@@ -8,7 +8,7 @@ from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.group_columns import PLACE
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import progress_of
-from restrain_openrlhf.hook.training_rows import with_visits
+from restrain_openrlhf.hook.training_data import with_visits
 
 LABELS_POSITION = 1
 

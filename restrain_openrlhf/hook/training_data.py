@@ -1,20 +1,62 @@
-"""Wraps DeepspeedStrategy.setup_dataloader: the prompts to train on, in the order of --train.seed, in whole batches."""
+"""The host's data sets, changed in place: which prompts are trained on, in which order, and what their labels are."""
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 import torch
 
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.environment import config_here
-from restrain_openrlhf.hook.training_rows import mark_training, refuse_unlabelled
+from restrain_openrlhf.hook.progress import Progress
+from restrain_openrlhf.hook.seeds import Visit, visit
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.easy import selected
 
 COLUMNS = ("prompts", "labels", "images", "datasources")
+LABEL_KEY_POSITION = 3
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """Says that a prompt's rollouts are trained on. `gold` is None unless the method reads gold."""
+
+    gold: str | None = None
+    visit: Visit | None = None
+
+
+def mark_training(dataset: Any, reads_gold: bool) -> None:
+    """Put a TrainingRow in place of every label of the host's PromptDataset (datasets/prompts_dataset.py).
+
+    A label-free method's gold ends here: no process that draws or scores rollouts ever has it.
+    """
+    golds = [str(label) if reads_gold and label not in ("", None) else None for label in dataset.labels]
+    dataset.labels = [TrainingRow(gold) for gold in golds]
+
+
+def refuse_unlabelled(dataset: Any) -> None:
+    """Raises DataError where a problem of the evaluation set has no answer: it cannot be graded."""
+    without = [prompt for prompt, label in zip(dataset.prompts, dataset.labels, strict=True) if label in ("", None)]
+    if without:
+        raise DataError(
+            f"{len(without)} of {len(dataset.prompts)} problems of eval.dataset have no gold answer, for example "
+            f"{without[0][:60]!r}. Name their column in data.label_key, or leave eval.dataset out."
+        )
+
+
+def with_visits(labels: Sequence[Any], progress: Progress, train_seed: int) -> list[Any]:
+    """The labels of one dispatch; training rows get the next visits of the run, counted in `progress`."""
+    return [_with_visit(label, progress, train_seed) if isinstance(label, TrainingRow) else label for label in labels]
+
+
+def _with_visit(row: TrainingRow, progress: Progress, train_seed: int) -> TrainingRow:
+    visited = replace(row, visit=visit(train_seed, progress.prompts))
+    progress.prompts += 1
+    return visited
 
 
 def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -73,3 +115,19 @@ def _kept(config: HookConfig, prompts: tuple[str, ...]) -> list[int] | None:
     if selection is None or config.reference is None:
         return None
     return selected(selection, load_reference(config.reference), prompts)
+
+
+def preprocess_data(
+    wrapped: Callable[..., Any], _instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A row without the label column has the empty label, as where the host is given no data.label_key.
+
+    The host (datasets/prompts_dataset.py) reads one column name in the training and in the evaluation set, so that
+    evaluating during label-free training would ask for answers in the training file. A method that reads gold refuses
+    the empty label.
+    """
+    row = args[0] if args else kwargs.pop("data")
+    label_key = args[LABEL_KEY_POSITION] if len(args) > LABEL_KEY_POSITION else kwargs.get("label_key")
+    if label_key and label_key not in row:
+        row = {**row, label_key: ""}
+    return wrapped(row, *args[1:], **kwargs)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.answers import extract
-from restrain_openrlhf.data.prompts import Prompt
-from restrain_openrlhf.devices import detect
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.hook.prompts import Prompt
 
 # Of prompts that are too long; a whole training set of them would fill the terminal.
 MOST_NAMED = 200
