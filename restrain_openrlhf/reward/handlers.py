@@ -11,6 +11,7 @@ from typing import Any
 from fastapi import FastAPI
 from prometheus_client import generate_latest
 from pydantic import BaseModel
+from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -91,7 +92,8 @@ class Service:
         return reply
 
     def _refuse_other_method(self, given: dict[str, Any] | None) -> None:
-        own = self.config.method.model_dump(mode="json")
+        # As JSON has it, which knows no infinity.
+        own = from_json(to_json(self.config.method.model_dump(mode="json"), inf_nan_mode="null"))
         theirs = own if given is None else given
         for key in sorted({*own, *theirs}):
             if theirs.get(key) != own.get(key):

@@ -91,7 +91,7 @@ class DrainingServer(uvicorn.Server):
         )
         try:
             config.load()
-        except (OSError, TypeError) as error:
+        except OSError as error:
             flags = f"--tls-certificate {certificate} --tls-key {key}"
             raise ConfigError(
                 f"{flags}: cannot be used ({error}). Give two PEM files, the key without password."

@@ -1,6 +1,7 @@
 """POST /v1/score: what scoring in process gives, bit for bit; any number of replicas, of which any may be killed."""
 
 import asyncio
+import math
 import random
 
 import httpx
@@ -15,10 +16,9 @@ from tests.reward.clients import RESTRAIN, Since, round_robin
 pytestmark = pytest.mark.timeout(120)
 
 METHODS = {
-    "restrain": RESTRAIN,
+    "restrain": {**RESTRAIN, "sigma": math.inf},
     "ttrl with votes": {"name": "ttrl", "votes": 12, "train_on": 6},
-    "ettrl": {"name": "ettrl", "main": 6, "branches": 1, "budget": 12},
-    "easy prompts": {"name": "srt_easy"},
+    "ettrl": {"name": "ettrl", "trees": 4, "forks": 2, "branches": 1},
 }
 
 
