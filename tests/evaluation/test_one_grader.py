@@ -1,9 +1,7 @@
 """Whatever is called accuracy has one grader: `restrain eval`'s, also where two answers are no equal votes."""
 
-import asyncio
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference.artifact import text_hash
 from restrain_openrlhf.reference.rollouts import Rollout
 from restrain_openrlhf.reference.vote import reference_row
-from restrain_openrlhf.reward.reward_func import reward_func
 from restrain_openrlhf.scoring import GroupScorer
 from test_time.comparison import compare
 from tests.commands import restrain
@@ -56,28 +53,20 @@ def restrain_eval(response: str, gold: str, tmp_path: Path) -> float:
     return grade_folder(folder)[0].scores.pass_at_1
 
 
-def in_training(response: str, gold: str, tmp_path: Path) -> float:
-    """As the host asks during training: one query, off the main thread, decoded with its end mark."""
-    with ThreadPoolExecutor(1) as pool:
-        reward = pool.submit(reward_func, [f"{PROBLEM.text}{response}</s>"], [PROBLEM.text], [gold]).result(30)
-    assert reward["scores"] is not None
-    return reward["scores"]
-
-
 def through_the_service(response: str, gold: str, tmp_path: Path) -> float:
+    """As an unhooked host asks during training: one query, decoded with its end mark."""
     pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
-    from restrain_openrlhf.reward.judge import Judge
-    from restrain_openrlhf.reward.logs import Log
-    from restrain_openrlhf.reward.metrics import Metrics
-    from restrain_openrlhf.reward.transcript import ResponseReader
+    from fastapi.testclient import TestClient
 
-    judge = Judge(
-        GroupScorer(build(parse_settings({"name": "ttrl"}))), ResponseReader(("</s>",)), Metrics(), Log("x"), 1
-    )
-    try:
-        return asyncio.run(judge.grade(f"{PROBLEM.text}{response}</s>", PROBLEM.text, gold))
-    finally:
-        judge.close()
+    from restrain_openrlhf.reward.handlers import application
+    from restrain_openrlhf.reward.server import build_service
+    from restrain_openrlhf.reward.settings import load_service_config
+
+    config = tmp_path / "service.yaml"
+    config.write_text("method: {name: ttrl}\nservice: {group_size: 4, end_of_text: </s>}\n")
+    body = {"query": [f"{PROBLEM.text}{response}</s>"], "prompts": [PROBLEM.text], "labels": [gold]}
+    reply = TestClient(application(build_service(load_service_config(config), None))).post("/get_reward", json=body)
+    return float(reply.raise_for_status().json()["scores"])
 
 
 def study(response: str, gold: str, tmp_path: Path) -> float:
@@ -94,7 +83,7 @@ def study(response: str, gold: str, tmp_path: Path) -> float:
     from restrain_openrlhf.hook.settings import HookSettings
     from restrain_openrlhf.run.evaluations import read_evaluations
 
-    reward = in_training(response, gold, tmp_path)
+    reward = through_the_service(response, gold, tmp_path)
     sample = Experience(prompts=[PROBLEM.text], labels=[gold], rewards=torch.tensor([reward]), info={})
     metrics = compute_eval_metrics([(["held-out"], [PROBLEM.text], [gold], [None])], [sample], 1)
     settings = HookSettings(method=parse_settings({"name": "ttrl"}), metrics=tmp_path / "metrics.jsonl")
@@ -134,7 +123,7 @@ def gold_reward(response: str, gold: str, tmp_path: Path) -> float:
 
 
 HOST = pytest.param(study, marks=pytest.mark.host, id="study")
-MEASURES = [in_training, through_the_service, HOST, adaptation_report, demo, regrade, gold_reward]
+MEASURES = [through_the_service, HOST, adaptation_report, demo, regrade, gold_reward]
 
 
 def test_the_lenient_cases_are_no_equal_votes():
@@ -186,7 +175,6 @@ def test_votes_stay_strict_where_no_gold_is_read():
         "2000!" * 300,
     ],
 )
-def test_a_hostile_answer_is_graded_in_a_thread_in_bounded_time(answer: str):
-    with ThreadPoolExecutor(1) as pool:
-        reward = pool.submit(reward_func, [rf"\boxed{{{answer}}}"], [""], ["(1, 2)"]).result(timeout=20)
-    assert reward["scores"] == 0.0
+@pytest.mark.timeout(60)
+def test_a_hostile_answer_is_graded_in_bounded_time(answer: str, tmp_path: Path):
+    assert through_the_service(rf"\boxed{{{answer}}}", "(1, 2)", tmp_path) == 0.0

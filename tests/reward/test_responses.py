@@ -41,7 +41,9 @@ def test_a_query_without_its_prompt_is_refused(query, prompt):
 
 
 def test_a_models_folder_says_how_a_response_ends():
-    assert stop_tokens(ROOT / "restrain_openrlhf" / "demo" / "model") == StopTokens(("<eos>",), ("<pad>", "<eos>", "<bos>", "<unk>"))
+    assert stop_tokens(ROOT / "restrain_openrlhf" / "demo" / "model") == StopTokens(
+        ("<eos>",), ("<pad>", "<eos>", "<bos>", "<unk>")
+    )
 
 
 def test_every_end_token_of_generation_counts(tmp_path):

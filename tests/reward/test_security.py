@@ -1,4 +1,4 @@
-"""The token: where it is read from, how a client may send it, and where it never appears; HTTPS by certificate files."""
+"""The token: where it is read from, how a client sends it, and where it never appears; HTTPS by certificate files."""
 
 import base64
 import shutil
