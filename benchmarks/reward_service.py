@@ -1,10 +1,9 @@
-"""The reward service under load from OpenRLHF's own client: 1,024 prompts of 16 rollouts, all pending at once.
+"""POST /get_reward under load from OpenRLHF's own client: 1,024 prompts of 16 rollouts, all pending at one process.
 
-Each setting is run twice. `burst`: all requests are sent as fast as the client can. `paced`: fifteen rollouts of every
-prompt wait, then the last ones come at a steady rate, and the time from there to each reply is what the service adds.
-Every reply is compared with the scorer's own. The second setting has two replicas on a real Redis behind round robin
-(HAProxy where it is installed, else the client's own rotation over two URLs). All the while another process asks each
-replica's liveness probe, four times a second. `--busy` gives the machine more to do than it can.
+Two runs: `burst` sends all requests as fast as the client can; `paced` has fifteen rollouts of every prompt wait, then
+sends the last ones at a steady rate, and the time from there to each reply is what the service adds. Every reply is
+compared with the scorer's own. All the while another process asks the liveness probe, four times a second, on the same
+port as everything else. `--busy` gives the machine more to do than it can.
 """
 
 import argparse
@@ -15,7 +14,6 @@ import gc
 import multiprocessing
 import random
 import resource
-import shutil
 import socket
 import statistics
 import subprocess
@@ -131,15 +129,15 @@ async def burst(executor: Any, load: Load) -> float:
     return time.perf_counter() - start
 
 
-async def paced(executor: Any, load: Load, rate: float, probes: list[int]) -> float:
-    """All but one rollout of each prompt have a seat; then the last ones come, `rate` a second."""
-    before = seated(probes)
+async def paced(executor: Any, load: Load, rate: float, port: int) -> float:
+    """All but one rollout of each prompt have a slot; then the last ones come, `rate` a second."""
+    before = slots(port)
     tasks = [
         asyncio.create_task(ask(executor, load, prompt, query))
         for prompt, queries in load.prompts.items()
         for query in queries[:-1]
     ]
-    while await asyncio.to_thread(seated, probes) < before + len(tasks):
+    while await asyncio.to_thread(slots, port) < before + len(tasks):
         await asyncio.sleep(1)
     # The client's own search for garbage among so many tasks would stop it for seconds, and count as the service's.
     gc.collect()
@@ -153,36 +151,32 @@ async def paced(executor: Any, load: Load, rate: float, probes: list[int]) -> fl
     return time.perf_counter() - start
 
 
-def seated(probes: list[int]) -> float:
-    """Rollouts that the replicas have seated so far."""
-    total = 0.0
-    for port in probes:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as reply:
-            lines = reply.read().decode().splitlines()
-        total += sum(float(line.split()[1]) for line in lines if line.startswith("restrain_seats_total{"))
-    return total
+def slots(port: int) -> float:
+    """Rollouts that have taken a slot so far."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=120) as reply:
+        lines = reply.read().decode().splitlines()
+    return sum(float(line.split()[1]) for line in lines if line.startswith("restrain_slots_total{"))
 
 
-def ask_probes(ports: list[int], until: Connection) -> None:
-    """Ask each liveness probe until told to stop; then send the longest time one took, in seconds."""
+def ask_probe(port: int, until: Connection) -> None:
+    """Ask the liveness probe until told to stop; then send the longest time one took, in seconds."""
     worst = 0.0
     until.send("started")
     while not until.poll(PROBE_SECONDS):
-        for port in ports:
-            start = time.perf_counter()
-            with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=60) as reply:
-                reply.read()
-            worst = max(worst, time.perf_counter() - start)
+        start = time.perf_counter()
+        with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=120) as reply:
+            reply.read()
+        worst = max(worst, time.perf_counter() - start)
     until.send(worst)
 
 
 @contextlib.contextmanager
-def probing(ports: list[int]) -> Iterator[list[float]]:
-    """Ask the probes meanwhile, from a process of its own; afterwards the list has the longest time one took."""
+def probing(port: int) -> Iterator[list[float]]:
+    """Ask the probe meanwhile, from a process of its own; afterwards the list has the longest time one took."""
     worst: list[float] = []
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe()
-    process = context.Process(target=ask_probes, args=(ports, there), daemon=True)
+    process = context.Process(target=ask_probe, args=(port, there), daemon=True)
     process.start()
     here.recv()
     yield worst
@@ -192,15 +186,22 @@ def probing(ports: list[int]) -> Iterator[list[float]]:
 
 
 @contextlib.contextmanager
-def replica(folder: Path, port: int, probe: int, store: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A running `restrain serve`."""
-    command = [sys.executable, "-m", "restrain_openrlhf.cli.main", "serve", "--config", str(folder / "service.yaml")]
-    with (folder / f"{port}.log").open("wb") as log:
-        words = ["--port", str(port), "--probe-port", str(probe), "--store", store]
-        process = subprocess.Popen([*command, *words], stderr=log)
+def service(folder: Path, n: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """A running `restrain serve`, and its port."""
+    config = folder / "service.yaml"
+    config.write_text(
+        "method: {name: restrain, prompt_weight: online, kappa: 3}\n"
+        f"service: {{group_size: {n}, end_of_text: '{END}'}}\n"
+    )
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+    words = ["-m", "restrain_openrlhf.cli.main", "serve", "--config", str(config), "--port", str(port)]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen([sys.executable, *words], stderr=log)
     try:
-        wait_for(f"http://127.0.0.1:{probe}/readyz")
-        yield process
+        wait_for(f"http://127.0.0.1:{port}/readyz")
+        yield process, port
     finally:
         process.kill()
         process.wait()
@@ -217,99 +218,26 @@ def wait_for(url: str, seconds: float = 60) -> None:
     raise SystemExit(f"{url} does not answer")
 
 
-@contextlib.contextmanager
-def redis_server(folder: Path, port: int) -> Iterator[str]:
-    """A Redis of its own, without persistence."""
-    words = [
-        "redis-server",
-        "--port",
-        str(port),
-        "--save",
-        "",
-        "--dir",
-        str(folder),
-        "--logfile",
-        str(folder / "r.log"),
-    ]
-    process = subprocess.Popen(words)
-    try:
-        while socket.socket().connect_ex(("127.0.0.1", port)):
-            time.sleep(0.1)
-        yield f"redis://127.0.0.1:{port}/0"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-HAPROXY = """
-global
-  maxconn 9000
-defaults
-  mode http
-  timeout connect 5s
-  timeout client 200s
-  timeout server 200s
-  option abortonclose
-listen all
-  bind 127.0.0.1:{front}
-  maxconn 9000
-  balance roundrobin
-  server a 127.0.0.1:{first}
-  server b 127.0.0.1:{second}
-"""
-
-
-@contextlib.contextmanager
-def round_robin(folder: Path, fronts: list[int], ports: list[int]) -> Iterator[list[str]]:
-    """URLs behind which requests go to the replicas in turn.
-
-    Two balancers share the requests, because each request costs one of them two open files.
-    """
-    urls = [f"http://127.0.0.1:{port}/get_reward" for port in ports]
-    if not shutil.which("haproxy"):
-        yield urls
-        return
-    processes = []
-    for front in fronts:
-        config = folder / f"haproxy.{front}.cfg"
-        config.write_text(HAPROXY.format(front=front, first=ports[0], second=ports[1]))
-        processes.append(subprocess.Popen(["haproxy", "-q", "-f", str(config)]))
-    try:
-        for front in fronts:
-            wait_for(f"http://127.0.0.1:{front}/readyz")
-        yield [f"http://127.0.0.1:{front}/get_reward" for front in fronts]
-    finally:
-        for process in processes:
-            process.terminate()
-            process.wait()
-
-
 def peak_mebibytes(process: subprocess.Popen[bytes]) -> float:
     """The process's largest resident size so far."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return float(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
 
 
-def measure(
-    urls: list[str], probes: list[int], processes: list[subprocess.Popen[bytes]], options: argparse.Namespace
-) -> list[list[str]]:
+def measure(process: subprocess.Popen[bytes], port: int, options: argparse.Namespace) -> Iterator[list[str]]:
     """Both runs' rows."""
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
-    rows = []
     for name in ("burst", "paced"):
         load = make_load(options.prompts, options.n)
-        executor = SingleTurnAgentExecutor(urls)
-        run = burst(executor, load) if name == "burst" else paced(executor, load, options.rate, probes)
-        with noting_when_sent(load), probing(probes) as worst:
+        executor = SingleTurnAgentExecutor(f"http://127.0.0.1:{port}/get_reward")
+        run = burst(executor, load) if name == "burst" else paced(executor, load, options.rate, port)
+        with noting_when_sent(load), probing(port) as worst:
             seconds = asyncio.run(run)
         cuts = statistics.quantiles(load.delays, n=100)
-        memory = " + ".join(f"{peak_mebibytes(process):.0f}" for process in processes)
         counts = [str(options.prompts * options.n), str(load.lost), str(load.wrong)]
         times = [f"{value * 1000:.0f}" for value in (cuts[49], cuts[98], *worst)]
-        rows.append([name, *counts, f"{seconds:.1f}", *times, memory])
-        print(*rows[-1], flush=True)
-    return rows
+        yield [name, *counts, f"{seconds:.1f}", *times, f"{peak_mebibytes(process):.0f}"]
 
 
 @contextlib.contextmanager
@@ -324,46 +252,12 @@ def busy(count: int) -> Iterator[None]:
             process.wait()
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
-def one_process(folder: Path, options: argparse.Namespace) -> list[list[str]]:
-    """Rows of one process with the memory store."""
-    port, probe = free_ports(2)
-    with replica(folder, port, probe, "memory") as process:
-        return measure([f"http://127.0.0.1:{port}/get_reward"], [probe], [process], options)
-
-
-def two_replicas(folder: Path, options: argparse.Namespace) -> list[list[str]]:
-    """Rows of two replicas with Redis; none where it is not installed."""
-    if not shutil.which("redis-server"):
-        Console().print("redis-server is not installed (Debian: redis-server): two replicas are not measured.")
-        return []
-    first, second, one_probe, other_probe, store, *fronts = free_ports(7)
-    with (
-        redis_server(folder, store) as url,
-        replica(folder, first, one_probe, url) as one,
-        replica(folder, second, other_probe, url) as other,
-        round_robin(folder, fronts, [first, second]) as urls,
-    ):
-        return measure(urls, [one_probe, other_probe], [one, other], options)
-
-
 def main() -> None:
     """Measure and print; without the training stack, say so and stop."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=1024)
     parser.add_argument("--n", type=int, default=16)
     parser.add_argument("--rate", type=float, default=20.0, help="groups completed per second in the paced run")
-    parser.add_argument("--replicas", type=int, choices=(1, 2), help="only this setting")
     parser.add_argument("--busy", type=int, default=0, help="busy processes beside it")
     options = parser.parse_args()
     if find_spec("openrlhf") is None:
@@ -371,28 +265,12 @@ def main() -> None:
     detect().install()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    columns = (
-        "replicas",
-        "run",
-        "requests",
-        "lost",
-        "wrong",
-        "seconds",
-        "p50 ms",
-        "p99 ms",
-        "slowest probe ms",
-        "peak MiB",
-    )
+    columns = ("run", "requests", "lost", "wrong", "seconds", "p50 ms", "p99 ms", "slowest probe ms", "peak MiB")
     table = Table(*columns, title="delay: from the group's last rollout to each reply")
-    with tempfile.TemporaryDirectory() as name, busy(options.busy):
-        folder = Path(name)
-        (folder / "service.yaml").write_text(
-            "method: {name: restrain, prompt_weight: online, kappa: 3}\n"
-            f"service: {{group_size: {options.n}, end_of_text: '{END}'}}\n"
-        )
-        for replicas, setting in ((1, one_process), (2, two_replicas)):
-            for row in setting(folder, options) if options.replicas in (None, replicas) else ():
-                table.add_row(str(replicas), *row)
+    with tempfile.TemporaryDirectory() as name, busy(options.busy), service(Path(name), options.n) as running:
+        for row in measure(*running, options):
+            print(*row, flush=True)
+            table.add_row(*row)
     Console().print(table)
 
 

@@ -23,6 +23,8 @@ def serve(
 
     /get_reward gathers single rollouts in one process; `service.group_size` in the configuration turns it on.
     """
+    if (tls_certificate is None) != (tls_key is None):
+        raise ConfigError("--tls-certificate and --tls-key belong together: give both, or neither.")
     try:
         from restrain_openrlhf.reward import security, server, settings  # noqa: PLC0415 - the web stack is heavy
     except ModuleNotFoundError as error:

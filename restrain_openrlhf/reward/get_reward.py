@@ -3,10 +3,10 @@
 import asyncio
 import hashlib
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
 from restrain_openrlhf.answers.gold import is_right
@@ -14,7 +14,7 @@ from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.reward import protocol
 from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Reply, Slot
 from restrain_openrlhf.reward.protocol import GroupReply, RewardReply, RewardRequest
-from restrain_openrlhf.reward.requests import GONE, RefusedError, read_body, refused
+from restrain_openrlhf.reward.requests import RefusedError, read_body, refused
 from restrain_openrlhf.reward.responses import read_response
 from restrain_openrlhf.reward.scorer_worker import ScorerWorker
 from restrain_openrlhf.reward.settings import ServiceBlock
@@ -29,22 +29,24 @@ NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0
 class GetReward:
     """The endpoint. Each group is scored in a background task; `stopping` is what requests get at the end."""
 
-    group_size: int
     block: ServiceBlock
     tokens: StopTokens
     worker: ScorerWorker
     stopping: RestrainError | None = None
-    _scoring: set["asyncio.Task[None]"] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.metrics, self.method = self.worker.metrics, self.worker.scorer.method
-        self.collector = GroupCollector(self.group_size, self.block.timing, self._start_scoring)
+        size, timing = self.block.group_size or 0, self.block.timing
+        self.collector = GroupCollector(size, timing, lambda group: asyncio.create_task(self._score(group)))
 
     async def serve(self, request: Request) -> RewardReply:
         """The reply. Raises a RestrainError where there is none to give.
 
         Nothing here keeps the body while the request waits: a pending rollout costs its answer's memory.
         """
+        if self.block.group_size is None:
+            detail = "This service scores whole groups (POST /v1/score). Set service.group_size to turn /get_reward on."
+            raise RefusedError(404, detail)
         begun = await self._begin(await read_body(request, RewardRequest, self.block))
         return begun if isinstance(begun, RewardReply) else await self._wait(*begun, request.receive)
 
@@ -54,13 +56,11 @@ class GetReward:
             return await self._grade(query, prompt, gold)
         self.worker.scorer.check(prompt, gold)
         response = await self.worker.in_thread(lambda: read_response(query, prompt, self.tokens))
-        self.metrics.answered(response.answer, response.truncated)
         if self.stopping is not None:
             raise self.stopping
         key, text = (prompt, gold if self.method.reads_gold else None), hashlib.sha256(query.encode()).hexdigest()
-        answer = None if response.truncated else response.answer
         waiting: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        slot = self.collector.arrive(key, text, answer, waiting, time.monotonic())
+        slot = self.collector.arrive(key, text, response, waiting, time.monotonic())
         self.metrics.slots.labels(slot.kind).inc()
         return slot, waiting
 
@@ -77,7 +77,7 @@ class GetReward:
             await asyncio.wait((waiting, gone), timeout=self.block.timing.hold, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 self.metrics.gone.inc()
-                raise RefusedError(GONE, "The client closed the connection.")
+                raise ClientDisconnect
             if not waiting.done():
                 self.metrics.held.inc()
                 raise RefusedError(409, "The group is not complete yet; the rollout keeps its slot.", again=True)
@@ -93,20 +93,17 @@ class GetReward:
         self.metrics.neutral.inc(reply is NEUTRAL)
         return reply
 
-    def _start_scoring(self, group: Group) -> None:
-        task = asyncio.create_task(self._score(group))
-        self._scoring.add(task)
-        task.add_done_callback(self._scoring.discard)
-
     async def _score(self, group: Group) -> None:
-        (prompt, gold), answers = group.key, [slot.answer for slot in group.slots[: group.size]]
-        outcome = "full" if len(answers) == self.group_size else "partial"
+        (prompt, gold), responses = group.key, [slot.response for slot in group.slots if slot.response is not None]
+        answers = [None if response.truncated else response.answer for response in responses]
+        outcome = "full" if len(answers) == self.block.group_size else "partial"
         if outcome == "partial" and self.block.stragglers == "neutral":
             self.metrics.groups.labels("neutral").inc()
             self.collector.finish(group, [], NEUTRAL, time.monotonic())
             return
         try:
-            scored = await self.worker.score(lambda: score_answers(self.worker.scorer, prompt, answers, gold), outcome)
+            work = partial(score_answers, self.worker.scorer, prompt, answers, gold)
+            scored = await self.worker.score(work, sum(response.truncated for response in responses), outcome)
             replies = [self._reply(scored, index) for index in range(len(answers))]
             self.collector.finish(group, replies, NEUTRAL, time.monotonic())
         except Exception as error:  # noqa: BLE001 - the group's requests wait for a reply, whatever went wrong
@@ -121,7 +118,8 @@ class GetReward:
     def stop(self) -> None:
         """Whoever waits, waits no longer."""
         self.stopping = RefusedError(503, "The service is stopping.", again=True)
-        self.collector.release(self.stopping)
+        for slot in [slot for groups in self.collector.groups.values() for group in groups for slot in group.slots]:
+            slot.give(self.stopping)
 
 
 async def _disconnected(receive: Receive) -> None:

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Literal
 
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.reward.protocol import RewardReply
+from restrain_openrlhf.reward.responses import Response
 from restrain_openrlhf.reward.settings import Timing
 
 Reply = RewardReply | RestrainError
@@ -24,7 +24,7 @@ class Slot:
 
     group: "Group"
     text: str | None = None
-    answer: str | None = None
+    response: Response | None = None
     request: "asyncio.Future[Reply] | None" = None
     until: float = 0.0
     reply: Reply | None = None
@@ -39,12 +39,13 @@ class Slot:
 
 @dataclass(eq=False)
 class Group:
-    """Up to n rollouts of one prompt. `size`: how many of the slots are scored; None while it gathers."""
+    """Up to n rollouts of one prompt. `size`: how many of the slots `scoring` scores; None while it gathers."""
 
     key: Key
     opened: float
     slots: list[Slot] = field(default_factory=list)
     size: int | None = None
+    scoring: object = None
 
 
 @dataclass
@@ -53,17 +54,17 @@ class GroupCollector:
 
     n: int
     timing: Timing
-    score: Callable[[Group], None]
+    score: Callable[[Group], object]
     groups: dict[Key, list[Group]] = field(default_factory=dict)
 
-    def arrive(self, key: Key, text: str, answer: str | None, request: "asyncio.Future[Reply]", now: float) -> Slot:
+    def arrive(self, key: Key, text: str, response: Response, request: "asyncio.Future[Reply]", now: float) -> Slot:
         """The slot of a request.
 
         A retry carries the same text as its first try, and so may a second rollout. What tells them apart is the first
         one's connection, which a client closes before it tries again: so a request takes a vacant slot with its text if
         there is one, and else a slot of its own.
         """
-        self._sweep(key, now)
+        self.sweep(key, now)
         vacant = [slot for group in self.groups.get(key, ()) for slot in group.slots if slot.request is None]
         for slot in (slot for wanted in (text, None) for slot in vacant if slot.text == wanted):
             slot.kind = "late" if slot.text is None else "retry"
@@ -74,7 +75,7 @@ class GroupCollector:
         groups = self.groups.setdefault(key, [])
         if not groups or groups[-1].size is not None:
             groups.append(Group(key, now))
-        slot = Slot(groups[-1], text, answer, request)
+        slot = Slot(groups[-1], text, response, request)
         slot.group.slots.append(slot)
         if len(slot.group.slots) == self.n:
             self._close(slot.group)
@@ -93,21 +94,16 @@ class GroupCollector:
         group.slots.sort(key=lambda slot: slot.text or "")
         group.size = len(group.slots)
         group.slots += [Slot(group) for _ in range(self.n - group.size)]
-        self.score(group)
+        group.scoring = self.score(group)
 
     def finish(self, group: Group, replies: Sequence[Reply], late: Reply, now: float) -> None:
         """The replies of the group's slots, in order; `late` is for those beyond, rollouts yet to come included."""
-        for slot, reply in zip_longest(tuple(group.slots), replies, fillvalue=late):
-            assert isinstance(slot, Slot)
+        for index, slot in enumerate(group.slots):
             slot.until = now + (self.timing.keep if slot.text is None else self.timing.retake)
-            slot.give(reply)
+            slot.give(replies[index] if index < len(replies) else late)
 
-    def sweep(self, now: float) -> None:
-        """What time alone changes: slots that nobody came back to are given up, and deadlines pass."""
-        for key in tuple(self.groups):
-            self._sweep(key, now)
-
-    def _sweep(self, key: Key, now: float) -> None:
+    def sweep(self, key: Key, now: float) -> None:
+        """What time alone changes for a prompt: slots that nobody came back to are given up, and deadlines pass."""
         groups = self.groups.pop(key, [])
         for group in groups:
             if group.size is None or all(slot.reply is not None for slot in group.slots):
@@ -116,8 +112,3 @@ class GroupCollector:
                 self._close(group)
         if left := [group for group in groups if group.slots]:
             self.groups[key] = left
-
-    def release(self, reply: Reply) -> None:
-        """Whoever waits gets this instead of a score."""
-        for slot in (slot for groups in self.groups.values() for group in groups for slot in group.slots):
-            slot.give(reply)

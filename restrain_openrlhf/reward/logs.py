@@ -7,6 +7,7 @@ import time
 import traceback
 
 _LOG = logging.getLogger("restrain.service")
+_LOG.setLevel(logging.INFO)
 
 
 def log(event: str, level: int = logging.INFO, error: Exception | None = None, **values: object) -> None:
@@ -27,9 +28,3 @@ class JsonLines(logging.Handler):
             event |= {"exception": type(error).__name__, "where": [f"{at.filename}:{at.lineno}" for at in frames[-1:]]}
         line = {"time": round(time.time(), 3), "level": record.levelname.lower(), **event}
         print(json.dumps(line, default=str), file=sys.stderr, flush=True)
-
-
-def log_as_json() -> None:
-    """Make these lines the process's only log."""
-    logging.basicConfig(handlers=[JsonLines()], level=logging.WARNING, force=True)
-    _LOG.setLevel(logging.INFO)

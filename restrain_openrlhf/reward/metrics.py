@@ -35,12 +35,12 @@ class Metrics:
         self.score_seconds = histogram("restrain_score_seconds", "Wait for a thread, and scoring", buckets=SECONDS)
         self.residual_timeouts = counter("restrain_residual_timeouts", "Answers that latex2sympy2 took too long over")
 
-    def answered(self, answer: str | None, truncated: bool) -> None:
-        """A rollout's answer was read."""
-        self.answers.labels("truncated" if truncated else "missing" if answer is None else "given").inc()
-
-    def scored(self, group: GroupReply, outcome: str, seconds: float) -> None:
-        """A group was scored in this time."""
+    def scored(self, group: GroupReply, truncated: int, outcome: str, seconds: float) -> None:
+        """A group, `truncated` of whose responses were cut off, was scored in this time."""
+        without = group.answers.count(None)
+        self.answers.labels("given").inc(len(group.answers) - without)
+        self.answers.labels("missing").inc(without - truncated)
+        self.answers.labels("truncated").inc(truncated)
         self.groups.labels(outcome).inc()
         self.penalized.inc(group.penalized)
         self.majority.observe(group.majority_count / len(group.answers))

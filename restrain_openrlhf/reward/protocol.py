@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
 # Keys of extra_logs, which become columns of Experience.info under the same names. First what a rollout is trained on.
 POSITIVE = "restrain/advantage_pos"
@@ -21,14 +21,10 @@ TRUNCATED = "restrain/truncated"
 RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
 
 Label = StrictStr | StrictInt | StrictFloat | None
-Number = Annotated[float, Field(allow_inf_nan=False)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 
-class _Wire(BaseModel):
-    model_config = ConfigDict(frozen=True)
-
-
-class RewardRequest(_Wire):
+class RewardRequest(BaseModel, frozen=True):
     """One rollout, as openrlhf/utils/agent.py sends it: three lists of one element."""
 
     query: tuple[StrictStr] = Field(description="Prompt and response, decoded with special tokens.")
@@ -42,7 +38,7 @@ class RewardRequest(_Wire):
         return None if label in ("", None) else str(label)
 
 
-class RewardReply(_Wire):
+class RewardReply(BaseModel, frozen=True):
     """What the client reads: scalars, because it puts each into a tensor of its own."""
 
     rewards: Number
@@ -50,14 +46,14 @@ class RewardReply(_Wire):
     extra_logs: dict[str, Number] = Field(default_factory=dict)
 
 
-class GroupResponse(_Wire):
+class GroupResponse(BaseModel, frozen=True):
     """One response of a group: its text, without the prompt and without special tokens."""
 
     text: StrictStr
     finished: StrictBool = Field(description="False where generation was cut off: its answer counts as missing.")
 
 
-class GroupRequest(_Wire):
+class GroupRequest(BaseModel, frozen=True):
     """One prompt's whole group: all rollouts that vote, those that are trained on first."""
 
     prompt: StrictStr
@@ -66,14 +62,14 @@ class GroupRequest(_Wire):
     entropies: tuple[Number, ...] | None = Field(default=None, description="H_i of each trained rollout, in nats.")
 
 
-class ScoreRequest(_Wire):
+class ScoreRequest(BaseModel, frozen=True):
     """Whole groups, scored independently."""
 
     groups: tuple[GroupRequest, ...] = Field(min_length=1)
     method: dict[str, Any] | None = Field(default=None, description="Settings; refused where the service has others.")
 
 
-class GroupReply(_Wire):
+class GroupReply(BaseModel, frozen=True):
     """A group's score. u_x is already in the advantages.
 
     `answers` and `classes` have one entry per response; `rewards` and the advantages one per trained rollout.
@@ -93,13 +89,13 @@ class GroupReply(_Wire):
     residual_timeouts: int = Field(description="Answers that latex2sympy2 took too long over.")
 
 
-class ScoreReply(_Wire):
+class ScoreReply(BaseModel, frozen=True):
     """One reply per group, in order."""
 
     groups: tuple[GroupReply, ...]
 
 
-class Problem(_Wire):
+class Problem(BaseModel, frozen=True):
     """Every reply that is not a success."""
 
     detail: str

@@ -11,8 +11,6 @@ from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.reward.logs import log
 from restrain_openrlhf.reward.settings import ServiceBlock
 
-# nginx's for a client that went away: nobody reads that reply, and it is counted.
-GONE = 499
 Body = TypeVar("Body", bound=BaseModel)
 
 
@@ -27,6 +25,8 @@ class RefusedError(RestrainError):
 
 def refused(error: Exception) -> RefusedError:
     """What the client is told of an error: of one of ours its message, of any other only that the log has it."""
+    if isinstance(error, ClientDisconnect):
+        return RefusedError(499, "The client closed the connection; nobody reads this.")
     if isinstance(error, RestrainError):
         return error if isinstance(error, RefusedError) else RefusedError(409, str(error))
     log("failed", logging.ERROR, error)
@@ -34,27 +34,18 @@ def refused(error: Exception) -> RefusedError:
 
 
 async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> Body:
-    """The body as `kind`. Raises RefusedError; it says where and what is wrong, never the input itself."""
+    """The body as `kind`. Raises RefusedError, which never repeats the input; ClientDisconnect where none comes."""
+    body, most = bytearray(), block.limits.body_bytes
     try:
         async with asyncio.timeout(block.timing.body):
-            return kind.model_validate_json(await _bytes(request, block.limits.body_bytes))
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    raise RefusedError(413, f"The body is larger than {most} bytes (service.limits.body_bytes).")
+        return kind.model_validate_json(bytes(body))
     except TimeoutError:
         raise RefusedError(408, f"The body did not come in {block.timing.body:g} s (service.timing.body).") from None
-    except ClientDisconnect:
-        raise RefusedError(GONE, "The client closed the connection.") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where, status = ".".join(map(str, ("body", *first["loc"]))), 400 if first["type"] == "json_invalid" else 422
         raise RefusedError(status, f"{where}: {first['msg']}"[:300]) from None
-
-
-async def _bytes(request: Request, most: int) -> bytes:
-    said, body = request.headers.get("content-length", ""), bytearray()
-    if not (said.isdecimal() and int(said) > most):
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > most:
-                break
-        else:
-            return bytes(body)
-    raise RefusedError(413, f"The body is larger than {most} bytes (service.limits.body_bytes).")

@@ -40,7 +40,7 @@ def _after_prompt(query: str, prompt: str) -> str:
     found = query.find(end)
     if found < 0:
         raise DataError(
-            "The query does not begin with its prompt, so the response cannot be told from it. The tokenizer changes "
-            "the prompt's text when it encodes and decodes it: use a tokenizer that does not."
+            "The query does not begin with its prompt: the tokenizer changes the prompt's text when it encodes and "
+            "decodes it. Use one that does not."
         )
     return query[found + len(end) :]

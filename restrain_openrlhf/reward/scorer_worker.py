@@ -26,13 +26,13 @@ class ScorerWorker:
         """Run it in one of the threads."""
         return await asyncio.get_running_loop().run_in_executor(self.pool, work)
 
-    async def score(self, work: Callable[[], GroupReply], outcome: str = "full") -> GroupReply:
-        """What `work` makes of a group; `outcome` is full or partial. Raises what `work` raises."""
+    async def score(self, work: Callable[[], GroupReply], truncated: int, outcome: str = "full") -> GroupReply:
+        """What `work` makes of a group, full or partial, with so many truncated responses. Raises as `work` does."""
         since = time.perf_counter()
         try:
             reply = await self.in_thread(work)
         except Exception:
             self.metrics.groups.labels("failed").inc()
             raise
-        self.metrics.scored(reply, outcome, time.perf_counter() - since)
+        self.metrics.scored(reply, truncated, outcome, time.perf_counter() - since)
         return reply

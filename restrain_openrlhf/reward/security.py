@@ -1,7 +1,6 @@
 """The shared token: where it is read from, and how a client sends it. Imports without the web stack."""
 
 import base64
-import hmac
 import os
 from pathlib import Path
 
@@ -33,10 +32,9 @@ def load_token(file: Path | None) -> str | None:
 
 
 def given_token(authorization: str) -> str | None:
-    """The token of an Authorization header: `Bearer TOKEN`, or `Basic` with the token as password (or as user alone).
+    """The token of `Bearer TOKEN`, or of `Basic` as password (or as user alone); None of anything else.
 
-    None for anything else. OpenRLHF's client has no setting for headers, but aiohttp makes the latter of a URL's
-    http://user:TOKEN@host/.
+    OpenRLHF's client has no setting for headers, but aiohttp makes the latter of http://user:TOKEN@host/.
     """
     scheme, _, value = authorization.partition(" ")
     if scheme.lower() != "basic":
@@ -46,8 +44,3 @@ def given_token(authorization: str) -> str | None:
     except ValueError:
         return None
     return (password or user) if colon else None
-
-
-def is_allowed(authorization: str, token: str) -> bool:
-    """Whether the header holds this token; compared in constant time."""
-    return hmac.compare_digest((given_token(authorization) or "").encode(), token.encode())

@@ -1,6 +1,8 @@
 """Runs the service: builds its parts, listens, and on SIGTERM drains before it stops."""
 
 import asyncio
+import gc
+import logging
 import math
 import resource
 import socket
@@ -16,15 +18,13 @@ from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reward.get_reward import GetReward
 from restrain_openrlhf.reward.handlers import Service, application
-from restrain_openrlhf.reward.logs import log, log_as_json
+from restrain_openrlhf.reward.logs import JsonLines, log
 from restrain_openrlhf.reward.metrics import Metrics
 from restrain_openrlhf.reward.scorer_worker import ScorerWorker
 from restrain_openrlhf.reward.settings import ServiceConfig
 from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.stop_tokens import StopTokens, stop_tokens
 
-STOP_SECONDS = 10
-SWEEP_TICKS = 5
 # A step's rollouts knock at once; the kernel allows no more than net.core.somaxconn.
 BACKLOG = 8192
 
@@ -36,8 +36,7 @@ def build_service(config: ServiceConfig, token: str | None) -> Service:
     worker = ScorerWorker(scorer, metrics, ThreadPoolExecutor(block.limits.scoring_threads))
     ends = (block.end_of_text,) if isinstance(block.end_of_text, str) else block.end_of_text or ()
     tokens = stop_tokens(block.model) if block.model else StopTokens(ends)
-    get_reward = GetReward(block.group_size, block, tokens, worker) if block.group_size else None
-    service = Service(config, worker, get_reward, token)
+    service = Service(config, worker, GetReward(block, tokens, worker), token)
     metrics.pending.set_function(lambda: service.pending)
     metrics.draining.set_function(lambda: service.draining)
     return service
@@ -49,24 +48,22 @@ def serve(config: ServiceConfig, token: str | None, host: str, port: int, tls: t
     Raises a RestrainError where the configuration, the address or the certificate cannot be used.
     """
     service = build_service(config, token)
-    server, listening = DrainingServer(service, *tls), _listen(host, port)
+    server, family = DrainingServer(service, *tls), socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        what = f"--host {host} --port {port}: cannot be listened on ({error.strerror})."
+        raise ConfigError(f"{what} Choose another, or end who has it.") from None
     # Every pending request is an open socket: allow as many as the system lets us.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    log_as_json()
+    # By its own rule Python looks for cycles among all pending requests again and again: half of a burst's time.
+    gc.set_threshold(50_000, 20, 10)
+    logging.basicConfig(handlers=[JsonLines()], level=logging.WARNING, force=True)
     log("starting", method=config.method.name, group_size=config.service.group_size, token=token is not None)
     asyncio.run(server.serve(sockets=[listening]))
     service.worker.pool.shutdown(wait=False, cancel_futures=True)
     log("stopped")
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    family, flags = socket.AF_INET6 if ":" in host else socket.AF_INET, f"--host {host} --port {port}"
-    try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        what = f"{flags}: cannot be listened on ({error.strerror}). Choose another, or end who has it."
-        raise ConfigError(what) from None
 
 
 class DrainingServer(uvicorn.Server):
@@ -87,15 +84,13 @@ class DrainingServer(uvicorn.Server):
             access_log=False,
             server_header=False,
             lifespan="off",
-            timeout_graceful_shutdown=STOP_SECONDS,
+            timeout_graceful_shutdown=10,
         )
         try:
             config.load()
-        except (OSError, TypeError) as error:
-            flags = f"--tls-certificate {certificate} --tls-key {key}"
-            raise ConfigError(
-                f"{flags}: cannot be used ({error}). Give two PEM files, the key without password."
-            ) from None
+        except OSError as error:
+            what = f"--tls-certificate {certificate} --tls-key {key}: cannot be used ({error})."
+            raise ConfigError(f"{what} Give two PEM files, the key without a password.") from None
         super().__init__(config)
         self.service, self.drain_since = service, math.inf
 
@@ -106,15 +101,15 @@ class DrainingServer(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """What is done ten times a second. Returns whether to end."""
-        now, timing, get_reward = time.monotonic(), self.service.config.service.timing, self.service.get_reward
-        if get_reward is not None and counter % SWEEP_TICKS == 0:
-            get_reward.collector.sweep(now)
+        now, timing = time.monotonic(), self.service.config.service.timing
+        collector = self.service.get_reward.collector
+        for key in tuple(collector.groups) if counter % 5 == 0 else ():
+            collector.sweep(key, now)
         if self.service.draining and self.drain_since == math.inf:
             log("draining")
             self.drain_since = now + timing.drain_notice
         # Balancers get time to see that we are not ready; waiting groups get time to complete; the rest ask again.
         if now >= self.drain_since and (not self.service.pending or now >= self.drain_since + timing.drain):
             self.should_exit = True
-            if get_reward is not None:
-                get_reward.stop()
+            self.service.get_reward.stop()
         return await super().on_tick(counter)

@@ -79,10 +79,8 @@ def load_service_config(path: Path) -> ServiceConfig:
         raise ConfigError(f"{path}: {_first(error)}") from None
     method = build(config.method)
     if config.service.group_size is not None and not (method.rollouts is None and method.selection is None):
-        raise ConfigError(
-            f"The method {method.name!r} draws its own rollouts or chooses prompts, which service.group_size (POST "
-            "/get_reward) does not allow. Leave group_size out and train with the agent (docs/integration.md)."
-        )
+        what = f"The method {method.name!r} draws its own rollouts or chooses prompts, which service.group_size "
+        raise ConfigError(f"{what}does not allow. Leave it out and train with the agent (docs/integration.md).")
     return config
 
 

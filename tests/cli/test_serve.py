@@ -1,11 +1,11 @@
-"""`restrain serve`: what a wrong configuration, store or token gets."""
+"""`restrain serve`: what a wrong configuration, option or token gets."""
 
 import logging
 import resource
 
 import pytest
 
-from tests.commands import refused
+from tests.commands import refused, restrain
 
 pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
@@ -21,40 +21,76 @@ def process_of_its_own(monkeypatch):
 
 
 GOOD = "method: {name: ttrl}\nservice: {group_size: 4, end_of_text: []}\n"
+GATHERS = "service: {group_size: 4, end_of_text: x"
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("service", "message"),
     [
-        ("method: {name: ttrl}\n", "service: the block is missing or empty"),
-        ("method: {name: ttrl}\nservice: {group_size: 4}\n", "give either model"),
-        ("method: {name: ttrl}\nservice: {group_size: 4, model: m, end_of_text: x}\n", "give either model"),
-        ("method: {name: ttrl}\nservice: {group_size: 1, end_of_text: x}\n", "group_size: Input should be greater"),
-        ("method: {name: ttrl}\nservice: {group_size: 4, end_of_text: x, timing: {hold: 180}}\n", "timing.hold"),
-        ("method: {name: ttrl}\nservice: {group_size: 4, end_of_text: x, speed: 9}\n", "speed: Extra inputs"),
-        ("method: {name: ttrl}\nserver: {}\n", "Did you mean 'service'?"),
-        ("method: {name: restrain}\nservice: {group_size: 4, end_of_text: x}\n", "no reference was given"),
-        ("method: {name: ttrl}\nservice: {group_size: 4, model: /absent}\n", "must be a Hugging Face model's folder"),
+        ("service: {group_size: 4}", "service: with group_size give either model"),
+        ("service: {group_size: 4, model: m, end_of_text: x}", "service: with group_size give either model"),
+        ("service: {end_of_text: x}", "without it, neither"),
+        ("service: {group_size: 1, end_of_text: x}", "service.group_size: Input should be greater"),
+        ("service: {group_size: true, end_of_text: x}", "service.group_size: Input should be a valid integer"),
+        ("service: 3", "service: Input should be a valid dictionary"),
+        (GATHERS + ", timing: {hold: 180}}", "service.timing.hold: Input should be less than 180"),
+        (GATHERS + ", timing: {hold: '9'}}", "service.timing.hold: Input should be a valid number"),
+        (GATHERS + ", timing: {keep: .inf}}", "service.timing.keep: Input should be a finite number"),
+        (GATHERS + ", stragglers: drop}", "service.stragglers: Input should be 'score' or 'neutral'"),
+        (GATHERS + ", speed: 9}", "service.speed: unknown key."),
+        (GATHERS + ", timing: {admission: 9}}", "service.timing.admission: unknown key."),
+        (GATHERS + ", log_text: true}", "service.log_text: unknown key."),
+        (GATHERS + ", limits: {pendin: 9}}", "service.limits.pendin: unknown key. Did you mean 'pending'?"),
+        ("server: {}", "Did you mean 'service'?"),
+        ("service: {group_size: 4, model: /absent}", "must be a Hugging Face model's folder"),
     ],
 )
-def test_a_wrong_configuration_is_refused(tmp_path, text, message):
-    (tmp_path / "service.yaml").write_text(text)
+def test_a_wrong_configuration_is_refused(tmp_path, service, message):
+    (tmp_path / "service.yaml").write_text(f"method: {{name: ttrl}}\n{service}\n")
     assert message in refused("serve", "--config", tmp_path / "service.yaml")
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("{name: restrain}", "no reference was given"),
+        ("{name: ettrl}", "'ettrl' draws its own rollouts or chooses prompts, which service.group_size"),
+        ("{name: ttrl, votes: 8, train_on: 4}", "'ttrl' draws its own rollouts"),
+        ("{name: srt_easy}", "'srt_easy' draws its own rollouts or chooses prompts"),
+    ],
+)
+def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method, message):
+    (tmp_path / "service.yaml").write_text(f"method: {method}\n{GATHERS}}}\n")
+    assert message in refused("serve", "--config", tmp_path / "service.yaml")
+
+
+@pytest.mark.parametrize("method", ["{name: ettrl}", "{name: ttrl, votes: 8, train_on: 4}", "{name: srt_easy}"])
+def test_whole_groups_of_any_method_are_served_without_a_service_block(tmp_path, method):
+    from restrain_openrlhf.reward.settings import load_service_config
+
+    for service in ("", "service:\n", "service: {limits: {groups: 9}}\n"):
+        (tmp_path / "service.yaml").write_text(f"method: {method}\n{service}")
+        assert load_service_config(tmp_path / "service.yaml").service.group_size is None
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--store", "postgres://x"], "--store: must be memory, or a redis://"),
         (["--host", "203.0.113.1"], "--host 203.0.113.1 --port 8000: cannot be listened on"),
-        (["--port", "8021", "--probe-port", "8021"], "--probe-port 8021: is --port already"),
-        (["--host", "203.0.113.1", "--probe-port", "8001"], "--host 203.0.113.1 --port 8000: cannot be listened on"),
+        (["--host", "no such host"], "cannot be listened on"),
         (["--token-file", "/absent"], "--token-file /absent: cannot be read"),
+        (["--tls-key", "k.pem"], "--tls-certificate and --tls-key belong together"),
+        (["--tls-certificate", "/absent", "--tls-key", "/absent"], "--tls-key /absent: cannot be used"),
     ],
 )
 def test_a_wrong_option_is_refused(tmp_path, words, message):
     (tmp_path / "service.yaml").write_text(GOOD)
     assert message in refused("serve", "--config", tmp_path / "service.yaml", *words)
+
+
+@pytest.mark.parametrize("option", ["--store", "--probe-port", "--reuse-port"])
+def test_what_went_is_unknown(option):
+    assert "No such option" in restrain("serve", option).stderr
 
 
 def test_a_short_token_is_refused_and_not_repeated(tmp_path):

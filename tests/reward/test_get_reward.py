@@ -1,7 +1,9 @@
 """POST /get_reward: groups are right and whole whoever comes, leaves and comes back; rows with a label are graded."""
 
 import asyncio
+import json
 import random
+import socket
 import time
 
 import httpx
@@ -149,6 +151,21 @@ def test_a_request_is_told_to_come_again_before_the_client_gives_up(standing, pr
     assert reply.status_code == 409
     assert reply.headers["retry-after"] == "1"
     assert pairs(ask(service.reward_url, rollouts(prompt))) == expected()
+
+
+def test_a_reply_that_was_sent_counts_as_read_and_its_retry_as_a_rollout_of_the_next_group(standing, prompt):
+    """What this service cannot know: docs/reward_service.md says so."""
+    service = standing(method=RESTRAIN, timing=IMPATIENT)
+    counted = Since(service)
+    body = json.dumps(rollout(prompt, GROUP[3])).encode()
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as client:
+        client.sendall(b"POST /get_reward HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        counted.wait_for("restrain_slots_total", 1)
+        assert pairs(ask(service.reward_url, rollouts(prompt, GROUP[:3]))) == expected()[:3]
+        assert client.recv(1, socket.MSG_PEEK)
+    (again,) = ask(service.reward_url, [rollout(prompt, GROUP[3])])
+    assert (again.status_code, counted('restrain_slots_total{kind="first"}')) == (409, 5)
+    time.sleep(IMPATIENT["retake"] + 0.2)
 
 
 def test_what_nobody_comes_back_for_is_forgotten(standing, prompt):

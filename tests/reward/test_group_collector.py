@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Reply, Slot
 from restrain_openrlhf.reward.protocol import RewardReply
+from restrain_openrlhf.reward.responses import Response
 from restrain_openrlhf.reward.settings import Timing
 
 N = 4
@@ -25,18 +26,19 @@ class World:
         self.collector = GroupCollector(N, TIMING, self.to_score.append)
 
     def arrive(self, text: str, key: str = "p") -> Slot:
-        return self.collector.arrive((key, None), text, text, self.loop.create_future(), self.now)
+        return self.collector.arrive((key, None), text, Response(text, False), self.loop.create_future(), self.now)
 
     def leave(self, slot: Slot) -> None:
         self.collector.leave(slot, self.now)
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self.collector.sweep(self.now)
+        for key in tuple(self.collector.groups):
+            self.collector.sweep(key, self.now)
 
     def finish_scoring(self) -> list[str]:
         """Every group that is to be scored gets its replies; returns their texts, joined."""
-        texts = ["".join(slot.answer for slot in group.slots[: group.size]) for group in self.to_score]
+        texts = ["".join(slot.response.answer for slot in group.slots[: group.size]) for group in self.to_score]
         while self.to_score:
             group = self.to_score.pop()
             replies: list[Reply] = [RewardReply(rewards=index, scores=0) for index in range(group.size)]
@@ -183,7 +185,10 @@ def test_whatever_happens_every_rollout_is_answered_once_in_a_group_of_its_promp
     assert (waiting, away) == ([], [])
     assert sum(map(len, scored)) <= len(rollouts)
     assert all(1 <= len(group) <= N for group in scored)
-    if not any(event == "deadline" for event, _ in events) and sum(number for event, number in events if event == "wait") < 90:
+    if (
+        not any(event == "deadline" for event, _ in events)
+        and sum(number for event, number in events if event == "wait") < 90
+    ):
         whole = sum(count // N for count in Counter(key for key, _ in rollouts).values())
         assert sum(len(group) == N for group in scored) == whole
     world.wait(TIMING.keep + TIMING.retake + 1)

@@ -37,8 +37,9 @@ BAD_BODIES = [
 GROUP = '{"groups": [{"prompt": "THE-ROLLOUT-TEXT", "responses": [{"text": "x", "finished": true}]%s}]%s}'
 BAD_GROUPS = [
     (GROUP % (', "entropies": [NaN]', ""), 422),
+    (GROUP % (', "entropies": [false]', ""), 422),
     (GROUP % (', "entropies": [1e999]', ""), 422),
-    (GROUP % ("", ', "method": {"a": %s}' % HUGE.decode()), 400),
+    (GROUP % ("", f', "method": {{"a": {HUGE.decode()}}}'), 400),
     (GROUP % ("", ', "method": ' + '{"a":' * 1000), 400),
     (GROUP % ("", ', "method": "THE-ROLLOUT-TEXT"'), 422),
     ('{"groups": []}', 422),

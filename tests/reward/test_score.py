@@ -1,6 +1,7 @@
 """POST /v1/score: what scoring in process gives, bit for bit; any number of replicas, of which any may be killed."""
 
 import asyncio
+import math
 import random
 
 import httpx
@@ -15,17 +16,20 @@ from tests.reward.clients import RESTRAIN, Since, round_robin
 pytestmark = pytest.mark.timeout(120)
 
 METHODS = {
-    "restrain": RESTRAIN,
+    "restrain": {**RESTRAIN, "sigma": math.inf},
     "ttrl with votes": {"name": "ttrl", "votes": 12, "train_on": 6},
-    "ettrl": {"name": "ettrl", "main": 6, "branches": 1, "budget": 12},
-    "easy prompts": {"name": "srt_easy"},
+    "ettrl": {"name": "ettrl", "trees": 4, "forks": 2, "branches": 1},
 }
 
 
 def group(prompt: str, n: int = 12, entropies: bool = False, chance: random.Random | None = None) -> GroupRequest:
     """Twins, a missing answer and one that was cut off, and answers that need latex2sympy2."""
     chance = chance or random.Random(prompt)
-    texts = ["I give up", r"\boxed{\sum_{i=1}^{3} i}", *(rf"so \boxed{{{chance.choice([6, 6, 7, '1/3'])}}}" for _ in range(n))]
+    texts = [
+        "I give up",
+        r"\boxed{\sum_{i=1}^{3} i}",
+        *(rf"so \boxed{{{chance.choice([6, 6, 7, '1/3'])}}}" for _ in range(n)),
+    ]
     responses = tuple(GroupResponse(text=text, finished=number != 3) for number, text in enumerate(texts[:n]))
     nats = tuple(chance.uniform(0.01, 2) for _ in range(n)) if entropies else None
     return GroupRequest(prompt=prompt, responses=responses, entropies=nats)
@@ -100,9 +104,7 @@ def test_a_replica_killed_in_the_middle_and_started_again_loses_nothing(services
             await counted.reaches("restrain_groups_total", 100)
             replicas[0].kill()
             assert not all(task.done() for task in asked)
-            replicas[0] = await asyncio.to_thread(
-                services.start, port=replicas[0].port, method=RESTRAIN, gathers=False
-            )
+            replicas[0] = await asyncio.to_thread(services.start, port=replicas[0].port, method=RESTRAIN, gathers=False)
             return await asyncio.gather(*asked)
 
     assert asyncio.run(scenario()) == in_process(RESTRAIN, groups)

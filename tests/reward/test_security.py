@@ -1,13 +1,17 @@
-"""The token: where it is read from, how a client may send it, and where it never appears."""
+"""The token: where it is read from, how a client sends it, and where it never appears; HTTPS by certificate files."""
 
 import base64
+import shutil
+import ssl
+import subprocess
+from pathlib import Path
 
 import httpx
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.reward.security import TOKEN_VARIABLE, given_token, load_token
-from tests.reward.clients import rollout
+from restrain_openrlhf.reward.security import FILE_VARIABLE, TOKEN_VARIABLE, given_token, load_token
+from tests.reward.clients import RESTRAIN, ask, expected, pairs, rollout, rollouts
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -31,10 +35,12 @@ def service(standing, tmp_path_factory):
 
 
 GRADED = rollout("p", 3, label=3)
-RIGHT = [bearer(TOKEN), bearer(f" {TOKEN}", "bearer"), basic(f"user:{TOKEN}"), basic(f"{TOKEN}:")]
-NOT_BASE64 = [bearer("???", "Basic"), bearer("/w==", "Basic")]
-NOTHING = [{}, {"Authorization": ""}, {"Authorization": "Bearer"}]
-WRONG = [*NOTHING, bearer("e" * 20), bearer(f"{TOKEN}x"), basic(f"user:{TOKEN}x"), bearer(TOKEN, "Digest"), *NOT_BASE64]
+RIGHT = [bearer(TOKEN), bearer(f" {TOKEN}", "bearer"), basic(f"user:{TOKEN}"), basic(f"{TOKEN}:"), basic(f"ü:{TOKEN}")]
+NO_COLON = [basic(TOKEN), basic("user")]
+NOT_BASE64 = [bearer("???", "Basic"), bearer("/w==", "Basic"), bearer(TOKEN, "Basic")]
+NOTHING = [{}, {"Authorization": ""}, {"Authorization": "Bearer"}, {"Authorization": "Basic"}, basic(":")]
+STRANGE = [{"Authorization": "Bearer é".encode("latin-1")}, {"Authorization": b"Basic \xff\xfe"}]
+OTHERS = [bearer("e" * 20), bearer(f"{TOKEN}x"), basic(f"user:{TOKEN}x"), bearer(TOKEN, "Digest")]
 
 
 def test_whoever_sends_the_token_may_ask(service):
@@ -47,16 +53,17 @@ def test_whoever_sends_the_token_may_ask(service):
 
 @pytest.mark.parametrize("path", ["/get_reward", "/v1/score"])
 def test_nobody_else_may(service, path):
-    for headers in WRONG:
+    for headers in [*NOTHING, *NO_COLON, *NOT_BASE64, *STRANGE, *OTHERS]:
         reply = service.http.post(path, json=GRADED, headers=headers)
         assert reply.status_code == 401, headers
         assert "basic" in reply.headers["www-authenticate"].lower()
+    assert not [event for event in service.events() if event["level"] == "error"]
 
 
 def test_probes_metrics_and_documentation_are_open_and_the_token_appears_nowhere(service):
     for headers in (bearer(TOKEN), basic(f"{TOKEN}:x")):
         assert TOKEN not in service.http.post("/get_reward", json=GRADED, headers=headers).text
-    for path in ("/healthz", "/readyz", "/startupz", "/metrics", "/docs", "/openapi.json"):
+    for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"):
         reply = service.http.get(path)
         assert reply.status_code == 200, path
         assert TOKEN not in reply.text
@@ -67,11 +74,20 @@ def test_a_token_may_hold_a_colon():
     assert given_token(basic("user:a:b")["Authorization"]) == "a:b"
 
 
-def test_without_a_file_the_environment_has_the_token(monkeypatch):
+def test_without_a_file_the_environment_has_the_token_or_the_file_that_it_names(monkeypatch, tmp_path):
     monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    monkeypatch.delenv(FILE_VARIABLE, raising=False)
     assert load_token(None) is None
     monkeypatch.setenv(TOKEN_VARIABLE, "e" * 20)
     assert load_token(None) == "e" * 20
+    for name in "fg":
+        (tmp_path / name).write_text(name * 20 + "\n")
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "f"))
+    assert load_token(None) == "f" * 20
+    assert load_token(tmp_path / "g") == "g" * 20
+    monkeypatch.setenv(FILE_VARIABLE, "/absent")
+    with pytest.raises(ConfigError, match="RESTRAIN_TOKEN_FILE /absent: cannot be read"):
+        load_token(None)
 
 
 @pytest.mark.parametrize("token", ["", "short", "é" * 20, "a b\x00" * 10])
@@ -79,3 +95,41 @@ def test_what_is_no_token_is_refused(tmp_path, token):
     (tmp_path / "token").write_text(token)
     with pytest.raises(ConfigError, match="the token has"):
         load_token(tmp_path / "token")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 and its key."""
+    if not shutil.which("openssl"):
+        pytest.skip("needs openssl (Debian: openssl)")
+    folder = tmp_path_factory.mktemp("tls")
+    made, key = folder / "cert.pem", folder / "key.pem"
+    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=restrain -addext subjectAltName=IP:127.0.0.1"
+    subprocess.run(["openssl", *words.split(), "-keyout", key, "-out", made], check=True, capture_output=True)
+    return made, key
+
+
+def test_with_a_certificate_it_speaks_https_and_nothing_else(services, certificate):
+    made, key = certificate
+    options = ("--tls-certificate", str(made), "--tls-key", str(key))
+    service = services.start(method=RESTRAIN, options=options)
+    checked = ssl.create_default_context(cafile=made)
+    assert httpx.get(f"{service.url}/readyz", verify=checked).json() == {"status": "ready"}
+    assert pairs(ask(service.reward_url, rollouts("p"))) == expected()
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(f"http://127.0.0.1:{service.port}/readyz")
+
+
+def test_files_that_are_no_certificate_are_refused_with_their_flags(services, certificate, tmp_path):
+    made, key = certificate
+    locked = tmp_path / "locked.pem"
+    words = ["openssl", "rsa", "-aes256", "-passout", "pass:secret", "-in", key, "-out", locked]
+    subprocess.run(words, check=True, capture_output=True)
+    cases = [(made, made), (key, key), ("/absent", key), (made, "/absent"), (made, locked)]
+    flags = [("--tls-certificate", str(one), "--tls-key", str(other)) for one, other in cases]
+    begun = [services.launch(options=words) for words in flags]
+    for service in begun:
+        assert service.process.wait(timeout=60) == 2, service.log.read_text()
+        assert "--tls-certificate" in service.log.read_text()
+        assert "cannot be used" in service.log.read_text()
+        assert "Traceback" not in service.log.read_text()
