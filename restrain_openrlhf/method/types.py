@@ -37,11 +37,6 @@ class Votes:
         """M = max_j c_j; 0 where no rollout has an answer."""
         return max(self.counts, default=0)
 
-    @property
-    def missing_count(self) -> int:
-        """Rollouts that count for no label."""
-        return self.classes.count(None)
-
     @cached_property
     def shares(self) -> Floats:
         """f_j = c_j / n, shape (m,)."""

@@ -39,7 +39,6 @@ class Ettrl(MajoritySettings):
     ear_bound: Number = Field(default=2.0, gt=0, allow_inf_nan=False)
 
     def build(self) -> Method:
-        """The majority over all leaves, then EAR."""
         rollouts = self._trees() if self.etmr else self.independent(self.entropy_top_k)
         return self.compose(self.majority, *RESHAPINGS[self.ear](self.ear_bound), rollouts=rollouts)
 

@@ -15,5 +15,4 @@ class GrpoGold(OneLabelSettings):
     name: Literal["grpo_gold"] = "grpo_gold"
 
     def build(self) -> Method:
-        """The gold label."""
         return self.compose(Gold())

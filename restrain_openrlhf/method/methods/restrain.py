@@ -6,23 +6,25 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StrictBool, field_validator, model_validator
 
+from restrain_openrlhf.method import label_weightings, prompt_weightings
 from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.label_weightings import Gaussian, LabelWeighting, Majority, Shaping, Ties, Uniform
-from restrain_openrlhf.method.prompt_weightings import Constant, Offline, Online, PromptWeighting, ScaleByPromptWeight
+from restrain_openrlhf.method.label_weightings import LabelWeighting, Shaping, Ties
+from restrain_openrlhf.method.prompt_weightings import Constant, PromptWeighting, ScaleByPromptWeight
 from restrain_openrlhf.method.registry import register
 from restrain_openrlhf.method.settings import CommonSettings, Number, OneOf
 from restrain_openrlhf.method.transforms import PenalizeLowConsensus
 
 LABEL_WEIGHTS: dict[str, Callable[["Restrain"], LabelWeighting]] = {
-    "gaussian": lambda settings: Gaussian(Shaping(settings.k, settings.sigma)),
-    "majority": lambda settings: Majority(settings.ties),
-    "uniform": lambda settings: Uniform(),
+    "gaussian": lambda settings: label_weightings.Gaussian(Shaping(settings.k, settings.sigma)),
+    "majority": lambda settings: label_weightings.Majority(settings.ties),
+    "uniform": lambda settings: label_weightings.Uniform(),
 }
 PROMPT_WEIGHTS: dict[str, Callable[[Shaping], PromptWeighting]] = {
-    "offline": Offline,
-    "online": Online,
+    "offline": prompt_weightings.Offline,
+    "online": prompt_weightings.Online,
     "none": lambda shaping: Constant(1.0),
 }
+Weight = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 
 
 @register
@@ -35,14 +37,13 @@ class Restrain(CommonSettings):
     k: Number = Field(default=1.0, ge=0, le=1)
     # A count of rollouts (1 or more), or a share of the group (below 1); 0 switches the penalty off.
     kappa: Number = Field(default=3, ge=0, allow_inf_nan=False)
-    prompt_weight: Annotated[str, OneOf(PROMPT_WEIGHTS)] | Number = "offline"
+    prompt_weight: Annotated[str, OneOf(PROMPT_WEIGHTS)] | Weight = "offline"
     # The sigma of the prompt weight's g; None: the label weights' own, as eq. 5 reads.
     prompt_sigma: Number | None = Field(default=None, ge=0)
     scale_kl: StrictBool = True
     ties: Ties = "first"
 
     def build(self) -> Method:
-        """Label weights, then the penalty, then the prompt weight."""
         return self.compose(
             LABEL_WEIGHTS[self.label_weights](self),
             PenalizeLowConsensus(self.kappa, self.delta),
@@ -61,13 +62,6 @@ class Restrain(CommonSettings):
         if kappa >= 1 and kappa != math.floor(kappa):
             raise ValueError("a count of rollouts must be whole; a share must be below 1")
         return kappa
-
-    @field_validator("prompt_weight")
-    @classmethod
-    def _not_negative(cls, weight: str | float) -> str | float:
-        if isinstance(weight, float) and not (weight >= 0 and math.isfinite(weight)):
-            raise ValueError("a weight must be a finite number, 0 or more")
-        return weight
 
     @model_validator(mode="after")
     def _prompt_sigma_has_an_effect(self) -> Self:

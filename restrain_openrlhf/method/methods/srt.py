@@ -19,7 +19,6 @@ class SrtOffline(OneLabelSettings):
     name: Literal["srt_offline"] = "srt_offline"
 
     def build(self) -> Method:
-        """The stored label."""
         return self.compose(Stored())
 
 
@@ -33,7 +32,6 @@ class SrtEasy(MajoritySettings):
     easy_cutoff: Number | None = Field(default=None, ge=0, le=1)
 
     def build(self) -> Method:
-        """The group's majority, on the easy prompts."""
         easy = Easiest(self.easy_share) if self.easy_cutoff is None else AtLeast(self.easy_cutoff)
         return self.compose(self.majority, rollouts=self.independent(), selection=easy)
 

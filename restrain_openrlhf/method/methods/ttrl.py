@@ -47,5 +47,4 @@ class Ttrl(MajoritySettings):
     name: Literal["ttrl"] = "ttrl"
 
     def build(self) -> Method:
-        """The majority, over `votes` rollouts."""
         return self.compose(self.majority, rollouts=self.independent())
