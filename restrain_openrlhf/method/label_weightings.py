@@ -86,8 +86,8 @@ class Majority(LabelWeighting):
     reads = NOTHING
 
     def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
-        tied = np.flatnonzero(np.array(votes.counts) == votes.majority_count)
-        return _all_weight_on(votes, tied if self.ties == "split" else tied[:1])
+        tied = [label for label, count in enumerate(votes.counts) if count == votes.majority_count]
+        return _split_among(votes, tied if self.ties == "split" else tied[:1])
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Gold(LabelWeighting):
     reads = frozenset({Fact.GOLD})
 
     def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
-        return _all_weight_on(votes, _as_index(votes, facts.gold_class))
+        return _split_among(votes, _known(votes, facts.gold_class))
 
 
 @dataclass(frozen=True)
@@ -115,20 +115,18 @@ class Stored(LabelWeighting):
                 "This method trains on labels stored by the offline pass, and the prompt has none. Make a reference "
                 "with `restrain reference`."
             )
-        return _all_weight_on(votes, _as_index(votes, facts.stored_class))
+        return _split_among(votes, _known(votes, facts.stored_class))
 
 
-def _as_index(votes: Votes, label: int | None) -> np.ndarray:
-    """The label as an index array, empty for None. Raises GroupError for a class the group does not have."""
+def _known(votes: Votes, label: int | None) -> list[int]:
+    """The label, or nothing for None. Raises GroupError for a class the group does not have."""
     if label is not None and not 0 <= label < len(votes.counts):
         raise GroupError(
             f"The pseudo-label is class {label}, and the group has classes 0 to {len(votes.counts) - 1}. Give None "
             "where no rollout has that answer."
         )
-    return np.array([] if label is None else [label], dtype=int)
+    return [] if label is None else [label]
 
 
-def _all_weight_on(votes: Votes, labels: np.ndarray) -> Floats:
-    weights = np.zeros(len(votes.counts))
-    weights[labels] = 1.0 / max(len(labels), 1)
-    return weights
+def _split_among(votes: Votes, labels: list[int]) -> Floats:
+    return np.array([float(label in labels) for label in range(len(votes.counts))]) / max(len(labels), 1)

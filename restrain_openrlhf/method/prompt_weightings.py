@@ -73,7 +73,7 @@ class ScaleByPromptWeight(Transform):
         weight = self.weighting(score.votes, facts)
         return replace(
             score,
-            pair=score.pair.scaled(weight),
+            pair=score.pair.times(weight),
             prompt_weight=weight,
             kl_weight=weight if self.scale_kl else 1.0,
         )

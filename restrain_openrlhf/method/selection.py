@@ -24,7 +24,6 @@ class Easiest(Selection):
     share: float
 
     def __call__(self, shares: Sequence[float]) -> list[int]:
-        """Positions in the order of the prompts."""
         # 1/3 of 300 must be 100 although 300 * (1/3) may come out slightly above.
         count = math.ceil(round(len(shares) * self.share, 9))
         ranked = sorted(range(len(shares)), key=lambda position: (-shares[position], position))
@@ -38,5 +37,4 @@ class AtLeast(Selection):
     cutoff: float
 
     def __call__(self, shares: Sequence[float]) -> list[int]:
-        """Positions in the order of the prompts."""
         return [position for position, share in enumerate(shares) if share >= self.cutoff]

@@ -153,14 +153,10 @@ class AdvantagePair:
         """A⁺ + A⁻: the right advantage only while no ratio is clipped."""
         return self.positive + self.negative
 
-    def scaled(self, factor: float) -> "AdvantagePair":
-        """Both parts times a non-negative factor."""
-        return AdvantagePair(self.positive * factor, self.negative * factor)
-
-    def times(self, factors: Floats) -> "AdvantagePair":
-        """Each rollout's advantages times its factor, (n,); a negative one turns A⁺ into A⁻ and back."""
-        one, other = self.positive * factors, self.negative * factors
-        return AdvantagePair(np.where(factors < 0, other, one), np.where(factors < 0, one, other))
+    def times(self, factors: float | Floats) -> "AdvantagePair":
+        """All advantages times one factor, or each rollout's times its own, (n,); a negative one swaps A⁺ and A⁻."""
+        one, other, swapped = self.positive * factors, self.negative * factors, np.less(factors, 0)
+        return AdvantagePair(np.where(swapped, other, one), np.where(swapped, one, other))
 
     def clipped(self, bound: float) -> "AdvantagePair":
         """Both parts clipped to ±bound: with a single pseudo-label exactly clip(A, −bound, bound)."""

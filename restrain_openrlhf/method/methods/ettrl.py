@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StrictBool, StrictInt, model_validator
 
 from restrain_openrlhf.method.composition import Method
+from restrain_openrlhf.method.label_weightings import Majority
 from restrain_openrlhf.method.methods.ttrl import MajoritySettings
 from restrain_openrlhf.method.registry import register
 from restrain_openrlhf.method.settings import Number, OneOf
@@ -40,7 +41,7 @@ class Ettrl(MajoritySettings):
 
     def build(self) -> Method:
         rollouts = self._trees() if self.etmr else self.independent(self.entropy_top_k)
-        return self.compose(self.majority, *RESHAPINGS[self.ear](self.ear_bound), rollouts=rollouts)
+        return self.compose(Majority(self.ties), *RESHAPINGS[self.ear](self.ear_bound), rollouts=rollouts)
 
     def _trees(self) -> EntropyTrees:
         return EntropyTrees(

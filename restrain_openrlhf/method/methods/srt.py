@@ -5,7 +5,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.label_weightings import Stored
+from restrain_openrlhf.method.label_weightings import Majority, Stored
 from restrain_openrlhf.method.methods.ttrl import MajoritySettings
 from restrain_openrlhf.method.registry import register
 from restrain_openrlhf.method.selection import AtLeast, Easiest
@@ -33,7 +33,7 @@ class SrtEasy(MajoritySettings):
 
     def build(self) -> Method:
         easy = Easiest(self.easy_share) if self.easy_cutoff is None else AtLeast(self.easy_cutoff)
-        return self.compose(self.majority, rollouts=self.independent(), selection=easy)
+        return self.compose(Majority(self.ties), rollouts=self.independent(), selection=easy)
 
     @model_validator(mode="after")
     def _one_criterion(self) -> Self:

@@ -21,11 +21,6 @@ class MajoritySettings(OneLabelSettings):
     votes: StrictInt | None = Field(default=None, ge=2)
     train_on: StrictInt | None = Field(default=None, ge=2)
 
-    @property
-    def majority(self) -> Majority:
-        """All weight on the most common answer."""
-        return Majority(self.ties)
-
     def independent(self, top_k: int | None = None) -> Independent | None:
         """Rollouts drawn one by one; None where no number of votes is set, and the host decides."""
         return None if self.votes is None else Independent(self.votes, self.train_on or self.votes, top_k)
@@ -47,4 +42,4 @@ class Ttrl(MajoritySettings):
     name: Literal["ttrl"] = "ttrl"
 
     def build(self) -> Method:
-        return self.compose(self.majority, rollouts=self.independent())
+        return self.compose(Majority(self.ties), rollouts=self.independent())
