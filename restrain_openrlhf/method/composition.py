@@ -1,6 +1,5 @@
 """A method as a composition: how rollouts are drawn and votes counted, what each label weighs, what follows."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
 from restrain_openrlhf.errors import GroupError
@@ -58,11 +57,11 @@ class Method:
             score = transform(score, facts.only(transform.reads))
         return score
 
-    def _parts(self) -> Iterator[Part]:
-        """Every part in every field, so that a new field's part is not left out."""
+    def _parts(self) -> list[Part]:
+        """The parts in all fields, whatever fields there are."""
         values = [getattr(self, field.name) for field in fields(self)]
-        for value in values:
-            yield from (part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, Part))
+        flat = [part for value in values for part in (value if isinstance(value, tuple) else [value])]
+        return [part for part in flat if isinstance(part, Part)]
 
     def _trained(self, found: int) -> int:
         if self.rollouts is None:

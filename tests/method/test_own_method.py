@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import Literal
 
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import METHODS, Method, PromptFacts, ReferenceVote, build, parse_settings, register
-from restrain_openrlhf.method.label_weightings import LabelWeighting, Majority, Uniform
+from restrain_openrlhf.method.label_weightings import LabelWeighting, Majority, Stored, Uniform
 from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.method.types import NOTHING, Fact
 from tests.conftest import ROOT
@@ -113,6 +114,16 @@ def test_a_part_receives_the_facts_that_it_reads_and_no_others(stated):
         )
     ]
     assert (method.reads_gold, method.needs_reference) == (Fact.GOLD in stated, Fact.REFERENCE in stated)
+
+
+@pytest.mark.parametrize("extra", [Stored(), (Uniform(), Stored())])
+def test_a_field_added_to_the_composition_counts_in_what_it_reads(extra):
+    @dataclass(frozen=True)
+    class Extended(Method):
+        extra: object = None
+
+    assert Extended("extended", Uniform(), extra=extra).needs_reference
+    assert not Extended("extended", Uniform()).needs_reference
 
 
 @pytest.fixture
