@@ -71,11 +71,10 @@ def test_importing_it_loads_no_framework(module):
     assert done.stdout.strip() == "[]"
 
 
-def test_every_module_opens_with_a_sentence_and_stays_readable():
+def test_every_module_opens_with_a_sentence():
     for path in [*modules("."), *sorted((ROOT / "test_time").rglob("*.py"))]:
         text = path.read_text(encoding="utf-8")
         assert ast.get_docstring(ast.parse(text)), f"{path} says nothing of itself"
-        assert len(text.splitlines()) <= 200, f"{path} is longer than 200 lines"
 
 
 def test_no_branch_on_a_methods_name():

@@ -8,8 +8,7 @@ from itertools import count
 from typing import Any
 
 from restrain_openrlhf.hook.seeds import rollout_seed
-from restrain_openrlhf.rollouts import Alternative, Chain, RolloutPlan
-from restrain_openrlhf.rollouts.entropy import token_entropy
+from restrain_openrlhf.rollouts import Alternative, Chain, RolloutPlan, token_entropy
 
 
 @dataclass(frozen=True)

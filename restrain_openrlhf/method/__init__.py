@@ -1,8 +1,8 @@
 """The maths of RESTRAIN and of the methods it is compared with: votes in, one advantage pair per rollout out."""
 
+import restrain_openrlhf.method.methods  # noqa: F401  (each file in it registers its methods)
 from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.methods import METHODS, build, register
-from restrain_openrlhf.method.parsing import MethodSettings, parse_settings
+from restrain_openrlhf.method.registry import METHODS, MethodSettings, build, parse_settings, register
 from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts, ReferenceVote, Votes
 
 __all__ = [

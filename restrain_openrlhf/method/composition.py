@@ -1,15 +1,13 @@
-"""A method: how rollouts are drawn, how votes are counted, who is believed, and what is done to the advantages."""
+"""A method as a composition: how rollouts are drawn and votes counted, what each label weighs, what follows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from restrain_openrlhf.errors import GroupError
 from restrain_openrlhf.method.advantages import Std, advantage_pair, expected_rewards, unbiased_std
-from restrain_openrlhf.method.beliefs import Belief
+from restrain_openrlhf.method.label_weightings import LabelWeighting
 from restrain_openrlhf.method.selection import Selection
 from restrain_openrlhf.method.transforms import Transform
-from restrain_openrlhf.method.types import GroupScore, PromptFacts
-from restrain_openrlhf.method.votes import CountVotes, exclude_missing
+from restrain_openrlhf.method.types import Classes, CountVotes, Fact, GroupScore, Part, PromptFacts, count_votes
 from restrain_openrlhf.rollouts import RolloutPlan
 
 NO_FACTS = PromptFacts()
@@ -23,9 +21,9 @@ class Method:
     """
 
     name: str
-    belief: Belief
+    label_weighting: LabelWeighting
     transforms: tuple[Transform, ...] = ()
-    count_votes: CountVotes = exclude_missing
+    count_votes: CountVotes = count_votes
     std: Std = unbiased_std
     eps: float = 1e-6
     rollouts: RolloutPlan | None = None
@@ -33,22 +31,21 @@ class Method:
 
     @property
     def reads_gold(self) -> bool:
-        """Whether gold reaches this method at all."""
-        return self.belief.reads_gold
+        """Whether any part reads the gold answer."""
+        return any(Fact.GOLD in part.reads for part in self._parts())
 
     @property
     def needs_reference(self) -> bool:
         """Whether any part reads the offline pass of the frozen model."""
-        of_transforms = any(part.needs_reference for part in self.transforms)
-        return self.belief.needs_reference or of_transforms or self.selection is not None
+        return any(Fact.REFERENCE in part.reads for part in self._parts())
 
-    def score(self, classes: Sequence[int | None], facts: PromptFacts = NO_FACTS) -> GroupScore:
+    def score(self, classes: Classes, facts: PromptFacts = NO_FACTS) -> GroupScore:
         """The score of one group; `classes` has one label per voting rollout, None for a missing answer.
 
         Raises GroupError where the group has another size than the method draws.
         """
         votes = self.count_votes(classes)
-        weights = self.belief(votes, facts)
+        weights = self.label_weighting(votes, facts.only(self.label_weighting.reads))
         trained = votes.first(self._trained(votes.n))
         score = GroupScore(
             votes=votes,
@@ -57,8 +54,14 @@ class Method:
             rewards=expected_rewards(trained, weights),
         )
         for transform in self.transforms:
-            score = transform(score, facts)
+            score = transform(score, facts.only(transform.reads))
         return score
+
+    def _parts(self) -> list[Part]:
+        """The parts in all fields, whatever fields there are."""
+        values = [getattr(self, field.name) for field in fields(self)]
+        flat = [part for value in values for part in (value if isinstance(value, tuple) else [value])]
+        return [part for part in flat if isinstance(part, Part)]
 
     def _trained(self, found: int) -> int:
         if self.rollouts is None:

@@ -1,70 +1,101 @@
-"""What a user may set for each method: strict and typed, with the ranges that make sense."""
+"""What all methods' settings share: strict types, the group's reward normalisation, and the step to a composition."""
 
-import math
-from typing import Literal, Self
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import Field, StrictBool, field_validator, model_validator
-
-from restrain_openrlhf.method.baseline_settings import (
-    EttrlSettings,
-    GrpoGoldSettings,
-    SrtEasySettings,
-    SrtOfflineSettings,
-    TtrlSettings,
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationInfo,
+    field_validator,
 )
-from restrain_openrlhf.method.common_settings import CommonSettings, Number, TiesName
+from pydantic_core import CoreSchema, core_schema
 
-__all__ = ["SETTINGS", "CommonSettings", "Number", "RestrainSettings"]
+from restrain_openrlhf.method.advantages import population_std, unbiased_std
+from restrain_openrlhf.method.composition import Method
+from restrain_openrlhf.method.label_weightings import LabelWeighting
+from restrain_openrlhf.method.selection import Selection
+from restrain_openrlhf.method.transforms import PenalizeMissing, Transform
+from restrain_openrlhf.method.types import count_missing_as_label, count_votes
+from restrain_openrlhf.rollouts import RolloutPlan
 
-BeliefName = Literal["gaussian", "majority", "uniform"]
-PromptWeightName = Literal["offline", "online", "none"]
+
+def _no_truth_value(value: object) -> object:
+    if isinstance(value, bool):
+        raise ValueError("a number is needed, not a truth value")
+    return value
 
 
-class RestrainSettings(CommonSettings):
-    """RESTRAIN (Yu et al.): eq. 3 has sigma and k, eq. 4 kappa and delta, eq. 5 the prompt weight."""
+# A number, also as text (YAML reads 1e-6 as text); true and false are none.
+Number = Annotated[float, BeforeValidator(_no_truth_value)]
 
-    name: Literal["restrain"] = "restrain"
-    belief: BeliefName = "gaussian"
-    sigma: Number = Field(default=0.5, ge=0)
-    k: Number = Field(default=1.0, ge=0, le=1)
-    # A count of rollouts (1 or more), or a share of the group (below 1); 0 switches the penalty off.
-    kappa: Number = Field(default=3, ge=0, allow_inf_nan=False)
-    prompt_weight: PromptWeightName | Number = "offline"
-    # The sigma of the prompt weight's g; None: the label weights' own, as eq. 5 reads.
-    prompt_sigma: Number | None = Field(default=None, ge=0)
-    scale_kl: StrictBool = True
-    ties: TiesName = "first"
 
-    @field_validator("kappa")
+@dataclass(frozen=True, eq=False)
+class OneOf:
+    """Marks a text that must be a key of `choices`, a table from names to what they stand for."""
+
+    choices: Mapping[str, object]
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.literal_schema(list(self.choices))
+
+
+STD = {"unbiased": unbiased_std, "population": population_std}
+MISSING = {"exclude": count_votes, "as_label": count_missing_as_label, "penalize": count_votes}
+
+
+class CommonSettings(BaseModel, ABC):
+    """Settings that every method has. `std` and `eps` are those of the group's reward normalisation."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
+
+    name: str
+    std: Annotated[str, OneOf(STD)] = "unbiased"
+    eps: Number = Field(default=1e-6, ge=0, allow_inf_nan=False)
+    missing: Annotated[str, OneOf(MISSING)] = "exclude"
+    # Only `missing: penalize` and RESTRAIN's own penalty use it.
+    delta: Number = Field(default=1.0, ge=0, allow_inf_nan=False)
+
+    @abstractmethod
+    def build(self) -> Method:
+        """The method with these settings; `compose` makes it from parts."""
+
+    def compose(
+        self,
+        label_weighting: LabelWeighting,
+        *transforms: Transform,
+        rollouts: RolloutPlan | None = None,
+        selection: Selection | None = None,
+    ) -> Method:
+        """A method of these parts, with the settings that all share: missing answers, standard deviation, epsilon."""
+        penalties = (PenalizeMissing(self.delta),) if self.missing == "penalize" else ()
+        return Method(
+            name=self.name,
+            label_weighting=label_weighting,
+            transforms=(*penalties, *transforms),
+            count_votes=MISSING[self.missing],
+            std=STD[self.std],
+            eps=self.eps,
+            rollouts=rollouts,
+            selection=selection,
+        )
+
+    def changed(self) -> set[str]:
+        """Keys that differ from the default; not the keys given, because settings once written out give all."""
+        return {name for name, field in type(self).model_fields.items() if getattr(self, name) != field.default}
+
+
+class OneLabelSettings(CommonSettings):
+    """A method with one pseudo-label: a delta without `missing: penalize` is refused, as it would have no effect."""
+
+    @field_validator("delta")
     @classmethod
-    def _whole_count(cls, kappa: float) -> float:
-        if kappa >= 1 and kappa != math.floor(kappa):
-            raise ValueError("a count of rollouts must be whole; a share must be below 1")
-        return kappa
-
-    @model_validator(mode="after")
-    def _prompt_sigma_has_an_effect(self) -> Self:
-        if self.prompt_sigma is not None and self.prompt_weight not in ("offline", "online"):
-            raise ValueError(
-                f"prompt_sigma has no effect with prompt_weight: {self.prompt_weight}. Leave it out, or set "
-                "prompt_weight to offline or online"
-            )
-        return self
-
-    @field_validator("prompt_weight")
-    @classmethod
-    def _not_negative(cls, weight: PromptWeightName | float) -> PromptWeightName | float:
-        if isinstance(weight, float) and not (weight >= 0 and math.isfinite(weight)):
-            raise ValueError("a weight must be a finite number, 0 or more")
-        return weight
-
-
-# Settings class of each method's name; `register` (methods.py) adds to it.
-SETTINGS: dict[str, type[CommonSettings]] = {
-    "restrain": RestrainSettings,
-    "ttrl": TtrlSettings,
-    "ettrl": EttrlSettings,
-    "srt_offline": SrtOfflineSettings,
-    "srt_easy": SrtEasySettings,
-    "grpo_gold": GrpoGoldSettings,
-}
+    def _delta_has_an_effect(cls, delta: float, info: ValidationInfo) -> float:
+        if delta != cls.model_fields["delta"].default and info.data.get("missing") != "penalize":
+            raise ValueError("it has an effect only with missing: penalize; set that too, or leave delta out")
+        return delta

@@ -1,32 +1,28 @@
-"""What is done to a group's score after the belief: penalties and prompt weights."""
+"""Transforms: what changes a group's advantages after the label weights, such as penalties and reshaping by entropy."""
 
-from collections.abc import Callable
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
-from restrain_openrlhf.errors import ReferencePassError
-from restrain_openrlhf.method.shaping import Shaping
-from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts
+from restrain_openrlhf.errors import GroupError
+from restrain_openrlhf.method.types import NOTHING, AdvantagePair, Fact, GroupScore, Part, PromptFacts
 
 
-class Transform(Protocol):
-    """From one group's score to another; `needs_reference` says whether it reads the offline pass."""
+class Transform(Part):
+    """From one group's score to another."""
 
-    @property
-    def needs_reference(self) -> bool: ...
-
+    @abstractmethod
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore: ...
 
 
 @dataclass(frozen=True)
-class PenalizeLowConsensus:
+class PenalizeLowConsensus(Transform):
     """Where M < κ, every rollout has A = −δ and reward 0 (eq. 4). κ is a count, or a share of n if below 1."""
 
     kappa: float
     delta: float
-    needs_reference: bool = False
+    reads = NOTHING
 
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
         votes = score.votes
@@ -40,11 +36,11 @@ class PenalizeLowConsensus:
 
 
 @dataclass(frozen=True)
-class PenalizeMissing:
-    """A rollout without an answer has A = −δ instead of its share of the labels' negative advantages."""
+class PenalizeMissing(Transform):
+    """A rollout without an answer has A = −δ instead of the negative advantage of every label."""
 
     delta: float
-    needs_reference: bool = False
+    reads = NOTHING
 
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
         missing = np.array([label is None for label in score.votes.classes[: score.rewards.size]])
@@ -53,46 +49,35 @@ class PenalizeMissing:
         return replace(score, pair=AdvantagePair(positive, negative))
 
 
-Weigh = Callable[[GroupScore, PromptFacts], float]
+@dataclass(frozen=True)
+class ClipAdvantages(Transform):
+    """clip(A, −bound, bound), one of ETTRL's two ways to reshape advantages."""
+
+    bound: float
+    reads = NOTHING
+
+    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
+        return replace(score, pair=score.pair.clipped(self.bound))
 
 
 @dataclass(frozen=True)
-class ScaleByPromptWeight:
-    """Multiply the pair by u_x (eq. 5 and 6), and the prompt's KL term too unless `scale_kl` is off."""
+class ResidualEntropy(Transform):
+    """A'_i = A_i (1 + (H̄ − H_i) / H̄), H_i the rollout's mean token entropy and H̄ the group's mean of it (ETTRL).
 
-    weigh: Weigh
-    scale_kl: bool = True
-    needs_reference: bool = False
+    With H_i > 2 H̄ the advantage changes sign, as the formula says. Raises GroupError where the rollouts have no
+    entropies.
+    """
+
+    reads = frozenset({Fact.ENTROPIES})
 
     def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
-        weight = self.weigh(score, facts)
-        return replace(
-            score,
-            pair=score.pair.scaled(weight),
-            prompt_weight=weight,
-            kl_weight=weight if self.scale_kl else 1.0,
-        )
-
-
-def offline(shaping: Shaping) -> Weigh:
-    """u_x = g(c_ref / n_ref) of the frozen model's vote. Raises ReferencePassError where there is none."""
-
-    def weigh(_score: GroupScore, facts: PromptFacts) -> float:
-        if facts.reference is None:
-            raise ReferencePassError(
-                "The prompt weight u_x needs the frozen model's vote, and this prompt has none. Make a reference with "
-                "`restrain reference`, or set prompt_weight to none, online or a number."
+        if facts.entropies is None or len(facts.entropies) != score.rewards.size:
+            found = "none" if facts.entropies is None else len(facts.entropies)
+            raise GroupError(
+                f"Entropy-based reshaping needs the mean token entropy of each of {score.rewards.size} rollouts, and "
+                f"found {found}. Draw the rollouts with this method, or give their `entropies`."
             )
-        return shaping(facts.reference.share)
-
-    return weigh
-
-
-def online(shaping: Shaping) -> Weigh:
-    """u_x = g(M / n) of the group itself: the ablation that follows the policy instead of the frozen model."""
-    return lambda score, _facts: shaping(score.votes.majority_count / score.votes.n)
-
-
-def constant(weight: float) -> Weigh:
-    """The same u_x for every prompt."""
-    return lambda _score, _facts: weight
+        entropies = np.array(facts.entropies, dtype=np.float64)
+        mean = entropies.mean()
+        factors = 1 + (mean - entropies) / mean if mean > 0 else np.ones_like(entropies)
+        return replace(score, pair=score.pair.times(factors))

@@ -1,15 +1,20 @@
 """The data that flows through a method: votes, facts about the prompt, advantage pairs, scores."""
 
+from abc import ABC, abstractmethod
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.errors import GroupError, ReferencePassError
 
 Floats = NDArray[np.float64]
+# One entry per rollout: the number of its class of equal answers, None for a missing answer.
+Classes = Sequence[int | None]
 
 
 @dataclass(frozen=True)
@@ -32,11 +37,6 @@ class Votes:
         """M = max_j c_j; 0 where no rollout has an answer."""
         return max(self.counts, default=0)
 
-    @property
-    def missing_count(self) -> int:
-        """Rollouts that count for no label."""
-        return self.classes.count(None)
-
     @cached_property
     def shares(self) -> Floats:
         """f_j = c_j / n, shape (m,)."""
@@ -44,7 +44,7 @@ class Votes:
 
     @property
     def effective_labels(self) -> float:
-        """Exponential of the entropy of the labels' shares among the answers given: m if all are alike, 0 if none."""
+        """Exponential of the entropy of the labels' shares of the answers given: m if all are equal, 0 if none."""
         if not self.counts:
             return 0.0
         p = np.array([count for count in self.counts if count]) / sum(self.counts)
@@ -56,11 +56,36 @@ class Votes:
         return Votes(self.classes[:n], tuple(counts[label] for label in range(len(self.counts))))
 
 
+def count_votes(classes: Classes) -> Votes:
+    """Votes of n classes; labels are numbered 0..m-1. A missing answer is no label, but its rollout stays in n.
+
+    Raises GroupError for a group without rollouts, and for labels that are not exactly 0..m-1.
+    """
+    if not classes:
+        raise GroupError("A group has no rollouts, so there is nothing to vote on. Leave the prompt out.")
+    counts = Counter(label for label in classes if label is not None)
+    if set(counts) != set(range(len(counts))):
+        raise GroupError(
+            f"The group's classes are {sorted(counts)}; they must be numbered 0 to {len(counts) - 1} without gaps. "
+            "Number them with restrain_openrlhf.answers.classes."
+        )
+    return Votes(tuple(classes), tuple(counts[label] for label in range(len(counts))))
+
+
+def count_missing_as_label(classes: Classes) -> Votes:
+    """As `count_votes`, with all missing answers as one more label, numbered last."""
+    extra = max((label for label in classes if label is not None), default=-1) + 1
+    return count_votes([extra if label is None else label for label in classes])
+
+
+CountVotes = Callable[[Classes], Votes]
+
+
 @dataclass(frozen=True)
 class ReferenceVote:
     """The frozen model's vote on a prompt: c_ref of n_ref rollouts.
 
-    Raises ReferencePassError for numbers that are no vote.
+    Raises ReferencePassError where the majority is not between 0 and n_ref, or n_ref is 0.
     """
 
     majority_count: int
@@ -79,9 +104,17 @@ class ReferenceVote:
         return self.majority_count / self.n
 
 
+class Fact(Enum):
+    """What a part of a method may read about a prompt besides its votes; the values are fields of PromptFacts."""
+
+    REFERENCE = ("reference", "stored_class")
+    GOLD = ("gold_class",)
+    ENTROPIES = ("entropies",)
+
+
 @dataclass(frozen=True)
 class PromptFacts:
-    """What a method may be told about a prompt besides its rollouts; classes are those of the group at hand.
+    """What is known of a prompt besides its rollouts; classes are those of the group at hand.
 
     `entropies` is H_i, the mean token entropy of each rollout in nats, where the rollouts were drawn with it.
     """
@@ -90,6 +123,22 @@ class PromptFacts:
     stored_class: int | None = None
     gold_class: int | None = None
     entropies: tuple[float, ...] | None = None
+
+    def only(self, facts: frozenset[Fact]) -> "PromptFacts":
+        """These facts; all others are None."""
+        return replace(self, **{name: None for fact in Fact if fact not in facts for name in fact.value})
+
+
+class Part(ABC):
+    """A part of a method. It receives only the facts that it says it reads."""
+
+    @property
+    @abstractmethod
+    def reads(self) -> frozenset[Fact]:
+        """The facts it reads. There is no default, so that no part can leave it out."""
+
+
+NOTHING: frozenset[Fact] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -104,23 +153,19 @@ class AdvantagePair:
         """A⁺ + A⁻: the right advantage only while no ratio is clipped."""
         return self.positive + self.negative
 
-    def scaled(self, factor: float) -> "AdvantagePair":
-        """Both parts times a non-negative factor."""
-        return AdvantagePair(self.positive * factor, self.negative * factor)
-
-    def times(self, factors: Floats) -> "AdvantagePair":
-        """Each rollout's advantages times its factor, (n,); a negative one turns A⁺ into A⁻ and back."""
-        one, other = self.positive * factors, self.negative * factors
-        return AdvantagePair(np.where(factors < 0, other, one), np.where(factors < 0, one, other))
+    def times(self, factors: float | Floats) -> "AdvantagePair":
+        """All advantages times one factor, or each rollout's times its own, (n,); a negative one swaps A⁺ and A⁻."""
+        one, other, swapped = self.positive * factors, self.negative * factors, np.less(factors, 0)
+        return AdvantagePair(np.where(swapped, other, one), np.where(swapped, one, other))
 
     def clipped(self, bound: float) -> "AdvantagePair":
-        """Both parts clipped to ±bound: with a single believed label exactly clip(A, −bound, bound)."""
+        """Both parts clipped to ±bound: with a single pseudo-label exactly clip(A, −bound, bound)."""
         return AdvantagePair(np.minimum(self.positive, bound), np.maximum(self.negative, -bound))
 
 
 @dataclass(frozen=True)
 class GroupScore:
-    """What a method says of one group. All rollouts vote; the first n of them are trained on (mostly all).
+    """A method's result for one group. All rollouts vote; the first n of them are trained on (mostly all).
 
     `label_weights` is w_j (m,), `rewards` the expected reward of each trained rollout (n,), `prompt_weight` u_x
     (already in the pair), `kl_weight` what the KL term of this prompt is multiplied by.

@@ -1,7 +1,15 @@
-"""How a prompt's rollouts are drawn: independently, or as trees that fork where the policy is unsure. Pure asyncio."""
+"""How a prompt's rollouts are drawn: independently, or as trees that fork at high entropy. Pure asyncio."""
 
-from restrain_openrlhf.rollouts.chain import Alternative, Chain, Continue, RolloutPlan
-from restrain_openrlhf.rollouts.independent import Independent
-from restrain_openrlhf.rollouts.trees import EntropyTrees
+from restrain_openrlhf.rollouts.chain import Alternative, Chain, token_entropy
+from restrain_openrlhf.rollouts.plans import Continue, EntropyTrees, ForkToken, Independent, RolloutPlan
 
-__all__ = ["Alternative", "Chain", "Continue", "EntropyTrees", "Independent", "RolloutPlan"]
+__all__ = [
+    "Alternative",
+    "Chain",
+    "Continue",
+    "EntropyTrees",
+    "ForkToken",
+    "Independent",
+    "RolloutPlan",
+    "token_entropy",
+]

@@ -1,8 +1,9 @@
-"""One sampled response token by token, and what a plan for drawing several of them looks like."""
+"""One sampled response token by token, with log-probabilities and entropies."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 
 class Alternative(NamedTuple):
@@ -53,28 +54,12 @@ class Chain:
         )
 
 
-class Continue(Protocol):
-    """Samples a continuation of the prompt and these response tokens, to its end.
+def token_entropy(log_probs: Sequence[float]) -> float:
+    """H = −sum p log p in nats, from the k most likely tokens (log-probabilities, nats).
 
-    `place` is the rollout's place among all that the plan draws for the prompt.
+    The tokens that are not given count as one token with the probability that is left, so that H is never above the
+    exact value and is the exact one where k covers the vocabulary.
     """
-
-    async def __call__(self, response: Sequence[int], place: int) -> Chain: ...
-
-
-class RolloutPlan(Protocol):
-    """How the rollouts of one prompt are drawn; the first `trained` of `voters` are trained on.
-
-    `top_k` is how many of the most likely tokens it wants to know at each position; None: no probabilities.
-    """
-
-    @property
-    def voters(self) -> int: ...
-
-    @property
-    def trained(self) -> int: ...
-
-    @property
-    def top_k(self) -> int | None: ...
-
-    async def draw(self, continue_from: Continue) -> list[Chain]: ...
+    probabilities = [math.exp(value) for value in log_probs]
+    rest = max(0.0, 1.0 - sum(probabilities))
+    return sum(-p * math.log(p) for p in (*probabilities, rest) if p > 0)

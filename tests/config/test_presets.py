@@ -162,8 +162,8 @@ def test_the_sweeps_change_one_setting_only(setting, values):
 def test_each_ablation_removes_what_it_says():
     full = load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain")).method.model_dump()
     removed = {
-        "no_label_weights": {"belief"},
-        "uniform_labels": {"belief"},
+        "no_label_weights": {"label_weights"},
+        "uniform_labels": {"label_weights"},
         "no_penalty": {"kappa"},
         "no_prompt_weight": {"prompt_weight"},
         "online_prompt_weight": {"prompt_weight"},

@@ -30,9 +30,9 @@ def boxed(*answers):
 
 # r = (1, 1, 0, 0) has mean 1/2 and standard deviation 1/sqrt(3), by n - 1: A = ±sqrt(3)/2. (1, 0, 0, 0): mean 1/4, 1/2.
 A = math.sqrt(3) / 2
-# RESTRAIN, sigma 1/2: g(f) = exp(-2 (1 - f)²). Shares 2/4 and 1/4 are believed as w : v.
-BELIEVED = math.exp(-0.5) + math.exp(-1.125)
-W, V = math.exp(-0.5) / BELIEVED, math.exp(-1.125) / BELIEVED
+# RESTRAIN, sigma 1/2: g(f) = exp(-2 (1 - f)²). Shares 2/4 and 1/4 have label weights w and v.
+TOTAL = math.exp(-0.5) + math.exp(-1.125)
+W, V = math.exp(-0.5) / TOTAL, math.exp(-1.125) / TOTAL
 # u_x of 3 of 4 and of 2 of 4 of the frozen model.
 U, LOW_U = math.exp(-0.125), math.exp(-0.5)
 
@@ -53,7 +53,7 @@ class Case:
 
 
 def one_label(method, first, second, rewards, advantages, reference=None):
-    """A single believed label: A⁺ and A⁻ are the positive and the negative advantages."""
+    """A single pseudo-label: A⁺ and A⁻ are the positive and the negative advantages."""
     positive = [max(advantage, 0.0) for advantage in advantages]
     negative = [min(advantage, 0.0) for advantage in advantages]
     return Case(method, first, second, rewards, positive, negative, reference=reference)

@@ -119,12 +119,12 @@ def test_offline_prompt_weight_without_a_reference_is_an_error():
         build(parse_settings({"name": "restrain"})).score(group(12, 4))
 
 
-def test_sigma_zero_believes_the_majority_and_ties_share():
+def test_sigma_zero_gives_the_majority_all_weight_and_ties_share_it():
     assert restrain(sigma=0).score(group(12, 4)).label_weights.tolist() == [1.0, 0.0]
     assert restrain(sigma=0).score(group(8, 8)).label_weights.tolist() == [0.5, 0.5]
 
 
-def test_sigma_infinite_believes_every_label_alike():
+def test_sigma_infinite_gives_every_label_the_same_weight():
     weights = restrain(sigma=math.inf, kappa=0).score(group(12, 2, 2)).label_weights
     assert weights == pytest.approx([1 / 3] * 3)
 
@@ -149,7 +149,7 @@ def test_ttrl_ties_go_to_the_first_label_or_are_shared():
     assert shared.label_weights.tolist() == [0.5, 0.5]
 
 
-def test_gold_belief_trains_on_the_gold_class_and_does_nothing_when_no_rollout_has_it():
+def test_gold_trains_on_the_gold_class_and_does_nothing_when_no_rollout_has_it():
     method = build(parse_settings({"name": "grpo_gold", "std": "population", "eps": 0.0}))
     found = method.score(group(12, 4), PromptFacts(gold_class=1))
     absent = method.score(group(12, 4), PromptFacts(gold_class=None))

@@ -1,57 +1,65 @@
-"""A method of one's own, from outside the package: in one process, and installed as a package of its own."""
+"""A method from outside the package: in one process, and installed as a package of its own."""
 
 import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from typing import Literal
 
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import METHODS, Votes, build, parse_settings, register
-from restrain_openrlhf.method.beliefs import Majority, Uniform
-from restrain_openrlhf.method.methods import compose
-from restrain_openrlhf.method.settings import SETTINGS, CommonSettings
+from restrain_openrlhf.method import METHODS, Method, PromptFacts, ReferenceVote, build, parse_settings, register
+from restrain_openrlhf.method.label_weightings import LabelWeighting, Majority, Stored, Uniform
+from restrain_openrlhf.method.settings import CommonSettings
+from restrain_openrlhf.method.types import NOTHING, Fact
 from tests.conftest import ROOT
 
 # The whole of somebody else's package.
 PLUGIN = """
 from typing import Literal
 from restrain_openrlhf.method import register
-from restrain_openrlhf.method.beliefs import Uniform
-from restrain_openrlhf.method.methods import compose
+from restrain_openrlhf.method.label_weightings import Uniform
 from restrain_openrlhf.method.settings import CommonSettings
 
-class EverySettings(CommonSettings):
+@register
+class EveryLabel(CommonSettings):
     name: Literal["every_label"] = "every_label"
 
-register("every_label", EverySettings, lambda settings: compose(settings, Uniform()))
+    def build(self):
+        return self.compose(Uniform())
 """
 
 
-class ConfidentSettings(CommonSettings):
-    name: Literal["confident"] = "confident"
-    share: float = 0.5
+class WhereConfident(LabelWeighting):
+    """The majority where it has half of the votes, else every label."""
 
+    reads = NOTHING
 
-def confident(settings: ConfidentSettings):
-    def belief(votes: Votes, facts):
-        sure = votes.majority_count >= settings.share * votes.n
+    def __init__(self, share):
+        self.share = share
+
+    def __call__(self, votes, facts):
+        sure = votes.majority_count >= self.share * votes.n
         return (Majority() if sure else Uniform())(votes, facts)
-
-    belief.reads_gold = belief.needs_reference = False
-    return compose(settings, belief)
 
 
 @pytest.fixture
-def registered():
-    register("confident", ConfidentSettings, confident)
-    yield
-    del METHODS["confident"], SETTINGS["confident"]
+def confident():
+    @register
+    class Confident(CommonSettings):
+        name: Literal["confident"] = "confident"
+        share: float = 0.5
+
+        def build(self) -> Method:
+            return self.compose(WhereConfident(self.share))
+
+    yield Confident
+    del METHODS["confident"]
 
 
-@pytest.mark.usefixtures("registered")
+@pytest.mark.usefixtures("confident")
 def test_a_method_from_outside_is_known_by_name_and_strict_like_the_others():
     method = build(parse_settings({"name": "confident", "share": 0.7}))
     assert method.score([0, 0, 0, 1]).label_weights.tolist() == [1.0, 0.0]
@@ -60,11 +68,62 @@ def test_a_method_from_outside_is_known_by_name_and_strict_like_the_others():
         parse_settings({"name": "confident", "shar": 0.7})
 
 
-@pytest.mark.parametrize("name", ["restrain", "confident"])
-@pytest.mark.usefixtures("registered")
-def test_a_name_that_is_taken_is_refused(name):
-    with pytest.raises(ConfigError, match="registered already"):
-        register(name, ConfidentSettings, confident)
+def test_a_name_that_is_taken_is_refused(confident):
+    for taken in (confident, METHODS["restrain"]):
+        with pytest.raises(ConfigError, match="registered already"):
+            register(taken)
+
+
+def test_a_method_without_a_name_is_refused():
+    class Nameless(CommonSettings):
+        def build(self) -> Method:
+            return self.compose(Uniform())
+
+    with pytest.raises(ConfigError, match="Nameless has no name"):
+        register(Nameless)
+
+
+def test_a_part_that_does_not_say_what_it_reads_cannot_be_made():
+    class Silent(LabelWeighting):
+        def __call__(self, votes, facts):
+            return Uniform()(votes, facts)
+
+    with pytest.raises(TypeError, match="reads"):
+        Silent()
+
+
+@pytest.mark.parametrize("stated", [frozenset(facts) for facts in ([], [Fact.GOLD], [Fact.REFERENCE, Fact.ENTROPIES])])
+def test_a_part_receives_the_facts_that_it_reads_and_no_others(stated):
+    seen = []
+
+    class Curious(LabelWeighting):
+        reads = stated
+
+        def __call__(self, votes, facts):
+            seen.append(facts)
+            return Uniform()(votes, facts)
+
+    method = Method("curious", Curious())
+    method.score([0, 1], PromptFacts(ReferenceVote(3, 4), stored_class=0, gold_class=1, entropies=(0.1, 0.2)))
+    assert seen == [
+        PromptFacts(
+            reference=ReferenceVote(3, 4) if Fact.REFERENCE in stated else None,
+            stored_class=0 if Fact.REFERENCE in stated else None,
+            gold_class=1 if Fact.GOLD in stated else None,
+            entropies=(0.1, 0.2) if Fact.ENTROPIES in stated else None,
+        )
+    ]
+    assert (method.reads_gold, method.needs_reference) == (Fact.GOLD in stated, Fact.REFERENCE in stated)
+
+
+@pytest.mark.parametrize("extra", [Stored(), (Uniform(), Stored())])
+def test_a_field_added_to_the_composition_counts_in_what_it_reads(extra):
+    @dataclass(frozen=True)
+    class Extended(Method):
+        extra: object = None
+
+    assert Extended("extended", Uniform(), extra=extra).needs_reference
+    assert not Extended("extended", Uniform()).needs_reference
 
 
 @pytest.fixture
@@ -83,23 +142,14 @@ def install(tmp_path):
 
 
 def score_with(folder, rollouts, out):
+    command = [sys.executable, "-m", "restrain_openrlhf.cli.main", "score", rollouts, "--method", "every_label"]
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "restrain_openrlhf.cli.main",
-            "score",
-            rollouts,
-            "--method",
-            "every_label",
-            "--out",
-            out,
-        ],
+        [*command, "--out", out],
         capture_output=True,
         text=True,
         cwd=ROOT,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])},
     )
 
 

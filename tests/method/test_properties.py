@@ -83,7 +83,7 @@ def test_sigma_to_zero_is_the_shared_majority_and_sigma_to_infinity_is_uniform(c
             build(parse_settings({"name": "restrain", "prompt_weight": "none", **block})).score(classes).label_weights
         )
 
-    majority, uniform = weights(belief="majority", ties="split"), weights(belief="uniform")
+    majority, uniform = weights(label_weights="majority", ties="split"), weights(label_weights="uniform")
     assert weights(sigma=0).tolist() == majority.tolist()
     assert weights(sigma=1e-3) == pytest.approx(majority, abs=1e-12)
     assert weights(sigma=float("inf")).tolist() == pytest.approx(uniform)

@@ -17,7 +17,7 @@ def test_defaults_are_the_papers():
         "eps": 1e-6,
         "missing": "exclude",
         "delta": 1.0,
-        "belief": "gaussian",
+        "label_weights": "gaussian",
         "sigma": 0.5,
         "k": 1.0,
         "kappa": 3.0,
@@ -57,7 +57,8 @@ def test_defaults_are_the_papers():
         ({"name": "restrain", "scale_kl": "yes"}, "scale_kl"),
         ({"name": "restrain", "std": "sample"}, "std"),
         ({"name": "restrain", "missing": "drop"}, "missing"),
-        ({"name": "restrain", "belief": "mean"}, "belief"),
+        ({"name": "restrain", "label_weights": "mean"}, "Input should be 'gaussian', 'majority' or 'uniform'"),
+        ({"name": "restrain", "belief": "gaussian"}, "'belief' is not a setting of restrain"),
         ({"name": "restrain", "prompt_weight": "offlin"}, "'none' or Input should be a valid number"),
         ({"name": "restrain", "prompt_weight": -0.5}, "prompt_weight"),
         ({"name": "restrain", "prompt_weight": math.nan}, "prompt_weight"),
@@ -108,9 +109,9 @@ def test_a_method_says_what_it_reads(block, gold, reference):
     assert (method.reads_gold, method.needs_reference) == (gold, reference)
 
 
-@pytest.mark.parametrize("belief", ["gaussian", "majority", "uniform"])
-def test_an_ablation_swaps_the_belief_alone(belief):
-    method = build(parse_settings({"name": "restrain", "belief": belief, "prompt_weight": "none"}))
+@pytest.mark.parametrize("weighting", ["gaussian", "majority", "uniform"])
+def test_an_ablation_swaps_the_label_weights_alone(weighting):
+    method = build(parse_settings({"name": "restrain", "label_weights": weighting, "prompt_weight": "none"}))
     weights = method.score([0, 0, 0, 1]).label_weights
-    expected = {"majority": [1.0, 0.0], "uniform": [0.5, 0.5], "gaussian": [0.7310586, 0.2689414]}[belief]
+    expected = {"majority": [1.0, 0.0], "uniform": [0.5, 0.5], "gaussian": [0.7310586, 0.2689414]}[weighting]
     assert weights == pytest.approx(expected)

@@ -5,52 +5,52 @@ import pytest
 
 from restrain_openrlhf.errors import GroupError, ReferencePassError
 from restrain_openrlhf.method import PromptFacts, ReferenceVote, build, parse_settings
-from restrain_openrlhf.method.votes import exclude_missing, missing_as_label
+from restrain_openrlhf.method.types import count_missing_as_label, count_votes
 
 
 def test_votes_count_labels_and_missing_answers():
-    votes = exclude_missing([0, 1, None, 0, None])
-    assert (votes.n, votes.counts, votes.majority_count, votes.missing_count) == (5, (2, 1), 2, 2)
+    votes = count_votes([0, 1, None, 0, None])
+    assert (votes.n, votes.counts, votes.majority_count) == (5, (2, 1), 2)
     assert votes.shares == pytest.approx([0.4, 0.2])
 
 
 def test_missing_answers_as_a_label_are_numbered_last():
-    votes = missing_as_label([0, None, 1, None])
-    assert (votes.classes, votes.counts, votes.missing_count) == ((0, 2, 1, 2), (1, 1, 2), 0)
+    votes = count_missing_as_label([0, None, 1, None])
+    assert (votes.classes, votes.counts) == ((0, 2, 1, 2), (1, 1, 2))
 
 
 def test_a_group_without_answers_has_no_majority():
-    votes = exclude_missing([None, None])
+    votes = count_votes([None, None])
     assert (votes.counts, votes.majority_count, votes.effective_labels) == ((), 0, 0.0)
 
 
 @pytest.mark.parametrize(("classes", "effective"), [([0] * 4, 1.0), ([0, 0, 1, 1], 2.0), ([0, 1, None, None], 2.0)])
 def test_effective_labels_are_the_number_of_equal_labels_with_the_same_entropy(classes, effective):
-    assert exclude_missing(classes).effective_labels == pytest.approx(effective)
+    assert count_votes(classes).effective_labels == pytest.approx(effective)
 
 
 def test_effective_labels_of_an_uneven_vote():
     """exp(−.75 ln .75 − .25 ln .25) = exp(.5623)."""
-    assert exclude_missing([0, 0, 0, 1]).effective_labels == pytest.approx(1.7548, abs=1e-4)
+    assert count_votes([0, 0, 0, 1]).effective_labels == pytest.approx(1.7548, abs=1e-4)
 
 
 @pytest.mark.parametrize("classes", [[0, 2], [1, 1], [-1, 0], ["a"]])
 def test_labels_that_are_not_numbered_without_gaps_are_refused(classes):
     with pytest.raises(GroupError, match="without gaps"):
-        exclude_missing(classes)
+        count_votes(classes)
 
 
 def test_numpy_integers_are_labels_too():
-    assert exclude_missing(list(np.array([0, 1, 0]))).counts == (2, 1)
+    assert count_votes(list(np.array([0, 1, 0]))).counts == (2, 1)
 
 
 def test_an_empty_group_is_refused():
     with pytest.raises(GroupError, match="no rollouts"):
-        exclude_missing([])
+        count_votes([])
 
 
 @pytest.mark.parametrize("label", [-1, 2])
-def test_a_believed_class_the_group_does_not_have_is_refused(label):
+def test_a_pseudo_label_the_group_does_not_have_is_refused(label):
     with pytest.raises(GroupError, match=f"class {label}"):
         build(parse_settings({"name": "grpo_gold"})).score([0, 1], PromptFacts(gold_class=label))
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack (make inst
 pytest.importorskip("openrlhf", reason="needs OpenRLHF (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 
-from restrain_openrlhf.devices import detect  # noqa: E402
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
 
 detect().install()
 

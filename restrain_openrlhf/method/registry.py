@@ -1,17 +1,41 @@
-"""From a `method:` block to typed settings; a wrong key is an error that names it, what was found, and the fix."""
+"""The registry of methods by name, and the way from a `method:` block to typed settings and their method."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib.metadata import entry_points
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method.settings import SETTINGS, CommonSettings
+from restrain_openrlhf.method.composition import Method
+from restrain_openrlhf.method.settings import CommonSettings
 
-# How a package makes its methods known in every process, Ray's workers included.
+# The group under which an installed package names its modules of methods; every process loads them, Ray's workers too.
 ENTRY_POINT_GROUP = "restrain_openrlhf.methods"
+
+METHODS: dict[str, type[CommonSettings]] = {}
+
+Settings = TypeVar("Settings", bound=CommonSettings)
+
+
+def register(settings: type[Settings]) -> type[Settings]:
+    """Class decorator: make a method known by its settings' `name`, in configurations, commands and training.
+
+    Raises ConfigError where the class states no name, or another method has it.
+    """
+    field = settings.model_fields["name"]
+    if field.is_required():
+        raise ConfigError(f"{settings.__name__} has no name. Add the line: name: Literal['my_method'] = 'my_method'.")
+    if field.default in METHODS:
+        raise ConfigError(f"A method named {field.default!r} is registered already. Choose another name for yours.")
+    METHODS[field.default] = settings
+    return settings
+
+
+def build(settings: CommonSettings) -> Method:
+    """The method with these settings."""
+    return settings.build()
 
 
 def parse_settings(block: Mapping[str, Any]) -> CommonSettings:
@@ -30,15 +54,14 @@ def parse_settings(block: Mapping[str, Any]) -> CommonSettings:
 
 
 def _named(name: object) -> tuple[str, type[CommonSettings]]:
-    if name not in tuple(SETTINGS):
-        _load_methods_of_others()
-    if not isinstance(name, str) or name not in SETTINGS:
-        raise ConfigError(f"name: {name!r} is no method.{_suggest(str(name), SETTINGS)} Known: {', '.join(SETTINGS)}.")
-    return name, SETTINGS[name]
+    if name not in tuple(METHODS):
+        _load_methods_of_installed_packages()
+    if not isinstance(name, str) or name not in METHODS:
+        raise ConfigError(f"name: {name!r} is no method.{_suggest(str(name), METHODS)} Known: {', '.join(METHODS)}.")
+    return name, METHODS[name]
 
 
-def _load_methods_of_others() -> None:
-    """Import what installed packages register under the entry point group; each module calls `register`."""
+def _load_methods_of_installed_packages() -> None:
     for plugin in entry_points(group=ENTRY_POINT_GROUP):
         try:
             plugin.load()
@@ -50,7 +73,7 @@ def _load_methods_of_others() -> None:
 
 
 def _explain(error: ValidationError, block: Mapping[str, Any]) -> str:
-    """The first wrong key, all that would be right for it, and what was given; a whole block's error as it is."""
+    """The first wrong key, everything it could be, and what was given; an error of the whole block as it is."""
     first, *_ = problems = error.errors()
     if not first["loc"]:
         return f"{first['msg']}.".replace("Value error, ", "")
@@ -59,7 +82,7 @@ def _explain(error: ValidationError, block: Mapping[str, Any]) -> str:
     return f"{key}: {' or '.join(wanted)}, but {block.get(str(key))!r} was given.".replace("Value error, ", "")
 
 
-def _suggest(word: str, known: Mapping[str, Any]) -> str:
+def _suggest(word: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(word, known, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
 

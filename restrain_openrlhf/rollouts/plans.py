@@ -1,19 +1,59 @@
-"""ETTRL's entropy-forked trees (ETMR): chains branch where the policy is least sure, and every leaf is a rollout."""
+"""Plans for drawing a prompt's rollouts: one by one, or as trees that fork where the token entropy is highest."""
 
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import cycle, islice
-from typing import Literal
+from typing import Literal, Protocol
 
-from restrain_openrlhf.rollouts.chain import Alternative, Chain, Continue
+from restrain_openrlhf.rollouts.chain import Alternative, Chain
 
 ForkToken = Literal["resample", "distinct"]
 
 
+class Continue(Protocol):
+    """Samples a continuation of the prompt and these response tokens, to its end.
+
+    `place` is the rollout's place among all that the plan draws for the prompt.
+    """
+
+    async def __call__(self, response: Sequence[int], place: int) -> Chain: ...
+
+
+class RolloutPlan(Protocol):
+    """How the rollouts of one prompt are drawn; the first `trained` of `voters` are trained on.
+
+    `top_k` is how many of the most likely tokens it reads at each position; None: no probabilities.
+    """
+
+    @property
+    def voters(self) -> int: ...
+
+    @property
+    def trained(self) -> int: ...
+
+    @property
+    def top_k(self) -> int | None: ...
+
+    async def draw(self, continue_from: Continue) -> list[Chain]: ...
+
+
+@dataclass(frozen=True)
+class Independent:
+    """`voters` samples of the prompt, all alike; the first `trained` are trained on (TTRL: 64 vote, 32 are)."""
+
+    voters: int
+    trained: int
+    top_k: int | None = None
+
+    async def draw(self, continue_from: Continue) -> list[Chain]:
+        """All samples at once."""
+        return list(await asyncio.gather(*[continue_from((), place) for place in range(self.voters)]))
+
+
 @dataclass(frozen=True)
 class EntropyTrees:
-    """M trees: one full chain each, N forks at its tokens of highest entropy, B continuations per fork.
+    """ETTRL's M trees (ETMR): a full chain each, N forks at its tokens of highest entropy, B branches per fork.
 
     `fork_token`: the token at a fork is sampled again, or forced to the most likely ones that the chain did not take.
     `spacing`: the least distance between two forks of a tree, in tokens.

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.rollouts import Alternative, Chain, EntropyTrees, Independent
-from restrain_openrlhf.rollouts.entropy import token_entropy
+from restrain_openrlhf.rollouts import Alternative, Chain, EntropyTrees, Independent, token_entropy
 
 
 @dataclass

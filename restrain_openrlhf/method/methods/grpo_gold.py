@@ -1,0 +1,18 @@
+"""GRPO on gold labels: the supervised upper bound, and the only method here that reads gold answers."""
+
+from typing import Literal
+
+from restrain_openrlhf.method.composition import Method
+from restrain_openrlhf.method.label_weightings import Gold
+from restrain_openrlhf.method.registry import register
+from restrain_openrlhf.method.settings import OneLabelSettings
+
+
+@register
+class GrpoGold(OneLabelSettings):
+    """The gold answer is the label, where a rollout of the group gave it."""
+
+    name: Literal["grpo_gold"] = "grpo_gold"
+
+    def build(self) -> Method:
+        return self.compose(Gold())

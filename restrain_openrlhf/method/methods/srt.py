@@ -1,0 +1,42 @@
+"""SRT: majority labels stored once by the frozen model, or online labels on easy prompts alone."""
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from restrain_openrlhf.method.composition import Method
+from restrain_openrlhf.method.label_weightings import Majority, Stored
+from restrain_openrlhf.method.methods.ttrl import MajoritySettings
+from restrain_openrlhf.method.registry import register
+from restrain_openrlhf.method.selection import AtLeast, Easiest
+from restrain_openrlhf.method.settings import Number, OneLabelSettings
+
+
+@register
+class SrtOffline(OneLabelSettings):
+    """The majority of the frozen model's rollouts is the pseudo-label for the whole run."""
+
+    name: Literal["srt_offline"] = "srt_offline"
+
+    def build(self) -> Method:
+        return self.compose(Stored())
+
+
+@register
+class SrtEasy(MajoritySettings):
+    """TTRL's labels, on the prompts with the highest majority shares of the frozen model."""
+
+    name: Literal["srt_easy"] = "srt_easy"
+    # The top third, as in SRT's own paper, or else every prompt whose share is at least the cut-off.
+    easy_share: Number = Field(default=1 / 3, gt=0, le=1)
+    easy_cutoff: Number | None = Field(default=None, ge=0, le=1)
+
+    def build(self) -> Method:
+        easy = Easiest(self.easy_share) if self.easy_cutoff is None else AtLeast(self.easy_cutoff)
+        return self.compose(Majority(self.ties), rollouts=self.independent(), selection=easy)
+
+    @model_validator(mode="after")
+    def _one_criterion(self) -> Self:
+        if self.easy_cutoff is not None and "easy_share" in self.changed():
+            raise ValueError("easy_share and easy_cutoff both say which prompts are easy. Leave one of them out")
+        return self

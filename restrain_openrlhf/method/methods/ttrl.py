@@ -1,0 +1,45 @@
+"""TTRL: the majority of the group is the pseudo-label; SRT's easy set and ETTRL build on its settings."""
+
+from typing import Literal, Self
+
+from pydantic import Field, StrictInt, model_validator
+
+from restrain_openrlhf.method.composition import Method
+from restrain_openrlhf.method.label_weightings import Majority, Ties
+from restrain_openrlhf.method.registry import register
+from restrain_openrlhf.method.settings import OneLabelSettings
+from restrain_openrlhf.rollouts import Independent
+
+
+class MajoritySettings(OneLabelSettings):
+    """The group's majority is the label. `votes` rollouts vote and the first `train_on` of them are trained on.
+
+    Without either, all of rollout.n_samples_per_prompt do both; without `train_on`, all that vote are trained on.
+    """
+
+    ties: Ties = "first"
+    votes: StrictInt | None = Field(default=None, ge=2)
+    train_on: StrictInt | None = Field(default=None, ge=2)
+
+    def independent(self, top_k: int | None = None) -> Independent | None:
+        """Rollouts drawn one by one; None where no number of votes is set, and the host decides."""
+        return None if self.votes is None else Independent(self.votes, self.train_on or self.votes, top_k)
+
+    @model_validator(mode="after")
+    def _trains_on_voters(self) -> Self:
+        if self.train_on is not None and self.train_on > (self.votes or 0):
+            raise ValueError(
+                f"train_on: {self.train_on} rollouts cannot be the first of {self.votes or 'no stated number of'} "
+                "votes. Set votes to as many or more"
+            )
+        return self
+
+
+@register
+class Ttrl(MajoritySettings):
+    """The majority of the group is the pseudo-label."""
+
+    name: Literal["ttrl"] = "ttrl"
+
+    def build(self) -> Method:
+        return self.compose(Majority(self.ties), rollouts=self.independent())
