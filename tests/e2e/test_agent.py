@@ -9,10 +9,10 @@ import time
 
 import pytest
 
+from benchmarks.round_robin import RoundRobin
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, Pair, run
 from tests.e2e.test_resume import result
-from tests.reward.clients import RoundRobin
 from tests.reward.conftest import services  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
@@ -101,10 +101,10 @@ def test_groups_scored_by_two_replicas_of_which_one_is_killed_make_the_same_run_
 ):
     """The run that other tests made in process, once more: the same numbers at each step, the same model."""
     made = json.loads((pair.whole.run_dir / "run.json").read_text())
-    options = {"method": made["method"], "reference": made["reference"], "token": "t" * 20}
+    options = {"method": made["method"], "reference": made["reference"], "token": "t" * 20, "gathers": False}
     replicas = services.start_two(**options)
     job = Job(tmp_path, pair.whole.prompts)
-    with RoundRobin(replicas) as balancer:
+    with RoundRobin([replica.port for replica in replicas]) as balancer:
         command = job.command(*pair.sets, f"service={balancer.url}")
         training = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "RESTRAIN_TOKEN": "t" * 20})
         while len(job.rows()) < 2:
@@ -123,7 +123,7 @@ def test_groups_scored_by_two_replicas_of_which_one_is_killed_make_the_same_run_
 @pytest.mark.long
 def test_a_service_that_refuses_stops_the_run_with_its_reason(job, services):  # noqa: F811
     """Training on what nobody scored is never an option."""
-    service = services.start(method={"name": "restrain", "prompt_weight": "online", "kappa": 3})
+    service = services.start(method={"name": "restrain", "prompt_weight": "online", "kappa": 3}, gathers=False)
     done = job.train(TWO_STEPS, f"service={service.url}")
     assert done.returncode == 2
     assert re.search(r"The scoring service at .* answers 409: .*kappa", done.stderr)

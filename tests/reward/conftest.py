@@ -109,13 +109,15 @@ class Services:
         method: Any = None,
         options: Sequence[str] = (),
         gathers: bool = True,
+        reference: str | None = None,
         **service: Any,
     ) -> Replica:
         """A service that begins; `service` are the keys of its block, `options` further words of its command line."""
         port = port or free_port()
         config = self.folder / f"{len(self.replicas)}.yaml"
         block = {**({"group_size": 4, "end_of_text": END} if gathers else {}), **service}
-        config.write_text(yaml.safe_dump({"method": method or {"name": "ttrl"}, "service": block}))
+        document = {"method": method or {"name": "ttrl"}, "service": block}
+        config.write_text(yaml.safe_dump(document | ({"reference": reference} if reference else {})))
         words = ["serve", "--config", str(config), "--port", str(port), *options]
         environment = {**os.environ, **({"RESTRAIN_TOKEN": token} if token else {})}
         log = config.with_suffix(".log")
