@@ -69,6 +69,6 @@ def _without_entry_point(path: Path) -> HookSettings:
     if asked:
         raise ConfigError(
             f"{path}: {asked[0]}, which the agent alone cannot do. Start the run with "
-            "`python -m restrain_openrlhf.hook.train_ppo_ray` (docs/integration.md), or leave it out."
+            "`python -m restrain_openrlhf.hook.train_ppo_ray` (docs/journeys/integration.md), or leave it out."
         )
     return HookSettings(method=config.method, reference=config.reference, service=config.service)

@@ -94,7 +94,7 @@ class PromptFacts:
 
 @dataclass(frozen=True)
 class AdvantagePair:
-    """A⁺ and A⁻ of every rollout, each (n,): together they carry the m-label loss exactly (docs/method.md)."""
+    """A⁺ and A⁻ of every rollout, each (n,): together they carry the m-label loss exactly (docs/concepts/method.md)."""
 
     positive: Floats
     negative: Floats
