@@ -43,7 +43,7 @@ class HookConfig(BaseModel):
     )
     fill_last_batch: StrictBool = Field(
         default=True,
-        description="Repeat a few prompts so that an episode is whole rollout batches. OpenRLHF drops what is left over.",
+        description="Repeat a few prompts so that an episode is whole rollout batches; OpenRLHF drops what is left.",
     )
     service: str | None = Field(
         default=None, description="Address of the service that scores the groups; null: the rollout actors score them."
