@@ -1,4 +1,4 @@
-"""What mkdocs calls: writes the generated pages, and turns every equation into MathML, which browsers draw by themselves."""
+"""What mkdocs calls: adds the generated pages, and turns equations into MathML; browsers need no script for it."""
 
 import re
 from html import unescape

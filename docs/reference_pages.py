@@ -44,10 +44,10 @@ def configuration_page() -> str:
     """Every key of a run, of the service, and of each method's settings."""
     parts = [
         "# Configuration keys\n\nMade from the models that read the files. A key that is not here is refused.\n",
-        "## A run\n\n`restrain train CONFIG`. A run that is started by `python -m restrain_openrlhf.hook.train_ppo_ray` or by "
-        "the agent file has the same keys but `run_dir` and `openrlhf`.\n",
+        "## A run\n\n`restrain train CONFIG`. A run that `python -m restrain_openrlhf.hook.train_ppo_ray` starts has the same "
+        "keys but `run_dir` and `openrlhf`.\n",
         table(RunConfig),
-        "`extends: FILE` (a path, relative to this file) merges this file over another one, block by block, one level deep.\n",
+        "`extends: FILE` (a path, relative to this file) merges this file over another one, block by block, one level.\n",
         "## The scoring service\n\n`restrain serve --config FILE`.\n",
         table(ServiceConfig),
         "## Methods\n\nThe keys of the `method:` block. `name` chooses the method.\n",
@@ -103,26 +103,27 @@ def type_words(annotation: Any) -> str:
         return ", ".join(f"`{value}`" for value in arguments)
     if origin in (typing.Union, types.UnionType):
         return ", ".join(dict.fromkeys(type_words(part) for part in arguments))
-    if annotation is type(None):
-        return "null"
     plain = origin or annotation
-    if plain in WORDS:
-        return WORDS[plain]
-    if isinstance(plain, type) and plain in SETTINGS_BASES:
-        return "[a block](#methods)"
-    return "keys and values" if isinstance(plain, type) and issubclass(plain, Mapping) else "list"
+    return "[a block](#methods)" if plain in SETTINGS_BASES else WORDS[plain]
 
 
-WORDS = {bool: "true, false", int: "whole number", float: "number", str: "text", Path: "path"}
+WORDS: Mapping[Any, str] = {
+    bool: "true, false",
+    int: "whole number",
+    float: "number",
+    str: "text",
+    Path: "path",
+    tuple: "list",
+    Mapping: "keys and values",
+    types.NoneType: "null",
+}
 
 
 def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True)
-    if value == {} or value == ():
-        return "none"
-    return f"`{_yaml(value)}`"
+    return "none" if value in ({}, ()) else f"`{_yaml(value)}`"
 
 
 def _yaml(value: object) -> str:
