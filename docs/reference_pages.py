@@ -44,10 +44,10 @@ def configuration_page() -> str:
     """Every key of a run, of the service, and of each method's settings."""
     parts = [
         "# Configuration keys\n\nMade from the models that read the files. A key that is not here is refused.\n",
-        "## A run\n\n`restrain train CONFIG`. A run that `python -m restrain_openrlhf.hook.train_ppo_ray` starts has the same "
-        "keys but `run_dir` and `openrlhf`.\n",
+        "## A run\n\n`restrain train CONFIG`. A run by `python -m restrain_openrlhf.hook.train_ppo_ray` has the "
+        "same keys but `run_dir` and `openrlhf`.\n",
         table(RunConfig),
-        "`extends: FILE` (a path, relative to this file) merges this file over another one, block by block, one level.\n",
+        "`extends: FILE` (a path, relative to this file) merges this file over another, block by block, one level.\n",
         "## The scoring service\n\n`restrain serve --config FILE`.\n",
         table(ServiceConfig),
         "## Methods\n\nThe keys of the `method:` block. `name` chooses the method.\n",
