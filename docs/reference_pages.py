@@ -1,15 +1,11 @@
 """The reference pages that are made from the code: configuration keys from the models, commands from typer."""
 
-import types
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import typer
 from pydantic import BaseModel
-from pydantic.fields import FieldInfo
 from typer.cli import get_docs_for_click
 
 import test_time.cli
@@ -20,19 +16,19 @@ from restrain_openrlhf.reward.settings import ServiceConfig
 
 COMMANDS = {"restrain": restrain.app, "test-time": test_time.cli.app}
 HEADER = "| key | type | default | meaning |\n|---|---|---|---|\n"
-
-
-@dataclass(frozen=True)
-class Key:
-    """One key of a configuration file; blocks are joined by dots."""
-
-    name: str
-    field: FieldInfo
-
-    def row(self) -> str:
-        """A line of the table."""
-        meaning = (self.field.description or "").replace("|", "\\|")
-        return f"| `{self.name}` | {type_words(self.field.annotation)} | {_default(self.field)} | {meaning} |\n"
+# JSON schema's types, as a reader of YAML would say them.
+WORDS = {
+    "boolean": "true, false",
+    "integer": "whole number",
+    "number": "number",
+    "string": "text",
+    "path": "path",
+    "array": "list",
+    "object": "keys and values",
+    "null": "null",
+}
+# The one block whose keys depend on its `name`.
+METHOD = "method"
 
 
 def pages() -> Mapping[str, str]:
@@ -70,66 +66,55 @@ def _commands(name: str, app: typer.Typer) -> str:
 
 def table(model: type[BaseModel]) -> str:
     """The keys of a model, those of its blocks included."""
-    return HEADER + "".join(key.row() for key in keys(model))
+    schema = model.model_json_schema()
+    return HEADER + "".join(key.row() for key in keys(schema, schema.get("$defs", {})))
 
 
-def keys(model: type[BaseModel], prefix: str = "") -> Iterator[Key]:
+@dataclass(frozen=True)
+class Key:
+    """One key of a configuration file, blocks joined by dots, and its JSON schema."""
+
+    name: str
+    schema: Mapping[str, Any]
+    required: bool
+
+    def row(self) -> str:
+        """A line of the table."""
+        meaning = self.schema.get("description", "").replace("|", "\\|")
+        return f"| `{self.name}` | {type_words(self.schema)} | {self._default()} | {meaning} |\n"
+
+    def _default(self) -> str:
+        if "default" not in self.schema:
+            return "required" if self.required else "none"
+        value = self.schema["default"]
+        words = {None: "null", True: "true", False: "false"}
+        return f"`{words[value] if value is None or isinstance(value, bool) else value}`"
+
+
+def keys(schema: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str = "") -> Iterator[Key]:
     """Every key that a user may write. A block has a row for each of its keys, in the place of its own."""
-    for name, field in model.model_fields.items():
-        block = _block(field.annotation)
-        if block is None:
-            yield Key(prefix + name, field)
+    for name, field in schema["properties"].items():
+        block = definitions.get(_reference(field), {}) if name != METHOD else {}
+        if "properties" in block:
+            yield from keys(block, definitions, f"{prefix}{name}.")
         else:
-            yield from keys(block, f"{prefix}{name}.")
+            yield Key(prefix + name, field, required=name in schema.get("required", ()))
 
 
-def _block(annotation: Any) -> type[BaseModel] | None:
-    """The model of a nested block. Methods' settings are no block here: they have tables of their own."""
-    for part in (annotation, *typing.get_args(annotation)):
-        if isinstance(part, type) and issubclass(part, BaseModel) and part not in SETTINGS_BASES:
-            return part
-    return None
+def _reference(field: Mapping[str, Any]) -> str:
+    """The definition that a field points to, itself or beside null."""
+    pointers = [part["$ref"] for part in (field, *field.get("anyOf", ())) if "$ref" in part]
+    return pointers[0].rsplit("/", 1)[-1] if pointers else ""
 
 
-SETTINGS_BASES = frozenset(base for settings in SETTINGS.values() for base in settings.__mro__)
-
-
-def type_words(annotation: Any) -> str:
-    """The type as a reader of YAML would say it."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is typing.Annotated:
-        return type_words(arguments[0])
-    if origin is typing.Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
-    if origin in (typing.Union, types.UnionType):
-        return ", ".join(dict.fromkeys(type_words(part) for part in arguments))
-    plain = origin or annotation
-    return "[a block](#methods)" if plain in SETTINGS_BASES else WORDS[plain]
-
-
-WORDS: Mapping[Any, str] = {
-    bool: "true, false",
-    int: "whole number",
-    float: "number",
-    str: "text",
-    Path: "path",
-    tuple: "list",
-    Mapping: "keys and values",
-    types.NoneType: "null",
-}
-
-
-def _default(field: FieldInfo) -> str:
-    if field.is_required():
-        return "required"
-    value = field.get_default(call_default_factory=True)
-    return "none" if value in ({}, ()) else f"`{_yaml(value)}`"
-
-
-def _yaml(value: object) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return f"{value:.4g}" if isinstance(value, float) and value >= 1e-3 else str(value)  # noqa: PLR2004
+def type_words(field: Mapping[str, Any]) -> str:
+    """The type in words, or what may be chosen."""
+    if "anyOf" in field:
+        return ", ".join(dict.fromkeys(type_words(part) for part in field["anyOf"]))
+    if "$ref" in field:
+        return "[a block](#methods)"
+    choices = field.get("enum", [field["const"]] if "const" in field else [])
+    return ", ".join(f"`{choice}`" for choice in choices) or WORDS[field.get("format", field["type"])]
 
 
 def first_line(model: type) -> str:

@@ -30,7 +30,7 @@ class HookConfig(BaseModel):
         default=None, description="Rollouts per prompt in the reference; null: as many as in training."
     )
     metrics: Path | None = Field(
-        default=None, description="File for one JSON line per step; `restrain train` sets it to run_dir/metrics.jsonl."
+        default=None, description="File for one JSON line per step. `restrain train` sets it itself."
     )
     steps: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="End after so many steps (rollout batches), though the episodes would give more."
