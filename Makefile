@@ -51,8 +51,9 @@ check: lint ## Lint, types, and the tests that need no Ray
 bench: install ## Run the benchmarks
 	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
+# Not --quiet: mkdocs then counts no warnings, and `strict` refuses nothing.
 docs: $(DOCS_VENV)/.installed ## Build these pages as a site in build/site; needs no training stack
-	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(DOCS_VENV)/bin/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(DOCS_VENV)/bin/mkdocs build
 	@echo "build/site/index.html"
 
 install: $(VENV)/.installed ## Make the environment in .venv
