@@ -3,6 +3,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV ?= .venv
 BIN := $(VENV)/bin
+DOCS_VENV ?= build/docs-venv
 PYTHON ?= $(shell for p in python3.11 python3.12 python3; do \
   "$$p" -c 'import sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null && echo "$$p" && break; done)
 PIP := $(BIN)/python -m pip install --quiet --progress-bar on
@@ -19,7 +20,7 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: help demo study test test-all check lint bench install install-cpu install-gpu clean
+.PHONY: help demo study test test-all check lint bench docs install install-cpu install-gpu clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -50,10 +51,15 @@ check: lint ## Lint, types, and the tests that need no Ray
 bench: install ## Run the benchmarks
 	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python "$$script"; done
 
+# Not --quiet: mkdocs then counts no warnings, and `strict` refuses nothing.
+docs: $(DOCS_VENV)/.installed ## Build these pages as a site in build/site; needs no training stack
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(DOCS_VENV)/bin/mkdocs build
+	@echo "build/site/index.html"
+
 install: $(VENV)/.installed ## Make the environment in .venv
 
 clean: ## Remove the environment and everything that runs wrote
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) build runs
 
 $(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gpu.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 with the venv module is needed (Debian: python3.11 python3.11-venv)."; exit 1; }
@@ -61,6 +67,11 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gp
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(MAKE) --no-print-directory install-$(STACK)
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	touch $@
+
+$(DOCS_VENV)/.installed: requirements/docs.txt requirements/serve.txt
+	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --no-deps -r requirements/docs.txt
 	touch $@
 
 # torch first, so that nothing below brings a CUDA build; then the two packages whose metadata ask for one.

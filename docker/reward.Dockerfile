@@ -1,4 +1,4 @@
-# The reward service's image: no CUDA, no torch. Build it from the repository's root (docs/kubernetes.md):
+# The reward service's image: no CUDA, no torch. Build it from the repository's root (docs/operations/kubernetes.md):
 #   PYTHON_IMAGE   docker.io/library/python:3.11-slim-bookworm@sha256:...   no default: look its digest up
 #   secret pip-config   a pip.conf, where the package index is not the public one; it does not stay in the image
 ARG PYTHON_IMAGE

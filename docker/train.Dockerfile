@@ -1,4 +1,4 @@
-# The training image: every job but the reward service. Build it from the repository's root (docs/kubernetes.md):
+# The training image: every job but the reward service. Build it from the repository's root (docs/operations/kubernetes.md):
 #   CUDA_IMAGE   docker.io/nvidia/cuda:13.0.2-devel-ubuntu22.04@sha256:...   no default: look its digest up, do not trust ours
 #   secret pip-config   a pip.conf, where the package index is not the public one; it does not stay in the image
 ARG CUDA_IMAGE

@@ -69,7 +69,8 @@ def score_group(
     """What the method makes of the answers and of `row`, the frozen model's vote.
 
     A method that reads gold has one class for all right answers, and what is right is evaluation's rule: votes of
-    another class may be right, too (docs/decisions/0004). Raises DataError where it reads gold and there is none.
+    another class may be right, too (docs/decisions/0004-one-grader.md). Raises DataError where it reads gold and there
+    is none.
     """
     refuse_lack_of_gold(method, gold, prompt)
     told = _with_gold_for_right(answers, str(gold)) if method.reads_gold else answers

@@ -11,7 +11,7 @@ from restrain_openrlhf.run.metrics import StepRow
 from test_time.stopping import Alarm
 
 # Steps that a checkpoint's signal is averaged over, and how much a nat of KL counts against agreement (ours,
-# docs/test_time.md: measured on the study's runs).
+# docs/journeys/adapt.md: measured on the study's runs).
 WINDOW = 3
 KL_COST = 3.0
 

@@ -15,7 +15,7 @@ FIRST_STEPS = 3
 
 
 class StopRules(BaseModel):
-    """Limits, each of which must be passed in `patience` steps in a row. All are ours (docs/test_time.md).
+    """Limits, each of which must be passed in `patience` steps in a row. All are ours (docs/journeys/adapt.md).
 
     `kl`: mean KL to the base model, in nats per token as the host logs it (k3, weighted by u_x). `template`: rise of
     the share of prompts that have the most common majority answer, over the base model's. `entropy`: the policy's

@@ -21,7 +21,7 @@ def is_right(answer: str | None, gold: str) -> bool:
 
 
 def equal_in_evaluation(prediction: str, reference: str) -> bool:
-    """Whether a prediction counts as right, by the first rule that says so (docs/answers.md lists them)."""
+    """Whether a prediction counts as right, by the first rule that says so (docs/concepts/answers.md lists them)."""
     return any(rule(prediction, reference) for rule in RULES)
 
 

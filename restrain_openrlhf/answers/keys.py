@@ -1,4 +1,4 @@
-"""A canonical key for an answer: two answers are equal exactly when their keys are (docs/answers.md has the rules)."""
+"""A canonical key for an answer: two answers are equal if and only if their keys are (docs/concepts/answers.md)."""
 
 import re
 from functools import lru_cache

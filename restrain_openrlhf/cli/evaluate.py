@@ -24,7 +24,7 @@ def evaluate(
     protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
     n: Annotated[int | None, typer.Option(min=1, help="Responses per problem.", show_default="the protocol's")] = None,
     shard: Annotated[str, typer.Option(metavar="I/K", help="Only part I of K, counted from 0.")] = "0/1",
-    template: Annotated[str, typer.Option(help="How a problem is put to the model (docs/evaluation.md).")] = "auto",
+    template: Annotated[str, typer.Option(help="Prompt template (docs/journeys/evaluation.md).")] = "auto",
     benchmark_dir: Annotated[
         Path | None, typer.Option(help="Local copies, NAME.jsonl each.", show_default="hub")
     ] = None,

@@ -13,7 +13,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 from restrain_openrlhf.shipped import own_path
 
-# Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations.md).
+# Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations/running.md).
 LOGPROB_GAP_LIMIT = 0.5
 
 Config = TypeVar("Config", bound="HookConfig")
@@ -24,23 +24,34 @@ class HookConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    method: MethodSettings
-    reference: Path | None = None
-    # Rollouts per prompt in the reference, if not as many as in training: SRT's own paper votes with 32.
-    reference_n: Annotated[StrictInt, Field(ge=1)] | None = None
-    metrics: Path | None = None
-    # End after so many steps (rollout batches), though the episodes would give more.
-    steps: Annotated[StrictInt, Field(ge=1)] | None = None
-    # A seed for every rollout, so that the same run on the same machine has the same rollouts, resumed or not.
-    seeded_rollouts: StrictBool = False
-    # Evaluate the base model too, before the first step, where the host evaluates at all.
-    evaluate_first: StrictBool = False
-    # Repeat a few prompts so that an episode is whole rollout batches; the host loses what is left over.
-    fill_last_batch: StrictBool = True
-    # Address of the service that scores the groups (docs/reward_service.md); null: the rollout actors score them.
-    service: str | None = None
-    # Stop where vLLM's log-probabilities of the sampled tokens differ from the policy's by a larger share; null: never.
-    logprob_gap_limit: Annotated[float, Field(gt=0)] | None = LOGPROB_GAP_LIMIT
+    method: MethodSettings = Field(description="The method's name and its settings.")
+    reference: Path | None = Field(default=None, description="The offline pass, for a method that reads one.")
+    reference_n: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="Rollouts per prompt in the reference; null: as many as in training."
+    )
+    metrics: Path | None = Field(
+        default=None, description="File for one JSON line per step. `restrain train` sets it itself."
+    )
+    steps: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="End after so many steps (rollout batches), though the episodes would give more."
+    )
+    seeded_rollouts: StrictBool = Field(
+        default=False, description="Give every rollout a seed: a resumed run on the same machine has the same rollouts."
+    )
+    evaluate_first: StrictBool = Field(
+        default=False, description="Evaluate the base model before the first step, where eval.dataset is set."
+    )
+    fill_last_batch: StrictBool = Field(
+        default=True,
+        description="Repeat a few prompts so that an episode is whole rollout batches; OpenRLHF drops what is left.",
+    )
+    service: str | None = Field(
+        default=None, description="Address of the service that scores the groups; null: the rollout actors score them."
+    )
+    logprob_gap_limit: Annotated[float, Field(gt=0)] | None = Field(
+        default=LOGPROB_GAP_LIMIT,
+        description="Stop where vLLM's log-probabilities differ from the policy's by a larger share; null: never.",
+    )
 
     def written(self) -> dict[str, Any]:
         """What the hook needs, as YAML and JSON have it: the whole method, and what is not at its default."""
@@ -69,8 +80,10 @@ class HookConfig(BaseModel):
 class RunConfig(HookConfig):
     """A whole run: the method, a folder for everything it writes, and OpenRLHF's flags under their dotted names."""
 
-    run_dir: Path
-    openrlhf: Mapping[str, Any] = Field(default_factory=dict)
+    run_dir: Path = Field(description="Folder for checkpoints, metrics, logs and the trained model.")
+    openrlhf: Mapping[str, Any] = Field(
+        default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."
+    )
 
     @field_validator("run_dir")
     @classmethod

@@ -32,7 +32,7 @@ class GradeRow(BaseModel):
 
 
 def grade(response: str, gold: str) -> Grade:
-    """By the extractor of training and the policy of evaluation (docs/answers.md). Total on any text."""
+    """By the extractor of training and the policy of evaluation (docs/concepts/answers.md). Total on any text."""
     answer = extract(response)
     return Grade(answer, is_right(answer, gold))
 

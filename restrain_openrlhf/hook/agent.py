@@ -44,7 +44,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     """OpenRLHF's own single turn, whose reward is the group's.
 
     Under our entry point a rollout gets the expected reward, and the trainer reads A⁺ and A⁻ off extra_logs. Without
-    it, the reward is the net advantage A⁺ + A⁻ (docs/integration.md). Evaluation is the host's own, graded.
+    it, the reward is the net advantage A⁺ + A⁻ (docs/journeys/integration.md). Evaluation is the host's own, graded.
     """
 
     def __init__(self) -> None:

@@ -59,5 +59,5 @@ def _refuse_what_needs_the_entry_point(config: HookConfig, path: Path) -> None:
     if asked:
         raise ConfigError(
             f"{path}: {asked[0]}, which the agent alone cannot do. Start the run with "
-            "`python -m restrain_openrlhf.hook.train_ppo_ray` (docs/integration.md), or leave it out."
+            "`python -m restrain_openrlhf.hook.train_ppo_ray` (docs/journeys/integration.md), or leave it out."
         )

@@ -33,4 +33,4 @@ def gauge_name(name: str) -> str:
 
 @cache
 def _gauge(name: str) -> Gauge:
-    return Gauge(name, description="Of the last training step; see docs/kubernetes.md.", tag_keys=(RUN,))
+    return Gauge(name, description="Of the last training step; see docs/operations/kubernetes.md.", tag_keys=(RUN,))

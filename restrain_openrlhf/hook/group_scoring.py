@@ -55,7 +55,7 @@ class InProcess:
 
 @dataclass(frozen=True)
 class ScoreService:
-    """`POST {url}/v1/score` (docs/reward_service.md). Scoring is stateless, so that a second try is harmless."""
+    """`POST {url}/v1/score` (docs/operations/reward_service.md). Scoring is stateless: a second try is harmless."""
 
     url: str
     method: Mapping[str, Any]

@@ -10,7 +10,9 @@ from torch import nn
 
 
 class PairedLoss(nn.Module):
-    """Sum of the host's loss under A⁺ and under A⁻: exactly sum_j w_j loss(A_j), clipped or not (docs/method.md).
+    """Sum of the host's loss under A⁺ and under A⁻: exactly sum_j w_j loss(A_j), clipped or not.
+
+    Derivation: docs/concepts/method.md.
 
     `host_loss` is OpenRLHF's PolicyLoss (models/loss.py); any loss positively homogeneous in the advantage will do.
     """

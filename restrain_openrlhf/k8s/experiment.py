@@ -127,5 +127,5 @@ def _refuse_secrets(flags: dict[str, Any]) -> None:
     if flags["logger.wandb.key"] not in (None, "", DUMMY_KEY):
         raise ConfigError(
             f"logger.wandb.key would be in plain sight in the cluster. Set it to '{DUMMY_KEY}' and put the key into "
-            "the secret 'wandb' (docs/kubernetes.md)."
+            "the secret 'wandb' (docs/operations/kubernetes.md)."
         )

@@ -43,6 +43,6 @@ def refuse_unset(used: Iterable[str]) -> None:
         if image.startswith(UNSET_HOST) or not BY_DIGEST.fullmatch(image):
             name = image.removeprefix(UNSET_HOST).partition("@")[0]
             raise ConfigError(
-                f"The image {name} has no digest. Build and push it (docs/kubernetes.md), then render with "
+                f"The image {name} has no digest. Build and push it (docs/operations/kubernetes.md), then render with "
                 f"--image {name}=REGISTRY/{name}@sha256:... or set it in k8s/components/images."
             )

@@ -1,7 +1,7 @@
 """Label weightings: each distinct answer of a group is a pseudo-label, and a weighting gives every one its weight w_j.
 
 Weights sum to 1, or are all 0 where the pseudo-label is not among the group's answers; all advantages are then 0.
-A new weighting is one class in this file and one line in the method that offers it (docs/method.md).
+A new weighting is one class in this file and one line in the method that offers it (docs/concepts/method.md).
 """
 
 import math

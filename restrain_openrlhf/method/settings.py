@@ -55,11 +55,21 @@ class CommonSettings(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     name: str
-    std: Annotated[str, OneOf(STD)] = "unbiased"
-    eps: Number = Field(default=1e-6, ge=0, allow_inf_nan=False)
-    missing: Annotated[str, OneOf(MISSING)] = "exclude"
-    # Only `missing: penalize` and RESTRAIN's own penalty use it.
-    delta: Number = Field(default=1.0, ge=0, allow_inf_nan=False)
+    std: Annotated[str, OneOf(STD)] = Field(
+        default="unbiased",
+        description="Standard deviation in the advantages: unbiased divides by n − 1, population by n.",
+    )
+    eps: Number = Field(default=1e-6, ge=0, allow_inf_nan=False, description="Added to the standard deviation.")
+    missing: Annotated[str, OneOf(MISSING)] = Field(
+        default="exclude",
+        description="A missing answer is no label, one more label, or no label and penalised by delta.",
+    )
+    delta: Number = Field(
+        default=1.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="The penalty: of groups below kappa, and of missing answers with missing: penalize.",
+    )
 
     @abstractmethod
     def build(self) -> Method:

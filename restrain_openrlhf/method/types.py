@@ -143,7 +143,7 @@ NOTHING: frozenset[Fact] = frozenset()
 
 @dataclass(frozen=True)
 class AdvantagePair:
-    """A⁺ and A⁻ of every rollout, each (n,): together they carry the m-label loss exactly (docs/method.md)."""
+    """A⁺ and A⁻ of every rollout, each (n,): together they carry the m-label loss exactly (docs/concepts/method.md)."""
 
     positive: Floats
     negative: Floats

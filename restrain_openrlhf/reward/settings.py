@@ -21,34 +21,70 @@ class Timing(_Block, strict=True):
     `hold` is below that, so that the service and not a dead socket ends a try, and `deadline` below all of them.
     """
 
-    hold: float = Field(default=170.0, gt=0, lt=180)
-    deadline: float = Field(default=800.0, gt=0, lt=904)
-    retake: float = Field(default=15.0, gt=1)
-    keep: float = Field(default=900.0, gt=0)
-    body: float = Field(default=30.0, gt=0)
-    drain: float = Field(default=30.0, ge=0)
-    drain_notice: float = Field(default=5.0, ge=0)
+    hold: float = Field(
+        default=170.0, gt=0, lt=180, description="Longest wait of one request, in seconds; the client then asks again."
+    )
+    deadline: float = Field(
+        default=800.0,
+        gt=0,
+        lt=904,
+        description="A group that is not whole after so many seconds ends as stragglers says.",
+    )
+    retake: float = Field(
+        default=15.0, gt=1, description="A slot whose client went away waits so many seconds for the next try."
+    )
+    keep: float = Field(
+        default=900.0,
+        gt=0,
+        description="Rollouts that come after their group was ended get reward 0 for so many seconds.",
+    )
+    body: float = Field(default=30.0, gt=0, description="Longest wait for a request's body, in seconds.")
+    drain: float = Field(
+        default=30.0, ge=0, description="Longest wait for open requests after drain_notice, in seconds."
+    )
+    drain_notice: float = Field(
+        default=5.0,
+        ge=0,
+        description="Seconds after SIGTERM in which balancers see that /readyz says 503.",
+    )
 
 
 class Limits(_Block, strict=True):
     """Counts and bytes beyond which a request is refused."""
 
-    pending: int = Field(default=32_768, ge=1)
-    body_bytes: int = Field(default=16 * 2**20, ge=1024)
-    groups: int = Field(default=256, ge=1)
-    responses: int = Field(default=1024, ge=2)
-    scoring_threads: int = Field(default=4, ge=1)
+    pending: int = Field(default=32_768, ge=1, description="Requests that wait at a time.")
+    body_bytes: int = Field(default=16 * 2**20, ge=1024, description="Bytes of a request's body.")
+    groups: int = Field(default=256, ge=1, description="Groups in one request to /v1/score.")
+    responses: int = Field(default=1024, ge=2, description="Responses in one group.")
+    scoring_threads: int = Field(default=4, ge=1, description="Threads that score.")
 
 
 class ServiceBlock(_Block):
     """The `service:` block. `group_size` turns /get_reward on; the five keys after it are its own."""
 
-    group_size: int | None = Field(default=None, strict=True, ge=2, le=4096)
-    model: Path | None = None
-    end_of_text: str | tuple[str, ...] | None = None
-    labelled_rows: Literal["evaluate", "vote"] = "evaluate"
-    stragglers: Literal["score", "neutral"] = "score"
-    reward: Literal["net_advantage", "expected"] = "net_advantage"
+    group_size: int | None = Field(
+        default=None,
+        strict=True,
+        ge=2,
+        le=4096,
+        description="Rollouts per group of /get_reward (rollout.n_samples_per_prompt); null: /get_reward is off.",
+    )
+    model: Path | None = Field(
+        default=None, description="Folder of the trained model, which says how a finished response ends."
+    )
+    end_of_text: str | tuple[str, ...] | None = Field(
+        default=None,
+        description="In its place, the texts that end a finished response; [] where truncation cannot be seen.",
+    )
+    labelled_rows: Literal["evaluate", "vote"] = Field(
+        default="evaluate", description="Rows with a label are evaluation and graded, or vote like others."
+    )
+    stragglers: Literal["score", "neutral"] = Field(
+        default="score", description="A group that is not whole at the deadline is scored as it is, or gets reward 0."
+    )
+    reward: Literal["net_advantage", "expected"] = Field(
+        default="net_advantage", description="What /get_reward answers: A⁺ + A⁻, or the expected reward."
+    )
     timing: Timing = Timing()
     limits: Limits = Limits()
 
@@ -65,8 +101,8 @@ class ServiceBlock(_Block):
 class ServiceConfig(_Block):
     """A whole configuration file of `restrain serve`."""
 
-    method: MethodSettings
-    reference: Path | None = None
+    method: MethodSettings = Field(description="The method's name and its settings.")
+    reference: Path | None = Field(default=None, description="The offline pass, for a method that reads one.")
     service: ServiceBlock = ServiceBlock()
 
 
@@ -80,7 +116,7 @@ def load_service_config(path: Path) -> ServiceConfig:
     method = build(config.method)
     if config.service.group_size is not None and not (method.rollouts is None and method.selection is None):
         what = f"The method {method.name!r} draws its own rollouts or chooses prompts, which service.group_size "
-        raise ConfigError(f"{what}does not allow. Leave it out and train with the agent (docs/integration.md).")
+        raise ConfigError(f"{what}does not allow. Leave it out; train with the agent (docs/journeys/integration.md).")
     return config
 
 

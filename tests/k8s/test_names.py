@@ -18,7 +18,7 @@ from tests.k8s.manifests import OVERLAYS, Object, overlay, pick
 from tests.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
 
 OCTOTHINKER = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
-PAGE = ROOT / "docs" / "kubernetes.md"
+PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
 TREE = [*sorted((ROOT / "k8s").rglob("*.yaml")), PAGE]
 FILE = re.compile(r"\b(?:configs|docs|k8s|docker|requirements|tests)/[\w./-]+\.(?:yaml|md|py|txt|Dockerfile)\b")
 COMMAND = re.compile(r"`((?:restrain|test-time) [^`…]*?)(?: ?\.\.\.)?`")

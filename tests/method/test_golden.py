@@ -1,4 +1,4 @@
-"""Values worked by hand (docs/method.md): n = 16, sigma = .5, k = 1, population standard deviation, before u_x."""
+"""Values worked by hand (docs/concepts/method.md): n = 16, sigma = .5, k = 1, population standard deviation, no u_x."""
 
 import math
 

@@ -154,7 +154,7 @@ def test_a_request_is_told_to_come_again_before_the_client_gives_up(standing, pr
 
 
 def test_a_reply_that_was_sent_counts_as_read_and_its_retry_as_a_rollout_of_the_next_group(standing, prompt):
-    """What this service cannot know: docs/reward_service.md says so."""
+    """What this service cannot know: docs/operations/reward_service.md says so."""
     service = standing(method=RESTRAIN, timing=IMPATIENT)
     counted = Since(service)
     body = json.dumps(rollout(prompt, GROUP[3])).encode()

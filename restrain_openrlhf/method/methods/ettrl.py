@@ -27,17 +27,28 @@ class Ettrl(MajoritySettings):
     """`etmr: false` draws `votes` independent rollouts instead of trees."""
 
     name: Literal["ettrl"] = "ettrl"
-    etmr: StrictBool = True
-    trees: StrictInt = Field(default=12, ge=1)
-    forks: StrictInt = Field(default=2, ge=1)
-    branches: StrictInt = Field(default=2, ge=1)
-    fork_token: ForkToken = "resample"
-    # The least distance between two forks of a tree, in tokens.
-    fork_spacing: StrictInt = Field(default=1, ge=1)
-    # How many of the most likely tokens make up a token's entropy; vLLM gives no more than 20.
-    entropy_top_k: StrictInt = Field(default=20, ge=2, le=20)
-    ear: Annotated[str, OneOf(RESHAPINGS)] = "residual"
-    ear_bound: Number = Field(default=2.0, gt=0, allow_inf_nan=False)
+    etmr: StrictBool = Field(default=True, description="Draw trees; false: votes independent rollouts.")
+    trees: StrictInt = Field(default=12, ge=1, description="Trees per prompt.")
+    forks: StrictInt = Field(default=2, ge=1, description="Forks per tree, at the tokens of highest entropy.")
+    branches: StrictInt = Field(default=2, ge=1, description="Branches per fork.")
+    fork_token: ForkToken = Field(
+        default="resample", description="The token after a fork: sampled again, or one of the most likely others."
+    )
+    fork_spacing: StrictInt = Field(
+        default=1, ge=1, description="Least distance between two forks of a tree, in tokens."
+    )
+    entropy_top_k: StrictInt = Field(
+        default=20,
+        ge=2,
+        le=20,
+        description="Most likely tokens that make up a token's entropy; vLLM gives no more than 20.",
+    )
+    ear: Annotated[str, OneOf(RESHAPINGS)] = Field(
+        default="residual", description="How advantages are reshaped by entropy."
+    )
+    ear_bound: Number = Field(
+        default=2.0, gt=0, allow_inf_nan=False, description="Bound of the clipped advantages, with ear: clip or both."
+    )
 
     def build(self) -> Method:
         rollouts = self._trees() if self.etmr else self.independent(self.entropy_top_k)

@@ -32,16 +32,28 @@ class Restrain(CommonSettings):
     """Eq. 3 has sigma and k, eq. 4 kappa and delta, eq. 5 the prompt weight."""
 
     name: Literal["restrain"] = "restrain"
-    label_weights: Annotated[str, OneOf(LABEL_WEIGHTS)] = "gaussian"
-    sigma: Number = Field(default=0.5, ge=0)
-    k: Number = Field(default=1.0, ge=0, le=1)
-    # A count of rollouts (1 or more), or a share of the group (below 1); 0 switches the penalty off.
-    kappa: Number = Field(default=3, ge=0, allow_inf_nan=False)
-    prompt_weight: Annotated[str, OneOf(PROMPT_WEIGHTS)] | Weight = "offline"
-    # The sigma of the prompt weight's g; None: the label weights' own, as eq. 5 reads.
-    prompt_sigma: Number | None = Field(default=None, ge=0)
-    scale_kl: StrictBool = True
-    ties: Ties = "first"
+    label_weights: Annotated[str, OneOf(LABEL_WEIGHTS)] = Field(
+        default="gaussian",
+        description="How labels are weighted: by g of their vote share, the majority alone, or all alike.",
+    )
+    sigma: Number = Field(default=0.5, ge=0, description="Width of the Gaussian g; 0 and inf are its limits.")
+    k: Number = Field(default=1.0, ge=0, le=1, description="Centre of the Gaussian g.")
+    kappa: Number = Field(
+        default=3,
+        ge=0,
+        allow_inf_nan=False,
+        description="A group with a smaller majority is penalised: a count of rollouts (1 or more) or a share; 0: off.",
+    )
+    prompt_weight: Annotated[str, OneOf(PROMPT_WEIGHTS)] | Weight = Field(
+        default="offline",
+        description="u_x: g of the frozen model's majority share, of the group's own, 1, or a number.",
+    )
+    prompt_sigma: Number | None = Field(default=None, ge=0, description="Width of the prompt weight's g; null: sigma.")
+    scale_kl: StrictBool = Field(default=True, description="Multiply the KL term by u_x too.")
+    ties: Ties = Field(
+        default="first",
+        description="With label_weights: majority, the first of tied labels to appear wins, or they share the weight.",
+    )
 
     def build(self) -> Method:
         return self.compose(

@@ -27,9 +27,15 @@ class SrtEasy(MajoritySettings):
     """TTRL's labels, on the prompts with the highest majority shares of the frozen model."""
 
     name: Literal["srt_easy"] = "srt_easy"
-    # The top third, as in SRT's own paper, or else every prompt whose share is at least the cut-off.
-    easy_share: Number = Field(default=1 / 3, gt=0, le=1)
-    easy_cutoff: Number | None = Field(default=None, ge=0, le=1)
+    easy_share: Number = Field(
+        default=1 / 3,
+        gt=0,
+        le=1,
+        description="Share of prompts trained on, those with the highest majority shares of the frozen model.",
+    )
+    easy_cutoff: Number | None = Field(
+        default=None, ge=0, le=1, description="In its place, the majority share that a prompt must have."
+    )
 
     def build(self) -> Method:
         easy = Easiest(self.easy_share) if self.easy_cutoff is None else AtLeast(self.easy_cutoff)

@@ -17,9 +17,15 @@ class MajoritySettings(OneLabelSettings):
     Without either, all of rollout.n_samples_per_prompt do both; without `train_on`, all that vote are trained on.
     """
 
-    ties: Ties = "first"
-    votes: StrictInt | None = Field(default=None, ge=2)
-    train_on: StrictInt | None = Field(default=None, ge=2)
+    ties: Ties = Field(
+        default="first", description="The first of tied labels to appear wins, or they share the weight."
+    )
+    votes: StrictInt | None = Field(
+        default=None, ge=2, description="Rollouts that vote; null: rollout.n_samples_per_prompt."
+    )
+    train_on: StrictInt | None = Field(
+        default=None, ge=2, description="Rollouts that are trained on, the first of those that vote; null: all."
+    )
 
     def independent(self, top_k: int | None = None) -> Independent | None:
         """Rollouts drawn one by one; None where no number of votes is set, and the host decides."""

@@ -1,0 +1,156 @@
+"""The pages name every key and command, and whatever pages and sources name is there. Runs without mkdocs."""
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+import typer
+import yaml
+from pydantic import BaseModel
+
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.hook.patches import PATCHES
+from restrain_openrlhf.reward.settings import ServiceConfig
+from tests.conftest import ROOT
+
+DOCS = ROOT / "docs"
+TEXTS = sorted(DOCS.rglob("*.md"))
+READ_IN_THE_REPOSITORY = ["README.md", "CONTRIBUTING.md"]
+SOURCES = ("restrain_openrlhf", "test_time", "configs", "k8s", "docker", "tests")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)[^)]*\)")
+PAGE = re.compile(r"\bdocs/[\w/.-]+\.md\b")
+# As pages name a function: `hook/agent.py: AgentExecutor.execute`.
+FUNCTION = re.compile(r"`([\w/]+\.py): ([\w.]+)`")
+FOLDERS = (ROOT / "restrain_openrlhf", ROOT)
+
+
+@pytest.fixture(scope="module")
+def reference_pages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference_pages", DOCS / "reference_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """The dotted keys of a model; a method's settings depend on its name and are one key here."""
+    for name, field in model.model_fields.items():
+        types = [field.annotation, *get_args(field.annotation)]
+        blocks = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel) and name != "method"]
+        yield from keys_of(blocks[0], f"{prefix}{name}.") if blocks else [prefix + name]
+
+
+@pytest.mark.parametrize("model", [RunConfig, ServiceConfig])
+def test_every_key_of_a_configuration_file_is_on_its_page(model, reference_pages):
+    page, keys = reference_pages.configuration_page(), list(keys_of(model))
+    assert len(keys) > 3
+    assert [key for key in keys if f"\n| `{key}` |" not in page] == []
+
+
+def test_every_key_of_every_method_is_in_that_methods_table(reference_pages):
+    page = reference_pages.configuration_page()
+    for name, settings in reference_pages.METHODS.items():
+        (section,) = re.findall(rf"^### `{name}`$(.*?)(?=^### |\Z)", page, re.MULTILINE | re.DOTALL)
+        assert [key for key in settings.model_fields if f"\n| `{key}` |" not in section] == []
+
+
+def test_the_keys_of_a_run_say_what_they_mean():
+    assert [name for name, field in RunConfig.model_fields.items() if not field.description] == []
+
+
+def commands(name: str, command: Any) -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for word, inner in getattr(command, "commands", {}).items():
+        yield from commands(f"{name} {word}", inner)
+
+
+def test_every_command_and_option_is_on_its_page(reference_pages):
+    page = reference_pages.commands_page()
+    for program, app in reference_pages.COMMANDS.items():
+        for name, command in commands(program, typer.main.get_command(app)):
+            found = re.search(rf"^##+ `{name}`$(.*?)(?=^##+ `|\Z)", page, re.MULTILINE | re.DOTALL)
+            assert found, f"{name} is not on the page"
+            options = [parameter.opts[0] for parameter in command.params if parameter.opts[0].startswith("-")]
+            assert [option for option in options if option not in found[1]] == [], name
+
+
+def nav_pages(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    for inner in entry.values() if isinstance(entry, dict) else entry if isinstance(entry, list) else ():
+        yield from nav_pages(inner)
+
+
+def test_the_navigation_has_every_page_once(reference_pages):
+    nav = list(nav_pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    written = {path.relative_to(DOCS).as_posix() for path in TEXTS}
+    assert sorted(nav) == sorted(written | set(reference_pages.pages()))
+
+
+@pytest.mark.parametrize("name", READ_IN_THE_REPOSITORY)
+def test_links_of_a_page_that_is_read_in_the_repository_lead_somewhere(name):
+    links = LINK.findall((ROOT / name).read_text(encoding="utf-8"))
+    assert len(links) > 5
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_a_page_that_a_source_names_is_there():
+    paths = [path for folder in SOURCES for path in (ROOT / folder).rglob("*") if path.is_file()]
+    texts = [path.read_text(encoding="utf-8") for path in paths if path.suffix in {".py", ".yaml", ".Dockerfile"}]
+    named = {page for text in texts for page in PAGE.findall(text)}
+    assert len(named) > 5
+    assert sorted(page for page in named if not (ROOT / page).is_file()) == []
+
+
+@pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(DOCS).as_posix())
+def test_a_function_that_a_page_names_is_there(path):
+    named = FUNCTION.findall(path.read_text(encoding="utf-8"))
+    assert [f"{file}: {name}" for file, name in named if not is_defined(file, name)] == []
+
+
+def is_defined(file: str, name: str) -> bool:
+    """Whether one of our files has this function, class, method or constant."""
+    for path in (folder / file for folder in FOLDERS):
+        if path.is_file():
+            return name in defined(ast.parse(path.read_text(encoding="utf-8")).body)
+    return False
+
+
+def defined(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield prefix + node.name
+            yield from defined(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.Assign):
+            yield from (prefix + target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def test_a_name_that_is_not_defined_is_seen():
+    assert is_defined("hook/agent.py", "AgentExecutor.execute")
+    assert not is_defined("hook/agent.py", "AgentExecutor.exekute")
+    assert not is_defined("hook/no_such_file.py", "AgentExecutor")
+
+
+def test_the_walk_has_at_most_ten_stops_each_with_a_function():
+    text = (DOCS / "concepts" / "architecture.md").read_text(encoding="utf-8")
+    walk = text.split("## One group, from the file to the optimizer step")[1].split("\n## ")[0]
+    stops = re.split(r"^\d+\. ", walk, flags=re.MULTILINE)[1:]
+    assert 5 < len(stops) <= 10
+    assert [stop for stop in stops if not FUNCTION.match(stop)] == []
+
+
+def test_the_architecture_page_names_every_patched_method():
+    text = (DOCS / "concepts" / "architecture.md").read_text(encoding="utf-8")
+    assert [patch.qualname for patch in PATCHES if f"`{patch.qualname}`" not in text] == []
+    assert f"These are {len(PATCHES)} methods." in text
+
+
+def test_the_modules_of_the_python_api_are_there():
+    named = re.findall(r"^::: ([\w.]+)$", (DOCS / "reference" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    places = [ROOT / name.replace(".", "/") for name in named]
+    assert len(named) > 5
+    assert [str(place) for place in places if not (place.with_suffix(".py").is_file() or place.is_dir())] == []
