@@ -2,7 +2,7 @@
 
 import typer
 
-from restrain_openrlhf.hook.agent_file import agent_path as path_of_agent
+from restrain_openrlhf.hook.host_flags import agent_path as path_of_agent
 
 
 def agent_path() -> None:

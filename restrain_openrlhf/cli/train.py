@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from restrain_openrlhf.cli.presets import ConfigFile
 from restrain_openrlhf.config.overrides import parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.hook.host_defaults import host_flags
+from restrain_openrlhf.hook.host_flags import host_flags
 from restrain_openrlhf.run.metrics import StepRow
 
 Overrides = Annotated[

@@ -9,7 +9,7 @@ import torch
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.paired_loss import PairedLoss, weighted_kl
-from restrain_openrlhf.hook.seeds import shuffle_seed
+from restrain_openrlhf.hook.progress import shuffle_seed
 from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE
 
 

@@ -100,7 +100,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         # The host reads tokens alone of a single turn; turning each into text takes much of a rollout's time.
         asked.detokenize = False
         if is_active():
-            # For the gap between these and the policy's (hook/logprob_gap.py).
+            # For the gap between these and the policy's (hook/experience.py).
             asked.logprobs = asked.logprobs or 0
         plan, seed = self._method.rollouts, row.visit.seed if row.visit else None
         if plan is None:

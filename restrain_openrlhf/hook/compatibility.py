@@ -7,8 +7,8 @@ from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.agent_file import is_agent
 from restrain_openrlhf.hook.devices import Device
+from restrain_openrlhf.hook.host_flags import is_agent
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.rollouts import RolloutPlan
 

@@ -1,12 +1,60 @@
-"""Wraps RemoteExperienceMaker.make_experience_batch: the votes are counted, and the host's advantages are removed."""
+"""Wraps RemoteExperienceMaker.make_experience_batch: votes counted, the host's advantages removed, the gap measured."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
+
+from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.group_columns import take_votes
-from restrain_openrlhf.hook.logprob_gap import logprob_gap, refuse_mismatch
 from restrain_openrlhf.vote_statistics import step_votes
+
+
+@dataclass(frozen=True)
+class LogProbGap:
+    """`mean` of |log p_vLLM − log π| over response tokens, in nats; `relative` to the mean of |log p_vLLM|.
+
+    An error of δ in a logit moves the log-probability of a token of probability p by (1 − p) δ, and |log p| is about
+    1 − p: so the relative gap is about the logits' error, however sure the policy is of its tokens.
+    """
+
+    mean: float
+    relative: float
+
+    def scalars(self) -> dict[str, float]:
+        """Both, by the names they are logged under."""
+        return {"logprob_gap": self.mean, "logprob_gap_relative": self.relative}
+
+
+def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
+    """The gap over all response tokens of the host's experiences, whatever their micro-batches.
+
+    Each experience has `rollout_log_probs`, `action_log_probs` and `action_mask`, (B, T-1). Raises HookNotActiveError
+    where rollouts came without log-probabilities, which the hooked rollout actors always bring.
+    """
+    if any(experience.rollout_log_probs is None for experience in experiences):
+        raise HookNotActiveError(
+            "The rollouts carry no log-probabilities, so the rollout actors that drew them are not hooked."
+        )
+    masks = [experience.action_mask.bool() for experience in experiences]
+    rollout = torch.cat([each.rollout_log_probs.float()[mask] for each, mask in zip(experiences, masks, strict=True)])
+    policy = torch.cat([each.action_log_probs.float()[mask] for each, mask in zip(experiences, masks, strict=True)])
+    total, size = float((rollout - policy).abs().sum()), float(rollout.abs().sum())
+    return LogProbGap(mean=total / max(len(rollout), 1), relative=total / size if total else 0.0)
+
+
+def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
+    """Raises PolicyMismatchError where the relative gap is above the limit: the rollouts are not the policy's."""
+    if limit is not None and not gap.relative <= limit:
+        raise PolicyMismatchError(
+            f"vLLM's log-probabilities of the sampled tokens differ from the policy's by {gap.mean:.3g} nats a token, "
+            f"{gap.relative:.0%} of their mean size, and logprob_gap_limit is {limit:.0%}. That is more than rounding: "
+            "vLLM does not have the policy's weights, or computes another model. The run stopped before it trained on "
+            "this step; checkpoints are as they were. Compare vLLM's and transformers' versions and numeric types on "
+            "all nodes. Where such a gap is expected (quantised rollouts), raise logprob_gap_limit, or set it to null."
+        )
 
 
 def make_experience_batch(

@@ -5,7 +5,7 @@ from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.environment import config_here
-from restrain_openrlhf.hook.step_rows import append_row, finite
+from restrain_openrlhf.hook.step_records import append_row, finite
 from restrain_openrlhf.run.held_out import FILE, read_evaluations
 
 

@@ -1,4 +1,4 @@
-"""The host's command line: its own parser, taken from its own source without running it."""
+"""The host's command line: its own parser, the flags that a run sets unless told otherwise, and the agent's file."""
 
 import argparse
 import ast
@@ -6,10 +6,12 @@ import difflib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NoReturn
 
+from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.hook import contract
 
@@ -95,3 +97,46 @@ def parse(arguments: Sequence[str], parser: argparse.ArgumentParser | None = Non
     Raises ConfigError as the host would exit.
     """
     return (parser or host_parser()).parse_args(list(arguments))
+
+
+def host_flags(config: RunConfig) -> dict[str, object]:
+    """All of a run's flags: the defaults below, then the configuration's own."""
+    run_dir = config.run_dir
+    defaults: dict[str, object] = {
+        # The hook replaces the estimator; this is the one it accepts.
+        "algo.advantage.estimator": "group_norm",
+        # KL as a loss term (eq. 7), weighed as in the paper's D.2, with the estimator of GRPO (the paper names none).
+        "algo.kl.use_loss": True,
+        "algo.kl.estimator": "k3",
+        "algo.kl.init_coef": 0.001,
+        # 0 adds nothing to the loss and makes the host log the policy's entropy.
+        "actor.entropy_coef": 0,
+        # The best checkpoint by evaluation would be chosen by gold.
+        "ckpt.best_metric_key": "none",
+        # The host never saves checkpoints unless told to, and a killed run could not go on.
+        "ckpt.save_steps": 10,
+        "ckpt.load_enable": True,
+        "ckpt.path": str(run_dir / "checkpoints"),
+        "ckpt.output_dir": str(run_dir / "model"),
+        "logger.tensorboard_dir": str(run_dir / "tensorboard"),
+        "logger.wandb.run_name": run_dir.name,
+        "data.input_key": "problem",
+    }
+    return {**defaults, **config.openrlhf}
+
+
+MODULE = "restrain_openrlhf.hook.agent"
+
+
+def agent_path() -> Path:
+    """The file for --train.agent_func_path. Raises HostError where this package is not a folder of files."""
+    spec = find_spec(MODULE)
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        raise HostError(f"{MODULE} has no file that OpenRLHF could load. Install restrain-openrlhf from its wheel.")
+    return Path(spec.origin)
+
+
+def is_agent(path: str) -> bool:
+    """Whether this is that file, or one like it in another place, as another node may have it."""
+    given, own = Path(path), agent_path()
+    return given == own or (given.is_file() and given.read_bytes() == own.read_bytes())

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from restrain_openrlhf.hook.seeds import rollout_seed
+from restrain_openrlhf.hook.progress import rollout_seed
 from restrain_openrlhf.rollouts import Alternative, Chain, RolloutPlan, token_entropy
 
 

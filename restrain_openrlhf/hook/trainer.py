@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.hook.environment import config_here
-from restrain_openrlhf.hook.gauges import publish
+from restrain_openrlhf.hook.experience import LogProbGap
 from restrain_openrlhf.hook.held_out import evaluate_left_out
-from restrain_openrlhf.hook.logprob_gap import LogProbGap
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import resume_counting
 from restrain_openrlhf.hook.sizes import optimizer_steps
-from restrain_openrlhf.hook.step_rows import append_row, finite, numbers
+from restrain_openrlhf.hook.step_records import append_row, finite, numbers, publish
 from restrain_openrlhf.vote_statistics import StepVotes
 
 

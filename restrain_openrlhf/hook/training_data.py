@@ -11,8 +11,7 @@ import torch
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.environment import config_here
-from restrain_openrlhf.hook.progress import Progress
-from restrain_openrlhf.hook.seeds import Visit, visit
+from restrain_openrlhf.hook.progress import Progress, Visit, visit
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.easy import selected

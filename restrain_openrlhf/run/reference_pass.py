@@ -6,8 +6,7 @@ from typing import Any
 
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.host_defaults import host_flags
-from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.offline_engine import Sampling
 from restrain_openrlhf.hook.preflight import prompt_source
 from restrain_openrlhf.reference.offline_pass import OfflinePass

@@ -13,8 +13,7 @@ from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.error_tail import error_tail
-from restrain_openrlhf.hook.host_defaults import host_flags
-from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
 from restrain_openrlhf.hook.sizes import rollout_batches
 from restrain_openrlhf.method import build

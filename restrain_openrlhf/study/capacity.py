@@ -3,8 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from restrain_openrlhf.hook.host_defaults import host_flags
-from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.sizes import cluster_gpus, gpus_needed, refuse_shortage
 from restrain_openrlhf.study.plan import StudyRun
 

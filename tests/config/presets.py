@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.hook.host_defaults import host_flags
-from restrain_openrlhf.hook.host_flags import to_arguments
+from restrain_openrlhf.hook.host_flags import host_flags, to_arguments
 from tests.conftest import ROOT
 
 CONFIGS = ROOT / "configs"

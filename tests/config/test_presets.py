@@ -16,8 +16,11 @@ from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.catalogue import TRAINING_SETS  # noqa: E402
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS  # noqa: E402
 from restrain_openrlhf.hook.compatibility import refuse_contradictions  # noqa: E402
-from restrain_openrlhf.hook.host_defaults import host_flags  # noqa: E402
-from restrain_openrlhf.hook.host_flags import parse, to_arguments  # noqa: E402
+from restrain_openrlhf.hook.host_flags import (  # noqa: E402
+    host_flags,
+    parse,
+    to_arguments,
+)
 from restrain_openrlhf.method import build  # noqa: E402
 from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402

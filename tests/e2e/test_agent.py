@@ -40,10 +40,8 @@ def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedPr
     """OpenRLHF as it is, on the demo's flags, with the agent's file and one estimator that keeps the net advantage."""
     from restrain_openrlhf.config.overrides import parse_overrides
     from restrain_openrlhf.config.yaml_file import load_run_config
-    from restrain_openrlhf.hook.agent_file import agent_path
     from restrain_openrlhf.hook.devices import detect
-    from restrain_openrlhf.hook.host_defaults import host_flags
-    from restrain_openrlhf.hook.host_flags import to_arguments
+    from restrain_openrlhf.hook.host_flags import agent_path, host_flags, to_arguments
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]
     config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets))

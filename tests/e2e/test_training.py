@@ -115,8 +115,7 @@ def cpu_only() -> None:
 def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
     from restrain_openrlhf.config.overrides import parse_overrides
     from restrain_openrlhf.config.yaml_file import load_run_config
-    from restrain_openrlhf.hook.host_defaults import host_flags
-    from restrain_openrlhf.hook.host_flags import to_arguments
+    from restrain_openrlhf.hook.host_flags import host_flags, to_arguments
     from restrain_openrlhf.run.folder import RunFolder
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]

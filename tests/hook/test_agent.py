@@ -23,7 +23,7 @@ from vllm.logprobs import Logprob  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
 from restrain_openrlhf.hook import samples  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
-from restrain_openrlhf.hook.agent_file import agent_path  # noqa: E402
+from restrain_openrlhf.hook.host_flags import agent_path  # noqa: E402
 from restrain_openrlhf.hook.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.hook.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
 from restrain_openrlhf.reward.protocol import (  # noqa: E402  # noqa: E402

@@ -11,9 +11,8 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.hook import instrument, train_ppo_ray  # noqa: E402
-from restrain_openrlhf.hook.agent_file import agent_path  # noqa: E402
 from restrain_openrlhf.hook.environment import VARIABLE  # noqa: E402
-from restrain_openrlhf.hook.host_flags import parse  # noqa: E402
+from restrain_openrlhf.hook.host_flags import agent_path, parse  # noqa: E402
 from restrain_openrlhf.hook.worker import SETUP_HOOK  # noqa: E402
 
 

@@ -8,7 +8,7 @@ from tests.hook.test_trainer_metrics import votes
 @pytest.mark.host
 def test_every_finite_number_of_a_step_is_published():
     pytest.importorskip("ray", reason="needs ray: make install")
-    from restrain_openrlhf.hook.gauges import publish
+    from restrain_openrlhf.hook.step_records import publish
 
     status = {"kl": 0.5, "policy_loss": float("nan"), "timing/ppo_train": 2.0}
     status |= {f"restrain/{name}": value for name, value in votes().scalars().items()}
@@ -30,6 +30,6 @@ def test_every_finite_number_of_a_step_is_published():
 )
 def test_names_are_prometheus_own(name, expected):
     pytest.importorskip("ray", reason="needs ray: make install")
-    from restrain_openrlhf.hook.gauges import gauge_name
+    from restrain_openrlhf.hook.step_records import gauge_name
 
     assert gauge_name(name) == expected

@@ -14,7 +14,7 @@ from restrain_openrlhf.hook.devices import detect  # noqa: E402
 detect().install()
 
 from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError  # noqa: E402
-from restrain_openrlhf.hook.logprob_gap import LogProbGap, logprob_gap, refuse_mismatch  # noqa: E402
+from restrain_openrlhf.hook.experience import LogProbGap, logprob_gap, refuse_mismatch  # noqa: E402
 
 
 def experience(rollout, policy, mask):

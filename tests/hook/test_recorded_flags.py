@@ -5,8 +5,7 @@ import pytest
 from restrain_openrlhf.config.presets import find_config, preset_names
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.host_defaults import host_flags
-from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments
+from restrain_openrlhf.hook.host_flags import host_flags, host_parser, parse, to_arguments
 from restrain_openrlhf.hook.recorded_flags import FILE, TIMED, record_text, recorded_parser
 from tests.test_borders import PACKAGE, imports, modules
 

@@ -22,8 +22,11 @@ from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook import actor, samples  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
-from restrain_openrlhf.hook.progress import Progress  # noqa: E402
-from restrain_openrlhf.hook.seeds import rollout_seed, visit  # noqa: E402
+from restrain_openrlhf.hook.progress import (  # noqa: E402
+    Progress,
+    rollout_seed,
+    visit,
+)
 from restrain_openrlhf.hook.training_data import TrainingRow  # noqa: E402
 from tests.hook.in_process import Handle, Letters, host_arguments  # noqa: E402
 

@@ -22,7 +22,7 @@ def all_of_them() -> set[str]:
 
 
 def training() -> set[str]:
-    from restrain_openrlhf.hook.gauges import gauge_name
+    from restrain_openrlhf.hook.step_records import gauge_name
 
     votes = [f"restrain/{field.name}" for field in dataclasses.fields(StepVotes)]
     names = {gauge_name(name) for name in [*votes, *HOST]} | {"restrain_step", "restrain_last_step_timestamp_seconds"}

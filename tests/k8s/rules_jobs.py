@@ -10,8 +10,7 @@ import yaml
 
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import RestrainError
-from restrain_openrlhf.hook.host_defaults import host_flags
-from restrain_openrlhf.hook.host_flags import parse, to_arguments
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.sizes import gpus_needed
 from tests.conftest import ROOT
 from tests.k8s.manifests import Object, of_kind, pick, pods

@@ -10,8 +10,11 @@ from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.demo.task import training_problems, write_prompts  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
-from restrain_openrlhf.hook.host_defaults import host_flags  # noqa: E402
-from restrain_openrlhf.hook.host_flags import parse, to_arguments  # noqa: E402
+from restrain_openrlhf.hook.host_flags import (  # noqa: E402
+    host_flags,
+    parse,
+    to_arguments,
+)
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
 from restrain_openrlhf.reference.artifact import provenance_path  # noqa: E402
 from restrain_openrlhf.reference.vote import reference_row  # noqa: E402
