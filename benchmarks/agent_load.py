@@ -1,7 +1,7 @@
 """The agent under load: 1,024 prompts of 16 rollouts through OpenRLHF's own generate_responses, scored by a service.
 
-The engine is made up and answers at once, so that all groups are complete together: the worst case for the service.
-Each setting is run several times, in turns: scored in process, by one replica, by two behind a plain round robin, and
+The engine is made up. In a burst it answers at once, so that all groups are complete together: the worst case for the
+service. Paced, groups are complete at a steady rate, and their delay is what scoring adds. Each setting is run several times, in turns: scored in process, by one replica, by two behind a plain round robin, and
 by two of which one is killed with SIGKILL when a quarter of the groups has been scored and started again at once. A
 group's delay is from its last rollout to its scores. Every advantage is compared with the scorer's own, bit by bit.
 """
@@ -132,17 +132,21 @@ class Outcome:
 
 
 def run(
-    texts: dict[str, list[str]], expected: dict[str, list[tuple[float, float]]], done: "threading.Event"
+    texts: dict[str, list[str]],
+    expected: dict[str, list[tuple[float, float]]],
+    done: "threading.Event",
+    rate: float | None,
 ) -> Outcome:
-    """All groups at once; `done` is set when a quarter of them has its scores."""
+    """All groups at once, or `rate` a second; `done` is set when a quarter of them has its scores."""
     from vllm import SamplingParams
 
     drawn: dict[str, float] = {}
     delays: list[float] = []
     wrong = 0
 
-    async def group(actor: Any, prompt: str) -> None:
+    async def group(actor: Any, number: int, prompt: str) -> None:
         nonlocal wrong
+        await asyncio.sleep(number / rate if rate else 0)
         rows = await actor.generate_responses(
             prompt=prompt,
             label="",
@@ -161,7 +165,9 @@ def run(
 
     async def all_groups() -> list[Any]:
         actor = actor_of(texts, drawn)
-        return await asyncio.gather(*[group(actor, prompt) for prompt in texts], return_exceptions=True)
+        return await asyncio.gather(
+            *[group(actor, number, prompt) for number, prompt in enumerate(texts)], return_exceptions=True
+        )
 
     start = time.perf_counter()
     outcomes = asyncio.run(all_groups())
@@ -195,7 +201,9 @@ def expected_pairs(texts: dict[str, list[str]]) -> dict[str, list[tuple[float, f
     return pairs
 
 
-def measure(folder: Path, replicas: int, kills: bool, texts: Any, expected: Any) -> tuple[Outcome, list[Service]]:
+def measure(
+    folder: Path, replicas: int, kills: bool, texts: Any, expected: Any, rate: float | None
+) -> tuple[Outcome, list[Service]]:
     """One run with so many replicas; none: in process."""
     (folder / "service.yaml").write_text(f"method: {METHOD}\n")
     services = [Service(folder / "service.yaml", free_port()) for _ in range(replicas)]
@@ -221,7 +229,7 @@ def measure(folder: Path, replicas: int, kills: bool, texts: Any, expected: Any)
         watcher = threading.Thread(target=watch)
         watcher.start()
         try:
-            outcome = run(texts, expected, quarter)
+            outcome = run(texts, expected, quarter, rate)
         finally:
             ended.set()
             watcher.join()
@@ -235,23 +243,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prompts", type=int, default=1024)
     parser.add_argument("--n", type=int, default=16)
-    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--rate", type=float, default=50.0, help="groups a second of the paced runs")
     given = parser.parse_args()
     detect().install()
     texts = make_texts(given.prompts, given.n)
     expected = expected_pairs(texts)
     settings = {"in process": (0, False), "1 replica": (1, False), "2 replicas": (2, False), "2, one killed": (2, True)}
-    table = Table("scored by", "groups", "lost", "wrong", "seconds", "delay p50", "p99", "peak memory, MiB")
-    for _ in range(given.repeats):
-        for name, (replicas, kills) in settings.items():
-            with tempfile.TemporaryDirectory() as folder:
-                outcome, services = measure(Path(folder), replicas, kills, texts, expected)
-            cuts = statistics.quantiles(outcome.delays, n=100)
-            peaks = " + ".join(str(service.peak // 2**20) for service in services)
-            table.add_row(
-                name, str(len(texts)), str(outcome.lost), str(outcome.wrong), f"{outcome.seconds:.1f}",
-                f"{cuts[49]:.2f} s", f"{cuts[98]:.2f} s", peaks,
-            )  # fmt: skip
+    table = Table("scored by", "run", "lost", "wrong", "seconds", "p50, ms", "p99, ms", "MiB")
+    paces = {"burst": None, "paced": given.rate}
+    for name, pace in [(name, pace) for _ in range(given.repeats) for name in settings for pace in paces]:
+        with tempfile.TemporaryDirectory() as folder:
+            outcome, services = measure(Path(folder), *settings[name], texts, expected, paces[pace])
+        cuts = [round(1000 * cut) for cut in statistics.quantiles(outcome.delays, n=100)]
+        counts = (outcome.lost, outcome.wrong, round(outcome.seconds, 1), cuts[49], cuts[98])
+        peaks = " + ".join(str(service.peak // 2**20) for service in services)
+        table.add_row(name, pace, *map(str, counts), peaks)
     Console().print(table)
 
 

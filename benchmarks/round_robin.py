@@ -24,7 +24,7 @@ class RoundRobin:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._server.close)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -32,6 +32,12 @@ class RoundRobin:
     def url(self) -> str:
         """Where it listens."""
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def _end(self) -> None:
+        self._server.close()
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
