@@ -1,7 +1,9 @@
 """The agent under load: 1,024 prompts of 16 rollouts through OpenRLHF's own generate_responses, scored by a service.
 
 The engine is made up. In a burst it answers at once, so that all groups are complete together: the worst case for the
-service. Paced, groups are complete at a steady rate, and their delay is what scoring adds. Each setting is run several times, in turns: scored in process, by one replica, by two behind a plain round robin, and
+service. Paced, groups are complete at a steady rate, and their delay is what scoring adds.
+
+Each setting is run several times, in turns: scored in process, by one replica, by two behind a plain round robin, and
 by two of which one is killed with SIGKILL when a quarter of the groups has been scored and started again at once. A
 group's delay is from its last rollout to its scores. Every advantage is compared with the scorer's own, bit by bit.
 """
