@@ -1,6 +1,7 @@
 """What a user types, and what bad input gets: one line that says what is wrong, and exit status 2."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -19,9 +20,16 @@ def boxed(*answers):
 def test_help_names_every_command():
     done = restrain("--help")
     assert done.returncode == 0
-    training = "demo train study reference make-reference merge-reference subset-reference serve k8s"
+    training = "demo train study reference make-reference merge-reference subset-reference agent-path serve k8s"
     for command in f"{training} data score extract grade eval regrade table analyze show plot doctor".split():
         assert command in done.stdout
+
+
+def test_agent_path_prints_the_file_for_openrlhf():
+    done = restrain("agent-path")
+    path = Path(done.stdout.strip())
+    assert (path.name, path.is_file()) == ("agent.py", True)
+    assert "class AgentExecutor" in path.read_text()
 
 
 def test_score_writes_the_golden_row(write_jsonl, tmp_path):
