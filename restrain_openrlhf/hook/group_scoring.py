@@ -14,13 +14,13 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import RestrainError, ScoreServiceError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, ScoreReply, ScoreRequest
+from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 from restrain_openrlhf.reward.security import load_token
 from restrain_openrlhf.reward.whole_group import score_whole_group
 from restrain_openrlhf.scoring import GroupScorer
 
 TRY_SECONDS = 120.0
-PATIENCE_SECONDS = 900.0
+PATIENCE_SECONDS, TRIAL_SECONDS = 900.0, 60.0
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 # The service is full, stopping, or has a fault; another replica or a later try may do.
 WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
@@ -36,9 +36,14 @@ class GroupScoring(Protocol):
 def scoring_of(config: HookConfig) -> GroupScoring:
     """Raises a RestrainError where the reference, or the token, cannot be used."""
     if config.service is not None:
-        return ScoreService(config.service, config.method.model_dump(mode="json"), load_token(None))
+        return service_of(config, config.service)
     reference = load_reference(config.reference) if config.reference else None
     return InProcess(GroupScorer(build(config.method), reference))
+
+
+def service_of(config: HookConfig, url: str, patience: float = PATIENCE_SECONDS) -> "ScoreService":
+    """Raises ConfigError where the token cannot be used."""
+    return ScoreService(url, config.method.model_dump(mode="json"), load_token(None), patience)
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,24 @@ class ScoreService:
                 "address of `restrain serve`, of this project's version."
             ) from None
         return scored
+
+
+def try_service(config: HookConfig, url: str, prompt: str, n: int) -> None:
+    """Have the service score a group of n rollouts without answers, before anything heavy starts.
+
+    Raises ScoreServiceError where it does not answer within a minute, or would refuse the run's groups: for another
+    method or token, or a prompt that its reference lacks.
+    """
+    method = build(config.method)
+    plan = method.rollouts
+    voters, trained = (plan.voters, plan.trained) if plan is not None else (n, n)
+    group = GroupRequest(
+        prompt=prompt,
+        responses=(GroupResponse(text="", finished=False),) * voters,
+        gold="0" if method.reads_gold else None,
+        entropies=(1.0,) * trained if plan is not None and plan.top_k else None,
+    )
+    asyncio.run(service_of(config, url, TRIAL_SECONDS).score(group))
 
 
 class _TryAgainError(RestrainError):

@@ -32,9 +32,13 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     source = prompt_source(flags)
     tokenizer = load_tokenizer(model) if source.apply_chat_template else None
     prompts = load_prompts(source, tokenizer)
-    if config.service is not None and method.selection is None:
-        # The service has the reference; only choosing the prompts needs it here.
-        return
+    if config.service is not None:
+        from restrain_openrlhf.hook.group_scoring import try_service  # noqa: PLC0415 - needs aiohttp, as OpenRLHF does
+
+        try_service(config, config.service, prompts[0].text, flags["rollout.n_samples_per_prompt"])
+        if method.selection is None:
+            # The service has the reference; only choosing the prompts needs it here.
+            return
     reference = load_reference(config.reference) if config.reference else None
     GroupScorer(method, reference)
     if reference is not None:

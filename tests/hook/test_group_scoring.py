@@ -15,7 +15,7 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E402
 from restrain_openrlhf.hook import group_scoring  # noqa: E402
-from restrain_openrlhf.hook.group_scoring import InProcess, ScoreService, scoring_of  # noqa: E402
+from restrain_openrlhf.hook.group_scoring import InProcess, ScoreService, scoring_of, try_service  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.reward.protocol import GroupRequest, ScoreReply, ScoreRequest  # noqa: E402
 from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
@@ -181,3 +181,36 @@ def test_where_groups_are_scored_follows_from_the_settings(monkeypatch):
     monkeypatch.setenv("RESTRAIN_TOKEN", "short")
     with pytest.raises(ConfigError, match="the token has 5 characters"):
         scoring_of(HookConfig(method=parse_settings(METHOD), service="http://reward:8000"))
+
+
+TRIED = [
+    METHOD,
+    {"name": "ttrl", "votes": 6, "train_on": 4},
+    {"name": "ettrl", "trees": 1, "forks": 1, "branches": 3, "ear": "both"},
+    {"name": "grpo_gold"},
+]
+
+
+@pytest.mark.parametrize("method", TRIED, ids=lambda method: method["name"])
+def test_the_service_is_tried_before_a_run_starts(method):
+    def score(body):
+        groups = ScoreRequest.model_validate_json(body).groups
+        replies = [score_whole_group(scorer(method), each) for each in groups]
+        return ScoreReply(groups=replies).model_dump_json().encode()
+
+    with service((200, score)) as (url, seen):
+        try_service(HookConfig(method=parse_settings(method)), url, "1+1=", 4)
+    (asked,) = ScoreRequest.model_validate_json(seen[0][2]).groups
+    assert asked.prompt == "1+1="
+
+
+def test_a_service_that_would_refuse_or_is_not_there_stops_the_run_before_it_starts(unused_port, monkeypatch):
+    config = HookConfig(method=parse_settings(METHOD))
+    with (
+        service((409, b"method.kappa is 2")) as (url, _),
+        pytest.raises(ScoreServiceError, match=r"409: method\.kappa"),
+    ):
+        try_service(config, url, "1+1=", 4)
+    monkeypatch.setattr(group_scoring, "TRIAL_SECONDS", 0.2)
+    with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.2 s"):
+        try_service(config, f"http://127.0.0.1:{unused_port}", "1+1=", 4)
