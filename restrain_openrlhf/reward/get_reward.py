@@ -12,14 +12,13 @@ from starlette.types import Receive
 from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.reward import protocol
-from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Reply, Slot
+from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Slot
 from restrain_openrlhf.reward.protocol import GroupReply, RewardReply, RewardRequest
 from restrain_openrlhf.reward.requests import RefusedError, read_body, refused
-from restrain_openrlhf.reward.responses import read_response
+from restrain_openrlhf.reward.responses import StopTokens, read_response, stop_tokens
 from restrain_openrlhf.reward.scorer_worker import ScorerWorker
 from restrain_openrlhf.reward.settings import ServiceBlock
 from restrain_openrlhf.reward.whole_group import score_answers
-from restrain_openrlhf.stop_tokens import StopTokens
 
 LOGS = (protocol.POSITIVE, protocol.NEGATIVE, protocol.KL_WEIGHT, protocol.PROMPT_WEIGHT, protocol.PENALIZED)
 NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
@@ -30,12 +29,13 @@ class GetReward:
     """The endpoint. Each group is scored in a background task; `stopping` is what requests get at the end."""
 
     block: ServiceBlock
-    tokens: StopTokens
     worker: ScorerWorker
     stopping: RestrainError | None = None
 
     def __post_init__(self) -> None:
         self.metrics, self.method = self.worker.metrics, self.worker.scorer.method
+        ends, model = self.block.end_of_text or (), self.block.model
+        self.tokens = stop_tokens(model) if model else StopTokens((ends,) if isinstance(ends, str) else ends)
         size, timing = self.block.group_size or 0, self.block.timing
         self.collector = GroupCollector(size, timing, lambda group: asyncio.create_task(self._score(group)))
 
@@ -48,37 +48,35 @@ class GetReward:
             detail = "This service scores whole groups (POST /v1/score). Set service.group_size to turn /get_reward on."
             raise RefusedError(404, detail)
         begun = await self._begin(await read_body(request, RewardRequest, self.block))
-        return begun if isinstance(begun, RewardReply) else await self._wait(*begun, request.receive)
+        return begun if isinstance(begun, RewardReply) else await self._wait(begun, request.receive)
 
-    async def _begin(self, body: RewardRequest) -> "RewardReply | tuple[Slot, asyncio.Future[Reply]]":
+    async def _begin(self, body: RewardRequest) -> RewardReply | Slot:
         (query,), (prompt,), gold = body.query, body.prompts, body.gold
         if gold is not None and self.block.labelled_rows == "evaluate" and not self.method.reads_gold:
             return await self._grade(query, prompt, gold)
         self.worker.scorer.check(prompt, gold)
-        response = await self.worker.in_thread(lambda: read_response(query, prompt, self.tokens))
+        response = await asyncio.to_thread(read_response, query, prompt, self.tokens)
         if self.stopping is not None:
             raise self.stopping
         key, text = (prompt, gold if self.method.reads_gold else None), hashlib.sha256(query.encode()).hexdigest()
-        waiting: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        slot = self.collector.arrive(key, text, response, waiting, time.monotonic())
+        slot = self.collector.arrive(key, text, response, time.monotonic())
         self.metrics.slots.labels(slot.kind).inc()
-        return slot, waiting
+        return slot
 
     async def _grade(self, query: str, prompt: str, gold: str) -> RewardReply:
-        read = partial(read_response, query, prompt, self.tokens)
-        correct = await self.worker.in_thread(lambda: is_right(read().answer, gold))
+        correct = await asyncio.to_thread(lambda: is_right(read_response(query, prompt, self.tokens).answer, gold))
         self.metrics.evaluated.labels(str(correct).lower()).inc()
         return RewardReply(rewards=float(correct), scores=float(correct))
 
-    async def _wait(self, slot: Slot, waiting: "asyncio.Future[Reply]", receive: Receive) -> RewardReply:
+    async def _wait(self, slot: Slot, receive: Receive) -> RewardReply:
         """Until the reply is there, the client is gone, the hold is over, or the service stops; whichever is first."""
         gone = asyncio.ensure_future(_disconnected(receive))
         try:
-            await asyncio.wait((waiting, gone), timeout=self.block.timing.hold, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((slot.reply, gone), timeout=self.block.timing.hold, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 self.metrics.gone.inc()
                 raise ClientDisconnect
-            if not waiting.done():
+            if not slot.reply.done():
                 self.metrics.held.inc()
                 raise RefusedError(409, "The group is not complete yet; the rollout keeps its slot.", again=True)
         except BaseException:
@@ -87,7 +85,7 @@ class GetReward:
         finally:
             gone.cancel()
         self.collector.answered(slot)
-        reply = waiting.result()
+        reply = slot.reply.result()
         if isinstance(reply, RestrainError):
             raise reply
         self.metrics.neutral.inc(reply is NEUTRAL)

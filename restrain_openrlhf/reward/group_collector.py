@@ -19,22 +19,21 @@ Key = tuple[str, str | None]
 class Slot:
     """One rollout's place in its group. `text` is its query's digest, None where it did not come before the deadline.
 
-    `request` waits for the reply; without one the slot is vacant, and given up after `until` (seconds).
+    A request waits for the reply; while none does, the slot is vacant, and given up after `until` (seconds).
     """
 
     group: "Group"
     text: str | None = None
     response: Response | None = None
-    request: "asyncio.Future[Reply] | None" = None
+    vacant: bool = True
     until: float = 0.0
-    reply: Reply | None = None
+    reply: "asyncio.Future[Reply]" = field(default_factory=asyncio.Future)
     kind: Literal["first", "retry", "late"] = "first"
 
     def give(self, reply: Reply) -> None:
         """The reply is known: whoever waits gets it, and else it is kept for the retry."""
-        self.reply = reply
-        if self.request is not None and not self.request.done():
-            self.request.set_result(reply)
+        if not self.reply.done():
+            self.reply.set_result(reply)
 
 
 @dataclass(eq=False)
@@ -57,7 +56,7 @@ class GroupCollector:
     score: Callable[[Group], object]
     groups: dict[Key, list[Group]] = field(default_factory=dict)
 
-    def arrive(self, key: Key, text: str, response: Response, request: "asyncio.Future[Reply]", now: float) -> Slot:
+    def arrive(self, key: Key, text: str, response: Response, now: float) -> Slot:
         """The slot of a request.
 
         A retry carries the same text as its first try, and so may a second rollout. What tells them apart is the first
@@ -65,17 +64,15 @@ class GroupCollector:
         there is one, and else a slot of its own.
         """
         self.sweep(key, now)
-        vacant = [slot for group in self.groups.get(key, ()) for slot in group.slots if slot.request is None]
+        vacant = [slot for group in self.groups.get(key, ()) for slot in group.slots if slot.vacant]
         for slot in (slot for wanted in (text, None) for slot in vacant if slot.text == wanted):
             slot.kind = "late" if slot.text is None else "retry"
-            slot.request, slot.text = request, text
-            if slot.reply is not None:
-                slot.give(slot.reply)
+            slot.vacant, slot.text = False, text
             return slot
         groups = self.groups.setdefault(key, [])
         if not groups or groups[-1].size is not None:
             groups.append(Group(key, now))
-        slot = Slot(groups[-1], text, response, request)
+        slot = Slot(groups[-1], text, response, vacant=False)
         slot.group.slots.append(slot)
         if len(slot.group.slots) == self.n:
             self._close(slot.group)
@@ -83,7 +80,7 @@ class GroupCollector:
 
     def leave(self, slot: Slot, now: float) -> None:
         """Its client went away without the reply: a retry may take the slot."""
-        slot.request, slot.until = None, now + self.timing.retake
+        slot.vacant, slot.until = True, now + self.timing.retake
 
     def answered(self, slot: Slot) -> None:
         """Its client was sent the reply."""
@@ -106,8 +103,8 @@ class GroupCollector:
         """What time alone changes for a prompt: slots that nobody came back to are given up, and deadlines pass."""
         groups = self.groups.pop(key, [])
         for group in groups:
-            if group.size is None or all(slot.reply is not None for slot in group.slots):
-                group.slots = [slot for slot in group.slots if slot.request is not None or slot.until >= now]
+            if group.size is None or all(slot.reply.done() for slot in group.slots):
+                group.slots = [slot for slot in group.slots if not slot.vacant or slot.until >= now]
             if group.size is None and group.slots and now - group.opened >= self.timing.deadline:
                 self._close(group)
         if left := [group for group in groups if group.slots]:

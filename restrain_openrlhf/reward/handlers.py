@@ -2,7 +2,6 @@
 
 import asyncio
 import hmac
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +15,17 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from restrain_openrlhf.method import build
+from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reward import protocol
 from restrain_openrlhf.reward.get_reward import GetReward
+from restrain_openrlhf.reward.metrics import Metrics
 from restrain_openrlhf.reward.requests import RefusedError, read_body, refused
 from restrain_openrlhf.reward.scorer_worker import ScorerWorker
 from restrain_openrlhf.reward.security import given_token
 from restrain_openrlhf.reward.settings import ServiceConfig
 from restrain_openrlhf.reward.whole_group import score_whole_group
+from restrain_openrlhf.scoring import GroupScorer
 
 PROBLEMS = (400, 401, 404, 408, 409, 413, 422, 500, 503)
 SCHEMAS = "#/components/schemas/{model}"
@@ -30,29 +33,34 @@ SCHEMAS = "#/components/schemas/{model}"
 
 @dataclass
 class Service:
-    """All parts of the process."""
+    """All parts of the process. Raises a RestrainError where the method, the reference or the model is wrong."""
 
     config: ServiceConfig
-    worker: ScorerWorker
-    get_reward: GetReward
     token: str | None
     pending: int = 0
     draining: bool = False
 
+    def __post_init__(self) -> None:
+        reference = load_reference(self.config.reference) if self.config.reference else None
+        self.worker = ScorerWorker(GroupScorer(build(self.config.method), reference), Metrics())
+        self.get_reward = GetReward(self.config.service, self.worker)
+        self.worker.metrics.pending.set_function(lambda: self.pending)
+        self.worker.metrics.draining.set_function(lambda: self.draining)
+
     async def answer(self, request: Request, serve: Callable[[Request], Awaitable[BaseModel]]) -> Response:
         """The reply, counted. What goes wrong is a reply, too."""
-        since, path, metrics = time.perf_counter(), request.url.path, self.worker.metrics
+        path, metrics = request.url.path, self.worker.metrics
         self.pending += 1
         try:
-            self._refuse_strangers_and_crowds(request)
-            response = Response((await serve(request)).model_dump_json(), media_type="application/json")
+            with metrics.reply_seconds.labels(path).time():
+                self._refuse_strangers_and_crowds(request)
+                response = Response((await serve(request)).model_dump_json(), media_type="application/json")
         except Exception as error:  # noqa: BLE001 - the client gets no stack trace, and one bad request ends no other
             refusal = refused(error)
             response = JSONResponse({"detail": str(refusal)}, refusal.status, refusal.headers)
         finally:
             self.pending -= 1
         metrics.requests.labels(path, str(response.status_code)).inc()
-        metrics.reply_seconds.labels(path).observe(time.perf_counter() - since)
         return response
 
     def _refuse_strangers_and_crowds(self, request: Request) -> None:

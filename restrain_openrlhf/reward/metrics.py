@@ -5,8 +5,6 @@ from functools import partial
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
-from restrain_openrlhf.reward.protocol import GroupReply
-
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 SHARES = tuple(step / 10 for step in range(1, 11))
 
@@ -34,15 +32,3 @@ class Metrics:
         self.majority = histogram("restrain_majority_share", "Share of the commonest answer", buckets=SHARES)
         self.score_seconds = histogram("restrain_score_seconds", "Wait for a thread, and scoring", buckets=SECONDS)
         self.residual_timeouts = counter("restrain_residual_timeouts", "Answers that latex2sympy2 took too long over")
-
-    def scored(self, group: GroupReply, truncated: int, outcome: str, seconds: float) -> None:
-        """A group, `truncated` of whose responses were cut off, was scored in this time."""
-        without = group.answers.count(None)
-        self.answers.labels("given").inc(len(group.answers) - without)
-        self.answers.labels("missing").inc(without - truncated)
-        self.answers.labels("truncated").inc(truncated)
-        self.groups.labels(outcome).inc()
-        self.penalized.inc(group.penalized)
-        self.majority.observe(group.majority_count / len(group.answers))
-        self.score_seconds.observe(seconds)
-        self.residual_timeouts.inc(group.residual_timeouts)

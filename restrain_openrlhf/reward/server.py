@@ -1,4 +1,4 @@
-"""Runs the service: builds its parts, listens, and on SIGTERM drains before it stops."""
+"""Runs the service: listens, and on SIGTERM drains before it stops."""
 
 import asyncio
 import gc
@@ -14,32 +14,12 @@ from types import FrameType
 import uvicorn
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import build
-from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reward.get_reward import GetReward
 from restrain_openrlhf.reward.handlers import Service, application
 from restrain_openrlhf.reward.logs import JsonLines, log
-from restrain_openrlhf.reward.metrics import Metrics
-from restrain_openrlhf.reward.scorer_worker import ScorerWorker
 from restrain_openrlhf.reward.settings import ServiceConfig
-from restrain_openrlhf.scoring import GroupScorer
-from restrain_openrlhf.stop_tokens import StopTokens, stop_tokens
 
 # A step's rollouts knock at once; the kernel allows no more than net.core.somaxconn.
 BACKLOG = 8192
-
-
-def build_service(config: ServiceConfig, token: str | None) -> Service:
-    """Raises a RestrainError where the method, the reference or the model's folder is wrong."""
-    block, metrics = config.service, Metrics()
-    scorer = GroupScorer(build(config.method), load_reference(config.reference) if config.reference else None)
-    worker = ScorerWorker(scorer, metrics, ThreadPoolExecutor(block.limits.scoring_threads))
-    ends = (block.end_of_text,) if isinstance(block.end_of_text, str) else block.end_of_text or ()
-    tokens = stop_tokens(block.model) if block.model else StopTokens(ends)
-    service = Service(config, worker, GetReward(block, tokens, worker), token)
-    metrics.pending.set_function(lambda: service.pending)
-    metrics.draining.set_function(lambda: service.draining)
-    return service
 
 
 def serve(config: ServiceConfig, token: str | None, host: str, port: int, tls: tuple[Path | None, Path | None]) -> None:
@@ -47,8 +27,7 @@ def serve(config: ServiceConfig, token: str | None, host: str, port: int, tls: t
 
     Raises a RestrainError where the configuration, the address or the certificate cannot be used.
     """
-    service = build_service(config, token)
-    server, family = DrainingServer(service, *tls), socket.AF_INET6 if ":" in host else socket.AF_INET
+    server, family = DrainingServer(Service(config, token), *tls), socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
@@ -61,8 +40,9 @@ def serve(config: ServiceConfig, token: str | None, host: str, port: int, tls: t
     gc.set_threshold(50_000, 20, 10)
     logging.basicConfig(handlers=[JsonLines()], level=logging.WARNING, force=True)
     log("starting", method=config.method.name, group_size=config.service.group_size, token=token is not None)
-    asyncio.run(server.serve(sockets=[listening]))
-    service.worker.pool.shutdown(wait=False, cancel_futures=True)
+    with asyncio.Runner() as runner:
+        runner.get_loop().set_default_executor(ThreadPoolExecutor(config.service.limits.scoring_threads))
+        runner.run(server.serve(sockets=[listening]))
     log("stopped")
 
 

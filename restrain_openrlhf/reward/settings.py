@@ -21,69 +21,43 @@ class Timing(_Block, strict=True):
     `hold` is below that, so that the service and not a dead socket ends a try, and `deadline` below all of them.
     """
 
-    hold: float = Field(
-        default=170.0, gt=0, lt=180, description="Longest wait of one request, in seconds; the client then asks again."
-    )
-    deadline: float = Field(
-        default=800.0,
-        gt=0,
-        lt=904,
-        description="A group that is not whole after so many seconds ends as stragglers says.",
-    )
-    retake: float = Field(
-        default=15.0, gt=1, description="A slot whose client went away waits so many seconds for the next try."
-    )
-    keep: float = Field(
-        default=900.0,
-        gt=0,
-        description="Rollouts that come after their group was ended get reward 0 for so many seconds.",
-    )
-    body: float = Field(default=30.0, gt=0, description="Longest wait for a request's body, in seconds.")
-    drain: float = Field(
-        default=30.0, ge=0, description="Longest wait for open requests after drain_notice, in seconds."
-    )
-    drain_notice: float = Field(
-        default=5.0,
-        ge=0,
-        description="Seconds after SIGTERM in which balancers see that /readyz says 503.",
-    )
+    hold: float = Field(170.0, gt=0, lt=180, description="Seconds that a request waits; its client then asks again.")
+    deadline: float = Field(800.0, gt=0, lt=904, description="Seconds until a partial group ends as stragglers says.")
+    retake: float = Field(15.0, gt=1, description="Seconds that the slot of a client that left waits for its next try.")
+    keep: float = Field(900.0, gt=0, description="Seconds in which the late rollouts of an ended group get reward 0.")
+    body: float = Field(30.0, gt=0, description="Longest wait for a request's body, in seconds.")
+    drain: float = Field(30.0, ge=0, description="Seconds that open requests have to complete after drain_notice.")
+    drain_notice: float = Field(5.0, ge=0, description="Seconds after SIGTERM in which balancers see /readyz say 503.")
 
 
 class Limits(_Block, strict=True):
     """Counts and bytes beyond which a request is refused."""
 
-    pending: int = Field(default=32_768, ge=1, description="Requests that wait at a time.")
-    body_bytes: int = Field(default=16 * 2**20, ge=1024, description="Bytes of a request's body.")
-    groups: int = Field(default=256, ge=1, description="Groups in one request to /v1/score.")
-    responses: int = Field(default=1024, ge=2, description="Responses in one group.")
-    scoring_threads: int = Field(default=4, ge=1, description="Threads that score.")
+    pending: int = Field(32_768, ge=1, description="Requests that wait at a time.")
+    body_bytes: int = Field(16 * 2**20, ge=1024, description="Bytes of a request's body.")
+    groups: int = Field(256, ge=1, description="Groups in one request to /v1/score.")
+    responses: int = Field(1024, ge=2, description="Responses in one group.")
+    scoring_threads: int = Field(4, ge=1, description="Threads that score.")
 
 
 class ServiceBlock(_Block):
     """The `service:` block. `group_size` turns /get_reward on; the five keys after it are its own."""
 
     group_size: int | None = Field(
-        default=None,
-        strict=True,
-        ge=2,
-        le=4096,
-        description="Rollouts per group of /get_reward (rollout.n_samples_per_prompt); null: /get_reward is off.",
+        None, strict=True, ge=2, le=4096, description="Rollouts per group (n_samples_per_prompt); null: no /get_reward."
     )
-    model: Path | None = Field(
-        default=None, description="Folder of the trained model, which says how a finished response ends."
-    )
+    model: Path | None = Field(None, description="Folder of the trained model, which says how a response ends.")
     end_of_text: str | tuple[str, ...] | None = Field(
-        default=None,
-        description="In its place, the texts that end a finished response; [] where truncation cannot be seen.",
+        None, description="In its place, the texts that end a response; [] where truncation cannot be seen."
     )
     labelled_rows: Literal["evaluate", "vote"] = Field(
-        default="evaluate", description="Rows with a label are evaluation and graded, or vote like others."
+        "evaluate", description="Rows with a label are evaluation and graded, or vote like others."
     )
     stragglers: Literal["score", "neutral"] = Field(
-        default="score", description="A group that is not whole at the deadline is scored as it is, or gets reward 0."
+        "score", description="A group that is not whole at the deadline is scored as it is, or gets reward 0."
     )
     reward: Literal["net_advantage", "expected"] = Field(
-        default="net_advantage", description="What /get_reward answers: A⁺ + A⁻, or the expected reward."
+        "net_advantage", description="What /get_reward answers: A⁺ + A⁻, or the expected reward."
     )
     timing: Timing = Timing()
     limits: Limits = Limits()
@@ -102,7 +76,7 @@ class ServiceConfig(_Block):
     """A whole configuration file of `restrain serve`."""
 
     method: MethodSettings = Field(description="The method's name and its settings.")
-    reference: Path | None = Field(default=None, description="The offline pass, for a method that reads one.")
+    reference: Path | None = Field(None, description="The offline pass, for a method that reads one.")
     service: ServiceBlock = ServiceBlock()
 
 

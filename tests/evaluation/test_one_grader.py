@@ -69,13 +69,12 @@ def in_training(response: str, gold: str, tmp_path: Path) -> float:
 
 def through_the_service(response: str, gold: str, tmp_path: Path) -> float:
     pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
-    from restrain_openrlhf.reward.server import build_service
+    from restrain_openrlhf.reward.handlers import Service
     from restrain_openrlhf.reward.settings import ServiceConfig
 
     block = {"group_size": 2, "end_of_text": "</s>"}
-    service = build_service(ServiceConfig(method={"name": "ttrl"}, service=block), None)
+    service = Service(ServiceConfig(method={"name": "ttrl"}, service=block), None)
     reply = asyncio.run(service.get_reward._grade(f"{PROBLEM.text}{response}</s>", PROBLEM.text, gold))
-    service.worker.pool.shutdown()
     return reply.scores
 
 

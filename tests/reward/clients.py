@@ -1,10 +1,8 @@
 """The clients' side of the tests: requests as OpenRLHF sends them, what they should get, and what is counted."""
 
 import asyncio
-import contextlib
-import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx
@@ -99,39 +97,3 @@ class Since:
     async def reaches(self, name: str, value: float) -> None:
         """`wait_for`, while the loop goes on."""
         await asyncio.to_thread(self.wait_for, name, value)
-
-
-@contextlib.asynccontextmanager
-async def round_robin(replicas: list[Replica]) -> AsyncIterator[str]:
-    """The URL of a TCP balancer: connections go to the replicas in turn, past those that do not answer.
-
-    The list may change meanwhile.
-    """
-    turn = itertools.count()
-
-    async def connect() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        for _ in replicas:
-            with contextlib.suppress(OSError):
-                return await asyncio.open_connection("127.0.0.1", replicas[next(turn) % len(replicas)].port)
-        raise OSError("no replica answers")
-
-    async def copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            back_reader, back_writer = await connect()
-        except OSError:
-            writer.close()
-            return
-        await asyncio.gather(copy(reader, back_writer), copy(back_reader, writer))
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    try:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()

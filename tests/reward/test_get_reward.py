@@ -145,12 +145,15 @@ def test_a_rollout_with_the_text_of_one_that_was_answered_is_another(standing, p
     assert counted('restrain_slots_total{kind="first"}') == counted("restrain_slots_total") == 3 * len(GROUP)
 
 
-def test_a_request_is_told_to_come_again_before_the_client_gives_up(standing, prompt):
+@pytest.mark.parametrize(("away", "retries"), [(0, 1), (IMPATIENT["retake"] + 0.2, 0)], ids=["kept", "forgotten"])
+def test_a_request_is_told_to_come_again_and_its_slot_is_kept_for_a_while(standing, prompt, away, retries):
     service = standing(method=RESTRAIN, timing=IMPATIENT)
+    counted = Since(service)
     (reply,) = ask(service.reward_url, [rollout(prompt, 3)])
-    assert reply.status_code == 409
-    assert reply.headers["retry-after"] == "1"
+    assert (reply.status_code, reply.headers["retry-after"]) == (409, "1")
+    time.sleep(away)
     assert pairs(ask(service.reward_url, rollouts(prompt))) == expected()
+    assert counted('restrain_slots_total{kind="retry"}') == retries
 
 
 def test_a_reply_that_was_sent_counts_as_read_and_its_retry_as_a_rollout_of_the_next_group(standing, prompt):
@@ -168,23 +171,10 @@ def test_a_reply_that_was_sent_counts_as_read_and_its_retry_as_a_rollout_of_the_
     time.sleep(IMPATIENT["retake"] + 0.2)
 
 
-def test_what_nobody_comes_back_for_is_forgotten(standing, prompt):
-    service = standing(method=RESTRAIN, timing=IMPATIENT)
-    counted = Since(service)
-    ask(service.reward_url, [rollout(prompt, 6)])
-    time.sleep(IMPATIENT["retake"] + 0.2)
-    assert pairs(ask(service.reward_url, rollouts(prompt))) == expected()
-    assert counted('restrain_slots_total{kind="retry"}') == 0
-
-
-def test_the_deadline_ends_an_incomplete_group_and_late_rollouts_are_neutral_for_a_while(standing, prompt):
-    """Three of five come in time and one late; when the fifth could come, the group is forgotten."""
-    timing = {"deadline": 1.5, "keep": 2}
-    service = standing(method=RESTRAIN, group_size=5, timing=timing)
+def test_the_deadline_ends_an_incomplete_group_and_its_late_rollout_is_neutral(standing, prompt):
+    service = standing(method=RESTRAIN, timing={"deadline": 1.5})
     counted = Since(service)
     assert pairs(ask(service.reward_url, rollouts(prompt, (3, 3, 4)))) == expected((3, 3, 4))
     assert pairs(ask(service.reward_url, [rollout(prompt, 3)])) == [(0, 0)]
     assert counted('restrain_groups_total{outcome="partial"}') == 1
     assert counted('restrain_slots_total{kind="late"}') == counted("restrain_neutral_rollouts_total") == 1
-    time.sleep(timing["keep"] + 0.2)
-    assert pairs(ask(service.reward_url, rollouts(prompt, (3, 3, 3, 4, 5)))) == expected((3, 3, 3, 4, 5))

@@ -22,11 +22,12 @@ class World:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
         self.now, self.to_score = 1.0, list[Group]()
         self.collector = GroupCollector(N, TIMING, self.to_score.append)
 
     def arrive(self, text: str, key: str = "p") -> Slot:
-        return self.collector.arrive((key, None), text, Response(text, False), self.loop.create_future(), self.now)
+        return self.collector.arrive((key, None), text, Response(text, False), self.now)
 
     def leave(self, slot: Slot) -> None:
         self.collector.leave(slot, self.now)
@@ -47,18 +48,21 @@ class World:
 
     def read(self, slot: Slot) -> RewardReply | None:
         """The reply, taken by its client; None while there is none."""
-        if slot.reply is None:
+        if not slot.reply.done():
             return None
-        assert slot.request.result() is slot.reply
         self.collector.answered(slot)
-        return slot.reply
+        return slot.reply.result()
+
+    def close(self) -> None:
+        asyncio.set_event_loop(None)
+        self.loop.close()
 
 
 @pytest.fixture
 def world():
     made = World()
     yield made
-    made.loop.close()
+    made.close()
 
 
 def test_twins_are_two_rollouts_and_a_vacant_slot_is_its_own_texts(world):
@@ -193,4 +197,4 @@ def test_whatever_happens_every_rollout_is_answered_once_in_a_group_of_its_promp
         assert sum(len(group) == N for group in scored) == whole
     world.wait(TIMING.keep + TIMING.retake + 1)
     assert world.collector.groups == {}
-    world.loop.close()
+    world.close()

@@ -3,8 +3,7 @@
 import pytest
 
 from restrain_openrlhf.errors import ConfigError, DataError
-from restrain_openrlhf.reward.responses import Response, read_response
-from restrain_openrlhf.stop_tokens import StopTokens, stop_tokens
+from restrain_openrlhf.reward.responses import Response, StopTokens, read_response, stop_tokens
 from tests.conftest import ROOT
 
 TOKENS = StopTokens(("<|im_end|>",), ("<|im_end|>", "<|box|>"))

@@ -7,11 +7,12 @@ import random
 import httpx
 import pytest
 
+from benchmarks.round_robin import RoundRobin
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 from restrain_openrlhf.reward.whole_group import score_whole_group
 from restrain_openrlhf.scoring import GroupScorer
-from tests.reward.clients import RESTRAIN, Since, round_robin
+from tests.reward.clients import RESTRAIN, Since
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -66,7 +67,7 @@ def test_another_method_than_the_services_is_refused_with_the_first_difference(s
     assert reply.json()["detail"] == "method.kappa is 3.0 in the request and 2.0 in the service."
     reply = service.http.post("/v1/score", content=body([group("p")], {"name": "ttrl"}))
     assert reply.status_code == 409
-    assert "method.belief is None in the request" in reply.json()["detail"]
+    assert "method.k is None in the request" in reply.json()["detail"]
 
 
 def test_a_group_that_cannot_be_scored_says_why(services):
@@ -98,14 +99,15 @@ def test_a_replica_killed_in_the_middle_and_started_again_loses_nothing(services
 
     async def scenario() -> list[GroupReply]:
         limits = httpx.Limits(max_connections=64, max_keepalive_connections=0)
-        async with round_robin(replicas) as url, httpx.AsyncClient(timeout=30, limits=limits) as client:
+        async with httpx.AsyncClient(timeout=30, limits=limits) as client:
             counted = Since(*replicas)
-            asked = [asyncio.create_task(score(client, url, one)) for one in groups]
+            asked = [asyncio.create_task(score(client, balancer.url, one)) for one in groups]
             await counted.reaches("restrain_groups_total", 100)
             replicas[0].kill()
             assert not all(task.done() for task in asked)
             replicas[0] = await asyncio.to_thread(services.start, port=replicas[0].port, method=RESTRAIN, gathers=False)
             return await asyncio.gather(*asked)
 
-    assert asyncio.run(scenario()) == in_process(RESTRAIN, groups)
+    with RoundRobin([replica.port for replica in replicas]) as balancer:
+        assert asyncio.run(scenario()) == in_process(RESTRAIN, groups)
     assert replicas[1].metric("restrain_groups_total") > 0
