@@ -8,23 +8,25 @@ import torch
 
 from restrain_openrlhf.errors import GroupError, HookNotActiveError
 from restrain_openrlhf.reward.protocol import (
-    EFFECTIVE_LABELS,
-    ENTROPY,
     KL_WEIGHT,
-    MAJORITY_COUNT,
-    MISSING,
     NEGATIVE,
     PENALIZED,
     POSITIVE,
     PROMPT_WEIGHT,
-    RESIDUAL_TIMEOUTS,
-    TRUNCATED,
-    VOTERS,
     GroupReply,
     GroupRequest,
 )
 from restrain_openrlhf.vote_statistics import GroupVote
 
+# H_i in nats, where the rollouts were drawn with it.
+ENTROPY = "restrain/entropy"
+# What the group's vote was, with the two of reward/protocol.py; equal for all rollouts of a group.
+VOTERS = "restrain/voters"
+MAJORITY_COUNT = "restrain/majority_count"
+EFFECTIVE_LABELS = "restrain/effective_labels"
+MISSING = "restrain/missing"
+TRUNCATED = "restrain/truncated"
+RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
 # For the hooked trainer alone. A digest of the majority answer, 0 where there is none: equal where answers are equal.
 MAJORITY = "restrain/majority"
 # The prompt's place among all that the run dispatched, where its rollouts are seeded.

@@ -4,21 +4,12 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
-# Keys of extra_logs, which become columns of Experience.info under the same names. First what a rollout is trained on.
+# Keys of extra_logs, which become columns of Experience.info under the same names.
 POSITIVE = "restrain/advantage_pos"
 NEGATIVE = "restrain/advantage_neg"
 KL_WEIGHT = "restrain/kl_weight"
-# H_i in nats, where the rollouts were drawn with it.
-ENTROPY = "restrain/entropy"
-# Then what its group's vote was; equal for all rollouts of a group.
 PROMPT_WEIGHT = "restrain/prompt_weight"
 PENALIZED = "restrain/penalized"
-VOTERS = "restrain/voters"
-MAJORITY_COUNT = "restrain/majority_count"
-EFFECTIVE_LABELS = "restrain/effective_labels"
-MISSING = "restrain/missing"
-TRUNCATED = "restrain/truncated"
-RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
 
 Label = StrictStr | StrictInt | StrictFloat | None
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]

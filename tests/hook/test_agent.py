@@ -23,19 +23,11 @@ from vllm.logprobs import Logprob  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
 from restrain_openrlhf.hook import samples  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
+from restrain_openrlhf.hook.group_columns import EFFECTIVE_LABELS, ENTROPY, MISSING, TRUNCATED, VOTERS  # noqa: E402
 from restrain_openrlhf.hook.host_flags import agent_path  # noqa: E402
 from restrain_openrlhf.hook.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.hook.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
-from restrain_openrlhf.reward.protocol import (  # noqa: E402  # noqa: E402
-    EFFECTIVE_LABELS,
-    ENTROPY,
-    KL_WEIGHT,
-    MISSING,
-    NEGATIVE,
-    POSITIVE,
-    TRUNCATED,
-    VOTERS,
-)
+from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import Letters  # noqa: E402
 from tests.hook.test_methods_in_the_host import boxed  # noqa: E402
 
