@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.data.gold_split import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.model_files import ensure_model
 from restrain_openrlhf.reference import load_reference

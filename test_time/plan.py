@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.data.gold_split import PromptOnly
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.reference_pass import offline_pass
