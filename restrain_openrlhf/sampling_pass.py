@@ -102,7 +102,7 @@ class SamplingPass:
         difference = type(self.provenance).of(self.path).difference(self.provenance)
         if difference:
             raise self.provenance.error(
-                f"{self.path} was sampled in another way ({difference}). Choose another --out, or remove the file to "
+                f"{self.path} holds another pass ({difference}). Choose another --out, or remove the file to "
                 "start again."
             )
         drop_cut_line(self.path)

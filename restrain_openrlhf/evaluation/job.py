@@ -31,6 +31,28 @@ class Request:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+def eval_command(request: Request, benchmarks: Mapping[str, Path]) -> list[str]:
+    """The words of `restrain eval` that make this request of these files, for a process of its own (run/stack.py).
+
+    `--shard` is left to whoever starts the processes.
+    """
+    protocol = request.protocol
+    options = {
+        "--model": request.model,
+        "--benchmarks": ",".join(f"{name}={path}" for name, path in benchmarks.items()),
+        "--out": request.out,
+        "--protocol": protocol.name,
+        "--n": protocol.n,
+        "--max-new-tokens": protocol.max_new_tokens,
+        "--seed": protocol.seed,
+        "--template": request.template,
+        "--tensor-parallel-size": request.tensor_parallel_size,
+    }
+    words = ["eval", *(str(word) for option in options.items() for word in option)]
+    words += ["--context", str(request.context)] if request.context else []
+    return [*words, *(word for key, value in request.labels.items() for word in ("--label", f"{key}={value}"))]
+
+
 @dataclass(frozen=True)
 class EvaluationJob:
     """One sampling pass per benchmark, ready to run with one engine."""

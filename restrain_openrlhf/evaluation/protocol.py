@@ -28,7 +28,7 @@ GREEDY = SamplingProtocol("greedy", n=1, temperature=0.0, top_p=1.0)
 PROTOCOLS: Mapping[str, SamplingProtocol] = {entry.name: entry for entry in (PAPER, GREEDY)}
 
 
-def choose_protocol(name: str, n: int | None, max_new_tokens: int, seed: int) -> SamplingProtocol:
+def choose_protocol(name: str, n: int | None, max_new_tokens: int, seed: int = 42) -> SamplingProtocol:
     """The protocol with the user's n and lengths. Raises ConfigError for an unknown name, or n > 1 when greedy."""
     if name not in PROTOCOLS:
         raise ConfigError(f"--protocol {name!r}: is no protocol. Known: {', '.join(PROTOCOLS)}.")

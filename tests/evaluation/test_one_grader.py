@@ -20,7 +20,7 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.sampling_pass import SamplingPass
 from restrain_openrlhf.scoring import GroupScorer
-from test_time.comparison import compare
+from test_time.accuracy import compare
 from tests.commands import restrain
 from tests.evaluation.conftest import provenance
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference import ReferenceRow
-from test_time.predictions import _prediction, predictions
+from test_time.outcome import _prediction, predictions
 
 
 def row(*answers):

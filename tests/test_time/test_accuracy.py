@@ -5,7 +5,7 @@ import pytest
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference import ReferenceRow
-from test_time.comparison import compare, read_gold
+from test_time.accuracy import compare, read_gold
 
 
 def row(number, *answers):
