@@ -1,4 +1,4 @@
-"""What one training step's votes look like: the signals that tell learning from collapse, without any gold."""
+"""Votes: a group's answers counted and ranked, and what one step's groups say of learning and collapse without gold."""
 
 import hashlib
 from collections import Counter
@@ -8,7 +8,28 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from restrain_openrlhf.answers import classes
-from restrain_openrlhf.method.types import Floats
+from restrain_openrlhf.method.types import Floats, Votes, count_votes
+
+
+def votes_of(answers: Sequence[str | None]) -> Votes:
+    """The votes of a group's answers (None: missing). Raises GroupError for a group without rollouts."""
+    return count_votes(classes(answers))
+
+
+def ranked_answers(answers: Sequence[str | None], votes: Votes | None = None) -> list[tuple[str | None, int]]:
+    """Each distinct answer, as its first rollout wrote it, with its votes: most first, ties in order of appearance.
+
+    `votes` is for other votes of the same rollouts than `votes_of` them: missing answers may be a label there.
+    """
+    counted = votes_of(answers) if votes is None else votes
+    labels = sorted(range(len(counted.counts)), key=lambda label: -counted.counts[label])
+    return [(answers[counted.classes.index(label)], counted.counts[label]) for label in labels]
+
+
+def majority_answer(answers: Sequence[str | None], votes: Votes | None = None) -> str | None:
+    """The first of `ranked_answers`; None where no rollout gave an answer."""
+    ranked = ranked_answers(answers, votes)
+    return ranked[0][0] if ranked else None
 
 
 @dataclass(frozen=True)
@@ -100,13 +121,3 @@ def top_answer_share(majorities: Sequence[Hashable | None]) -> float:
     """
     given = Counter(majority for majority in majorities if majority is not None)
     return given.most_common(1)[0][1] / len(majorities) if given else 0.0
-
-
-def majority_answer(answers: Sequence[str | None]) -> str | None:
-    """The group's majority answer, as its first rollout wrote it; the first to appear wins a tie."""
-    labels = classes(answers)
-    counts = Counter(label for label in labels if label is not None)
-    if not counts:
-        return None
-    label = counts.most_common(1)[0][0]
-    return answers[labels.index(label)]

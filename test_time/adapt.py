@@ -1,4 +1,4 @@
-"""Adapts a model to a set of problems: votes, training, votes again, evaluation; a killed adaptation goes on."""
+"""Adapts a model to a set of problems: votes, training, votes again, evaluation. A killed adaptation resumes."""
 
 import os
 from collections.abc import Callable
@@ -6,19 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.data.firewall import PromptOnly
-from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.model_files import ensure_model
-from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import StepRow
 from restrain_openrlhf.run.reference_pass import sample_reference
-from test_time.comparison import compare
-from test_time.evaluation import BASE_RESPONSES, Policy, check_gold, evaluate, gold_of
-from test_time.job import Adaptation, AdaptationFolder
-from test_time.outcome import Outcome
+from test_time.accuracy import BASE_RESPONSES, Policy, check_gold, compare, gold_of, measure
+from test_time.adaptation import Adaptation, AdaptationFolder
+from test_time.outcome import Outcome, predictions
 from test_time.plan import Plan, make_plan
-from test_time.predictions import predictions
 from test_time.problems import load_problems
 from test_time.report import write_report
 from test_time.training import Trained, train_watched
@@ -26,17 +23,17 @@ from test_time.training import Trained, train_watched
 
 @dataclass(frozen=True)
 class Listener:
-    """Whom an adaptation tells what it is doing: a phase's name, and each training step with the number of steps."""
+    """Callbacks: `phase` gets the name of each phase, `step` each training step and the number of steps in all."""
 
     phase: Callable[[str], None] = lambda _name: None
     step: Callable[[StepRow, int], None] = lambda _row, _total: None
 
 
 def adapt(job: Adaptation, listener: Listener = Listener()) -> Outcome:
-    """Adapt the model, or go on where it was stopped; all that is written lies under `job.out`.
+    """Adapt the model, or resume; all output is written to `job.out`.
 
-    Raises a RestrainError for bad input before anything heavy starts, RunError with the log's end if a part fails, or
-    where another process works in the same folder.
+    Raises a RestrainError for bad input before a model is loaded. Raises RunError with the last lines of the log if a
+    phase fails, and if another process works in the same folder.
     """
     listener.phase("checking the model and the problems")
     ensure_model(job.model)
@@ -52,33 +49,32 @@ def adapt(job: Adaptation, listener: Listener = Listener()) -> Outcome:
 def _adapt(job: Adaptation, plan: Plan, listener: Listener) -> Outcome:
     folder = AdaptationFolder(job.out)
     listener.phase("the base model votes")
-    _vote(job, plan.config, job.model, folder.before)
+    before = _vote(job, plan.config, job.model, folder.before)
     listener.phase("starting Ray and vLLM")
-    trained = train_watched(job, plan.config, listener.step)
+    trained = train_watched(job, plan.config, before, listener.step)
     listener.phase("the adapted model votes")
-    _vote(job, plan.config, str(trained.chosen.path) if trained.chosen else job.model, folder.after)
-    ids = [problem.id for problem in read_rows(folder.problems, PromptOnly)]
-    rows = predictions(load_reference(folder.before), load_reference(folder.after), ids)
+    after = _vote(job, plan.config, str(trained.chosen.path) if trained.chosen else job.model, folder.after)
+    rows = predictions(before, after, [problem.id for problem in plan.problems])
     write_rows(folder.predictions, rows)
-    outcome = _outcome(job, plan, trained, sum(row.changed for row in rows), listener)
+    outcome = _outcome(job, plan, trained, (before, after), sum(row.changed for row in rows), listener)
     outcome.write(folder.result)
-    write_report(folder, outcome)
+    write_report(folder, outcome, rows)
     return outcome
 
 
-def _vote(job: Adaptation, config: RunConfig, model: str, out: Path) -> None:
-    """One vote per problem, sampled as in training, in a process of its own."""
+def _vote(job: Adaptation, config: RunConfig, model: str, out: Path) -> Reference:
+    """The votes of `model`, sampled as in training, in a process of its own (run/stack.py)."""
     sample_reference(config, out, n=job.votes, model=model)
+    return load_reference(out)
 
 
-def _outcome(job: Adaptation, plan: Plan, trained: Trained, changed: int, listener: Listener) -> Outcome:
-    folder = AdaptationFolder(job.out)
-    before, after = load_reference(folder.before), load_reference(folder.after)
-    policies = _policies(job, trained)
-    evaluated = job.has_gold or job.heldout
+def _outcome(
+    job: Adaptation, plan: Plan, trained: Trained, votes: tuple[Reference, Reference], changed: int, listener: Listener
+) -> Outcome:
+    before, after = votes
     scores = (
-        evaluate(job, plan.config, policies, plan.boxed, lambda name: listener.phase(f"evaluating the {name}"))
-        if evaluated
+        measure(job, plan, _policies(job, trained), lambda name: listener.phase(f"evaluating the {name}"))
+        if job.has_gold or job.heldout
         else []
     )
     return Outcome(
@@ -104,7 +100,7 @@ def _outcome(job: Adaptation, plan: Plan, trained: Trained, changed: int, listen
 
 
 def _policies(job: Adaptation, trained: Trained) -> list[Policy]:
-    """The base model, the model whose answers are handed back, and the best by signals without gold."""
+    """The base model, the model whose answers are in predictions.jsonl, and the best by signals without gold."""
     found = [Policy("base model", job.model, BASE_RESPONSES)]
     if trained.chosen is not None:
         found.append(Policy("adapted model", str(trained.chosen.path)))

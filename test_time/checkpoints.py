@@ -1,4 +1,4 @@
-"""The models saved on the way: which are whole, which is the last good one, which is best by signals without gold."""
+"""Models saved during training: which are complete, which is the last good one, which is best without gold."""
 
 import re
 import shutil
@@ -25,10 +25,10 @@ class SavedModel:
 
 
 def saved_models(folder: RunFolder, rows: Sequence[StepRow]) -> list[SavedModel]:
-    """Whole ones, in order of steps: those the host saves on the way (ckpt.save_hf), and the last where there is one.
+    """Complete ones, in order of steps: those of ckpt.save_hf, and the last one if training has ended.
 
     The host writes global_step<N>_hf after step N and before step N + 1 (trainer/ray/ppo_actor.py, save_checkpoint), so
-    that a later step tells that it is whole.
+    a later step in the metrics means that it is complete.
     """
     last = max((row.step for row in rows), default=0)
     found = [
@@ -42,7 +42,7 @@ def saved_models(folder: RunFolder, rows: Sequence[StepRow]) -> list[SavedModel]
 
 
 def last_good(models: Sequence[SavedModel], alarm: Alarm | None) -> SavedModel | None:
-    """The newest from before the alarm's first step; None where there is none, so that the base model stands."""
+    """The newest saved before the alarm's first step; None where there is none: the base model is used then."""
     good = [model for model in models if alarm is None or model.step < alarm.since]
     return max(good, key=lambda model: model.step, default=None)
 
@@ -56,8 +56,8 @@ def best(models: Sequence[SavedModel], rows: Sequence[StepRow], alarm: Alarm | N
 def agreement_without_drift(rows: Sequence[StepRow], step: int) -> float:
     """Mean majority share minus three times the mean KL to the base model, over the last steps up to `step`.
 
-    Agreement alone is highest in a collapsed policy; what tells the two apart without gold is how far the policy went
-    for it. A step without KL counts as none.
+    Agreement alone is highest in a collapsed policy. Without gold, the KL tells a collapsed policy from one that
+    learned. A step without KL counts as 0.
     """
     window = [row for row in rows if row.step <= step][-WINDOW:]
     agreement = sum(float(row.votes["majority_share_mean"]) for row in window) / len(window)
@@ -66,7 +66,7 @@ def agreement_without_drift(rows: Sequence[StepRow], step: int) -> float:
 
 
 def prune(folder: RunFolder, rows: Sequence[StepRow], alarm: Alarm | None) -> None:
-    """Remove the models on the way that are neither newest, nor last good, nor best so far: they are large."""
+    """Delete saved models that are neither newest, nor last good, nor best so far: they are large."""
     models = saved_models(folder, rows)
     kept = {model.path for model in (*models[-1:], last_good(models, alarm), best(models, rows, alarm)) if model}
     for model in models:

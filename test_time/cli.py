@@ -12,7 +12,7 @@ from restrain_openrlhf.cli.main import run_app
 from restrain_openrlhf.cli.train import step_progress
 from restrain_openrlhf.config.overrides import parse_overrides
 from test_time.options import (
-    WORTH,
+    EVALUATION,
     Benchmarks,
     Boxed,
     Chat,
@@ -30,7 +30,7 @@ from test_time.options import (
     Steps,
     Stop,
     Votes,
-    choose_protocol,
+    choose_preset,
     choose_rules,
     gold_by_set,
     heldout_sources,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from test_time.adapt import Listener
 
 app = typer.Typer(
-    help="Adapt a model to an unlabelled test set by RL, and get answers for it.",
+    help="Adapt a model to an unlabelled test set by RL, and write an answer for each problem.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -71,14 +71,15 @@ def adapt(
     gold: Annotated[
         Path | None,
         typer.Option(
-            help="Answers {id, answer}, joined by id; a benchmark's name brings its own.", rich_help_panel=WORTH
+            help="Gold answers, rows {id, answer}, joined by id. Known benchmarks have theirs.",
+            rich_help_panel=EVALUATION,
         ),
     ] = None,
     heldout: Heldout = None,
 ) -> None:
-    """Adapt MODEL to PROMPTS and write an answer for each, with how sure it is. A killed run goes on."""
+    """Adapt MODEL to PROMPTS and write an answer for each problem, with its vote share. Run it again to resume."""
     from test_time.adapt import adapt as run  # noqa: PLC0415 - keeps `test-time --help` quick
-    from test_time.job import Adaptation, AdaptationFolder  # noqa: PLC0415
+    from test_time.adaptation import Adaptation, AdaptationFolder  # noqa: PLC0415
     from test_time.problems import Source  # noqa: PLC0415
     from test_time.report import lead  # noqa: PLC0415
 
@@ -88,7 +89,7 @@ def adapt(
         out=out.absolute(),
         config=config,
         method=method,
-        protocol=choose_protocol(config, preset),
+        preset=choose_preset(config, preset),
         steps=steps,
         epochs=epochs,
         votes=votes,
@@ -110,9 +111,7 @@ def adapt(
 @app.command()
 def sweep(
     model: Model,
-    prompts: Annotated[
-        list[str], typer.Option(help="A set of problems, as for `adapt`. Repeat it for each set; each starts anew.")
-    ],
+    prompts: Annotated[list[str], typer.Option(help="A set of problems, as for `adapt`. Repeatable.")],
     out: Out,
     config: Config = None,
     method: Method = None,
@@ -130,12 +129,12 @@ def sweep(
     chat: Chat = None,
     gold: Annotated[
         list[str] | None,
-        typer.Option(metavar="SET=FILE", help="Answers of one of the sets. Repeatable.", rich_help_panel=WORTH),
+        typer.Option(metavar="SET=FILE", help="Gold answers of one set. Repeatable.", rich_help_panel=EVALUATION),
     ] = None,
     heldout: Heldout = None,
 ) -> None:
-    """Adapt MODEL to several test sets, each from the same base model, and show all of them in one table."""
-    from test_time.job import Adaptation  # noqa: PLC0415 - see adapt
+    """Adapt MODEL to several test sets, each from the same base model, and write one table of all of them."""
+    from test_time.adaptation import Adaptation  # noqa: PLC0415 - see adapt
     from test_time.problems import Source  # noqa: PLC0415
     from test_time.sweep import sweep as run  # noqa: PLC0415
 
@@ -148,7 +147,7 @@ def sweep(
             out=out.absolute() / source.name,
             config=config,
             method=method,
-            protocol=choose_protocol(config, preset),
+            preset=choose_preset(config, preset),
             steps=steps,
             epochs=epochs,
             votes=votes,

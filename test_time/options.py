@@ -1,4 +1,4 @@
-"""The options that `test-time adapt` and `test-time sweep` share, and what becomes of them."""
+"""Options that `test-time adapt` and `test-time sweep` share, and their checks."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from test_time.problems import Source
     from test_time.stopping import StopRules
 
-HOW = "How it is trained"
-WHAT = "How problems are read and put"
-WORTH = "What it was worth (read after training)"
+TRAINING = "Training"
+PROBLEMS = "Problems and prompts"
+EVALUATION = "Evaluation (needs gold answers)"
 Model = Annotated[str, typer.Option(help="The model to adapt: a hub id or a local folder.")]
-Out = Annotated[Path, typer.Option(help="Folder for predictions.jsonl, the adapted model, report and all else.")]
+Out = Annotated[Path, typer.Option(help="Output folder: predictions.jsonl, the adapted model, report.html and logs.")]
 Config = Annotated[
     Path | None,
     typer.Option(
@@ -24,43 +24,54 @@ Config = Annotated[
         parser=find_config,
         help="A YAML file, or a preset by name (`restrain presets`).",
         show_default="by --preset",
-        rich_help_panel=HOW,
+        rich_help_panel=TRAINING,
     ),
 ]
 Method = Annotated[
-    str | None, typer.Option(help="restrain, ttrl, ettrl.", show_default="restrain, or CONFIG's", rich_help_panel=HOW)
+    str | None,
+    typer.Option(help="restrain, ttrl, ettrl.", show_default="restrain, or CONFIG's", rich_help_panel=TRAINING),
 ]
 Preset = Annotated[
     str | None,
-    typer.Option(help="paper or ttrl_protocol, of the nearest size of set.", show_default="paper", rich_help_panel=HOW),
+    typer.Option(
+        help="paper or ttrl_protocol, for the known set of nearest size.",
+        show_default="paper",
+        rich_help_panel=TRAINING,
+    ),
 ]
-Steps = Annotated[int | None, typer.Option(min=1, help="Training steps in all.", rich_help_panel=HOW)]
-Epochs = Annotated[int | None, typer.Option(min=1, help="Times every problem is trained on.", rich_help_panel=HOW)]
-Votes = Annotated[int, typer.Option(min=2, help="Rollouts of each vote, before and after.", rich_help_panel=HOW)]
+Steps = Annotated[int | None, typer.Option(min=1, help="Training steps.", rich_help_panel=TRAINING)]
+Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over all problems.", rich_help_panel=TRAINING)]
+Votes = Annotated[
+    int,
+    typer.Option(min=2, help="Rollouts per problem of each vote, before and after training.", rich_help_panel=TRAINING),
+]
 Stop = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=NUMBER",
         help="Limits that end a run early: kl, template, entropy, patience. Repeatable.",
-        rich_help_panel=HOW,
+        rich_help_panel=TRAINING,
     ),
 ]
-NoStop = Annotated[bool, typer.Option("--no-stop", help="Never end a run early.", rich_help_panel=HOW)]
+NoStop = Annotated[bool, typer.Option("--no-stop", help="Never end a run early.", rich_help_panel=TRAINING)]
 Column = Annotated[
     str | None,
-    typer.Option(help="Column that holds the problem.", show_default="problem, question", rich_help_panel=WHAT),
+    typer.Option(help="Column that holds the problem.", show_default="problem, question", rich_help_panel=PROBLEMS),
 ]
-Split = Annotated[str, typer.Option(help="Split of a hub data set.", rich_help_panel=WHAT)]
+Split = Annotated[str, typer.Option(help="Split of a hub data set.", rich_help_panel=PROBLEMS)]
 Benchmarks = Annotated[
     Path | None,
     typer.Option(
-        "--benchmark-dir", help="Local copies of benchmarks, NAME.jsonl.", show_default="hub", rich_help_panel=WHAT
+        "--benchmark-dir", help="Local copies of benchmarks, NAME.jsonl.", show_default="hub", rich_help_panel=PROBLEMS
     ),
 ]
 Boxed = Annotated[
     bool | None,
     typer.Option(
-        "--boxed/--no-boxed", help="Ask for a boxed answer.", show_default="with a chat template", rich_help_panel=WHAT
+        "--boxed/--no-boxed",
+        help="Ask for a boxed answer.",
+        show_default="with a chat template",
+        rich_help_panel=PROBLEMS,
     ),
 ]
 Chat = Annotated[
@@ -69,28 +80,28 @@ Chat = Annotated[
         "--chat/--no-chat",
         help="Use the tokenizer's chat template.",
         show_default="as CONFIG says",
-        rich_help_panel=WHAT,
+        rich_help_panel=PROBLEMS,
     ),
 ]
 Heldout = Annotated[
     list[str] | None,
-    typer.Option(help="A benchmark with answers, to see what was damaged. Repeatable.", rich_help_panel=WORTH),
+    typer.Option(help="A benchmark that is not trained on, evaluated too. Repeatable.", rich_help_panel=EVALUATION),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.", rich_help_panel=HOW),
+    typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.", rich_help_panel=TRAINING),
 ]
 
 
-def choose_protocol(config: Path | None, preset: str | None) -> str:
-    """The preset's name. Raises ConfigError where a configuration is given too."""
+def choose_preset(config: Path | None, preset: str | None) -> str:
+    """The name of the preset. Raises ConfigError where a configuration is given too."""
     if config is not None and preset is not None:
         raise ConfigError("--config and --preset are both given. Give one: a preset is a configuration.")
     return preset or "paper"
 
 
 def choose_rules(items: list[str] | None, no_stop: bool) -> "StopRules | None":
-    """The limits; None for none. Raises ConfigError where both are asked for."""
+    """The stop rules; None for none. Raises ConfigError where both options are given."""
     from test_time.stopping import parse_stop_rules  # noqa: PLC0415 - keeps `test-time --help` quick
 
     if no_stop and items:

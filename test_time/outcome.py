@@ -1,19 +1,36 @@
-"""What an adaptation came to, in one file that reports and sweeps are made from."""
+"""Results of an adaptation: an answer for every problem, and result.json, from which reports and tables are made."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from test_time.comparison import Comparison
-from test_time.evaluation import Score
+from restrain_openrlhf.answers import classes
+from restrain_openrlhf.reference import Reference, ReferenceRow
+from restrain_openrlhf.vote_statistics import ranked_answers
+from test_time.accuracy import Comparison, Score
+
+
+class Prediction(BaseModel):
+    """One problem: the majority answer and its vote share, the runner-up, and the base model's majority."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str | int | None
+    answer: str | None
+    vote_share: float
+    runner_up: str | None
+    runner_up_share: float
+    before: str | None
+    before_share: float
+    changed: bool
 
 
 class Outcome(BaseModel):
-    """`result.json`. Steps are training steps; `chosen_step` 0 is the base model, whose answers stand then.
+    """`result.json`. Steps are training steps; `chosen_step` 0: the answers are the base model's.
 
-    `alarm` is what a rule found, whether it `ended_early` the run or the run had come to its end; `unwatched` the
-    signals of which nothing was logged. `comparison` and `scores` are there with gold; `heldout` names the sets among
-    the scores that were not trained on.
+    `alarm` is the rule that fired, whether it `ended_early` the run or not. `unwatched` are signals that were not
+    logged. `comparison` and `scores` need gold. `heldout` names the sets among the scores that were not trained on.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -40,3 +57,34 @@ class Outcome(BaseModel):
     def write(self, path: Path) -> None:
         """Write it as JSON."""
         path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+
+def predictions(before: Reference, after: Reference, ids: Sequence[str]) -> list[Prediction]:
+    """One prediction per problem, in the order of `ids`; votes of several engines come in another."""
+    base, adapted = ({str(row.id): row for row in votes.rows} for votes in (before, after))
+    return [_prediction(base[one], adapted[one]) for one in ids]
+
+
+def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
+    (answer, share), (second, second_share) = _top_two(after)
+    return Prediction(
+        id=after.id,
+        answer=answer,
+        vote_share=share,
+        runner_up=second,
+        runner_up_share=second_share,
+        before=before.majority,
+        before_share=before.majority_share,
+        changed=_differ(before.majority, answer),
+    )
+
+
+def _top_two(row: ReferenceRow) -> list[tuple[str | None, float]]:
+    """The two most common answers with their shares of all rollouts; None with share 0 where there are fewer."""
+    found = [(answer, votes / row.n) for answer, votes in ranked_answers(row.answers)]
+    return [*found, (None, 0.0), (None, 0.0)][:2]
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    pair: Sequence[str | None] = (one, other)
+    return len(set(classes(pair))) > 1

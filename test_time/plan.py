@@ -1,42 +1,53 @@
-"""From what a user asked for to a checked configuration and the file of prompts; nothing heavy is started."""
+"""The plan of an adaptation: its configuration (a preset or a file) and its file of prompts, both checked."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.data.gold_split import PromptOnly
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.reference_pass import offline_pass
 from restrain_openrlhf.run.train import check_flags
-from test_time.job import Adaptation, AdaptationFolder
-from test_time.presets import length_overrides, method_overrides, preset_path
+from restrain_openrlhf.shipped import CONFIGS
+from test_time.adaptation import Adaptation, AdaptationFolder
 from test_time.problems import boxed, keep_problems
 
+# Written for this model on one node of eight GPUs; other models and layouts by --set.
+PRESETS = CONFIGS / "test_time" / "llama3.1-8b-instruct"
+# The sets that presets were written for, with their numbers of problems.
+SIZES = {"aime24": 30, "amc23": 40, "math500": 500}
+# Where the files of each `--preset` are below a set's folder.
+FOLDERS = {"paper": ".", "ttrl_protocol": "ttrl_protocol"}
 DEFAULTS: Mapping[str, object] = {
-    # Models on the way, to go back to the last good one.
+    # Saved models, to go back to the last good one.
     "openrlhf.ckpt.save_hf": True,
-    # A run that was killed ends where it would have ended.
+    # A resumed run ends with the same weights.
     "seeded_rollouts": True,
 }
 
 
 @dataclass(frozen=True)
 class Plan:
-    """`source` is the file that `config` comes from; `boxed` whether each problem asks for a boxed answer."""
+    """`source` is the file that `config` comes from; `boxed` whether each problem asks for a boxed answer.
+
+    `problems` are as the policy gets them, before its chat template.
+    """
 
     source: Path
     config: RunConfig
     boxed: bool
+    problems: tuple[PromptOnly, ...]
 
 
 def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
-    """Choose the configuration, write the prompts, and check all that can be checked before a model is loaded.
+    """Choose the configuration, write the prompts, and check both before a model is loaded.
 
-    Raises ConfigError for flags or a method that cannot be, DataError for problems that cannot be trained on.
+    Raises ConfigError for bad flags and for a method that needs gold, DataError for problems that cannot be trained on.
     """
-    source = job.config or preset_path(job.method or "restrain", job.protocol, len(problems))
+    source = job.config or preset_path(job.method or "restrain", job.preset, len(problems))
     chosen = {**DEFAULTS, **_own(job), **method_overrides(source, job.method), **job.overrides, **_chat(job)}
     first = load_run_config(source, chosen)
     length = length_overrides(job.steps, job.epochs, len(problems), first)
@@ -44,9 +55,49 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     _refuse_gold(config)
     check_flags(config)
     ask_for_box = bool(config.openrlhf.get("data.apply_chat_template")) if job.boxed is None else job.boxed
-    _write_prompts(job, worded(first, boxed(problems) if ask_for_box else problems))
+    prompts = worded(first, boxed(problems) if ask_for_box else problems)
+    _write_prompts(job, prompts)
     offline_pass(config, n=job.votes)
-    return Plan(source, config, ask_for_box)
+    return Plan(source, config, ask_for_box, tuple(prompts))
+
+
+def preset_path(method: str, preset: str, count: int) -> Path:
+    """The preset of the set whose size is nearest to `count` problems, by ratio.
+
+    Raises ConfigError for an unknown preset, and for a method without one.
+    """
+    if preset not in FOLDERS:
+        raise ConfigError(
+            f"--preset {preset!r}: is no preset. Known: {', '.join(FOLDERS)}, of the nearest size of set; name any "
+            "other with --config."
+        )
+    nearest = PRESETS / min(SIZES, key=lambda name: abs(math.log(SIZES[name] / count))) / FOLDERS[preset]
+    known = sorted(path.stem for path in nearest.glob("*.yaml"))
+    if method not in known:
+        raise ConfigError(
+            f"--method {method!r}: has no preset for test-time RL. Known: {', '.join(known)}; for another method of "
+            "`restrain train` give --config CONFIG."
+        )
+    return nearest / f"{method}.yaml"
+
+
+def method_overrides(config: Path, method: str | None) -> Mapping[str, object]:
+    """`--method` over a configuration file: another method starts from its own defaults."""
+    if method is None or method == load_run_config(config, {"run_dir": "unused"}).method.name:
+        return {}
+    return {"method": {"name": method}}
+
+
+def length_overrides(steps: int | None, epochs: int | None, prompts: int, config: RunConfig) -> Mapping[str, object]:
+    """`--steps` or `--epochs` as keys; an epoch visits every problem. Raises ConfigError where both are given."""
+    if steps is not None and epochs is not None:
+        raise ConfigError("--steps and --epochs are both given. Give one: an epoch is every problem once.")
+    if steps is None:
+        return {} if epochs is None else {"openrlhf.train.num_episodes": epochs}
+    if "rollout.batch_size" not in config.openrlhf:
+        raise ConfigError("openrlhf: rollout.batch_size is not set. Say how many problems a step has.")
+    batches = -(-prompts // int(config.openrlhf["rollout.batch_size"]))
+    return {"steps": steps, "openrlhf.train.num_episodes": -(-steps // batches)}
 
 
 def _chat(job: Adaptation) -> Mapping[str, object]:
@@ -54,7 +105,7 @@ def _chat(job: Adaptation) -> Mapping[str, object]:
 
 
 def _own(job: Adaptation) -> Mapping[str, object]:
-    """What an adaptation decides itself, whatever the configuration says."""
+    """Keys that an adaptation sets, whatever the configuration says."""
     folder = AdaptationFolder(job.out)
     return {
         "run_dir": str(folder.training.path),

@@ -1,19 +1,18 @@
-"""The test set to adapt to: read from a file, the hub or a benchmark's name, checked, and stripped of every answer."""
+"""The test set: read from a file, the hub, or a benchmark by name; checked; without its answers."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.data.gold_split import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
 from restrain_openrlhf.evaluation.loading import load_benchmark
-from restrain_openrlhf.evaluation.problems import lists_choices, without_kind
-from restrain_openrlhf.evaluation.row_shapes import PROBLEM_COLUMNS, choice_columns
-from restrain_openrlhf.evaluation.templates import INSTRUCTION
+from restrain_openrlhf.evaluation.problems import PROBLEM_COLUMNS, choice_columns, lists_choices, without_kind
+from restrain_openrlhf.evaluation.protocol import INSTRUCTION
 
 FILES = (".jsonl", ".csv", ".parquet")
 MOST_NAMED = 20
@@ -33,19 +32,19 @@ class Source:
 
     @property
     def is_benchmark(self) -> bool:
-        """Whether it is a benchmark known by name, whose gold is known too."""
+        """Whether it is a known benchmark, which has gold answers."""
         return self.word in BENCHMARKS
 
     @property
     def name(self) -> str:
-        """A word for folders and tables."""
+        """Its name in folders and tables."""
         return self.word if self.is_benchmark else Path(self.word).stem
 
 
 def load_problems(source: Source) -> list[PromptOnly]:
-    """Every problem with its id and without its answer, in the order they come.
+    """Every problem with its id and without its answer, in file order.
 
-    Rows without ids are numbered from 1. Raises DataError naming all ids that stand twice, and every empty problem.
+    Rows without ids are numbered from 1. Raises DataError naming all duplicate ids and all empty problems.
     """
     problems = _benchmark(source) if source.is_benchmark else _rows(source)
     if not problems:
@@ -58,7 +57,7 @@ def load_problems(source: Source) -> list[PromptOnly]:
 
 
 def _refuse_repeated_ids(name: str, ids: Sequence[str]) -> None:
-    """Raises DataError naming every id that stands more than once."""
+    """Raises DataError naming every duplicate id."""
     twice = [one for one, count in Counter(ids).items() if count > 1]
     if twice:
         raise DataError(
@@ -114,12 +113,12 @@ def _problem(source: Source, row: Row, number: int, numbered: bool) -> PromptOnl
 
 
 def boxed(problems: Sequence[PromptOnly]) -> list[PromptOnly]:
-    """With the request for a boxed answer after each problem, as Qwen2.5-Math's evaluation words it."""
+    """With Qwen2.5-Math's instruction to box the answer after each problem."""
     return [each.model_copy(update={"problem": f"{each.problem.strip()}\n{INSTRUCTION}"}) for each in problems]
 
 
 def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:
-    """Write them once. Raises DataError where `path` holds others: what was computed for those is not lost."""
+    """Write them once. Raises DataError where `path` holds other problems, so that their results are not lost."""
     if not path.exists():
         write_rows(path, problems)
     elif read_rows(path, PromptOnly) != list(problems):
@@ -127,7 +126,7 @@ def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:
 
 
 def refuse_missing_gold(name: str, ids: Sequence[str], gold: Mapping[str, str]) -> None:
-    """Raises DataError naming every problem that the gold file lacks. Gold itself is not looked at."""
+    """Raises DataError naming every problem that has no gold answer."""
     missing = [one for one in ids if one not in gold]
     if missing:
         raise DataError(

@@ -1,25 +1,22 @@
-"""An adaptation as a page: what it was worth, how it ended, every answer, and the signals of its training."""
+"""The report of an adaptation: accuracies where there is gold, how the run ended, answers, and training curves."""
 
 from collections.abc import Sequence
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.report.curves import load_curves, save_run_figures
 from restrain_openrlhf.report.page import Picture, Table, write_page
-from test_time.evaluation import TEST, Score
-from test_time.job import AdaptationFolder
-from test_time.outcome import Outcome
-from test_time.predictions import Prediction
+from test_time.accuracy import TEST, Score
+from test_time.adaptation import AdaptationFolder
+from test_time.outcome import Outcome, Prediction
 
 mpl.use("Agg")
 SHOWN = 50
 
 
-def write_report(folder: AdaptationFolder, outcome: Outcome) -> None:
+def write_report(folder: AdaptationFolder, outcome: Outcome, rows: Sequence[Prediction]) -> None:
     """Write report.html and its pictures."""
-    rows = read_rows(folder.predictions, Prediction)
     plots = folder.path / "plots"
     training, votes, majority = save_run_figures([load_curves(folder.training.path)], plots)
     shares = plots / "shares.png"
@@ -56,7 +53,7 @@ def lead(outcome: Outcome) -> str:
 
 
 def score_tables(outcome: Outcome) -> list[Table]:
-    """One table per set: the base model with its large vote first, which an adaptation must beat to be worth it."""
+    """One table per set. The base model is first; its large vote is what an adaptation has to beat."""
     sets = list(dict.fromkeys(score.benchmark for score in outcome.scores))
     return [_score_table(name, [score for score in outcome.scores if score.benchmark == name]) for name in sets]
 

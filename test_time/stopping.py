@@ -1,4 +1,4 @@
-"""When an adaptation is ended early, by signals that need no gold; the size of the majority is not one of them."""
+"""Stop rules: they end a run early by signals that need no gold. The size of the majority is not one of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,18 +8,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.run.metrics import StepRow
 
-# Among fewer prompts, several may well have one answer in common.
+# Of fewer prompts, several may well have the same answer.
 FEWEST_PROMPTS = 5
-# Steps whose mean entropy is where training began.
+# The mean entropy of these steps is the starting entropy.
 FIRST_STEPS = 3
 
 
 class StopRules(BaseModel):
-    """Limits, each of which must be passed in `patience` steps in a row. All are ours (docs/journeys/adapt.md).
+    """Limits. A rule fires when its limit is passed in `patience` steps in a row (docs/journeys/adapt.md).
 
     `kl`: mean KL to the base model, in nats per token as the host logs it (k3, weighted by u_x). `template`: rise of
-    the share of prompts that have the most common majority answer, over the base model's. `entropy`: the policy's
-    entropy as a share of where it began.
+    the share of prompts with the most common majority answer, over the base model's share. `entropy`: the policy's
+    entropy as a share of its entropy in the first steps.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,7 +32,7 @@ class StopRules(BaseModel):
 
 @dataclass(frozen=True)
 class Start:
-    """Where training began: the base model's share of its most common majority answer, and its entropy in nats."""
+    """Signals at the start: the share of prompts with the base model's most common majority answer; entropy in nats."""
 
     top_answer_share: float
     entropy: float | None
@@ -40,7 +40,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Alarm:
-    """A limit that was passed from step `since` to step `step`, the last of which had `value`."""
+    """A limit that was passed from step `since` to step `step`; `value` is that of the last step."""
 
     rule: str
     since: int
@@ -58,7 +58,7 @@ class Alarm:
 
 @dataclass(frozen=True)
 class Rule:
-    """`value` of a step (None: not known there) and the `limit` it may not pass, in the direction of `passed`."""
+    """A signal: its `value` at a step (None: not logged), its `limit`, and whether a value has `passed` it."""
 
     what: str
     value: Callable[[StepRow, Start], float | None]
@@ -93,13 +93,13 @@ RULES = {
 
 
 def start_of(rows: Sequence[StepRow], top_answer_share: float) -> Start:
-    """From the base model's votes and the first steps; without entropy until those are there."""
+    """From the base model's votes and the first steps; entropy is None until those are logged."""
     first = [value for row in rows[:FIRST_STEPS] if (value := row.numbers.get("entropy_loss")) is not None]
     return Start(top_answer_share, sum(first) / FIRST_STEPS if len(first) == FIRST_STEPS else None)
 
 
 def alarm(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> Alarm | None:
-    """The first limit that was passed for long enough, in order of steps; None while there is none."""
+    """The first rule that fires, in order of steps; None if none does."""
     start = start_of(rows, top_answer_share)
     found = [streak for name in RULES if (streak := _first_streak(name, rows, start, rules))]
     return min(found, key=lambda one: one.step, default=None)
@@ -118,7 +118,7 @@ def _first_streak(name: str, rows: Sequence[StepRow], start: Start, rules: StopR
 
 
 def unwatched(rows: Sequence[StepRow], top_answer_share: float) -> list[str]:
-    """What no step said anything of, in words: those rules cannot have stopped the run."""
+    """Signals that no step logged, in words. Their rules could not fire."""
     start = start_of(rows, top_answer_share)
     return [rule.what for rule in RULES.values() if all(rule.value(row, start) is None for row in rows)]
 

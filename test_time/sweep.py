@@ -1,4 +1,4 @@
-"""Several test sets, each adapted to from the same base model, and one table over all of them."""
+"""Sweeps: several test sets, each adapted to from the same base model, and one table of all of them."""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -8,9 +8,9 @@ from pathlib import Path
 
 from restrain_openrlhf.errors import ConfigError, RestrainError, RunError
 from restrain_openrlhf.report.page import Table, write_page
+from test_time.accuracy import TEST, Score
 from test_time.adapt import Listener, adapt
-from test_time.evaluation import TEST, Score
-from test_time.job import Adaptation
+from test_time.adaptation import Adaptation
 from test_time.outcome import Outcome
 
 COLUMNS = ("set", "problems", "policy", "greedy pass@1", "pass@1 at T 0.6", "maj@n", "n", "changed", "alarm")
@@ -18,7 +18,7 @@ COLUMNS = ("set", "problems", "policy", "greedy pass@1", "pass@1 at T 0.6", "maj
 
 @dataclass(frozen=True)
 class Failed:
-    """A set that could not be adapted to, and why."""
+    """A set whose adaptation failed, and why."""
 
     name: str
     error: RestrainError
@@ -53,7 +53,7 @@ def sweep(
 
 
 def write_table(out: Path, outcomes: Sequence[Outcome]) -> None:
-    """sweep.html and sweep.csv of what is there so far."""
+    """Write sweep.html and sweep.csv of the sets that are done."""
     out.mkdir(parents=True, exist_ok=True)
     rows = [cells for outcome in outcomes for cells in _cells(outcome)]
     with (out / "sweep.csv").open("w", encoding="utf-8", newline="") as file:

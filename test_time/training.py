@@ -1,4 +1,4 @@
-"""Trains on the test set's prompts, watched: ends early on an alarm, keeps the last good and the best model."""
+"""Training on the test set's prompts: stop rules after each step; the last good and the best model are kept."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,23 +6,22 @@ from dataclasses import dataclass
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.reference import Reference, load_reference
+from restrain_openrlhf.reference import Reference
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
 from restrain_openrlhf.run.train import train
-from restrain_openrlhf.vote_statistics import majority_answer, top_answer_share
+from restrain_openrlhf.vote_statistics import top_answer_share
+from test_time.adaptation import Adaptation, AdaptationFolder
 from test_time.checkpoints import SavedModel, best, last_good, prune, saved_models
-from test_time.job import Adaptation, AdaptationFolder
 from test_time.stopping import Alarm, alarm, unwatched
 
 
 @dataclass(frozen=True)
 class Trained:
-    """How training went. `chosen` is the last good model, `best` the one of the best signal without gold.
+    """How training went. `chosen` is the last good model, `best` the best by signals without gold.
 
-    `alarm` may be found in the last steps of a run that came to its end, and was not `ended_early`.
-    Either is None where no model was saved before the alarm: the base model stands. `unwatched`: signals of which
-    the host logged nothing, so that they could not raise an alarm.
+    Both are None where no model was saved before the alarm; the base model's answers are used then. An alarm in the
+    last steps does not end a run early. `unwatched`: signals that the host did not log, so that their rules were off.
     """
 
     steps: int
@@ -33,10 +32,15 @@ class Trained:
     unwatched: tuple[str, ...]
 
 
-def train_watched(job: Adaptation, config: RunConfig, on_step: Callable[[StepRow, int], None]) -> Trained:
-    """Train, or go on. Raises ConfigError where the rules have ended the run, and now there are none."""
+def train_watched(
+    job: Adaptation, config: RunConfig, before: Reference, on_step: Callable[[StepRow, int], None]
+) -> Trained:
+    """Train, or resume; `before` are the base model's votes.
+
+    Raises ConfigError where stop rules have ended the run, and --no-stop is given now.
+    """
     folder = AdaptationFolder(job.out)
-    base_share = _top_answer_share(load_reference(folder.before))
+    base_share = _top_answer_share(before)
 
     def find_alarm(rows: Sequence[StepRow]) -> Alarm | None:
         return alarm(rows, base_share, job.stop) if job.stop else None
@@ -59,7 +63,7 @@ def train_watched(job: Adaptation, config: RunConfig, on_step: Callable[[StepRow
 
 
 def _top_answer_share(before: Reference) -> float:
-    return top_answer_share(classes([majority_answer(row.answers) for row in before.rows]))
+    return top_answer_share(classes([row.majority for row in before.rows]))
 
 
 def _refuse_other_rules(job: Adaptation, run: RunFolder) -> None:

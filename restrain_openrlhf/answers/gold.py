@@ -16,13 +16,11 @@ MATRIX = re.compile(r"\\begin\{[pb]matrix\}(.*?)\\end\{[pb]matrix\}", re.S)
 
 
 def is_right(answer: str | None, gold: str) -> bool:
-    """The one rule behind every accuracy and every gold reward. A missing answer is wrong."""
-    return answer is not None and equal_in_evaluation(answer, gold)
+    """The one rule behind every accuracy and every gold reward: right by any of RULES (docs/concepts/answers.md).
 
-
-def equal_in_evaluation(prediction: str, reference: str) -> bool:
-    """Whether a prediction counts as right, by the first rule that says so (docs/concepts/answers.md lists them)."""
-    return any(rule(prediction, reference) for rule in RULES)
+    A missing answer is wrong.
+    """
+    return answer is not None and any(rule(answer, gold) for rule in RULES)
 
 
 def same_key(prediction: str, reference: str) -> bool:

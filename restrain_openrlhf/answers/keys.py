@@ -1,6 +1,7 @@
 """A canonical key for an answer: two answers are equal if and only if their keys are (docs/concepts/answers.md)."""
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 from restrain_openrlhf.answers.clean import clean, split_conjunctions
@@ -26,6 +27,12 @@ def canonical_key(answer: str) -> str:
     """The key of one answer as a model wrote it: the same in every process and run."""
     text = answer if len(answer) > MAX_LENGTH else clean(answer)
     return _text_key(text) if len(text) > MAX_LENGTH else key_of(text, 0)
+
+
+def classes(answers: Sequence[str | None]) -> list[int | None]:
+    """Each answer's class, numbered in order of first appearance; None for a missing answer."""
+    numbers: dict[str, int] = {}
+    return [None if answer is None else numbers.setdefault(canonical_key(answer), len(numbers)) for answer in answers]
 
 
 def key_of(text: str, depth: int) -> str:

@@ -13,8 +13,8 @@ def analyze(
     gold: Annotated[Path | None, typer.Option(help="Gold by problem: {problem, answer} rows, or a sidecar.")] = None,
 ) -> None:
     """Draw how reliable majorities are: pass@n and the majority's accuracy by the majority's size."""
+    from restrain_openrlhf.evaluation.grade import grade_rollouts, read_rollouts  # noqa: PLC0415
     from restrain_openrlhf.evaluation.reliability import reliability  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.evaluation.rollout_file import grade_rollouts, read_rollouts  # noqa: PLC0415
     from restrain_openrlhf.report.reliability import save_reliability  # noqa: PLC0415
 
     rows = reliability(grade_rollouts(read_rollouts(rollouts), rollouts, gold))

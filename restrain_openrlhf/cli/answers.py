@@ -57,8 +57,8 @@ def grade(
     ] = Policy.VOTE,
 ) -> None:
     """Say of each pair of answers whether they are equal."""
-    from restrain_openrlhf.answers.gold import equal_in_evaluation  # noqa: PLC0415 - not needed to vote
+    from restrain_openrlhf.answers.gold import is_right  # noqa: PLC0415 - not needed to vote
 
-    equal = {Policy.VOTE: lambda a, b: canonical_key(a) == canonical_key(b), Policy.EVAL: equal_in_evaluation}[policy]
+    equal = {Policy.VOTE: lambda a, b: canonical_key(a) == canonical_key(b), Policy.EVAL: is_right}[policy]
     rows = read_rows(pairs, _Pair)
     write_rows(out, (_Graded(a=row.a, b=row.b, equal=equal(row.a, row.b)) for row in rows))

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from restrain_openrlhf.data.contamination import NGRAM
-from restrain_openrlhf.data.firewall import sidecar_path
+from restrain_openrlhf.data.gold_split import sidecar_path
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -41,9 +41,9 @@ def evaluate(
     """Evaluate a model on benchmarks. A killed evaluation goes on where it stopped; every response is kept."""
     from restrain_openrlhf.evaluation.job import Request, prepare  # noqa: PLC0415
     from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
+    from restrain_openrlhf.evaluation.protocol import choose_protocol  # noqa: PLC0415
     from restrain_openrlhf.evaluation.responses import BenchmarkFolder  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.sampling_protocol import choose_protocol  # noqa: PLC0415
-    from restrain_openrlhf.reference.run import Shard  # noqa: PLC0415
+    from restrain_openrlhf.sampling_pass import Shard  # noqa: PLC0415
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     part = Shard(*parse_shard(shard))
@@ -56,10 +56,10 @@ def evaluate(
     request = Request(model, out, chosen, template, part, context, tensor_parallel_size, labels)
     job = prepare(request, loaded)
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.tasks))
+        task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.passes))
         job.run(lambda done: progress.advance(task, done))
     if part.count == 1:
-        _grade([BenchmarkFolder(each.path.parent) for each in job.tasks])
+        _grade([BenchmarkFolder(each.path.parent) for each in job.passes])
     else:
         console.print(f"shard {shard} is done. When all are: restrain regrade {out}")
 
@@ -126,8 +126,8 @@ def _line(result: "Result") -> str:
 
 def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
     from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.grade import differences, grade_rollouts, read_rollouts  # noqa: PLC0415
     from restrain_openrlhf.evaluation.result import scores  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.rollout_file import differences, grade_rollouts, read_rollouts  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False)
     if out and out.resolve() == path.resolve():

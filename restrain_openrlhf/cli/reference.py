@@ -82,7 +82,7 @@ def merge_reference(
     out: Annotated[Path, typer.Option(help="The whole artifact.")],
 ) -> None:
     """Join the shards of one offline pass; refused unless they are of one pass and complete."""
-    from restrain_openrlhf.reference.run import merge  # noqa: PLC0415
+    from restrain_openrlhf.reference.parts import merge  # noqa: PLC0415
 
     count = merge(shards, out)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
@@ -100,7 +100,7 @@ def subset_reference(
     """Vote again on fewer rollouts or fewer prompts of an offline pass, without sampling again."""
     from restrain_openrlhf.hook.prompts import PromptSource, load_prompts  # noqa: PLC0415 - see reference
     from restrain_openrlhf.reference import load_reference  # noqa: PLC0415
-    from restrain_openrlhf.reference.subset import subset  # noqa: PLC0415
+    from restrain_openrlhf.reference.parts import subset  # noqa: PLC0415
 
     if n is None and prompts is None:
         raise ConfigError("Neither --n nor --prompts is given, so the subset would be the whole. Give one or both.")

@@ -13,9 +13,10 @@ from restrain_openrlhf.answers import extract
 from restrain_openrlhf.config.overrides import parse_overrides
 from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
-from restrain_openrlhf.method import GroupScore, Method, Votes, build, parse_settings
+from restrain_openrlhf.method import GroupScore, Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.scoring import score_group
+from restrain_openrlhf.vote_statistics import majority_answer
 
 
 class RolloutRow(BaseModel):
@@ -143,7 +144,7 @@ def _row(row_id: str | int, answers: list[str | None], result: GroupScore) -> Sc
         answers=answers,
         classes=list(result.votes.classes),
         counts=list(result.votes.counts),
-        majority=_majority(answers, result.votes),
+        majority=majority_answer(answers, result.votes),
         majority_count=result.votes.majority_count,
         penalized=result.penalized,
         label_weights=result.label_weights.tolist(),
@@ -151,10 +152,3 @@ def _row(row_id: str | int, answers: list[str | None], result: GroupScore) -> Sc
         advantage_pos=result.pair.positive.tolist(),
         advantage_neg=result.pair.negative.tolist(),
     )
-
-
-def _majority(answers: Sequence[str | None], votes: Votes) -> str | None:
-    """The majority label as its first rollout wrote it; None where no answer was given, or where missing ones win."""
-    if not votes.counts:
-        return None
-    return answers[votes.classes.index(votes.counts.index(votes.majority_count))]

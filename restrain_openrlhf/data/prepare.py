@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data.catalogue import TrainingSet
-from restrain_openrlhf.data.firewall import PromptOnly, SupervisedRow, write_separated
+from restrain_openrlhf.data.gold_split import PromptOnly, SupervisedRow, write_separated
 from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.sources import Row, load_rows

@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.data.gold_split import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.demo.run import MODEL, Demo, Listener, configure, sample
 from restrain_openrlhf.errors import DataError

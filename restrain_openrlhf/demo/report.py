@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from restrain_openrlhf.evaluation.accuracy import Accuracy
+from restrain_openrlhf.evaluation.result import Accuracy
 from restrain_openrlhf.report.curves import load_curves, save_run_figures
 from restrain_openrlhf.report.page import Picture, Table, write_page
 

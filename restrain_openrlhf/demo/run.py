@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.firewall import SupervisedRow
+from restrain_openrlhf.data.gold_split import SupervisedRow
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.demo.report import write_report
 from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
-from restrain_openrlhf.evaluation.accuracy import Accuracy, accuracy
+from restrain_openrlhf.evaluation.result import Accuracy, accuracy
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.artifact import text_hash
 from restrain_openrlhf.run.metrics import StepRow
 from restrain_openrlhf.run.reference_pass import sample_reference
 from restrain_openrlhf.run.train import train

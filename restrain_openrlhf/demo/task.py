@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.data.firewall import PromptOnly, SupervisedRow
+from restrain_openrlhf.data.gold_split import PromptOnly, SupervisedRow
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import DataError
 

@@ -4,7 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from restrain_openrlhf.data.sources import HubSet
-from restrain_openrlhf.evaluation.row_shapes import ANSWERED, GPQA, LETTERED, OLYMPIAD, S1K, WORDED, Layout, mmlu_layout
+from restrain_openrlhf.evaluation.problems import (
+    ANSWERED,
+    GPQA,
+    LETTERED,
+    OLYMPIAD,
+    S1K,
+    WORDED,
+    RowSchema,
+    mmlu_schema,
+)
 
 # The subjects Qwen2.5-Math's evaluation calls STEM.
 STEM = frozenset(
@@ -37,13 +46,13 @@ GPQA_GATE = (
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A named benchmark. `layouts`: what its rows may look like, the hub's first; `sizes`: numbers of problems."""
+    """A named benchmark. `schemas`: what its rows may look like, the hub's first; `sizes`: numbers of problems."""
 
     name: str
     title: str
     hub: HubSet
     sizes: tuple[int, ...] = ()
-    layouts: tuple[Layout, ...] = (WORDED,)
+    schemas: tuple[RowSchema, ...] = (WORDED,)
     note: str = ""
 
 
@@ -69,7 +78,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             "MMLU-STEM",
             HubSet("hails/mmlu_no_train", config="all", split="test", licence="mit"),
             (3018,),
-            (mmlu_layout(STEM), LETTERED),
+            (mmlu_schema(STEM), LETTERED),
             "the 18 subjects of Qwen2.5-Math's evaluation",
         ),
         Benchmark(

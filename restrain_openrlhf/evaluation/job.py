@@ -7,19 +7,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.data.identity import set_digest
+from restrain_openrlhf.data.identity import model_fingerprint, set_digest
 from restrain_openrlhf.errors import ConfigError, DataError
-from restrain_openrlhf.evaluation.generate import Task, generate
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark
-from restrain_openrlhf.evaluation.responses import BenchmarkFolder, Provenance
-from restrain_openrlhf.evaluation.sampling_protocol import Protocol
-from restrain_openrlhf.evaluation.templates import Template, choose_template, end_tokens, render
+from restrain_openrlhf.evaluation.protocol import SamplingProtocol, Template, choose_template, end_tokens, render
+from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
 from restrain_openrlhf.hook.offline_engine import RolloutEngine, Sampling
 from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.run import Shard
-
-WHOLE = Shard(0, 1)
+from restrain_openrlhf.sampling_pass import WHOLE, SamplingPass, Shard
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class Request:
 
     model: str
     out: Path
-    protocol: Protocol
+    protocol: SamplingProtocol
     template: str = "auto"
     shard: Shard = WHOLE
     context: int | None = None
@@ -36,12 +31,34 @@ class Request:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+def eval_command(request: Request, benchmarks: Mapping[str, Path]) -> list[str]:
+    """The words of `restrain eval` that make this request of these files, for a process of its own (run/stack.py).
+
+    `--shard` is left to whoever starts the processes.
+    """
+    protocol = request.protocol
+    options = {
+        "--model": request.model,
+        "--benchmarks": ",".join(f"{name}={path}" for name, path in benchmarks.items()),
+        "--out": request.out,
+        "--protocol": protocol.name,
+        "--n": protocol.n,
+        "--max-new-tokens": protocol.max_new_tokens,
+        "--seed": protocol.seed,
+        "--template": request.template,
+        "--tensor-parallel-size": request.tensor_parallel_size,
+    }
+    words = ["eval", *(str(word) for option in options.items() for word in option)]
+    words += ["--context", str(request.context)] if request.context else []
+    return [*words, *(word for key, value in request.labels.items() for word in ("--label", f"{key}={value}"))]
+
+
 @dataclass(frozen=True)
 class EvaluationJob:
-    """Tasks that are ready to run with one engine."""
+    """One sampling pass per benchmark, ready to run with one engine."""
 
     request: Request
-    tasks: tuple[Task, ...]
+    passes: tuple[SamplingPass, ...]
     template: Template
     sampling: Sampling
     tokenizer: Any
@@ -49,8 +66,8 @@ class EvaluationJob:
     def run(self, on_progress: Callable[[int], None]) -> None:
         """Draw what is missing. The engine is started once, and only if something is."""
         engine = cache(lambda: RolloutEngine(self.request.model, self.sampling, self.tokenizer))
-        for task in self.tasks:
-            generate(task, engine, on_progress)
+        for each in self.passes:
+            each.run(engine, on_progress)
 
 
 def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark]) -> EvaluationJob:
@@ -69,13 +86,13 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark]) -> Evaluati
     prompts = {entry.name: _prompts(entry, template, tokenizer) for entry in benchmarks}
     longest = max(_longest(name, group, tokenizer, special, context, request) for name, group in prompts.items())
     sampling = _sampling(request, template, tokenizer, longest, special)
-    tasks = [
-        _task(
+    passes = [
+        _pass(
             request, entry, prompts[entry.name], _provenance(request, entry, template, tokenizer, fingerprint, context)
         )
         for entry in benchmarks
     ]
-    return EvaluationJob(request, tuple(tasks), template, sampling, tokenizer)
+    return EvaluationJob(request, tuple(passes), template, sampling, tokenizer)
 
 
 def _context(request: Request, most: int) -> int:
@@ -130,11 +147,11 @@ def _sampling(request: Request, template: Template, tokenizer: Any, longest: int
 
 def _provenance(
     request: Request, entry: LoadedBenchmark, template: Template, tokenizer: Any, fingerprint: str, context: int
-) -> Provenance:
+) -> EvaluationProvenance:
     text = template.text + str(getattr(tokenizer, "chat_template", None) if template.chat else "")
     pairs = [f"{problem.id}\0{problem.problem}" for problem in entry.problems]
     protocol = request.protocol
-    return Provenance(
+    return EvaluationProvenance(
         benchmark=entry.name,
         title=entry.title,
         source=entry.source,
@@ -155,7 +172,9 @@ def _provenance(
     )
 
 
-def _task(request: Request, entry: LoadedBenchmark, prompts: Sequence[Prompt], provenance: Provenance) -> Task:
+def _pass(
+    request: Request, entry: LoadedBenchmark, prompts: Sequence[Prompt], provenance: EvaluationProvenance
+) -> SamplingPass:
     folder = BenchmarkFolder(request.out / entry.name)
     folder.keep_problems(entry.problems)
-    return Task(tuple(request.shard.of(prompts)), provenance, folder.responses(request.shard))
+    return SamplingPass(request.shard.of(prompts), provenance, folder.responses(request.shard), ResponseRow)

@@ -6,8 +6,7 @@ from pathlib import Path
 from restrain_openrlhf.data.sources import HUB, Row, load_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS, Benchmark
-from restrain_openrlhf.evaluation.problems import Problem
-from restrain_openrlhf.evaluation.row_shapes import WORDED
+from restrain_openrlhf.evaluation.problems import WORDED, Problem
 
 
 @dataclass(frozen=True)
@@ -72,21 +71,21 @@ def _file_of(path: Path) -> Path:
 
 
 def _problem(where: str, known: Benchmark | None, row: Row, number: int) -> Problem | None:
-    """By the first layout whose columns the row has. Raises DataError where there is none, or a value is wrong."""
-    layouts = known.layouts if known else (WORDED,)
-    layout = next((layout for layout in layouts if layout.fits(row)), None)
+    """By the first schema whose columns the row has. Raises DataError where there is none, or a value is wrong."""
+    schemas = known.schemas if known else (WORDED,)
+    schema = next((schema for schema in schemas if schema.fits(row)), None)
     try:
-        if layout is None:
+        if schema is None:
             raise DataError(f"its columns are {', '.join(sorted(map(str, row)))}")
-        return layout.read(row, number)
+        return schema.read(row, number)
     except DataError as error:
-        wanted = "; or ".join(map(str, layouts))
+        wanted = "; or ".join(map(str, schemas))
         raise DataError(f"{where}: {error}. Give rows with {wanted}.{_hint(known, row)}") from None
 
 
 def _hint(known: Benchmark | None, row: Row) -> str:
     """For a file of one's own, the benchmarks that have rows like this and are more than a problem and an answer."""
-    found = [name for name, entry in BENCHMARKS.items() if len(entry.layouts) > 1 and entry.layouts[0].fits(row)]
+    found = [name for name, entry in BENCHMARKS.items() if len(entry.schemas) > 1 and entry.schemas[0].fits(row)]
     return f" It looks like {' or '.join(found)}: then give {found[0]}=PATH." if found and known is None else ""
 
 

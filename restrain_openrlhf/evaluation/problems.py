@@ -1,12 +1,24 @@
-"""A problem and its gold answer, worded as the Qwen2.5-Math evaluation words it."""
+"""A benchmark's problems: made of the rows of its data set, worded as the Qwen2.5-Math evaluation words them."""
 
+import hashlib
+import math
+import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.answers.boxes import last_boxes
+from restrain_openrlhf.errors import DataError
+
 LETTERS = ("A", "B", "C", "D")
 KINDS = {"true": " (True or False)", "false": " (True or False)", "yes": " (Yes or No)", "no": " (Yes or No)"}
+PROBLEM_COLUMNS = ("problem", "question", "Question", "input")
+ID_COLUMNS = ("id", "idx", "unique_id", "problem_idx")
+CHOICE_COLUMNS = ("choices", "options")
+SHORT_ANSWER = 80
 
 
 class Problem(BaseModel):
@@ -17,6 +29,29 @@ class Problem(BaseModel):
     id: str
     problem: str
     answer: str
+
+
+Row = Mapping[str, Any]
+# A row and its place in the set, to a problem; None for a row that is not part of the benchmark.
+Reader = Callable[[Row, int], Problem | None]
+
+
+@dataclass(frozen=True)
+class RowSchema:
+    """What the rows of a data set look like, and how one becomes a problem.
+
+    `columns` has an entry for every column a row needs: the names it may have, the usual one first.
+    """
+
+    columns: tuple[tuple[str, ...], ...]
+    read: Reader
+
+    def fits(self, row: Row) -> bool:
+        """Whether the row has all columns."""
+        return all(any(name in row for name in names) for names in self.columns)
+
+    def __str__(self) -> str:
+        return ", ".join(" or ".join(names[:2]) for names in self.columns)
 
 
 def problem_of(row_id: object, problem: str, answer: str) -> Problem:
@@ -38,3 +73,122 @@ def with_choices(question: str, choices: Sequence[object]) -> str:
 def lists_choices(problem: str) -> bool:
     """Whether the text names all four choices: `(A)`, `A)`, `A.` or `A:`."""
     return all(re.search(rf"(?:^|[\s(]){letter}[).:]", problem) for letter in LETTERS)
+
+
+def worded(row: Row, place: int) -> Problem:
+    """The text as it is, and the gold of `answer`, else of the last box in `solution` (as in MATH and Minerva).
+
+    Raises DataError for choices that the text lacks: they would not reach the model.
+    """
+    if choice_columns(row):
+        return lettered(row, place)
+    return problem_of(_id(row, place), _text(row), _gold(row))
+
+
+def lettered(row: Row, place: int) -> Problem:
+    """A multiple-choice problem. Raises DataError where its text does not list the choices, or gold is no letter."""
+    text, gold = _text(row), answer_text(row.get("answer"))
+    if not lists_choices(text) or gold not in LETTERS:
+        columns = choice_columns(row)
+        found = f"is without the choices in {', '.join(columns)}" if columns else "must list the choices (A) to (D)"
+        raise DataError(f"the problem's text {found}, and `answer`, which must be the right one's letter, is {gold!r}")
+    return problem_of(_id(row, place), text, gold)
+
+
+def olympiad(row: Row, place: int) -> Problem:
+    """OlympiadBench: the first of `final_answer`, without its dollars."""
+    answers = row["final_answer"]
+    if not isinstance(answers, list) or not answers:
+        raise DataError(f"`final_answer` is {answers!r}; it must be a list of answers")
+    return problem_of(_id(row, place), _text(row), answer_text(answers[0]).strip("$"))
+
+
+def mmlu(subjects: frozenset[str]) -> Reader:
+    """MMLU rows of these subjects; `answer` is the right choice's place or its letter."""
+
+    def read(row: Row, place: int) -> Problem | None:
+        if (row["subject"] if "subject" in row else row["type"]) not in subjects:
+            return None
+        choices = row["choices"]
+        if not isinstance(choices, list) or len(choices) != len(LETTERS) or None in choices:
+            raise DataError(f"`choices` is {choices!r}; it must be a list of four")
+        return problem_of(_id(row, place), with_choices(_text(row), choices), _letter(row["answer"]))
+
+    return read
+
+
+def gpqa(row: Row, place: int) -> Problem:
+    """GPQA: four answers in an order drawn from the question's own hash, so that it never changes."""
+    question = _text(row)
+    names = ["Correct Answer", *(f"Incorrect Answer {number}" for number in (1, 2, 3))]
+    empty = [name for name in names if not str(row[name] or "").strip()]
+    if empty:
+        raise DataError(f"`{empty[0]}` is empty; all four answers are needed")
+    random.Random(hashlib.sha256(question.encode()).digest()).shuffle(names)
+    letter = LETTERS[names.index("Correct Answer")]
+    return problem_of(row.get("Record ID") or place, with_choices(question, [row[name] for name in names]), letter)
+
+
+def verifiable(row: Row, place: int) -> Problem | None:
+    """s1K rows whose gold can be checked by an answer grader: mathematics with a boxed or a short one-line answer."""
+    solution = str(row["solution"]).strip()
+    answer = last_boxes(solution) or (solution if len(solution) <= SHORT_ANSWER and "\n" not in solution else None)
+    if row["cot_type"] != "math" or not answer:
+        return None
+    return problem_of(_id(row, place), _text(row), answer)
+
+
+def choice_columns(row: Row) -> list[str]:
+    """The columns that hold a row's choices apart from its text; none where the problem has no choices."""
+    single = list(LETTERS) if all(row.get(letter) is not None for letter in LETTERS) else []
+    return [name for name in CHOICE_COLUMNS if row.get(name)] or single
+
+
+def answer_text(value: object) -> str:
+    """An answer as text; a whole number that was stored as 142.0 is 142. Raises DataError for none, and for several."""
+    if value is None or isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
+        raise DataError(f"its answer is {value!r}; one answer as text or number is needed")
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def _id(row: Row, place: int) -> object:
+    return next((row[name] for name in ID_COLUMNS if row.get(name) is not None), place)
+
+
+def _text(row: Row) -> str:
+    column = next((name for name in PROBLEM_COLUMNS if row.get(name)), None)
+    if column is None or not isinstance(row[column], str):
+        raise DataError(f"`{column or 'problem'}` is no text but {row.get(column or 'problem')!r}")
+    return str(row[column])
+
+
+def _gold(row: Row) -> str:
+    if "answer" in row:
+        return answer_text(row["answer"])
+    boxed = last_boxes(row["solution"]) if isinstance(row["solution"], str) else None
+    if boxed is None:
+        raise DataError("has no `answer`, and its `solution` no \\boxed{}")
+    return boxed.strip()
+
+
+def _letter(answer: object) -> str:
+    for place, letter in enumerate(LETTERS):
+        if answer in (place, letter):
+            return letter
+    raise DataError(f"`answer` is {answer!r}; it must be a choice's place, 0 to 3, or its letter")
+
+
+ANSWERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), worded)
+WORDED = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), worded)
+LETTERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), lettered)
+OLYMPIAD = RowSchema((("question",), ("final_answer",)), olympiad)
+GPQA = RowSchema(
+    (("Question",), ("Correct Answer",), *((f"Incorrect Answer {number}",) for number in (1, 2, 3))),
+    gpqa,
+)
+S1K = RowSchema((("question",), ("solution",), ("cot_type",)), verifiable)
+
+
+def mmlu_schema(subjects: frozenset[str]) -> RowSchema:
+    """MMLU's columns: on the hub the subject is `subject`, in Qwen2.5-Math's files it is `type`."""
+    return RowSchema((("question",), ("choices",), ("answer",), ("subject", "type")), mmlu(subjects))

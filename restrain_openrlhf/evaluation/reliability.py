@@ -2,16 +2,16 @@
 
 import csv
 import io
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.answers import classes
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import maj_at_k, wilson_interval
 from restrain_openrlhf.evaluation.grade import GradeRow
+from restrain_openrlhf.vote_statistics import votes_of
 
 
 class SizeRow(BaseModel):
@@ -32,12 +32,6 @@ class SizeRow(BaseModel):
     mean_accuracy: float
 
 
-def majority_size(answers: Sequence[str | None]) -> int:
-    """Rollouts in the largest class of equal answers; 0 where there is no answer."""
-    counts = Counter(label for label in classes(answers) if label is not None)
-    return max(counts.values(), default=0)
-
-
 def reliability(grades: Sequence[GradeRow]) -> list[SizeRow]:
     """One row per majority size that occurs, in order. Raises DataError where problems differ in their n."""
     sizes = {len(row.answers) for row in grades}
@@ -46,7 +40,7 @@ def reliability(grades: Sequence[GradeRow]) -> list[SizeRow]:
     n = sizes.pop()
     groups: dict[int, list[GradeRow]] = defaultdict(list)
     for row in grades:
-        groups[majority_size(row.answers)].append(row)
+        groups[votes_of(row.answers).majority_count].append(row)
     return [_size_row(size, n, groups[size]) for size in sorted(groups)]
 
 

@@ -3,17 +3,20 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict, Field
 
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
-from restrain_openrlhf.errors import DataError, RunError
+from restrain_openrlhf.data.provenance import Provenance
+from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.problems import Problem
-from restrain_openrlhf.reference.artifact import provenance_path
-from restrain_openrlhf.reference.run import Shard
+from restrain_openrlhf.hook.offline_engine import Rollout
+from restrain_openrlhf.hook.prompts import Prompt
+from restrain_openrlhf.sampling_pass import SampledRow, Shard, join_parts
 
 
-class ResponseRow(BaseModel):
+class ResponseRow(SampledRow):
     """One problem's n responses; `tokens` their lengths, `truncated` whether each ran into the length limit.
 
     Rows of `restrain score` and `restrain analyze` may hold the same keys. Gold is not among them.
@@ -28,11 +31,36 @@ class ResponseRow(BaseModel):
     tokens: tuple[int, ...]
     truncated: tuple[bool, ...]
 
+    @classmethod
+    def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
+        """All that was drawn for one prompt."""
+        return cls(
+            id=str(prompt.id),
+            problem=prompt.problem,
+            prompt=prompt.text,
+            responses=tuple(rollout.text for rollout in rollouts),
+            tokens=tuple(rollout.tokens for rollout in rollouts),
+            truncated=tuple(rollout.truncated for rollout in rollouts),
+        )
 
-class Provenance(BaseModel):
-    """What responses were drawn with. Files may be joined, and a pass may go on, only if all of it is equal."""
+    @classmethod
+    def key_of(cls, prompt: Prompt) -> str:
+        """The problem's id."""
+        return str(prompt.id)
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    @property
+    def key(self) -> str:
+        """`id`."""
+        return self.id
+
+
+class EvaluationProvenance(Provenance):
+    """What responses were drawn with. Where files lie and how a run is labelled make no difference."""
+
+    about = "Responses"
+    remedy = "Remove it and its responses, and run again."
+    error = RunError
+    may_differ = frozenset({"source", "model", "labels"})
 
     benchmark: str
     title: str
@@ -50,18 +78,7 @@ class Provenance(BaseModel):
     max_new_tokens: int
     context: int
     seed: int
-    labels: dict[str, str] = {}
-
-    def difference(self, other: "Provenance") -> str | None:
-        """The first thing in which the two differ, with both values; None if there is none.
-
-        Where files lie and how a run is labelled make no difference.
-        """
-        for name in type(self).model_fields:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs and name not in ("source", "model", "labels"):
-                return f"{name}: {mine!r} against {theirs!r}"
-        return None
+    labels: dict[str, str] = Field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,7 +113,7 @@ class BenchmarkFolder:
         elif read_rows(self.problems, Problem) != list(problems):
             raise RunError(f"{self.problems} holds other problems or answers. Choose another --out.")
 
-    def all_responses(self) -> tuple[Provenance, list[ResponseRow]]:
+    def all_responses(self) -> tuple[EvaluationProvenance, list[ResponseRow]]:
         """All rows of all shards in the problems' order.
 
         Raises RunError where some are missing or parts are of different passes, DataError where a problem is twice.
@@ -104,16 +121,7 @@ class BenchmarkFolder:
         parts = sorted(self.path.glob("responses*.jsonl"))
         if not parts:
             raise RunError(f"{self.path}: has no responses. Make them with `restrain eval`.")
-        provenance = load_provenance(parts[0])
-        rows: dict[str, ResponseRow] = {}
-        for part in parts:
-            difference = load_provenance(part).difference(provenance)
-            if difference:
-                raise RunError(f"{part} and {parts[0]} are not of one evaluation ({difference}). Remove one of them.")
-            for row in read_rows(part, ResponseRow):
-                if row.id in rows:
-                    raise DataError(f"{part}: the problem {row.id!r} is in another part too. Remove one of the two.")
-                rows[row.id] = row
+        provenance, rows = join_parts(parts, EvaluationProvenance, ResponseRow)
         return provenance, self._in_order(rows)
 
     def _in_order(self, rows: dict[str, ResponseRow]) -> list[ResponseRow]:
@@ -125,14 +133,3 @@ class BenchmarkFolder:
                 "Run the same `restrain eval` again, and every shard of it."
             )
         return [rows[problem.id] for problem in problems]
-
-
-def load_provenance(responses: Path) -> Provenance:
-    """Raises RunError where it is missing or damaged."""
-    path = provenance_path(responses)
-    try:
-        return Provenance.model_validate_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise RunError(f"{path}: no such file. Responses travel with their provenance: copy both files.") from None
-    except ValidationError as error:
-        raise RunError(f"{path}: {error.errors()[0]['msg']}. Remove it and its responses, and run again.") from None

@@ -1,7 +1,7 @@
-"""The numbers of one evaluated benchmark, made from its stored responses, as often as one likes."""
+"""The numbers made of grades: of an evaluated benchmark's stored responses, or of a reference artifact's answers."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.estimators import bootstrap_interval, maj_at_k, mean_pass_at_k, powers_up_to
-from restrain_openrlhf.evaluation.grade import GRADER_VERSION, GradeRow, grade_problem
+from restrain_openrlhf.evaluation.grade import GRADER_VERSION, GradeRow, grade_answers, grade_problem
 from restrain_openrlhf.evaluation.problems import Problem
-from restrain_openrlhf.evaluation.responses import BenchmarkFolder, Provenance, ResponseRow
+from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
+from restrain_openrlhf.reference import ReferenceRow
 
 
 class Scores(BaseModel):
@@ -37,10 +38,23 @@ class Result(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    provenance: Provenance
+    provenance: EvaluationProvenance
     scores: Scores
     extractor_version: str
     grader_version: str
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Scores of votes. Means over problems, in [0, 1]; `low`, `high` bound pass@1 at 95 %. `k` rollouts a problem."""
+
+    pass_at_1: float
+    low: float
+    high: float
+    maj_at_k: float
+    k: int
+    problems: int
+    missing_share: float
 
 
 @dataclass(frozen=True)
@@ -67,6 +81,29 @@ def scores(grades: Sequence[GradeRow], responses: Sequence[ResponseRow] = ()) ->
         mean_tokens=float(np.mean([row.tokens for row in responses])) if responses else None,
         truncated_share=float(np.mean([row.truncated for row in responses])) if responses else None,
     )
+
+
+def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Accuracy:
+    """Accuracy of `rows` (k sampled answers per problem); `gold` maps a problem's hash to its answer.
+
+    Raises DataError for a problem without gold.
+    """
+    found, k = scores([_graded(row, gold) for row in rows]), rows[0].n
+    return Accuracy(
+        pass_at_1=found.pass_at_1,
+        low=found.low,
+        high=found.high,
+        maj_at_k=found.maj_at_k[k],
+        k=k,
+        problems=len(rows),
+        missing_share=found.missing_share,
+    )
+
+
+def _graded(row: ReferenceRow, gold: Mapping[str, str]) -> GradeRow:
+    if row.problem_hash not in gold:
+        raise DataError(f"The problem of row {row.id!r} has no gold answer. Give the file the rollouts were made from.")
+    return grade_answers(str(row.id), row.answers, gold[row.problem_hash])
 
 
 def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changed]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from restrain_openrlhf.answers import extract
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.prompts import Prompt
@@ -61,10 +60,6 @@ class RolloutEngine:
             **device.engine_options,
         )
 
-    def answers(self, prompts: Sequence[Prompt]) -> list[list[str | None]]:
-        """n final answers per prompt; a rollout that hit its length limit has none."""
-        return [[_answer(rollout) for rollout in group] for group in self.rollouts(prompts)]
-
     def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
         """n rollouts per prompt."""
         tokens = [prompt_tokens(prompt, self._tokenizer, self._sampling) for prompt in prompts]
@@ -115,7 +110,3 @@ def prompt_seed(seed: int, prompt: Prompt) -> int:
 
 def _rollout(completion: Any) -> Rollout:
     return Rollout(completion.text, len(completion.token_ids), completion.finish_reason == "length")
-
-
-def _answer(rollout: Rollout) -> str | None:
-    return None if rollout.truncated else extract(rollout.text)

@@ -6,15 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.prompts import PromptSource, load_prompts, template_identity
 from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import Reference, load_reference
-from restrain_openrlhf.reference.easy import selected
-from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.verify import refuse_mismatch, refuse_other_n
+from restrain_openrlhf.reference.checks import refuse_mismatch, refuse_other_n, selected
 from restrain_openrlhf.scoring import GroupScorer
 
 

@@ -14,7 +14,7 @@ from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.progress import Progress, Visit, visit
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.easy import selected
+from restrain_openrlhf.reference.checks import selected
 
 COLUMNS = ("prompts", "labels", "images", "datasources")
 LABEL_KEY_POSITION = 3

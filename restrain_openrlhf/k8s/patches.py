@@ -73,7 +73,7 @@ def reference_words(experiment: Experiment, out: str, shards: int, rollouts: int
 
 
 def merge_words(reference: str, shards: int) -> list[str]:
-    """`restrain merge-reference` over the files that the shards write (reference/run.py)."""
+    """`restrain merge-reference` over the files that the shards write (reference/parts.py)."""
     out = PurePosixPath(reference)
     parts = [out.with_name(f"{out.stem}.shard-{index}-of-{shards}{out.suffix}") for index in range(shards)]
     return [f"--out={out}", *map(str, parts)]

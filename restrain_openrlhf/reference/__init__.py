@@ -1,5 +1,5 @@
 """The offline pass of the frozen model: one artifact gives u_x, SRT's stored labels and SRT's easy set."""
 
-from restrain_openrlhf.reference.artifact import Provenance, Reference, ReferenceRow, load_reference
+from restrain_openrlhf.reference.artifact import Reference, ReferenceProvenance, ReferenceRow, load_reference
 
-__all__ = ["Provenance", "Reference", "ReferenceRow", "load_reference"]
+__all__ = ["Reference", "ReferenceProvenance", "ReferenceRow", "load_reference"]

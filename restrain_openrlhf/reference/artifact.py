@@ -1,20 +1,24 @@
 """The reference artifact: one row per prompt in JSON Lines, and its provenance in a file beside it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ConfigDict
 
-from restrain_openrlhf.data import identity
+from restrain_openrlhf.answers import final_answer
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_rows
+from restrain_openrlhf.data.provenance import Provenance
 from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.hook.offline_engine import Rollout
+from restrain_openrlhf.hook.prompts import Prompt
+from restrain_openrlhf.sampling_pass import SampledRow
+from restrain_openrlhf.vote_statistics import majority_answer, votes_of
 
-# Prompts and problems are known by this hash throughout an artifact.
-text_hash = identity.text_hash
 
-
-class ReferenceRow(BaseModel):
+class ReferenceRow(SampledRow):
     """The frozen model's vote on one prompt: n rollouts, `counts` in order of first appearance of the labels."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,11 +34,52 @@ class ReferenceRow(BaseModel):
     majority_share: float
     missing_share: float
 
+    @classmethod
+    def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
+        """The vote of a prompt's rollouts; one that was truncated has no answer."""
+        return cls.of_answers(prompt, [final_answer(each.text, each.truncated) for each in rollouts])
 
-class Provenance(BaseModel):
-    """What the pass was made with. Two artifacts may be merged only if all of it is equal."""
+    @classmethod
+    def of_answers(cls, prompt: Prompt, answers: Sequence[str | None]) -> Self:
+        """The vote of n answers (None: missing)."""
+        return cls(
+            id=prompt.id, prompt_hash=text_hash(prompt.text), problem_hash=text_hash(prompt.problem), **_vote(answers)
+        )
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    def first(self, n: int) -> Self:
+        """The vote of the first n answers."""
+        return self.model_copy(update=_vote(self.answers[:n]))
+
+    @classmethod
+    def key_of(cls, prompt: Prompt) -> str:
+        """The hash of the prompt as the policy sees it."""
+        return text_hash(prompt.text)
+
+    @property
+    def key(self) -> str:
+        """`prompt_hash`."""
+        return self.prompt_hash
+
+
+def _vote(answers: Sequence[str | None]) -> dict[str, Any]:
+    votes = votes_of(answers)
+    return {
+        "n": votes.n,
+        "answers": tuple(answers),
+        "counts": votes.counts,
+        "majority": majority_answer(answers, votes),
+        "majority_count": votes.majority_count,
+        "majority_share": votes.majority_count / votes.n,
+        "missing_share": votes.classes.count(None) / votes.n,
+    }
+
+
+class ReferenceProvenance(Provenance):
+    """What an offline pass was made with."""
+
+    about = "Reference artifacts"
+    remedy = "Make it again with `restrain reference`."
+    error = ReferencePassError
 
     model: str
     model_fingerprint: str
@@ -50,21 +95,13 @@ class Provenance(BaseModel):
     extractor_version: str
     restrain_version: str
 
-    def difference(self, other: "Provenance", names: Iterable[str] | None = None) -> str | None:
-        """The first of `names` (default: all) in which the two differ, with both values; None if there is none."""
-        for name in names if names is not None else type(self).model_fields:
-            mine, theirs = getattr(self, name), getattr(other, name)
-            if mine != theirs:
-                return f"{name}: {mine!r} against {theirs!r}"
-        return None
-
 
 @dataclass(frozen=True)
 class Reference:
     """A complete artifact, looked up by prompt (as the policy sees it) or by problem (as the data set states it)."""
 
     path: Path
-    provenance: Provenance
+    provenance: ReferenceProvenance
     rows: tuple[ReferenceRow, ...]
     _by_prompt: Mapping[str, ReferenceRow]
     _by_problem: Mapping[str, ReferenceRow]
@@ -78,30 +115,9 @@ class Reference:
         return self._by_problem.get(text_hash(problem))
 
 
-def provenance_path(artifact: Path) -> Path:
-    """`ref.jsonl` has its provenance in `ref.jsonl.provenance.json`."""
-    return artifact.with_name(artifact.name + ".provenance.json")
-
-
-def load_provenance(artifact: Path) -> Provenance:
-    """Raises ReferencePassError where it is missing or damaged."""
-    path = provenance_path(artifact)
-    try:
-        return Provenance.model_validate_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ReferencePassError(
-            f"{path}: no such file. A reference artifact travels with its provenance: copy both files, or make the "
-            "artifact with `restrain reference`."
-        ) from None
-    except ValidationError as error:
-        raise ReferencePassError(
-            f"{path}: {error.errors()[0]['msg']}. Make it again with `restrain reference`."
-        ) from None
-
-
 def load_reference(path: Path) -> Reference:
     """The whole artifact. Raises ReferencePassError if it is incomplete, DataError if a row is damaged."""
-    provenance = load_provenance(path)
+    provenance = ReferenceProvenance.of(path)
     rows = tuple(read_rows(path, ReferenceRow))
     if len(rows) != provenance.prompt_count:
         raise ReferencePassError(

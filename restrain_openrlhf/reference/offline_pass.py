@@ -6,11 +6,11 @@ from pathlib import Path
 
 from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.hook.offline_engine import RolloutEngine, Sampling, refuse_long_prompts
 from restrain_openrlhf.hook.prompts import Prompt, PromptSource, load_prompts, prompt_set_hash, template_identity
-from restrain_openrlhf.reference.artifact import Provenance
-from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.run import Shard, run_pass
+from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
+from restrain_openrlhf.sampling_pass import SamplingPass, Shard
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class OfflinePass:
     sampling: Sampling
     shard: Shard
     prompts: list[Prompt]
-    provenance: Provenance
+    provenance: ReferenceProvenance
     tokenizer: object
 
     @classmethod
@@ -36,7 +36,7 @@ class OfflinePass:
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=True)
         prompts = load_prompts(source, tokenizer)
         refuse_long_prompts(prompts, tokenizer, sampling)
-        provenance = Provenance(
+        provenance = ReferenceProvenance(
             model=model,
             model_fingerprint=fingerprint,
             template=template_identity(source, tokenizer),
@@ -57,11 +57,6 @@ class OfflinePass:
     def run(self, out: Path, on_progress: Callable[[int], None]) -> Path:
         """Sample what is missing; returns the file written (`out`, or this shard's part of it)."""
         path = self.shard.path(out)
-        run_pass(
-            self.prompts,
-            self.provenance,
-            path,
-            lambda: RolloutEngine(self.model, self.sampling, self.tokenizer),
-            on_progress,
-        )
+        sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow)
+        sampling.run(lambda: RolloutEngine(self.model, self.sampling, self.tokenizer), on_progress)
         return path

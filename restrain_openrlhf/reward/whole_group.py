@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from restrain_openrlhf.answers import canonical_key, extract
+from restrain_openrlhf.answers import canonical_key, final_answer
 from restrain_openrlhf.answers.residual import RESIDUAL
 from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest
 from restrain_openrlhf.scoring import GroupScorer
@@ -15,7 +15,7 @@ def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupReply:
     Raises a RestrainError where the group cannot be scored: another size than the method draws, a prompt that the
     reference lacks, no gold for a method that reads it.
     """
-    answers = [extract(response.text) if response.finished else None for response in group.responses]
+    answers = [final_answer(response.text, truncated=not response.finished) for response in group.responses]
     return score_answers(scorer, group.prompt, answers, group.gold, group.entropies)
 
 

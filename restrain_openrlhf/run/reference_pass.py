@@ -10,8 +10,9 @@ from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.offline_engine import Sampling
 from restrain_openrlhf.hook.preflight import prompt_source
 from restrain_openrlhf.reference.offline_pass import OfflinePass
-from restrain_openrlhf.reference.run import Shard, merge
+from restrain_openrlhf.reference.parts import merge
 from restrain_openrlhf.run.stack import run_command, run_on_all_gpus
+from restrain_openrlhf.sampling_pass import Shard
 
 # OpenRLHF's flags and the options of `restrain reference` that mean the same.
 SAME = {

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import canonical_key, classes, extract
-from restrain_openrlhf.answers.gold import equal_in_evaluation
+from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.answers.residual import RESIDUAL, Residual
 
 ATOMS = (
@@ -30,7 +30,7 @@ def test_public_pairs_by_vote_and_by_evaluation(shared):
     verdicts = [(canonical_key(row["a"]) == canonical_key(row["b"]), row["equal"]) for row in core]
     assert sum(ours and not truth for ours, truth in verdicts) == 0
     assert sum(truth and not ours for ours, truth in verdicts) <= 3
-    evaluated = [(equal_in_evaluation(row["a"], row["b"]), row) for row in pairs]
+    evaluated = [(is_right(row["a"], row["b"]), row) for row in pairs]
     assert not [row for ours, row in evaluated if ours and not row["equal"] and not row["qwen_reference"]]
     assert sum(ours == row["qwen_reference"] for ours, row in evaluated) / len(evaluated) > 0.88
 
@@ -62,7 +62,7 @@ def test_hostile_answers_run_nothing_and_come_back_at_once(shared, tmp_path, mon
         for text in (probe["a"], probe["b"], f"\\boxed{{{probe['a']}}}"):
             canonical_key(text)
             extract(text)
-            equal_in_evaluation(text, probe["b"])
+            is_right(text, probe["b"])
     assert list(tmp_path.iterdir()) == []
 
 

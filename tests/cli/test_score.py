@@ -9,8 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from restrain_openrlhf.cli.main import app
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
-from restrain_openrlhf.reference.artifact import Provenance, ReferenceRow, provenance_path, text_hash
+from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
 
 N = 16
 
@@ -55,12 +56,12 @@ def reference(tmp_path):
             prompt_hash=text_hash("p"), problem_hash=text_hash("p"), n=N, answers=(), counts=counts, majority=majority,
             majority_count=count, majority_share=count / N, missing_share=0.0,
         )  # fmt: skip
-        provenance = Provenance(
+        provenance = ReferenceProvenance(
             model="m", model_fingerprint="f", template="", prompt_set_hash="h", prompt_count=1, n=N, temperature=1.0,
             top_p=1.0, max_new_tokens=8, max_len=8, seed=0, extractor_version="1", restrain_version="0",
         )  # fmt: skip
         path.write_text(vote.model_dump_json() + "\n")
-        provenance_path(path).write_text(provenance.model_dump_json())
+        provenance.write(path)
         return path
 
     return make

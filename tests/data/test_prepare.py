@@ -7,12 +7,11 @@ import pytest
 from pydantic import ValidationError
 
 from restrain_openrlhf.data.catalogue import DAPO14K, OWN, TRAINING_SETS, training_set
-from restrain_openrlhf.data.firewall import PromptOnly, load_gold
-from restrain_openrlhf.data.identity import set_digest
+from restrain_openrlhf.data.gold_split import PromptOnly, load_gold
+from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.prepare import Checks, prepare
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.prompts import PromptSource, load_prompts
-from restrain_openrlhf.reference.artifact import text_hash
 from tests.data.hub_layout import parquet_folder
 from tests.data.test_sources import DAPO_ROW
 

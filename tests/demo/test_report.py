@@ -1,7 +1,7 @@
 """The demo's report: what it says, and the comparison of methods that ran in one folder."""
 
 from restrain_openrlhf.demo.report import MethodResult, results_beside, write_report
-from restrain_openrlhf.evaluation.accuracy import Accuracy
+from restrain_openrlhf.evaluation.result import Accuracy
 from restrain_openrlhf.hook.trainer import append_step
 from tests.hook.test_trainer_metrics import votes
 

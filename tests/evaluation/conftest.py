@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.evaluation.generate import Task
-from restrain_openrlhf.evaluation.job import WHOLE
 from restrain_openrlhf.evaluation.problems import Problem
-from restrain_openrlhf.evaluation.responses import BenchmarkFolder, Provenance
+from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
 from restrain_openrlhf.hook.offline_engine import Rollout
 from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.reference.run import Shard
+from restrain_openrlhf.sampling_pass import WHOLE, SamplingPass, Shard
 
 N = 4
 
@@ -40,7 +38,7 @@ class Engine:
         return [Rollout(text, len(text), truncated=place == N - 1) for place, text in enumerate(texts)]
 
 
-def provenance(count: int, **changes: object) -> Provenance:
+def provenance(count: int, **changes: object) -> EvaluationProvenance:
     values: dict[str, object] = {
         "benchmark": "toy",
         "title": "Toy",
@@ -59,7 +57,7 @@ def provenance(count: int, **changes: object) -> Provenance:
         "context": 16,
         "seed": 42,
     }
-    return Provenance.model_validate(values | changes)
+    return EvaluationProvenance.model_validate(values | changes)
 
 
 @dataclass(frozen=True)
@@ -73,11 +71,12 @@ class Toy:
     def folder(self) -> BenchmarkFolder:
         return BenchmarkFolder(self.run / "toy")
 
-    def task(self, shard: Shard = WHOLE, **changes: object) -> Task:
+    def sampling(self, shard: Shard = WHOLE, **changes: object) -> SamplingPass:
         ids = [str(number) for number in range(self.count)]
         self.folder.keep_problems([Problem(id=each, problem=f"q{each}", answer=each) for each in ids])
         prompts = [Prompt(each, f"q{each}", f"q{each}", each) for each in ids]
-        return Task(tuple(shard.of(prompts)), provenance(self.count, **changes), self.folder.responses(shard))
+        made = provenance(self.count, **changes)
+        return SamplingPass(shard.of(prompts), made, self.folder.responses(shard), ResponseRow)
 
 
 @pytest.fixture

@@ -2,15 +2,15 @@
 
 import pytest
 
+from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.accuracy import accuracy
+from restrain_openrlhf.evaluation.result import accuracy
 from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.reference.artifact import text_hash
-from restrain_openrlhf.reference.vote import reference_row
+from restrain_openrlhf.reference import ReferenceRow
 
 
 def row(problem, *answers):
-    return reference_row(Prompt(problem, problem, problem, "line 1"), answers)
+    return ReferenceRow.of_answers(Prompt(problem, problem, problem, "line 1"), answers)
 
 
 ROWS = [row("a", "1", "01", "2", None), row("b", "5", "5", "5", "5"), row("c", "8", "9", "9", None)]

@@ -7,20 +7,19 @@ import pytest
 
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import DataError, RunError
-from restrain_openrlhf.evaluation.generate import generate
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.evaluation.result import grade_folder, load_results
-from restrain_openrlhf.reference.run import PROMPTS_PER_CHUNK, Shard
+from restrain_openrlhf.sampling_pass import PROMPTS_PER_CHUNK, Shard
 from tests.evaluation.conftest import Engine, KilledError, Toy, provenance
 
 
-def run(task, engine, told=None):
-    generate(task, lambda: engine, (told if told is not None else []).append)
+def run(sampling, engine, told=None):
+    sampling.run(lambda: engine, (told if told is not None else []).append)
 
 
 def test_every_response_is_kept_and_the_result_is_right(toy):
     told = []
-    run(toy.task(), Engine(), told)
+    run(toy.sampling(), Engine(), told)
     assert told == [0, 64, 64, 22]
     result, _ = grade_folder(toy.folder)
     scores = result.scores
@@ -38,21 +37,21 @@ def test_every_response_is_kept_and_the_result_is_right(toy):
 
 def test_a_killed_pass_goes_on_and_ends_with_the_same_files(toy, tmp_path):
     whole = Toy(tmp_path / "whole", toy.count)
-    run(whole.task(), Engine())
+    run(whole.sampling(), Engine())
     with pytest.raises(KilledError):
-        run(toy.task(), Engine(chunks=1))
+        run(toy.sampling(), Engine(chunks=1))
     path = toy.folder.responses(Shard(0, 1))
     with path.open("a") as file:
         file.write('{"id": "64", "problem": "q6')
     second = Engine()
-    run(toy.task(), second)
+    run(toy.sampling(), second)
     assert second.asked == [str(number) for number in range(64, 150)]
     assert path.read_bytes() == whole.folder.responses(Shard(0, 1)).read_bytes()
     assert grade_folder(toy.folder)[0] == grade_folder(whole.folder)[0]
 
 
 def test_pieces_are_the_same_after_a_kill_in_the_middle_of_one(toy):
-    run(toy.task(), Engine())
+    run(toy.sampling(), Engine())
     path = toy.folder.responses(Shard(0, 1))
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:70]))
@@ -63,44 +62,44 @@ def test_pieces_are_the_same_after_a_kill_in_the_middle_of_one(toy):
             pieces.append([prompt.id for prompt in prompts])
             return super().rollouts(prompts)
 
-    run(toy.task(), Watching())
+    run(toy.sampling(), Watching())
     assert [(piece[0], len(piece)) for piece in pieces] == [("70", 2 * PROMPTS_PER_CHUNK - 70), ("128", 22)]
     assert path.read_text().splitlines(keepends=True) == lines
 
 
 def test_a_finished_pass_starts_no_engine(toy):
-    run(toy.task(), Engine())
-    generate(toy.task(), lambda: pytest.fail("an engine was started"), lambda _count: None)
+    run(toy.sampling(), Engine())
+    toy.sampling().run(lambda: pytest.fail("an engine was started"))
 
 
 def test_shards_together_give_what_one_pass_gives(toy, tmp_path):
     whole = Toy(tmp_path / "whole", toy.count)
-    run(whole.task(), Engine())
+    run(whole.sampling(), Engine())
     for index in (2, 0, 1):
-        run(toy.task(Shard(index, 3)), Engine())
+        run(toy.sampling(Shard(index, 3)), Engine())
     assert toy.folder.all_responses() == whole.folder.all_responses()
     assert grade_folder(toy.folder)[0] == grade_folder(whole.folder)[0]
 
 
 def test_a_missing_shard_is_an_error_that_says_so(toy):
-    run(toy.task(Shard(0, 2)), Engine())
+    run(toy.sampling(Shard(0, 2)), Engine())
     with pytest.raises(RunError, match="75 of 150 problems have no responses yet, '1' first"):
         grade_folder(toy.folder)
 
 
 def test_shards_of_two_ways_to_cut_overlap_and_are_refused(toy):
-    run(toy.task(Shard(0, 2)), Engine())
-    run(toy.task(Shard(0, 3)), Engine())
+    run(toy.sampling(Shard(0, 2)), Engine())
+    run(toy.sampling(Shard(0, 3)), Engine())
     with pytest.raises(DataError, match="is in another part too"):
         toy.folder.all_responses()
 
 
 def test_another_evaluation_is_not_mixed_in(toy):
-    run(toy.task(), Engine())
+    run(toy.sampling(), Engine())
     with pytest.raises(RunError, match=r"temperature: 0.6 against 1.0.*Choose another --out"):
-        run(toy.task(temperature=1.0), Engine())
-    run(toy.task(Shard(0, 2), seed=7), Engine())
-    with pytest.raises(RunError, match="not of one evaluation"):
+        run(toy.sampling(temperature=1.0), Engine())
+    run(toy.sampling(Shard(0, 2), seed=7), Engine())
+    with pytest.raises(RunError, match="not parts of one pass"):
         toy.folder.all_responses()
 
 
@@ -110,21 +109,21 @@ def test_where_a_model_lies_and_how_a_run_is_labelled_make_no_difference():
 
 
 def test_two_processes_do_not_write_one_file(toy):
-    task = toy.task()
-    with task.path.open("a") as other:
+    sampling = toy.sampling()
+    with sampling.path.open("a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(RunError, match="another process is writing it"):
-            run(task, Engine())
+            run(sampling, Engine())
 
 
 def test_other_problems_are_not_put_into_the_same_folder(toy):
-    toy.task()
+    toy.sampling()
     with pytest.raises(RunError, match="holds other problems or answers"):
-        Toy(toy.run, toy.count + 1).task()
+        Toy(toy.run, toy.count + 1).sampling()
 
 
 def test_grading_again_says_what_changed(toy):
-    run(toy.task(), Engine())
+    run(toy.sampling(), Engine())
     assert grade_folder(toy.folder)[1].of == 0
     assert grade_folder(toy.folder)[1].grades == 0
     rows = read_rows(toy.folder.grades, GradeRow)
@@ -135,7 +134,7 @@ def test_grading_again_says_what_changed(toy):
 
 
 def test_responses_without_their_provenance_are_refused(toy):
-    run(toy.task(), Engine())
+    run(toy.sampling(), Engine())
     provenance_file = toy.folder.path / "responses.jsonl.provenance.json"
     text = provenance_file.read_text()
     provenance_file.unlink()
@@ -147,7 +146,7 @@ def test_responses_without_their_provenance_are_refused(toy):
 
 
 def test_a_result_that_is_missing_or_damaged_is_told(toy):
-    run(toy.task(), Engine())
+    run(toy.sampling(), Engine())
     with pytest.raises(RunError, match="has no result yet"):
         load_results(toy.run)
     toy.folder.result.write_text("{}")

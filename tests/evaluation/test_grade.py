@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.evaluation.grade import grade, grade_problem
-from restrain_openrlhf.evaluation.rollout_file import differences, grade_rollouts, read_rollouts
+from restrain_openrlhf.evaluation.grade import differences, grade, grade_problem, grade_rollouts, read_rollouts
 
 
 @pytest.mark.parametrize(

@@ -9,20 +9,18 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.answers import canonical_key, extract
-from restrain_openrlhf.evaluation.accuracy import accuracy
-from restrain_openrlhf.evaluation.generate import Task, generate
-from restrain_openrlhf.evaluation.grade import grade
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.evaluation.grade import grade, grade_rollouts, read_rollouts
 from restrain_openrlhf.evaluation.problems import Problem
-from restrain_openrlhf.evaluation.responses import BenchmarkFolder
-from restrain_openrlhf.evaluation.result import grade_folder
-from restrain_openrlhf.evaluation.rollout_file import grade_rollouts, read_rollouts
+from restrain_openrlhf.evaluation.responses import BenchmarkFolder, ResponseRow
+from restrain_openrlhf.evaluation.result import accuracy, grade_folder
 from restrain_openrlhf.hook.offline_engine import Rollout
 from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.reference.artifact import text_hash
-from restrain_openrlhf.reference.vote import reference_row
+from restrain_openrlhf.reference import ReferenceRow
+from restrain_openrlhf.sampling_pass import SamplingPass
 from restrain_openrlhf.scoring import GroupScorer
-from test_time.comparison import compare
+from test_time.accuracy import compare
 from tests.commands import restrain
 from tests.evaluation.conftest import provenance
 
@@ -52,7 +50,7 @@ def restrain_eval(response: str, gold: str, tmp_path: Path) -> float:
     folder = BenchmarkFolder(tmp_path / "toy")
     folder.path.mkdir()
     folder.keep_problems([Problem(id="p", problem=PROBLEM.problem, answer=gold)])
-    generate(Task((PROBLEM,), provenance(1, n=1), folder.path / "responses.jsonl"), Engine, lambda _count: None)
+    SamplingPass((PROBLEM,), provenance(1, n=1), folder.path / "responses.jsonl", ResponseRow).run(Engine)
     return grade_folder(folder)[0].scores.pass_at_1
 
 
@@ -102,7 +100,7 @@ def study(response: str, gold: str, tmp_path: Path) -> float:
 
 
 def votes(response: str):
-    return reference_row(PROBLEM, [extract(response)] * 4)
+    return ReferenceRow.of_answers(PROBLEM, [extract(response)] * 4)
 
 
 def adaptation_report(response: str, gold: str, tmp_path: Path) -> float:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.evaluation.templates import TEMPLATES, choose_template, end_tokens, render
+from restrain_openrlhf.evaluation.protocol import TEMPLATES, choose_template, end_tokens, render
 
 LLAMA = (
     "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"

@@ -2,21 +2,19 @@
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.hook.prompts import Prompt, prompt_set_hash
-from restrain_openrlhf.reference import Provenance
-from restrain_openrlhf.reference.artifact import provenance_path
-from restrain_openrlhf.reference.vote import reference_row
+from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
 
 
 def write_reference(path, answers):
     """Write the votes on prompts (text: the frozen model's answers, equally many each); returns the path."""
     prompts = [Prompt(index, text, text, f"line {index}") for index, text in enumerate(answers)]
-    rows = [reference_row(prompt, answers[prompt.text]) for prompt in prompts]
+    rows = [ReferenceRow.of_answers(prompt, answers[prompt.text]) for prompt in prompts]
     path.write_text("".join(row.model_dump_json() + "\n" for row in rows))
     (n,) = {len(votes) for votes in answers.values()}
-    made = Provenance(
+    made = ReferenceProvenance(
         model="m", model_fingerprint="f", template="none", prompt_set_hash=prompt_set_hash(prompts),
         prompt_count=len(prompts), n=n, temperature=1.0, top_p=1.0, max_new_tokens=8, max_len=32, seed=1,
         extractor_version=EXTRACTOR_VERSION, restrain_version="0",
     )  # fmt: skip
-    provenance_path(path).write_text(made.model_dump_json())
+    made.write(path)
     return path

@@ -5,15 +5,15 @@ import json
 import pytest
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
-from restrain_openrlhf.hook.offline_engine import Sampling, prompt_seed, refuse_long_prompts
+from restrain_openrlhf.hook.offline_engine import Rollout, Sampling, prompt_seed, refuse_long_prompts
 from restrain_openrlhf.hook.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.reference import Provenance, load_reference
-from restrain_openrlhf.reference.fingerprint import model_fingerprint
-from restrain_openrlhf.reference.run import PROMPTS_PER_CHUNK, Shard, merge, run_pass
-from restrain_openrlhf.reference.verify import refuse_mismatch
-from restrain_openrlhf.reference.vote import reference_row
+from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow, load_reference
+from restrain_openrlhf.reference.checks import refuse_mismatch
+from restrain_openrlhf.reference.parts import merge
+from restrain_openrlhf.sampling_pass import PROMPTS_PER_CHUNK, SamplingPass, Shard
 from restrain_openrlhf.scoring import GroupScorer
 
 
@@ -22,7 +22,7 @@ def prompts(count):
 
 
 def provenance(everything, **changes):
-    made = Provenance(
+    made = ReferenceProvenance(
         model="m",
         model_fingerprint="folder:1",
         template="none",
@@ -46,20 +46,32 @@ class Engine:
     def __init__(self, chunks_until_kill=None):
         self.seen, self.chunks = [], chunks_until_kill
 
-    def answers(self, chunk):
+    def rollouts(self, chunk):
         if self.chunks is not None:
             if self.chunks == 0:
                 raise KeyboardInterrupt
             self.chunks -= 1
         self.seen += [prompt.id for prompt in chunk]
-        return [[str(prompt.id), str(prompt.id), "x", None] for prompt in chunk]
+        return [[rollout(str(prompt.id)), rollout(str(prompt.id)), rollout("x"), CUT] for prompt in chunk]
+
+
+def rollout(answer, truncated=False):
+    return Rollout(rf"so \boxed{{{answer}}}", tokens=5, truncated=truncated)
+
+
+# It has an answer, and is a missing one all the same.
+CUT = rollout("1", truncated=True)
+
+
+def run_pass(everything, made, path, engine, on_progress=lambda _count: None):
+    SamplingPass(everything, made, path, ReferenceRow).run(engine, on_progress)
 
 
 def test_a_row_is_the_vote_of_its_rollouts():
-    row = reference_row(prompts(1)[0], ["7", "07", "3", None, "7.0", "3"])
+    row = ReferenceRow.of_answers(prompts(1)[0], ["7", "07", "3", None, "7.0", "3"])
     assert (row.counts, row.majority, row.majority_count, row.majority_share) == ((3, 2), "7", 3, 0.5)
     assert row.missing_share == pytest.approx(1 / 6)
-    empty = reference_row(prompts(1)[0], [None, None])
+    empty = ReferenceRow.of_answers(prompts(1)[0], [None, None])
     assert (empty.counts, empty.majority, empty.majority_count) == ((), None, 0)
 
 
@@ -107,7 +119,7 @@ def test_shards_together_are_the_whole(tmp_path):
     assert {row.id for row in load_reference(tmp_path / "merged.jsonl").rows} == set(range(10))
     with pytest.raises(DataError, match="of 10 prompts"):
         merge(paths[:2], tmp_path / "half.jsonl")
-    with pytest.raises(DataError, match="another shard too"):
+    with pytest.raises(DataError, match="is in another part too"):
         merge([paths[0], *paths], tmp_path / "twice.jsonl")
 
 

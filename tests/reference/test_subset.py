@@ -4,9 +4,8 @@ import pytest
 
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.run import run_pass
-from restrain_openrlhf.reference.subset import subset
-from tests.reference.test_offline_pass import Engine, prompts, provenance
+from restrain_openrlhf.reference.parts import subset
+from tests.reference.test_offline_pass import Engine, prompts, provenance, run_pass
 
 
 @pytest.fixture

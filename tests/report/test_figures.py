@@ -7,7 +7,7 @@ from matplotlib import image
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.evaluation.reliability import majority_size, reliability
+from restrain_openrlhf.evaluation.reliability import reliability
 from restrain_openrlhf.report.effects import draw_effect, order, points, save_effect
 from restrain_openrlhf.report.reliability import save_reliability
 from tests.evaluation.test_table import result
@@ -33,7 +33,8 @@ def test_reliability_by_majority_size():
 
 
 def test_sizes_count_equal_answers_and_compare_at_one_n():
-    assert majority_size(["1/2", "0.5", "2", None]) == 2
+    (row,) = reliability([graded("1/2", "0.5", "2", None)])
+    assert row.size == 2
     with pytest.raises(DataError, match=r"\[1, 2\] rollouts"):
         reliability([graded("1"), graded("1", "1")])
 

@@ -16,8 +16,7 @@ from restrain_openrlhf.hook.host_flags import (  # noqa: E402
     to_arguments,
 )
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
-from restrain_openrlhf.reference.artifact import provenance_path  # noqa: E402
-from restrain_openrlhf.reference.vote import reference_row  # noqa: E402
+from restrain_openrlhf.reference import ReferenceRow  # noqa: E402
 from restrain_openrlhf.run import reference_pass  # noqa: E402
 from restrain_openrlhf.run.reference_pass import offline_pass  # noqa: E402
 from restrain_openrlhf.study.plan import StudyRun  # noqa: E402
@@ -41,9 +40,9 @@ def configured(tmp_path, **more):
 
 
 def sampled(job, path, answers=("1", "2")):
-    rows = [reference_row(prompt, list(answers)).model_dump(mode="json") for prompt in job.prompts]
+    rows = [ReferenceRow.of_answers(prompt, list(answers)).model_dump(mode="json") for prompt in job.prompts]
     path.write_text("".join(map(dump, rows)))
-    provenance_path(path).write_text(job.provenance.model_dump_json())
+    job.provenance.write(path)
 
 
 def check(config):

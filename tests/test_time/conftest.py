@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.answers import extract
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.offline_engine import Rollout, Sampling
@@ -39,9 +38,6 @@ class Sampler:
     def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
         self.asked.extend((self.model, self.sampling.n, prompt.text) for prompt in prompts)
         return [[self._rollout(prompt, place) for place in range(self.sampling.n)] for prompt in prompts]
-
-    def answers(self, prompts: Sequence[Prompt]) -> list[list[str | None]]:
-        return [[extract(rollout.text) for rollout in group] for group in self.rollouts(prompts)]
 
     def _rollout(self, prompt: Prompt, place: int) -> Rollout:
         is_right = place % 4 == 0 if self.model == str(MODEL) else place % 4 != 0

@@ -1,6 +1,6 @@
 """Outcomes for tests of what is made from them."""
 
-from test_time.evaluation import Score
+from test_time.accuracy import Score
 from test_time.outcome import Outcome
 
 

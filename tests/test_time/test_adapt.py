@@ -10,7 +10,7 @@ import pytest
 
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import heldout_problems, write_gold, write_prompts
-from test_time.job import Adaptation
+from test_time.adaptation import Adaptation
 from test_time.problems import Source
 from test_time.report import write_report
 from tests.test_time.conftest import CONFIG, run_test_time

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from restrain_openrlhf.errors import ConfigError
 from test_time.cli import app, main
-from test_time.options import choose_protocol, choose_rules, gold_by_set
+from test_time.options import choose_preset, choose_rules, gold_by_set
 from tests.commands import call
 from tests.conftest import ROOT
 
@@ -86,6 +86,6 @@ def test_options_that_contradict():
     with pytest.raises(ConfigError, match="--stop and --no-stop"):
         choose_rules(["kl=1"], True)
     assert choose_rules(None, True) is None
-    assert choose_protocol(None, None) == "paper"
+    assert choose_preset(None, None) == "paper"
     with pytest.raises(ConfigError, match=r"--gold 'aime=g.jsonl': give SET=FILE; sets are aime24"):
         gold_by_set(["aime=g.jsonl"], ["aime24"])

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from restrain_openrlhf.data.firewall import PromptOnly
+from restrain_openrlhf.data.gold_split import PromptOnly
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.templates import INSTRUCTION
+from restrain_openrlhf.evaluation.protocol import INSTRUCTION
 from test_time.problems import Source, boxed, keep_problems, load_problems, refuse_missing_gold
 
 ONE, TWO = PromptOnly(id="a", problem="1+1?"), PromptOnly(id="b", problem="2+2?")

@@ -8,7 +8,7 @@ import pytest
 import test_time.sweep as module
 from restrain_openrlhf.errors import ConfigError, DataError, RunError
 from test_time.adapt import Listener
-from test_time.job import Adaptation
+from test_time.adaptation import Adaptation
 from test_time.problems import Source
 from test_time.sweep import sweep
 from tests.test_time.outcomes import outcome, score

@@ -1,14 +1,30 @@
-"""A part of an offline pass, made from its stored answers without sampling again: fewer rollouts, or fewer prompts."""
+"""Artifacts made of artifacts, without sampling again: shards joined, and subsets of rollouts or prompts."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.hook.prompts import set_hash
-from restrain_openrlhf.reference.artifact import Reference, ReferenceRow, provenance_path
-from restrain_openrlhf.reference.vote import first_of
+from restrain_openrlhf.reference.artifact import Reference, ReferenceProvenance, ReferenceRow
+from restrain_openrlhf.sampling_pass import join_parts
+
+
+def merge(shards: Sequence[Path], out: Path) -> int:
+    """Join shards into one artifact; returns the number of rows.
+
+    Raises ReferencePassError where shards differ in provenance, DataError where prompts are missing or overlap.
+    """
+    provenance, rows = join_parts(shards, ReferenceProvenance, ReferenceRow)
+    if len(rows) != provenance.prompt_count:
+        raise DataError(
+            f"The {len(shards)} shards hold {len(rows)} of {provenance.prompt_count} prompts. Finish or add the "
+            "missing shards."
+        )
+    write_rows(out, rows.values())
+    provenance.write(out)
+    return len(rows)
 
 
 def subset(reference: Reference, out: Path, n: int | None = None, problems: Sequence[str] | None = None) -> int:
@@ -18,13 +34,13 @@ def subset(reference: Reference, out: Path, n: int | None = None, problems: Sequ
     or an `out` that is the artifact itself.
     """
     _refuse(reference, out, n)
-    rows = [first_of(row, n or row.n) for row in _rows_of(reference, problems)]
+    rows = [row.first(n or row.n) for row in _rows_of(reference, problems)]
     prompts = set_hash(bytes.fromhex(row.prompt_hash) for row in rows)
     provenance = reference.provenance.model_copy(
         update={"n": n or reference.provenance.n, "prompt_count": len(rows), "prompt_set_hash": prompts}
     )
     write_rows(out, rows)
-    provenance_path(out).write_text(provenance.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    provenance.write(out)
     return len(rows)
 
 

@@ -1,7 +1,7 @@
-"""How a problem is put to a model: the templates of Qwen2.5-Math's evaluation, by the names they have there."""
+"""How a model is asked in an evaluation: sampling protocols, and Qwen2.5-Math's prompt templates, by their names."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
@@ -9,6 +9,35 @@ from restrain_openrlhf.errors import ConfigError
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 # Where any of these is a token of the model, generation ends there (math_eval.py's stop words).
 END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
+
+
+@dataclass(frozen=True)
+class SamplingProtocol:
+    """n responses per problem, of at most `max_new_tokens` tokens; the rest are vLLM's sampling parameters."""
+
+    name: str
+    n: int
+    temperature: float
+    top_p: float
+    max_new_tokens: int = 4096
+    seed: int = 42
+
+
+PAPER = SamplingProtocol("paper", n=16, temperature=0.6, top_p=0.95)
+GREEDY = SamplingProtocol("greedy", n=1, temperature=0.0, top_p=1.0)
+PROTOCOLS: Mapping[str, SamplingProtocol] = {entry.name: entry for entry in (PAPER, GREEDY)}
+
+
+def choose_protocol(name: str, n: int | None, max_new_tokens: int, seed: int = 42) -> SamplingProtocol:
+    """The protocol with the user's n and lengths. Raises ConfigError for an unknown name, or n > 1 when greedy."""
+    if name not in PROTOCOLS:
+        raise ConfigError(f"--protocol {name!r}: is no protocol. Known: {', '.join(PROTOCOLS)}.")
+    protocol = replace(PROTOCOLS[name], max_new_tokens=max_new_tokens, seed=seed)
+    if n is None:
+        return protocol
+    if not protocol.temperature and n != 1:
+        raise ConfigError(f"--n {n} with --protocol {name}: greedy responses are all equal. Leave --n out.")
+    return replace(protocol, n=n)
 
 
 @dataclass(frozen=True)

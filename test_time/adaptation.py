@@ -1,4 +1,4 @@
-"""What a user asked for, and the folder of one adaptation: what lies where."""
+"""One adaptation: what the user asked for, and the paths in its output folder."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,10 +11,10 @@ from test_time.stopping import StopRules
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What a user chose. `config` (else a preset by `method`, `protocol` and size) gives method and OpenRLHF's flags.
+    """What a user chose. `config` (else a preset by `method`, `preset` and size) gives method and OpenRLHF's flags.
 
-    `votes`: rollouts of each vote, before and after. `boxed` and `chat`: None leaves it to the configuration. `gold`
-    and `heldout` are read for the evaluation, after all else is done. `stop`: None never ends a run early.
+    `votes`: rollouts per problem, before and after training. `boxed` and `chat`: None means as the configuration says.
+    `gold` and `heldout` are for the evaluation, after training. `stop`: None means that no rule ends the run.
     """
 
     model: str
@@ -22,7 +22,7 @@ class Adaptation:
     out: Path
     config: Path | None = None
     method: str | None = None
-    protocol: str = "paper"
+    preset: str = "paper"
     steps: int | None = None
     epochs: int | None = None
     votes: int = 64
@@ -35,7 +35,7 @@ class Adaptation:
 
     @property
     def has_gold(self) -> bool:
-        """Whether there will be accuracies: from a gold file, or because the test set is a known benchmark."""
+        """Whether accuracies can be measured: there is a gold file, or the test set is a known benchmark."""
         return self.gold is not None or self.problems.is_benchmark
 
 
@@ -47,12 +47,12 @@ class AdaptationFolder:
 
     @property
     def problems(self) -> Path:
-        """The problems as the policy gets them, before its chat template; no answers."""
+        """The problems as the policy gets them, before its chat template; without answers."""
         return self.path / "prompts.jsonl"
 
     @property
     def before(self) -> Path:
-        """The base model's votes: the reference of u_x, too."""
+        """The base model's votes, which are also the reference for u_x."""
         return self.path / "before.jsonl"
 
     @property
@@ -72,15 +72,15 @@ class AdaptationFolder:
 
     @property
     def evaluation(self) -> Path:
-        """Responses and grades of every policy that was evaluated; made only with gold."""
+        """Responses and grades of every evaluated policy; only with gold."""
         return self.path / "evaluation"
 
     @property
     def result(self) -> Path:
-        """Everything the report says, in one JSON file."""
+        """All numbers of the report, as JSON."""
         return self.path / "result.json"
 
     @property
     def report(self) -> Path:
-        """The page with tables and pictures."""
+        """A page with tables and plots."""
         return self.path / "report.html"

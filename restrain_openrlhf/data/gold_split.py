@@ -1,4 +1,4 @@
-"""The label firewall: prompts in one file, gold answers in a sidecar that is joined by the prompt's hash."""
+"""The gold split: prompts in one file, gold answers in a sidecar that is joined by the prompt's hash."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -3,12 +3,12 @@
 from types import SimpleNamespace
 
 from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.reference.vote import reference_row
-from test_time.predictions import _prediction, predictions
+from restrain_openrlhf.reference import ReferenceRow
+from test_time.outcome import _prediction, predictions
 
 
 def row(*answers):
-    return reference_row(Prompt("p1", "p", "p", "line 1"), answers)
+    return ReferenceRow.of_answers(Prompt("p1", "p", "p", "line 1"), answers)
 
 
 def test_a_prediction_names_the_vote_the_runner_up_and_what_changed():
@@ -29,7 +29,7 @@ def test_a_problem_without_any_answer_has_none():
 
 def test_predictions_come_in_the_order_of_the_problems(tmp_path):
     """Votes of several engines are joined shard by shard."""
-    rows = {name: reference_row(Prompt(name, name, name, "here"), ["1"]) for name in "abc"}
+    rows = {name: ReferenceRow.of_answers(Prompt(name, name, name, "here"), ["1"]) for name in "abc"}
 
     def votes(order):
         return SimpleNamespace(rows=tuple(rows[name] for name in order))

@@ -4,12 +4,12 @@ import pytest
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.reference.vote import reference_row
-from test_time.comparison import compare, read_gold
+from restrain_openrlhf.reference import ReferenceRow
+from test_time.accuracy import compare, read_gold
 
 
 def row(number, *answers):
-    return reference_row(Prompt(f"p{number}", f"{number}?", f"{number}?", "here"), answers)
+    return ReferenceRow.of_answers(Prompt(f"p{number}", f"{number}?", f"{number}?", "here"), answers)
 
 
 BEFORE = [row(1, "5", "5", "4"), row(2, "7", "8", "8"), row(3, "1", "1", "1"), row(4, None, "2", None)]

@@ -1,0 +1,233 @@
+"""Evaluation with gold answers, after training: accuracies of each policy, and problems newly solved, kept and lost.
+
+Each policy is sampled on the test set and on held-out sets: greedy, and at T = 0.6 with top-p 0.95.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.data.gold_split import PromptOnly
+from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.evaluation.estimators import majority_right, mean_pass_at_k
+from restrain_openrlhf.evaluation.grade import grade_answers
+from restrain_openrlhf.evaluation.job import Request, eval_command
+from restrain_openrlhf.evaluation.loading import LoadedBenchmark, load_benchmark
+from restrain_openrlhf.evaluation.problems import Problem, without_kind
+from restrain_openrlhf.evaluation.protocol import choose_protocol
+from restrain_openrlhf.evaluation.result import Result, benchmark_folders, grade_folder, load_results
+from restrain_openrlhf.reference import ReferenceRow
+from restrain_openrlhf.run.stack import run_on_all_gpus
+from test_time.adaptation import Adaptation, AdaptationFolder
+from test_time.plan import Plan
+from test_time.problems import Source, boxed, refuse_missing_gold
+
+TEST = "test"
+# The base model gets a large vote, which an adaptation has to beat. The others get as many as in the paper (§3).
+BASE_RESPONSES = 64
+RESPONSES = 16
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A model under the name that tables give it; `responses` per problem of the sampled evaluation."""
+
+    name: str
+    model: str
+    responses: int = RESPONSES
+
+
+class Score(BaseModel):
+    """One policy on one set, in [0, 1]: `low` and `high` bound pass@1 at 95 %, `majority` is maj@n; n responses."""
+
+    model_config = ConfigDict(frozen=True)
+
+    policy: str
+    benchmark: str
+    problems: int
+    greedy: float
+    pass_at_1: float
+    low: float
+    high: float
+    n: int
+    majority: float
+    truncated_share: float | None
+
+
+class Gold(BaseModel):
+    """A row of the gold file; other keys are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str | int
+    answer: str | int | float
+
+
+class Verdict(BaseModel):
+    """One problem before and after: pass@1 over its votes, and whether the majority is right."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str | int
+    pass_before: float
+    pass_after: float
+    majority_before: bool
+    majority_after: bool
+
+
+class Comparison(BaseModel):
+    """Means over problems, in [0, 1]. Solved, kept and lost are of the majority's answer; `k` votes per problem."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problems: int
+    k: int
+    pass_before: float
+    pass_after: float
+    majority_before: float
+    majority_after: float
+    solved: tuple[str | int, ...]
+    kept: int
+    lost: tuple[str | int, ...]
+
+
+def read_gold(path: Path) -> dict[str, str]:
+    """Answers by id, as text. Raises DataError naming file and line for a damaged row or a duplicate id."""
+    gold: dict[str, str] = {}
+    for number, row in read_numbered_rows(path, Gold):
+        if str(row.id) in gold:
+            raise DataError(f"{path}, line {number}: the id {row.id!r} stands twice. Keep one row of each problem.")
+        gold[str(row.id)] = str(row.answer)
+    return gold
+
+
+def gold_of(job: Adaptation) -> Mapping[str, str]:
+    """Answers by id: of the gold file, else of the benchmark. Raises DataError for a damaged file."""
+    if job.gold is not None:
+        return read_gold(job.gold)
+    loaded = load_benchmark(job.problems.word, job.problems.folder)
+    return {problem.id: problem.answer for problem in loaded.problems}
+
+
+def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
+    """Raises DataError or ConfigError for unusable gold or held-out sets, before training. Nothing of them is kept."""
+    if job.has_gold:
+        refuse_missing_gold(str(job.gold or job.problems.word), ids, gold_of(job))
+    for source in job.heldout:
+        if [TEST, *(other.name for other in job.heldout)].count(source.name) > 1:
+            raise ConfigError(f"--heldout: two sets would be called {source.name!r} in the tables. Rename one file.")
+        _heldout(source)
+
+
+def _heldout(source: Source) -> LoadedBenchmark:
+    return load_benchmark(source.word, source.folder)
+
+
+def measure(
+    job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: Callable[[str], None] = lambda _name: None
+) -> list[Score]:
+    """Every policy on every set; stored responses are not drawn again. Raises RunError with the log's last lines."""
+    sets = _write_sets(job, plan)
+    scores = []
+    for policy in policies:
+        on_policy(policy.name)
+        greedy = _results(job, plan, policy, sets, "greedy", 1)
+        sampled = _results(job, plan, policy, sets, "paper", policy.responses)
+        scores += [_score(policy, greedy[name], sampled[name]) for name in sets]
+    return scores
+
+
+def _write_sets(job: Adaptation, plan: Plan) -> dict[str, Path]:
+    """Problems worded as the policy was trained on them, with their gold, by the sets' names."""
+    folder = AdaptationFolder(job.out).evaluation / "sets"
+    found = {}
+    if job.has_gold:
+        gold = gold_of(job)
+        rows = [Problem(id=row.id, problem=row.problem, answer=gold[row.id]) for row in plan.problems]
+        found[TEST] = _written(folder / f"{TEST}.jsonl", rows)
+    for source in job.heldout:
+        rows = [_worded(problem, plan.boxed) for problem in _heldout(source).problems]
+        found[source.name] = _written(folder / f"{source.name}.jsonl", rows)
+    return found
+
+
+def _worded(problem: Problem, ask_for_box: bool) -> Problem:
+    bare = PromptOnly(id=problem.id, problem=without_kind(problem))
+    return problem.model_copy(update={"problem": boxed([bare])[0].problem if ask_for_box else bare.problem})
+
+
+def _written(path: Path, rows: Sequence[Problem]) -> Path:
+    write_rows(path, rows)
+    return path
+
+
+def _results(
+    job: Adaptation, plan: Plan, policy: Policy, sets: Mapping[str, Path], protocol: str, n: int
+) -> dict[str, Result]:
+    """By set. Responses are drawn in processes of their own (run/stack.py), and their shards are graded in this one."""
+    flags, folder = plan.config.openrlhf, AdaptationFolder(job.out).evaluation
+    size = int(flags.get("vllm.tensor_parallel_size") or 1)
+    request = Request(
+        model=policy.model,
+        out=folder / f"{policy.name.replace(' ', '-')}-{protocol}",
+        protocol=choose_protocol(protocol, n, int(flags["rollout.max_new_tokens"])),
+        template="chat" if flags.get("data.apply_chat_template") else "plain",
+        tensor_parallel_size=size,
+    )
+    if run_on_all_gpus(eval_command(request, sets), folder / "evaluation.log", size) > 1:
+        for benchmark in benchmark_folders(request.out):
+            grade_folder(benchmark)
+    return {result.provenance.benchmark: result for result in load_results(request.out)}
+
+
+def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:
+    scores, how = sampled.scores, sampled.provenance
+    return Score(
+        policy=policy.name,
+        benchmark=how.benchmark,
+        problems=how.problems,
+        greedy=greedy.scores.pass_at_1,
+        pass_at_1=scores.pass_at_1,
+        low=scores.low,
+        high=scores.high,
+        n=how.n,
+        majority=scores.maj_at_k[how.n],
+        truncated_share=scores.truncated_share,
+    )
+
+
+def compare(before: Sequence[ReferenceRow], after: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Comparison:
+    """The base model's votes against the adapted model's. Raises DataError for a problem that has no gold."""
+    base = {str(row.id): row for row in before}
+    verdicts = [_verdict(base[str(row.id)], row, gold) for row in after]
+    count = len(verdicts)
+    return Comparison(
+        problems=count,
+        k=after[0].n,
+        pass_before=sum(verdict.pass_before for verdict in verdicts) / count,
+        pass_after=sum(verdict.pass_after for verdict in verdicts) / count,
+        majority_before=sum(verdict.majority_before for verdict in verdicts) / count,
+        majority_after=sum(verdict.majority_after for verdict in verdicts) / count,
+        solved=tuple(v.id for v in verdicts if v.majority_after and not v.majority_before),
+        kept=sum(v.majority_after and v.majority_before for v in verdicts),
+        lost=tuple(v.id for v in verdicts if v.majority_before and not v.majority_after),
+    )
+
+
+def _verdict(before: ReferenceRow, after: ReferenceRow, gold: Mapping[str, str]) -> Verdict:
+    answer = gold.get(str(after.id))
+    if answer is None or after.id is None:
+        raise DataError(
+            f"The problem with id {after.id!r} has no answer in the gold file. Add it: gold is joined by id."
+        )
+    base, adapted = (grade_answers(str(after.id), row.answers, answer) for row in (before, after))
+    return Verdict(
+        id=after.id,
+        pass_before=mean_pass_at_k([base], 1),
+        pass_after=mean_pass_at_k([adapted], 1),
+        majority_before=majority_right(base.answers, base.correct),
+        majority_after=majority_right(adapted.answers, adapted.correct),
+    )
