@@ -99,7 +99,7 @@ def read_gold(path: Path) -> dict[str, str]:
     gold: dict[str, str] = {}
     for number, row in read_numbered_rows(path, Gold):
         if str(row.id) in gold:
-            raise DataError(f"{path}, line {number}: the id {row.id!r} stands twice. Keep one row of each problem.")
+            raise DataError(f"{path}, line {number}: the id {row.id!r} is there twice. Keep one row of each problem.")
         gold[str(row.id)] = str(row.answer)
     return gold
 

@@ -79,7 +79,7 @@ def _score_cells(score: Score) -> list[str]:
 
 
 def comparison_table(outcome: Outcome) -> list[Table]:
-    """Which problems the answers handed back solve that the base model's vote did not, and the other way round."""
+    """Problems that the answers in predictions.jsonl solve and the base model's vote did not, and the reverse."""
     found = outcome.comparison
     if found is None:
         return []

@@ -54,7 +54,7 @@ def grade_answers(problem_id: str, answers: Sequence[str | None], gold: str) -> 
     return GradeRow(id=problem_id, gold=gold, answers=tuple(answers), correct=correct)
 
 
-class GradedRollouts(BaseModel):
+class RolloutsRow(BaseModel):
     """A row of a file of rollouts, as `restrain score` reads it; `reference_correct`: another grader's verdicts."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -85,9 +85,9 @@ class Difference:
         )
 
 
-def read_rollouts(path: Path) -> list[GradedRollouts]:
+def read_rollouts(path: Path) -> list[RolloutsRow]:
     """All rows. Raises DataError for a damaged row, a row without responses, and an empty file."""
-    rows = read_numbered_rows(path, GradedRollouts)
+    rows = read_numbered_rows(path, RolloutsRow)
     for number, row in rows:
         if not row.responses:
             raise DataError(f"{path}, line {number}: responses is empty. Remove the row.")
@@ -98,7 +98,7 @@ def read_rollouts(path: Path) -> list[GradedRollouts]:
     return [row for _, row in rows]
 
 
-def grade_rollouts(rollouts: Sequence[GradedRollouts], path: Path, gold: Path | None) -> list[GradeRow]:
+def grade_rollouts(rollouts: Sequence[RolloutsRow], path: Path, gold: Path | None) -> list[GradeRow]:
     """Grades of every row, its gold from `gold` (joined by problem) where given, else from the row.
 
     Raises DataError for a row without gold.
@@ -107,7 +107,7 @@ def grade_rollouts(rollouts: Sequence[GradedRollouts], path: Path, gold: Path | 
     return [grade_problem(str(row.id), row.responses, _gold(row, path, by_problem, gold)) for row in rollouts]
 
 
-def _gold(row: GradedRollouts, path: Path, by_problem: dict[str, str], file: Path | None) -> str:
+def _gold(row: RolloutsRow, path: Path, by_problem: dict[str, str], file: Path | None) -> str:
     answer = by_problem.get(text_hash(row.problem)) if file else row.answer
     if answer is None:
         where = f"{file} has no answer to it" if file else "it has no `answer`"
@@ -115,7 +115,7 @@ def _gold(row: GradedRollouts, path: Path, by_problem: dict[str, str], file: Pat
     return str(answer)
 
 
-def differences(rollouts: Sequence[GradedRollouts], grades: Sequence[GradeRow]) -> list[Difference]:
+def differences(rollouts: Sequence[RolloutsRow], grades: Sequence[GradeRow]) -> list[Difference]:
     """Every response that the rows' reference grading judges otherwise."""
     return [
         Difference(row.id, place, row.answers[place], row.gold, correct)

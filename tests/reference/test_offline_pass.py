@@ -1,12 +1,13 @@
 """The offline pass without an engine: votes, resuming, sharding, merging, and what is refused."""
 
+import fcntl
 import json
 
 import pytest
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.data.identity import model_fingerprint
-from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
+from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.hook.offline_engine import Rollout, Sampling, prompt_seed, refuse_long_prompts
 from restrain_openrlhf.hook.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.method import build, parse_settings
@@ -96,6 +97,14 @@ def test_another_pass_is_not_mixed_in(tmp_path):
     run_pass(everything, provenance(everything), path, Engine)
     with pytest.raises(ReferencePassError, match=r"temperature: 1\.0 against 0\.6"):
         run_pass(everything, provenance(everything, temperature=0.6), path, Engine)
+
+
+def test_two_processes_do_not_write_one_artifact(tmp_path):
+    everything, path = prompts(2), tmp_path / "ref.jsonl"
+    with path.open("a") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(RunError, match="another process is writing it"):
+            run_pass(everything, provenance(everything), path, Engine)
 
 
 def test_a_shard_without_prompts_is_a_part_of_the_whole(tmp_path):
