@@ -1,6 +1,5 @@
 """`restrain reference`, `make-`, `merge-` and `subset-reference`: the offline pass of the frozen model."""
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,46 +7,22 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from restrain_openrlhf.cli.presets import ConfigFile
+from restrain_openrlhf.cli.options import ConfigFile, Overrides, ShardOption, parse_shard, with_options
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.run.offline_options import OfflineOptions
 
 if TYPE_CHECKING:
     from restrain_openrlhf.reference.offline_pass import OfflinePass
 
 
-def reference(
-    model: Annotated[str, typer.Option(help="The frozen base model: a hub id or a local folder.")],
-    prompts: Annotated[str, typer.Option(help="Prompts: JSONL, CSV, Parquet, or a hub data set.")],
-    out: Annotated[Path, typer.Option(help="The artifact, JSON Lines; its provenance is written beside it.")],
-    n: Annotated[int, typer.Option(min=1, help="Rollouts per prompt.")] = 16,
-    shard: Annotated[str, typer.Option(metavar="I/K", help="Sample part I of K, counted from 0.")] = "0/1",
-    input_key: Annotated[str, typer.Option(help="Column that holds the prompt (data.input_key).")] = "problem",
-    input_template: Annotated[str | None, typer.Option(help="Text around the prompt, with {} for it.")] = None,
-    apply_chat_template: Annotated[bool, typer.Option(help="Render with the tokenizer's chat template.")] = False,
-    temperature: Annotated[float, typer.Option(min=0.0, help="As in training.")] = 1.0,
-    top_p: Annotated[float, typer.Option(min=0.0, max=1.0, help="As in training.")] = 1.0,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a rollout, in tokens.")] = 4096,
-    max_len: Annotated[int, typer.Option(min=2, help="Prompt and rollout together, in tokens.")] = 8192,
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal rollouts, sharded or not.")] = 42,
-    tensor_parallel_size: Annotated[int, typer.Option(min=1, help="GPUs per vLLM engine.")] = 1,
-) -> None:
-    """Sample the frozen model once per prompt: gives u_x, and SRT's labels. A killed pass goes on where it stopped."""
-    from restrain_openrlhf.hook.offline_engine import Sampling  # noqa: PLC0415
-    from restrain_openrlhf.hook.prompts import PromptSource  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.reference.offline_pass import OfflinePass  # noqa: PLC0415
+@with_options(OfflineOptions)
+def reference(options: OfflineOptions) -> None:
+    """Sample the frozen model on every prompt, for u_x and SRT's labels. Resumes after a kill."""
+    from restrain_openrlhf.reference.offline_pass import OfflinePass  # noqa: PLC0415 - keeps `restrain --help` quick
 
-    source = PromptSource(prompts, input_key, input_template, apply_chat_template)
-    sampling = Sampling(
-        n=n,
-        temperature=temperature,
-        top_p=top_p,
-        max_new_tokens=max_new_tokens,
-        max_len=max_len,
-        seed=seed,
-        tensor_parallel_size=tensor_parallel_size,
-    )
-    index, count = parse_shard(shard)
-    _run(OfflinePass.prepare(model, source, sampling, index, count), out)
+    index, count = parse_shard(options.shard)
+    job = OfflinePass.prepare(options.model, options.source(), options.sampling(), index, count)
+    _run(job, options.out)
 
 
 def make_reference(
@@ -107,11 +82,3 @@ def subset_reference(
     kept = None if prompts is None else [row.problem for row in load_prompts(PromptSource(prompts, input_key))]
     count = subset(load_reference(artifact), out, n, kept)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
-
-
-def parse_shard(text: str) -> tuple[int, int]:
-    """`0/4` as (0, 4). Raises ConfigError for anything that is no part of a whole."""
-    match = re.fullmatch(r"(\d+)/(\d+)", text)
-    if not match or not int(match[1]) < int(match[2]):
-        raise ConfigError(f"--shard {text!r}: give I/K with 0 <= I < K, for example 0/4.")
-    return int(match[1]), int(match[2])
