@@ -16,7 +16,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark, load_benchmark
 from restrain_openrlhf.evaluation.problems import Problem, without_kind
 from restrain_openrlhf.evaluation.result import Result, load_results
-from restrain_openrlhf.run.stack import run_command, run_on_all_gpus
+from restrain_openrlhf.run.processes import run_command, run_on_all_gpus
 from test_time.comparison import read_gold
 from test_time.job import Adaptation, AdaptationFolder
 from test_time.problems import Source, boxed, refuse_missing_gold

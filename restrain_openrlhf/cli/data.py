@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from restrain_openrlhf.cli.options import BenchmarkDir
 from restrain_openrlhf.data.contamination import NGRAM
 from restrain_openrlhf.data.firewall import sidecar_path
 from restrain_openrlhf.errors import ConfigError
@@ -96,9 +97,7 @@ def _chosen(
 def overlap(
     prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help="Rows {id, problem}.")],
     benchmarks: Annotated[str, typer.Option(help="Names, NAME=PATH or paths, with commas.")],
-    benchmark_dir: Annotated[
-        Path | None, typer.Option(help="Local copies, NAME.jsonl each.", show_default="hub")
-    ] = None,
+    benchmark_dir: BenchmarkDir = None,
     n: Annotated[int, typer.Option(min=1, help="Words that must follow each other in both texts.")] = NGRAM,
     out: Annotated[Path | None, typer.Option(help="Every overlap as a row of a JSONL file.")] = None,
 ) -> None:

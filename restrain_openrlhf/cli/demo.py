@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.config.overrides import parse_overrides
-from restrain_openrlhf.config.presets import find_config
+from restrain_openrlhf.cli.options import Overrides
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
 
 
 def demo(
@@ -23,9 +23,7 @@ def demo(
         Path | None,
         typer.Option(metavar="CONFIG", parser=find_config, help="A file or a preset.", show_default="cpu/demo"),
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Train a small model with no labels, on the real stack, and show what it learned; with or without a GPU."""
     from restrain_openrlhf.cli.train import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from restrain_openrlhf.cli.reference import parse_shard
+from restrain_openrlhf.cli.options import BenchmarkDir, ShardOption, parse_shard
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ def evaluate(
     out: Annotated[Path, typer.Option(help="Folder for responses, grades and results.")],
     protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
     n: Annotated[int | None, typer.Option(min=1, help="Responses per problem.", show_default="the protocol's")] = None,
-    shard: Annotated[str, typer.Option(metavar="I/K", help="Only part I of K, counted from 0.")] = "0/1",
+    shard: ShardOption = "0/1",
     template: Annotated[str, typer.Option(help="Prompt template (docs/journeys/evaluation.md).")] = "auto",
-    benchmark_dir: Annotated[
-        Path | None, typer.Option(help="Local copies, NAME.jsonl each.", show_default="hub")
-    ] = None,
+    benchmark_dir: BenchmarkDir = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a response, in tokens.")] = 4096,
     context: Annotated[
         int | None, typer.Option(min=2, help="Prompt and response, in tokens.", show_default="the model's")

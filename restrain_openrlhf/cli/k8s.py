@@ -8,8 +8,8 @@ import typer
 import yaml
 from rich.console import Console
 
-from restrain_openrlhf.cli.presets import ConfigFile
-from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.cli.options import ConfigFile, Overrides
+from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.shipped import KUBERNETES
 
@@ -38,9 +38,7 @@ def render(
     benchmarks: Annotated[
         str | None, typer.Option(help="Names for the evaluation, with commas.", show_default="the paper's")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
-    ] = None,
+    overrides: Overrides = None,
     manifests: Annotated[Path | None, typer.Option(help="Another k8s/ folder.", show_default="the package's")] = None,
 ) -> None:
     """Write the manifests of CONFIG: nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""

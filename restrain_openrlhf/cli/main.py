@@ -6,21 +6,18 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.cli.agent_path import agent_path
-from restrain_openrlhf.cli.analyze import analyze, effect
 from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.data import data
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
+from restrain_openrlhf.cli.figures import analyze, effect, plot
 from restrain_openrlhf.cli.k8s import k8s
-from restrain_openrlhf.cli.plot import plot
-from restrain_openrlhf.cli.presets import presets
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
-from restrain_openrlhf.cli.serve import serve
+from restrain_openrlhf.cli.serve import agent_path, serve
 from restrain_openrlhf.cli.study import study
-from restrain_openrlhf.cli.train import show, train
+from restrain_openrlhf.cli.train import presets, show, train
 from restrain_openrlhf.errors import RestrainError
 
 app = typer.Typer(

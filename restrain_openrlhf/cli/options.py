@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 from pydantic import BaseModel
 
-from restrain_openrlhf.config.presets import find_config
+from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.errors import ConfigError
 
 Options = TypeVar("Options", bound=BaseModel)

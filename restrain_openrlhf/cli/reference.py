@@ -28,13 +28,11 @@ def reference(options: OfflineOptions) -> None:
 def make_reference(
     config: ConfigFile,
     n: Annotated[int | None, typer.Option(min=1, help="Rollouts per prompt.", show_default="CONFIG's")] = None,
-    shard: Annotated[str, typer.Option(metavar="I/K", help="Sample part I of K, counted from 0.")] = "0/1",
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
-    ] = None,
+    shard: ShardOption = "0/1",
+    overrides: Overrides = None,
 ) -> None:
     """Sample the reference that CONFIG names, as its training will sample: model, prompts, template, lengths."""
-    from restrain_openrlhf.config.overrides import parse_overrides  # noqa: PLC0415 - see reference
+    from restrain_openrlhf.config.command_line import parse_overrides  # noqa: PLC0415 - see reference
     from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
     from restrain_openrlhf.run.reference_pass import offline_pass  # noqa: PLC0415
 

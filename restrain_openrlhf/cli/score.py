@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from restrain_openrlhf.answers import extract
-from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.method import GroupScore, Method, Votes, build, parse_settings

@@ -1,4 +1,4 @@
-"""`restrain serve`: the reward service for an OpenRLHF deployment that exists."""
+"""`restrain serve` and `restrain agent-path`: the scoring service, and where the agent is."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook import agent_file
 
 
 def serve(
@@ -33,3 +34,8 @@ def serve(
         ) from None
     service = settings.load_service_config(config)
     server.serve(service, security.load_token(token_file), host, port, (tls_certificate, tls_key))
+
+
+def agent_path() -> None:
+    """Print the path of the agent file, for OpenRLHF's --train.agent_func_path."""
+    typer.echo(agent_file.agent_path())

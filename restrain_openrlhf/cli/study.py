@@ -7,8 +7,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from restrain_openrlhf.config.overrides import parse_overrides
-from restrain_openrlhf.config.presets import find_config
+from restrain_openrlhf.cli.options import Overrides
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
 
 
 def study(
@@ -20,18 +20,15 @@ def study(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as the Ray cluster holds, else 1")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="For every run, as for `restrain train`.")
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
     """Train every CONFIG with every seed and compare held-out accuracy. The same command goes on where it stopped.
 
     References that the configurations name and that are not there are sampled first, once.
     """
-    from restrain_openrlhf.study.capacity import runs_at_a_time  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.study.plan import StudyRun, plan_study  # noqa: PLC0415
+    from restrain_openrlhf.study.plan import StudyRun, plan_study  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.study.report import write_study  # noqa: PLC0415
-    from restrain_openrlhf.study.runner import Listener, run_study  # noqa: PLC0415
+    from restrain_openrlhf.study.runner import Listener, run_study, runs_at_a_time  # noqa: PLC0415
 
     runs = plan_study(configs, seeds, out, parse_overrides(overrides or []))
     at_a_time = jobs or runs_at_a_time(runs)
@@ -49,7 +46,6 @@ def study(
         def on_end(run: StudyRun, well: bool) -> None:
             progress.advance(task)
             console.print(f"{run.label}: {'done' if well else 'FAILED'}", soft_wrap=True)
-
             if well:
                 write_study(runs, out)
 

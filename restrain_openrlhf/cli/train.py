@@ -1,25 +1,19 @@
-"""`restrain train` and `restrain show`."""
+"""`restrain train`, `restrain show` and `restrain presets`."""
 
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
 
 import typer
 import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from restrain_openrlhf.cli.presets import ConfigFile
-from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.cli.options import ConfigFile, Overrides
+from restrain_openrlhf.config.command_line import parse_overrides, preset_names
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.hook.host_defaults import host_flags
 from restrain_openrlhf.run.metrics import StepRow
-
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as method.kappa=2. Repeatable."),
-]
 
 
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
@@ -50,6 +44,11 @@ def show(config: ConfigFile, overrides: Overrides = None) -> None:
     typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))
     if not is_installed():
         typer.echo(f"OpenRLHF is not installed: the flags were checked against the record of {VERSION}.", err=True)
+
+
+def presets() -> None:
+    """List the presets. A preset's name can stand for CONFIG in every command."""
+    typer.echo("\n".join(preset_names()))
 
 
 def _method_block(config: RunConfig) -> str:

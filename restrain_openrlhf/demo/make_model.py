@@ -15,8 +15,7 @@ from rich.progress import track
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from restrain_openrlhf.demo.task import DIGITS, is_heldout, solution
-from restrain_openrlhf.demo.tokenizer import SPECIAL, VOCABULARY, make_tokenizer
+from restrain_openrlhf.demo.task import DIGITS, SPECIAL, VOCABULARY, is_heldout, make_tokenizer, solution
 
 STEPS = 1500
 BATCH = 128

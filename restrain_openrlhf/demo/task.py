@@ -1,15 +1,20 @@
-"""The demo's task: additions with written-out digits, as training prompts without answers and as held-out problems."""
+"""The demo's task: additions with written-out digits, as prompts and as held-out problems, and its tokenizer."""
 
 import random
+import string
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from restrain_openrlhf.data.firewall import PromptOnly, SupervisedRow
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import DataError
 
+SPECIAL = ("<pad>", "<eos>", "<bos>", "<unk>")
+BOX = r"\boxed{"
+VOCABULARY = (*SPECIAL, BOX, *(character for character in string.printable if character not in "\r\x0b\x0c"))
 DIGITS = 3
 # One addition in so many is held out, by a hash of its text, so that no digit is seen in one set only.
 HELDOUT_ONE_IN = 10
@@ -86,3 +91,17 @@ def write_prompts(path: Path, problems: Sequence[Problem]) -> None:
 def write_gold(path: Path, problems: Sequence[Problem]) -> None:
     """Problems with their answers, for evaluation and for the supervised upper bound."""
     write_rows(path, (SupervisedRow(id=row.id, problem=row.problem, answer=row.answer) for row in problems))
+
+
+def make_tokenizer() -> Any:
+    """A Hugging Face fast tokenizer: a token per printable character and one for `\\boxed{`; other text is <unk>."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers  # noqa: PLC0415
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
+
+    ids = {token: number for number, token in enumerate(VOCABULARY)}
+    tokenizer = Tokenizer(models.WordLevel(ids, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex(r"\\boxed\{|[\s\S]"), "isolated")
+    tokenizer.decoder = decoders.Fuse()
+    names = {"pad_token": "<pad>", "eos_token": "<eos>", "bos_token": "<bos>", "unk_token": "<unk>"}
+    fast: Any = PreTrainedTokenizerFast
+    return fast(tokenizer_object=tokenizer, clean_up_tokenization_spaces=False, **names)

@@ -77,13 +77,16 @@ class OfflineOptions(BaseModel):
 
     def words(self) -> list[str]:
         """The command's words for the options that were given; the rest keep the command's defaults."""
-        given = {name.replace("_", "-"): value for name, value in self if name in self.model_fields_set}
-        valued = [f"--{name}={value}" for name, value in given.items() if not isinstance(value, bool)]
-        return [*valued, *(f"--{name}" for name, value in given.items() if value is True)]
+        given = {f"--{name.replace('_', '-')}": value for name, value in self if name in self.model_fields_set}
+        valued = [
+            f"{word}={value}" for word, value in given.items() if value is not None and not isinstance(value, bool)
+        ]
+        return [*valued, *(word for word, value in given.items() if value is True)]
 
     def sampling(self) -> Sampling:
         """How the rollouts are drawn."""
-        return Sampling(**{field.name: getattr(self, field.name) for field in fields(Sampling) if hasattr(self, field.name)})
+        shared = {field.name for field in fields(Sampling)} & set(type(self).model_fields)
+        return Sampling(**{name: getattr(self, name) for name in shared})
 
     def source(self) -> PromptSource:
         """Where the prompts come from."""

@@ -11,7 +11,7 @@ from restrain_openrlhf.hook.preflight import prompt_source
 from restrain_openrlhf.reference.offline_pass import OfflinePass
 from restrain_openrlhf.reference.run import Shard, merge
 from restrain_openrlhf.run.offline_options import OfflineOptions
-from restrain_openrlhf.run.stack import run_command, run_on_all_gpus
+from restrain_openrlhf.run.processes import run_command, run_on_all_gpus
 
 
 def sample_reference(

@@ -1,12 +1,10 @@
 """Runs one configuration from start to end, or from its last checkpoint: check, start the host, follow it."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import RunError
@@ -20,14 +18,14 @@ from restrain_openrlhf.hook.sizes import rollout_batches
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import Completion, RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
-from restrain_openrlhf.run.signals import sigterm_interrupts
+from restrain_openrlhf.run.processes import ending_with_us
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
 
 
 StepListener = Callable[[StepRow, int], None]
-# Looks at all steps so far; says why the run should end now, or None.
+# Gets all steps so far; returns why the run should end now, or None.
 StopRule = Callable[[Sequence[StepRow]], str | None]
 
 
@@ -88,8 +86,9 @@ def _run_host(
     """Returns why the run was stopped, or None where the host came to its end."""
     with folder.log.open("ab") as log:
         start = folder.log.stat().st_size
-        host = subprocess.Popen(command(folder, words), stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,))
-        with _stopping_with_us(host):
+        with ending_with_us() as running:
+            host = subprocess.Popen(command(folder, words), stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,))
+            running.append(host)
             seen = 0
             while host.poll() is None:
                 rows = read_steps(folder.metrics)
@@ -110,20 +109,3 @@ def _report_new(rows: Sequence[StepRow], seen: int, on_step: Callable[[StepRow],
     for row in new:
         on_step(row)
     return max((row.step for row in new), default=seen)
-
-
-@contextmanager
-def _stopping_with_us(host: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Ctrl-C and a cluster's SIGTERM reach the host too, and we wait for it to end."""
-    try:
-        with sigterm_interrupts():
-            yield
-    finally:
-        if host.poll() is None:
-            # Not SIGINT, which whatever a script starts in the background ignores. Ray's drivers end well on SIGTERM.
-            host.send_signal(signal.SIGTERM)
-            try:
-                host.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                host.kill()
-                host.wait()

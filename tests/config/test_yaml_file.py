@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.yaml_file import load_hook_config, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_defaults import host_flags

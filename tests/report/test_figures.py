@@ -8,8 +8,7 @@ from matplotlib import image
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.evaluation.reliability import majority_size, reliability
-from restrain_openrlhf.report.effects import draw_effect, order, points, save_effect
-from restrain_openrlhf.report.reliability import save_reliability
+from restrain_openrlhf.report.paper_figures import draw_effect, order, points, save_effect, save_reliability
 from tests.evaluation.test_table import result
 
 

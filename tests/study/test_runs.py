@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ray", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.config.overrides import parse_overrides  # noqa: E402
+from restrain_openrlhf.config.command_line import parse_overrides  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.study import report, runner  # noqa: E402
 from restrain_openrlhf.study.figures import save_figures  # noqa: E402

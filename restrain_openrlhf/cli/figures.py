@@ -1,4 +1,4 @@
-"""`restrain analyze` and `restrain effect`: the paper's figures, from rollouts and from evaluated runs."""
+"""`restrain analyze`, `effect` and `plot`: figures from rollouts, from evaluated runs and from training runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,7 +15,7 @@ def analyze(
     """Draw how reliable majorities are: pass@n and the majority's accuracy by the majority's size."""
     from restrain_openrlhf.evaluation.reliability import reliability  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.rollout_file import grade_rollouts, read_rollouts  # noqa: PLC0415
-    from restrain_openrlhf.report.reliability import save_reliability  # noqa: PLC0415
+    from restrain_openrlhf.report.paper_figures import save_reliability  # noqa: PLC0415
 
     rows = reliability(grade_rollouts(read_rollouts(rollouts), rollouts, gold))
     console = Console(soft_wrap=True, highlight=False)
@@ -37,8 +37,21 @@ def effect(
 ) -> None:
     """Draw accuracy against a label of evaluated runs: training curves by method, effects of σ, δ and κ."""
     from restrain_openrlhf.evaluation.result import load_results  # noqa: PLC0415
-    from restrain_openrlhf.report.effects import points, save_effect  # noqa: PLC0415
+    from restrain_openrlhf.report.paper_figures import points, save_effect  # noqa: PLC0415
 
     results = [result for run in runs for result in load_results(run)]
     for path in save_effect(points(results, x, by), x, out):
+        Console().print(path, soft_wrap=True)
+
+
+def plot(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
+    out: Annotated[
+        Path | None, typer.Option(help="Where the PNG files go.", show_default="the first run's plots/")
+    ] = None,
+) -> None:
+    """Draw training curves and vote statistics of runs as PNG."""
+    from restrain_openrlhf.report.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib
+
+    for path in save_run_figures([load_curves(run) for run in runs], out or runs[0] / "plots"):
         Console().print(path, soft_wrap=True)

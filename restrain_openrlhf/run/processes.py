@@ -1,17 +1,19 @@
-"""Runs our own commands in processes of their own, so that each vLLM engine frees its memory when it is done."""
+"""Processes that end when we do: our own commands, so that each vLLM engine frees its memory, and the host."""
 
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import environ
 from pathlib import Path
+from types import FrameType
 
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.devices import visible_gpus
-from restrain_openrlhf.run.signals import sigterm_interrupts
 
 MODULE = "restrain_openrlhf.cli.main"
 POLL_SECONDS = 0.2
@@ -63,10 +65,10 @@ def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
 
 def run_together(commands: Sequence[Command]) -> None:
     """All at once, each to its end. Raises RunError with the last lines of the first that fails; it ends the others."""
-    with _ended_with_us() as running:
+    with ending_with_us() as running:
         for command in commands:
-            running.append((command, _start(command)))
-        waiting = list(running)
+            running.append(_start(command))
+        waiting = list(zip(commands, running, strict=True))
         while waiting:
             time.sleep(POLL_SECONDS)
             for command, process in waiting:
@@ -85,25 +87,49 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
         )
 
 
+def _why(command: Command, status: int) -> str:
+    tail = "\n".join(command.log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
+    return f"`restrain {command.words[0]}` stopped with status {status}.\n{tail}\nLog: {command.log}"
+
+
 @contextmanager
-def _ended_with_us() -> Iterator[list[tuple[Command, "subprocess.Popen[bytes]"]]]:
-    """Whatever ends us ends the commands too."""
-    running: list[tuple[Command, subprocess.Popen[bytes]]] = []
+def ending_with_us(patience: float = PATIENCE_SECONDS) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """A list for processes: whatever ends the block, Ctrl-C and SIGTERM included, ends them too.
+
+    They get SIGTERM, and SIGKILL after `patience` seconds. Not SIGINT: processes started in a script's background
+    ignore it.
+    """
+    running: list[subprocess.Popen[bytes]] = []
     try:
         with sigterm_interrupts():
             yield running
     finally:
-        alive = [process for _, process in running if process.poll() is None]
+        alive = [process for process in running if process.poll() is None]
         for process in alive:
             process.terminate()
         for process in alive:
             try:
-                process.wait(timeout=PATIENCE_SECONDS)
+                process.wait(timeout=patience)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
 
-def _why(command: Command, status: int) -> str:
-    tail = "\n".join(command.log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
-    return f"`restrain {command.words[0]}` stopped with status {status}.\n{tail}\nLog: {command.log}"
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Within the block, SIGTERM raises KeyboardInterrupt.
+
+    Python lets the main thread alone handle signals; a library call from another one does without.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
