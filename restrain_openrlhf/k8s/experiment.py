@@ -85,8 +85,9 @@ def _document(config: RunConfig) -> dict[str, Any]:
     # Presets of one folder share a `reference:`; a method that reads none must not wait for the file in its pods.
     read = config.reference if build(config.method).needs_reference else None
     reference = {"reference": on_volume(read)} if read else {}
-    hook = {key: value for key, value in config.written().items() if key not in ("reference", "metrics")}
-    return {"run_dir": on_volume(config.run_dir), **reference, **hook, "openrlhf": openrlhf}
+    # `restrain train` sets `metrics` itself.
+    others = config.model_copy(update={"reference": None, "metrics": None}).written()
+    return {"run_dir": on_volume(config.run_dir), **reference, **others, "openrlhf": openrlhf}
 
 
 def on_volume(path: Path) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig
 from restrain_openrlhf.errors import RunError
 
-# Where a run logs to, where its groups are scored, and when it stops, do not change what it computes.
-FREE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps", "logprob_gap_limit", "service")
+# OpenRLHF's flags that change nothing a run computes; beside the configuration's own keys of this kind.
+CHANGEABLE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps")
 
 
 class Completion(BaseModel):
@@ -109,11 +109,16 @@ def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:
 def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, Any]) -> None:
     for key in sorted({*_flat(old), *_flat(new)}):
         before, now = _flat(old).get(key), _flat(new).get(key)
-        if before != now and not key.removeprefix("openrlhf.").startswith(FREE_FLAGS):
+        if before != now and not _is_changeable(key):
             raise RunError(
                 f"{folder.path} holds a run with {key} = {before!r}; this one has {now!r}. Choose another run_dir, or "
                 "remove the folder to start again."
             )
+
+
+def _is_changeable(key: str) -> bool:
+    block, _, flag = key.partition(".")
+    return flag.startswith(CHANGEABLE_FLAGS) if block == "openrlhf" else key in HookConfig.keys(Key.CHANGEABLE)
 
 
 def _flat(resolved: dict[str, Any]) -> dict[str, Any]:
