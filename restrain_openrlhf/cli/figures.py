@@ -9,10 +9,12 @@ from rich.console import Console
 
 def analyze(
     rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
-    out: Annotated[Path, typer.Option(help="Folder for reliability.png and reliability.csv.")],
-    gold: Annotated[Path | None, typer.Option(help="Gold by problem: {problem, answer} rows, or a sidecar.")] = None,
+    out: Annotated[Path, typer.Option(help="Output folder, for reliability.png and reliability.csv.")],
+    gold: Annotated[
+        Path | None, typer.Option(help="Gold answers: rows {problem, answer}, or a .gold.jsonl file.")
+    ] = None,
 ) -> None:
-    """Draw how reliable majorities are: pass@n and the majority's accuracy by the majority's size."""
+    """Plot how reliable majority votes are: pass@n and accuracy of the majority, by its size."""
     from restrain_openrlhf.evaluation.reliability import reliability  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.rollout_file import grade_rollouts, read_rollouts  # noqa: PLC0415
     from restrain_openrlhf.report.paper_figures import save_reliability  # noqa: PLC0415
@@ -31,11 +33,11 @@ def analyze(
 
 def effect(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of `restrain eval --label ...`.")],
-    x: Annotated[str, typer.Option(help="The label along the axis: step, sigma, delta, kappa, ...")],
-    out: Annotated[Path, typer.Option(help="Folder for the figure and its table.")],
-    by: Annotated[str | None, typer.Option(help="The label that tells lines apart, such as method.")] = None,
+    x: Annotated[str, typer.Option(help="Label on the x axis: step, sigma, delta, kappa, ...")],
+    out: Annotated[Path, typer.Option(help="Output folder, for the figure and its table.")],
+    by: Annotated[str | None, typer.Option(help="Label that separates the lines, such as method.")] = None,
 ) -> None:
-    """Draw accuracy against a label of evaluated runs: training curves by method, effects of σ, δ and κ."""
+    """Plot accuracy against a label of evaluated runs, such as the training step, σ, δ or κ."""
     from restrain_openrlhf.evaluation.result import load_results  # noqa: PLC0415
     from restrain_openrlhf.report.paper_figures import points, save_effect  # noqa: PLC0415
 
@@ -45,12 +47,10 @@ def effect(
 
 
 def plot(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Where the PNG files go.", show_default="the first run's plots/")
-    ] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="the first run's plots/")] = None,
 ) -> None:
-    """Draw training curves and vote statistics of runs as PNG."""
+    """Plot training curves and vote statistics of training runs, as PNG."""
     from restrain_openrlhf.report.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib
 
     for path in save_run_figures([load_curves(run) for run in runs], out or runs[0] / "plots"):

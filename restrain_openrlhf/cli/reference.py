@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @with_options(OfflineOptions)
 def reference(options: OfflineOptions) -> None:
-    """Sample the frozen model on every prompt, for u_x and SRT's labels. Resumes after a kill."""
+    """Sample the frozen model on every prompt, for u_x and SRT's labels. To resume, run the same command."""
     from restrain_openrlhf.reference.offline_pass import OfflinePass  # noqa: PLC0415 - keeps `restrain --help` quick
 
     index, count = parse_shard(options.shard)
@@ -31,7 +31,7 @@ def make_reference(
     shard: ShardOption = "0/1",
     overrides: Overrides = None,
 ) -> None:
-    """Sample the reference that CONFIG names, as its training will sample: model, prompts, template, lengths."""
+    """Sample the reference file that CONFIG names, with its model, prompts, template and sampling."""
     from restrain_openrlhf.config.command_line import parse_overrides  # noqa: PLC0415 - see reference
     from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
     from restrain_openrlhf.run.reference_pass import offline_pass  # noqa: PLC0415
@@ -51,10 +51,10 @@ def _run(job: "OfflinePass", out: Path) -> None:
 
 
 def merge_reference(
-    shards: Annotated[list[Path], typer.Argument(help="All shards of one pass.")],
-    out: Annotated[Path, typer.Option(help="The whole artifact.")],
+    shards: Annotated[list[Path], typer.Argument(help="All shards of the pass.")],
+    out: Annotated[Path, typer.Option(help="The merged reference file.")],
 ) -> None:
-    """Join the shards of one offline pass; refused unless they are of one pass and complete."""
+    """Merge the shards of an offline pass. They must be complete and of the same pass."""
     from restrain_openrlhf.reference.run import merge  # noqa: PLC0415
 
     count = merge(shards, out)
@@ -62,21 +62,23 @@ def merge_reference(
 
 
 def subset_reference(
-    artifact: Annotated[Path, typer.Argument(help="A whole artifact of `restrain reference`.")],
-    out: Annotated[Path, typer.Option(help="The smaller artifact.")],
+    artifact: Annotated[Path, typer.Argument(help="A complete reference file.")],
+    out: Annotated[Path, typer.Option(help="The smaller reference file.")],
     n: Annotated[int | None, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")] = None,
     prompts: Annotated[
-        str | None, typer.Option(help="Keep these problems only: JSONL, CSV, Parquet, or a hub data set.")
+        str | None, typer.Option(help="Keep only these problems: JSONL, CSV, Parquet, or a hub data set.")
     ] = None,
-    input_key: Annotated[str, typer.Option(help="Column that holds the prompt (data.input_key).")] = "problem",
+    input_key: Annotated[str, typer.Option(help="Column of the prompt (data.input_key).")] = "problem",
 ) -> None:
-    """Vote again on fewer rollouts or fewer prompts of an offline pass, without sampling again."""
+    """Make a reference file for fewer rollouts or fewer prompts, without sampling again."""
     from restrain_openrlhf.hook.prompts import PromptSource, load_prompts  # noqa: PLC0415 - see reference
     from restrain_openrlhf.reference import load_reference  # noqa: PLC0415
     from restrain_openrlhf.reference.subset import subset  # noqa: PLC0415
 
     if n is None and prompts is None:
-        raise ConfigError("Neither --n nor --prompts is given, so the subset would be the whole. Give one or both.")
+        raise ConfigError(
+            "Neither --n nor --prompts is given, so the subset would be the whole file. Give one or both."
+        )
     kept = None if prompts is None else [row.problem for row in load_prompts(PromptSource(prompts, input_key))]
     count = subset(load_reference(artifact), out, n, kept)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)

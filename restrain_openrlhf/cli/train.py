@@ -17,7 +17,7 @@ from restrain_openrlhf.run.metrics import StepRow
 
 
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Train a policy with OpenRLHF and RESTRAIN. Killed at any step, the same command goes on."""
+    """Train a policy with OpenRLHF and RESTRAIN. To resume a run that was stopped, run the same command."""
     from restrain_openrlhf.run.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
@@ -29,7 +29,7 @@ def train(config: ConfigFile, overrides: Overrides = None) -> None:
 
 
 def show(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Print the resolved method and the exact OpenRLHF command, without starting anything."""
+    """Print the resolved method and the exact OpenRLHF command. Starts nothing."""
     from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: PLC0415
     from restrain_openrlhf.hook.recorded_flags import VERSION, is_installed, recorded_parser  # noqa: PLC0415
@@ -60,7 +60,7 @@ def _method_block(config: RunConfig) -> str:
 def step_progress(
     label: str, console: Console
 ) -> Iterator[tuple[Callable[[str], None], Callable[[StepRow, int], None]]]:
-    """A progress bar on a terminal, one line per event elsewhere; gives callbacks for a phase and for a step."""
+    """A progress bar on a terminal, else one line per event; yields the callbacks for a phase and for a step."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

@@ -150,13 +150,13 @@ def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a key may stand once."""
+    """Safe YAML that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = {key for key in keys if keys.count(key) > 1}
         if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"{sorted(twice)[0]!r} stands twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"{sorted(twice)[0]!r} appears twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 

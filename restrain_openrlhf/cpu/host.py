@@ -60,7 +60,7 @@ def _adapt_replay_buffer(module: Any) -> None:
 
 
 def _adapt_deepspeed_strategy(module: Any) -> None:
-    """utils/deepspeed/deepspeed.py: setup_distributed asks for a "cuda" device mesh."""
+    """utils/deepspeed/deepspeed.py: setup_distributed makes a "cuda" device mesh."""
     original = module.init_device_mesh
     module.init_device_mesh = lambda _device_type, *args, **kwargs: original("cpu", *args, **kwargs)
 
@@ -111,7 +111,7 @@ def _adapt_fused_adam(module: Any) -> None:
 
 
 def _forget_powers(module: Any, optimizer: Any) -> None:
-    """Have the kernel take step 0 on nothing: the next one is not the one after its last, and so uses pow."""
+    """Run step 0 on empty tensors, so that the next step does not follow the kernel's last one, and uses pow."""
     import torch  # noqa: PLC0415 - the optimizer has it already
 
     group, nothing = optimizer.param_groups[0], [torch.empty(0)]

@@ -54,7 +54,7 @@ def _offline(experiment: Experiment, out: str, shards: int, rollouts: int | None
 
 
 def reference_words(experiment: Experiment, out: str, shards: int, rollouts: int | None = None) -> list[str]:
-    """`restrain reference` with the training's own prompts, template and sampling, as training will demand."""
+    """`restrain reference` with the prompts, template and sampling of the training, which checks them."""
     return OfflineOptions.from_flags(
         {name: _literal(value) for name, value in experiment.flags.items()},
         model=_literal(experiment.model),
@@ -94,7 +94,7 @@ def _literal(value: Any) -> Any:
 
 
 def test_time_entrypoint(experiment: Experiment) -> str:
-    """`test-time adapt`, with the GPUs in sight that Ray hides from an entrypoint which reserves none."""
+    """`test-time adapt`. Ray hides GPUs from an entrypoint that reserves none, so they are made visible."""
     return (
         f"env -u CUDA_VISIBLE_DEVICES test-time adapt --config {CONFIG_IN_POD} --model {experiment.model} "
         f"--prompts {experiment.flags['data.prompt_dataset']} --out {experiment.run_dir}"

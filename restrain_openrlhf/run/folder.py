@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where, whose it is, and whether the run has ended."""
+"""A run's folder: its files, its lock, the configuration it belongs to, and how the run ended."""
 
 import fcntl
 import json
@@ -18,7 +18,7 @@ CHANGEABLE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps"
 
 
 class Completion(BaseModel):
-    """How a run ended: after its last step, or `stopped` before it, for the reason that stands there."""
+    """How a run ended: after its last step, or earlier for the reason in `stopped`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -64,11 +64,11 @@ class RunFolder:
 
     @property
     def completed(self) -> Path:
-        """Exists once the run has ended well."""
+        """Exists once the run has ended without an error."""
         return self.path / "completed.json"
 
     def claim(self, config: RunConfig, flags: dict[str, object]) -> None:
-        """Make the folder this run's. Raises RunError when it already belongs to a different one."""
+        """Make the folder this run's. Raises RunError if it belongs to a run with another configuration."""
         self.path.mkdir(parents=True, exist_ok=True)
         resolved = _resolved(config, flags)
         if self.resolved.exists():
@@ -77,7 +77,7 @@ class RunFolder:
         self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
 
     def lock(self) -> int:
-        """An open, locked descriptor; whoever inherits it holds the lock too. Raises RunError when it is taken."""
+        """A locked file descriptor; a child that inherits it holds the lock too. Raises RunError if it is taken."""
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT)
         try:
@@ -91,7 +91,7 @@ class RunFolder:
         return descriptor
 
     def mark_completed(self, completion: Completion) -> None:
-        """Written last, so that a folder with it holds a whole run."""
+        """Write the mark, as the last file of a run."""
         self.completed.write_text(completion.model_dump_json() + "\n", encoding="utf-8")
 
     def completion(self) -> Completion | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 HELD_OUT_FILE = "evaluations.jsonl"
 PASS_AT_1 = "_pass1"
-# What counted voters was named after rollouts once; runs that began then are plotted, and go on.
+# Earlier names of these columns, so that older runs can be plotted and resumed.
 EARLIER_NAMES = {"rollouts": "voters", "missing_share_of_rollouts": "missing_share_of_voters"}
 
 

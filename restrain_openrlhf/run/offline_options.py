@@ -73,7 +73,9 @@ class OfflineOptions(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             name = str(first["loc"][0])
-            raise ConfigError(f"{HOST_FLAGS.get(name, name)} is {first['input']!r}: {first['msg']}.") from None
+            raise ConfigError(
+                f"{HOST_FLAGS.get(name, name)} is {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}."
+            ) from None
 
     def words(self) -> list[str]:
         """The command's words for the options that were given; the rest keep the command's defaults."""

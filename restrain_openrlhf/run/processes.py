@@ -1,4 +1,4 @@
-"""Processes that end when we do: our own commands, so that each vLLM engine frees its memory, and the host."""
+"""Child processes that end when we do. Each vLLM engine gets its own, so that its memory is freed."""
 
 import signal
 import subprocess
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 30
 
 @dataclass(frozen=True)
 class Command:
-    """`restrain WORDS...` with `environment` on top of ours, its output appended to `log`."""
+    """`restrain WORDS...`, with extra environment variables, its output appended to `log`."""
 
     words: Sequence[str]
     log: Path
@@ -30,15 +30,15 @@ class Command:
 
 
 def run_command(words: Sequence[str], log: Path) -> None:
-    """One command to its end. Raises RunError with the last lines when it fails."""
+    """Run one command. Raises RunError with the log's last lines if it fails."""
     run_together([Command(words, log)])
 
 
 def run_on_all_gpus(words: Sequence[str], log: Path, tensor_parallel_size: int) -> int:
-    """A command that takes `--shard`, in as many processes as engines of that size fit on the GPUs seen.
+    """Run a command that takes `--shard` in as many processes as engines of that size fit on the visible GPUs.
 
-    Returns the number of shards; 1 means the command ran as it is. Raises RunError where one fails; what the others
-    have written is kept.
+    Returns the number of shards; with 1 the command ran as it is. Raises RunError if one fails; what the others wrote
+    is kept.
     """
     engines = engine_gpus(visible_gpus(), tensor_parallel_size)
     if len(engines) <= 1:
@@ -59,12 +59,12 @@ def run_on_all_gpus(words: Sequence[str], log: Path, tensor_parallel_size: int) 
 
 
 def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
-    """The GPUs of each engine of `size` of them; what is left over stays idle."""
+    """The GPUs of each engine, `size` per engine; the remainder stays idle."""
     return [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
 
 
 def run_together(commands: Sequence[Command]) -> None:
-    """All at once, each to its end. Raises RunError with the last lines of the first that fails; it ends the others."""
+    """Run all at the same time. If one fails, end the others and raise RunError with its log's last lines."""
     with ending_with_us() as running:
         for command in commands:
             running.append(_start(command))

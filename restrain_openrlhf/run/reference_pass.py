@@ -1,4 +1,4 @@
-"""The offline pass that a run's own configuration asks for: same model, prompts, template, lengths and sampling."""
+"""The offline pass of a run: the model, prompts, template, lengths and sampling of its configuration."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ def sample_reference(
 ) -> None:
     """Sample `n` rollouts of every prompt (as many as the configuration says), on all visible GPUs.
 
-    Each engine is in a process of its own. What is there already is kept. Raises RunError with the log's last lines
+    Each engine runs in its own process. Existing rollouts are kept. Raises RunError with the log's last lines
     where it fails, ConfigError where the configuration names no model or limit of new tokens.
     """
     options = _options(config, _flags(config), out, n, model=model, prompts=prompts, seed=seed)

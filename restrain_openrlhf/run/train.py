@@ -1,4 +1,4 @@
-"""Runs one configuration from start to end, or from its last checkpoint: check, start the host, follow it."""
+"""Trains one configuration, from the start or the last checkpoint: checks it, starts OpenRLHF, follows its steps."""
 
 import os
 import subprocess
@@ -34,10 +34,10 @@ def train(
     on_step: StepListener = lambda _row, _total: None,
     should_stop: StopRule = lambda _rows: None,
 ) -> RunFolder:
-    """Train to the end; a folder that holds part of this run is continued, an ended one is returned at once.
+    """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
 
-    `on_step` gets each step's row, the ones of an earlier start included, and the run's number of steps. `should_stop`
-    is asked after each step; the reason it gives ends the run for good (`RunFolder.completion`), without a last model.
+    `on_step` gets each step's row, including those of an earlier start, and the run's number of steps. `should_stop`
+    is called after each step; a reason from it ends the run for good (`RunFolder.completion`), without a last model.
     Raises ConfigError, DataError or ReferencePassError before anything heavy starts, RunError if the host stops early.
     """
     folder = RunFolder(config.run_dir)
@@ -58,7 +58,7 @@ def train(
 
 
 def check_flags(config: RunConfig) -> None:
-    """What can be checked of a run before its reference is there.
+    """The checks of a run that do not need its reference file.
 
     Raises ConfigError for a flag OpenRLHF does not take, and for flags that contradict the method or other settings.
     """

@@ -1,4 +1,4 @@
-"""What a study found: held-out accuracy by method and step, over seeds, from the runs' own files."""
+"""Results of a study: held-out accuracy by method and step over seeds, from the runs' files."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

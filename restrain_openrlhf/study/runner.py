@@ -1,4 +1,4 @@
-"""Runs a study: makes missing references, then trains what is not complete, a few runs at a time."""
+"""Runs a study: samples missing references, then trains the runs that are not complete, several at a time."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ class Listener:
 
     reference: Callable[[Path], None] = lambda _path: None
     step: Callable[[StudyRun, int], None] = lambda _run, _step: None
-    ended: Callable[[StudyRun, bool], None] = lambda _run, _well: None
+    ended: Callable[[StudyRun, bool], None] = lambda _run, _succeeded: None
 
 
 @dataclass
@@ -55,9 +55,9 @@ def runs_at_a_time(runs: Sequence[StudyRun]) -> int:
 
 
 def run_study(runs: Sequence[StudyRun], jobs: int, listener: Listener) -> None:
-    """Run what is not complete, `jobs` at a time. A run that fails does not stop the others.
+    """Train the runs that are not complete, `jobs` at a time. A run that fails does not stop the others.
 
-    Raises RunError in the end, naming every run that failed and its log; the same command goes on with them.
+    Raises RunError at the end, with the log of every run that failed; the same command resumes them.
     """
     for run in runs:
         make_reference(run, listener)
@@ -69,7 +69,7 @@ def run_study(runs: Sequence[StudyRun], jobs: int, listener: Listener) -> None:
 
 
 def make_reference(run: StudyRun, listener: Listener) -> None:
-    """The offline pass the run needs, sampled once where the file that the configuration names is not there."""
+    """Sample the run's reference file if the method needs it and it is missing."""
     reference = run.config.reference
     if reference is None or reference.exists() or not build(run.config.method).needs_reference:
         return
@@ -90,9 +90,9 @@ def _train_all(waiting: Sequence[StudyRun], jobs: int, listener: Listener) -> It
                 _report(job, listener)
                 if job.process.poll() is not None:
                     running.remove(job)
-                    well = job.process.returncode == 0
-                    listener.ended(job.run, well)
-                    if not well:
+                    succeeded = job.process.returncode == 0
+                    listener.ended(job.run, succeeded)
+                    if not succeeded:
                         yield job.run
 
 
