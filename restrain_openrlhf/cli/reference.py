@@ -45,7 +45,7 @@ def make_reference(
 def _run(job: "OfflinePass", out: Path) -> None:
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("reference pass", total=len(job.prompts))
+        task = progress.add_task("offline pass", total=len(job.prompts))
         path = job.run(out, lambda done: progress.advance(task, done))
     console.print(f"reference: {path}", soft_wrap=True)
 

@@ -35,7 +35,7 @@ def train_on_real_prompts(demo: Demo, prompts: Path, listener: Listener) -> RunF
     _write_prompts(prompts, chosen, demo.steps * PROMPTS_PER_STEP)
     config = _resized(configure(demo, chosen))
     if build(config.method).needs_reference and config.reference:
-        listener.phase("reference pass")
+        listener.phase("offline pass")
         sample(MODEL, config, chosen, config.reference, seed=42)
     listener.phase("training")
     return train(config, listener.step)

@@ -65,7 +65,7 @@ def run_demo(demo: Demo, listener: Listener) -> Outcome:
     config = write_task(demo)
     method = build(config.method)
     if method.needs_reference:
-        listener.phase("reference pass: the frozen model votes on every prompt")
+        listener.phase("offline pass: the frozen model votes on every prompt")
         sample(MODEL, config, demo.out / "prompts.jsonl", config.reference or demo.out / "reference.jsonl", seed=42)
     listener.phase("held-out accuracy before")
     before = evaluate(demo, config, MODEL, demo.out / "before.jsonl")

@@ -131,8 +131,9 @@ def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
 def _accuracies(axes: Axes, rows: Sequence[SizeRow], title: str) -> None:
     sizes = [row.size for row in rows]
     accuracy = [row.majority_accuracy for row in rows]
-    below = [row.majority_accuracy - row.majority_low for row in rows]
-    above = [row.majority_high - row.majority_accuracy for row in rows]
+    # Rounding puts a bound of the interval beyond an accuracy of 0 or 1, and matplotlib refuses negative lengths.
+    below = [max(0.0, row.majority_accuracy - row.majority_low) for row in rows]
+    above = [max(0.0, row.majority_high - row.majority_accuracy) for row in rows]
     axes.plot(sizes, [row.pass_at_n for row in rows], marker="o", label=f"pass@{rows[0].n}: some rollout is right")
     axes.errorbar(sizes, accuracy, yerr=(below, above), marker="s", capsize=3, label="the majority is right")
     axes.set(title=title, ylabel="share of problems", ylim=(-0.03, 1.03))

@@ -21,7 +21,7 @@ class HostFlag:
 
 
 class OfflineOptions(BaseModel):
-    """`restrain reference --name VALUE ...`; a field is an option, and the first line of a new one."""
+    """The options of `restrain reference`: each field is one, with its default, help, limits and OpenRLHF's flag."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,7 +43,7 @@ class OfflineOptions(BaseModel):
         float, Option(min=0.0, help="Sampling temperature, as in training."), HostFlag("rollout.temperature")
     ] = 1.0
     top_p: Annotated[
-        float, Option(min=0.0, max=1.0, help="Nucleus sampling, as in training."), HostFlag("rollout.top_p")
+        float, Option(min=0.0, max=1.0, help="Top-p of nucleus sampling, as in training."), HostFlag("rollout.top_p")
     ] = 1.0
     max_new_tokens: Annotated[
         int, Option(min=1, help="Longest rollout, in tokens."), HostFlag("rollout.max_new_tokens")

@@ -37,6 +37,11 @@ def test_sizes_count_equal_answers_and_compare_at_one_n():
         reliability([graded("1"), graded("1", "1")])
 
 
+@pytest.mark.parametrize("count", range(1, 10))
+def test_the_reliability_figure_of_majorities_that_are_all_right_is_drawn(tmp_path, count):
+    save_reliability(reliability([graded("1", "1")] * count), "toy", tmp_path)
+
+
 def test_the_reliability_figure_and_its_table_are_written(tmp_path):
     picture, table = save_reliability(reliability([graded("1", "1"), graded("1", "2")]), "toy", tmp_path)
     assert image.imread(picture).std() > 0.01
