@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import typer
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.errors import ConfigError
@@ -37,14 +38,13 @@ def parse_shard(text: str) -> tuple[int, int]:
 
 
 def with_options(model: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
-    """Makes a function of a model a command with an option per field, whose `Annotated` type holds typer's Option."""
-    hints = get_type_hints(model, include_extras=True)
+    """Makes a function of a model a command, with an option for each field: its description, limits and default."""
     parameters = [
         Parameter(
             name,
             Parameter.KEYWORD_ONLY,
             default=Parameter.empty if field.is_required() else field.default,
-            annotation=hints[name],
+            annotation=Annotated[field.annotation, _option(field)],
         )
         for name, field in model.model_fields.items()
     ]
@@ -59,3 +59,8 @@ def with_options(model: type[Options]) -> Callable[[Callable[[Options], None]], 
         return command
 
     return as_command
+
+
+def _option(field: FieldInfo) -> Any:
+    limits = {name: getattr(limit, name) for limit in field.metadata for name in ("ge", "le") if hasattr(limit, name)}
+    return typer.Option(help=field.description, min=limits.get("ge"), max=limits.get("le"))

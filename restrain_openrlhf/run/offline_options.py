@@ -1,81 +1,55 @@
 """The options of the offline pass: the command, a run's own pass and the manifests are made from this one list."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-from typer import Option
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.offline_engine import Sampling
 from restrain_openrlhf.hook.prompts import PromptSource
 
 
-@dataclass(frozen=True)
-class HostFlag:
-    """OpenRLHF's flag of the same meaning: a run's own pass samples as its training will."""
-
-    name: str
-
-
 class OfflineOptions(BaseModel):
-    """The options of `restrain reference`: each field is one, with its default, help, limits and OpenRLHF's flag."""
+    """The options of `restrain reference`. An alias is OpenRLHF's flag of the same meaning."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    model: Annotated[
-        str, Option(help="Frozen base model: a hub id or a local folder."), HostFlag("actor.model_name_or_path")
-    ]
-    prompts: Annotated[
-        str, Option(help="Prompts: JSONL, CSV, Parquet, or a hub data set."), HostFlag("data.prompt_dataset")
-    ]
-    out: Annotated[Path, Option(help="The reference file (JSON Lines). Its provenance is written beside it.")]
-    n: Annotated[int, Option(min=1, help="Rollouts per prompt."), HostFlag("rollout.n_samples_per_prompt")] = 16
-    input_key: Annotated[str, Option(help="Column of the prompt (data.input_key)."), HostFlag("data.input_key")] = (
-        "problem"
+    model: str = Field(alias="actor.model_name_or_path", description="Frozen base model: a hub id or a local folder.")
+    prompts: str = Field(alias="data.prompt_dataset", description="Prompts: JSONL, CSV, Parquet, or a hub data set.")
+    out: Path = Field(description="The reference file (JSON Lines). Its provenance is written beside it.")
+    n: int = Field(16, alias="rollout.n_samples_per_prompt", ge=1, description="Rollouts per prompt.")
+    input_key: str = Field("problem", alias="data.input_key", description="Column of the prompt.")
+    input_template: str | None = Field(
+        None, alias="data.input_template", description="Prompt template; {} stands for the prompt."
     )
-    input_template: Annotated[
-        str | None, Option(help="Prompt template; {} stands for the prompt."), HostFlag("data.input_template")
-    ] = None
-    temperature: Annotated[
-        float, Option(min=0.0, help="Sampling temperature, as in training."), HostFlag("rollout.temperature")
-    ] = 1.0
-    top_p: Annotated[
-        float, Option(min=0.0, max=1.0, help="Top-p of nucleus sampling, as in training."), HostFlag("rollout.top_p")
-    ] = 1.0
-    max_new_tokens: Annotated[
-        int, Option(min=1, help="Longest rollout, in tokens."), HostFlag("rollout.max_new_tokens")
-    ] = 4096
-    max_len: Annotated[int, Option(min=2, help="Longest prompt with rollout, in tokens."), HostFlag("data.max_len")] = (
-        8192
+    temperature: float = Field(1.0, alias="rollout.temperature", ge=0, description="Sampling temperature.")
+    top_p: float = Field(1.0, alias="rollout.top_p", ge=0, le=1, description="Top-p of nucleus sampling.")
+    max_new_tokens: int = Field(4096, alias="rollout.max_new_tokens", ge=1, description="Longest rollout, in tokens.")
+    max_len: int = Field(8192, alias="data.max_len", ge=2, description="Longest prompt with rollout, in tokens.")
+    seed: int = Field(42, description="The same seed gives the same rollouts, sharded or not.")
+    tensor_parallel_size: int = Field(1, alias="vllm.tensor_parallel_size", ge=1, description="GPUs per vLLM engine.")
+    shard: str = Field("0/1", description="I/K: sample only shard I of K, counted from 0.")
+    apply_chat_template: bool = Field(
+        False, alias="data.apply_chat_template", description="Render prompts with the tokenizer's chat template."
     )
-    seed: Annotated[int, Option(help="The same seed gives the same rollouts, sharded or not.")] = 42
-    tensor_parallel_size: Annotated[
-        int, Option(min=1, help="GPUs per vLLM engine."), HostFlag("vllm.tensor_parallel_size")
-    ] = 1
-    shard: Annotated[str, Option(metavar="I/K", help="Sample only shard I of K, counted from 0.")] = "0/1"
-    apply_chat_template: Annotated[
-        bool, Option(help="Render prompts with the tokenizer's chat template."), HostFlag("data.apply_chat_template")
-    ] = False
 
     @classmethod
     def from_flags(cls, flags: Mapping[str, Any], **given: object) -> Self:
-        """From OpenRLHF's flags under their dotted names, where `given` has no value of its own (None counts as none).
+        """From `given` options, and OpenRLHF's flags (dotted names) for the others; None counts as not given.
 
         Raises ConfigError for a value that the option does not take.
         """
-        same = {name: flags.get(flag) for name, flag in HOST_FLAGS.items()}
-        chosen = {name: value for values in (same, given) for name, value in values.items() if value is not None}
+        names = {name: field.alias or name for name, field in cls.model_fields.items()}
+        chosen = {flag: flags.get(flag) if given.get(name) is None else given[name] for name, flag in names.items()}
         try:
-            return cls(**chosen)
+            return cls.model_validate({flag: value for flag, value in chosen.items() if value is not None})
         except ValidationError as error:
             first = error.errors()[0]
-            name = str(first["loc"][0])
-            raise ConfigError(
-                f"{HOST_FLAGS.get(name, name)} is {first['input']!r}: {first['msg'][:1].lower()}{first['msg'][1:]}."
-            ) from None
+            name, why = first["loc"][0], f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+            raise ConfigError(f"openrlhf: {name} is {first['input']!r}: {why}.") from None
 
     def words(self) -> list[str]:
         """The command's words for the options that were given; the rest keep the command's defaults."""
@@ -93,11 +67,3 @@ class OfflineOptions(BaseModel):
     def source(self) -> PromptSource:
         """Where the prompts come from."""
         return PromptSource(self.prompts, self.input_key, self.input_template, self.apply_chat_template)
-
-
-HOST_FLAGS = {
-    name: mark.name
-    for name, field in OfflineOptions.model_fields.items()
-    for mark in field.metadata
-    if isinstance(mark, HostFlag)
-}

@@ -10,8 +10,9 @@ from typer.main import get_command
 from restrain_openrlhf.cli.main import app
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.recorded_flags import recorded_parser
-from restrain_openrlhf.run.offline_options import HOST_FLAGS, OfflineOptions
+from restrain_openrlhf.run.offline_options import OfflineOptions
 
+FLAGS = {name: field.alias for name, field in OfflineOptions.model_fields.items() if field.alias}
 REQUIRED = {"model": "m", "prompts": "p.jsonl", "out": Path("r.jsonl")}
 OTHER_THAN_DEFAULT = {
     "n": 3,
@@ -50,13 +51,11 @@ def test_only_given_options_are_words():
 
 def test_the_flags_are_openrlhfs():
     known = {option.removeprefix("--") for option in recorded_parser()._option_string_actions}
-    assert set(HOST_FLAGS.values()) <= known
+    assert set(FLAGS.values()) <= known
 
 
 def test_options_follow_the_flags_where_nothing_else_is_given():
-    flags = {
-        HOST_FLAGS[name]: value for name, value in {**REQUIRED, **OTHER_THAN_DEFAULT}.items() if name in HOST_FLAGS
-    }
+    flags = {FLAGS[name]: value for name, value in {**REQUIRED, **OTHER_THAN_DEFAULT}.items() if name in FLAGS}
     options = OfflineOptions.from_flags(flags, out="r.jsonl", n=5, seed=None)
     assert options.n == 5
     assert options.seed == 42
@@ -71,7 +70,8 @@ def test_engine_and_prompts_get_the_options():
     assert (source.dataset, source.input_key, source.apply_chat_template) == ("p.jsonl", "question", True)
 
 
-def test_a_value_that_an_option_does_not_take_names_the_flag():
-    flags = {"actor.model_name_or_path": "m", "data.prompt_dataset": "p", "rollout.temperature": "hot"}
-    with pytest.raises(ConfigError, match=r"rollout\.temperature is 'hot'"):
+@pytest.mark.parametrize("value", ["hot", -1])
+def test_a_value_that_an_option_does_not_take_names_the_flag(value):
+    flags = {"actor.model_name_or_path": "m", "data.prompt_dataset": "p", "rollout.temperature": value}
+    with pytest.raises(ConfigError, match=rf"rollout\.temperature is {value!r}"):
         OfflineOptions.from_flags(flags, out="r.jsonl")
