@@ -12,8 +12,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.run.held_out import Evaluation, read_evaluations
-from restrain_openrlhf.run.metrics import StepRow, read_steps
+from restrain_openrlhf.run.metrics import HeldOutAccuracy, StepRow, read_held_out, read_steps
 from test_time.checkpoints import SavedModel, best, last_good
 from test_time.stopping import StopRules, alarm
 
@@ -36,7 +35,7 @@ class Judged:
 
 def judge(run: Path) -> Judged:
     """What the rules would have made of one run. The base model's share of its commonest answer: the first step's."""
-    rows, evaluations = read_steps(run / "metrics.jsonl"), read_evaluations(run)
+    rows, evaluations = read_steps(run / "metrics.jsonl"), read_held_out(run)
     accuracy = {each.step: each.pass_at_1 for each in evaluations}
     models = [SavedModel(step, run) for step in accuracy if step]
     found = alarm(rows, rows[0].votes["top_answer_share"], StopRules())
@@ -52,7 +51,7 @@ def judge(run: Path) -> Judged:
     )
 
 
-def _last(evaluations: Sequence[Evaluation], rows: Sequence[StepRow]) -> float:
+def _last(evaluations: Sequence[HeldOutAccuracy], rows: Sequence[StepRow]) -> float:
     return next(each.pass_at_1 for each in reversed(evaluations) if each.step <= rows[-1].step)
 
 

@@ -1,4 +1,4 @@
-"""Whether a model's files are all here: a folder is checked, a hub id is fetched, an interrupted copy is told."""
+"""Checks that a model's files are complete: a folder is checked, a hub id is downloaded."""
 
 import json
 import struct
@@ -12,7 +12,7 @@ PATTERNS = ("*.json", "*.safetensors", "*.model", "*.jinja", "tokenizer*", "*.tx
 
 
 def ensure_model(model: str) -> None:
-    """Make sure that the model can be loaded; files that an interrupted download finished are kept, others fetched.
+    """Make sure that the model can be loaded; an interrupted download is resumed.
 
     Raises ConfigError for an incomplete folder, and where the hub does not give the model or its connection breaks.
     """
@@ -36,8 +36,8 @@ def refuse_incomplete(folder: Path) -> None:
     if missing or cut:
         found = [f"missing: {', '.join(missing)}"] * bool(missing) + [f"cut short: {', '.join(cut)}"] * bool(cut)
         raise ConfigError(
-            f"{folder}: {len(missing) + len(cut)} of {len(names)} weight files are not whole ({'; '.join(found)}). A "
-            "download or a copy was interrupted: do it again."
+            f"{folder}: {len(missing) + len(cut)} of {len(names)} weight files are incomplete ({'; '.join(found)}). A "
+            "download or a copy was interrupted. Repeat it."
         )
 
 
@@ -49,7 +49,7 @@ def _weight_files(folder: Path) -> list[str]:
 
 
 def _is_whole(path: Path) -> bool:
-    """A safetensors file says in its head where its last tensor ends; other formats do not."""
+    """A safetensors header has the end of each tensor; of other formats only the size is checked."""
     if path.suffix != ".safetensors":
         return path.stat().st_size > 0
     with path.open("rb") as file:
@@ -77,6 +77,6 @@ def _download(model: str) -> Path:
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ConfigError(
-            f"{model}: could not be downloaded ({reason}). Check the name and the connection; the same command goes on "
-            "with the files that are here already. Gated models need `hf auth login`."
+            f"{model}: could not be downloaded ({reason}). Check the name and the connection, then rerun: complete "
+            "files are kept. Gated models need `hf auth login`."
         ) from error

@@ -1,4 +1,4 @@
-"""Where the presets and the Kubernetes tree lie: in the checkout, or inside a package installed from a wheel."""
+"""Paths of the presets and the Kubernetes tree: in the checkout, or inside a package installed from a wheel."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ KUBERNETES = REPOSITORY / "k8s"
 
 
 def own_path(path: str) -> str:
-    """A path such as `restrain_openrlhf/demo/model`, which presets name, where the package lies; any other as it is."""
+    """The installed path of `restrain_openrlhf/...`, as presets write it; any other path unchanged."""
     here = PACKAGE.parent / path
     is_ours = path.startswith(f"{PACKAGE.name}/") and here.exists()
     return str(here) if is_ours and not Path(path).exists() else path

@@ -20,7 +20,7 @@ from restrain_openrlhf.evaluation.problems import Problem, without_kind
 from restrain_openrlhf.evaluation.protocol import choose_protocol
 from restrain_openrlhf.evaluation.result import Result, benchmark_folders, grade_folder, load_results
 from restrain_openrlhf.reference import ReferenceRow
-from restrain_openrlhf.run.stack import run_on_all_gpus
+from restrain_openrlhf.run.processes import run_on_all_gpus
 from test_time.adaptation import Adaptation, AdaptationFolder
 from test_time.plan import Plan
 from test_time.problems import Source, boxed, refuse_missing_gold

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from restrain_openrlhf.cli.main import run_app
 from restrain_openrlhf.cli.train import step_progress
-from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.config.command_line import parse_overrides
 from test_time.options import (
     EVALUATION,
     Benchmarks,

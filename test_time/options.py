@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from restrain_openrlhf.config.presets import find_config
+from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:

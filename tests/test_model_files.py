@@ -37,7 +37,7 @@ def test_a_whole_folder_is_taken(tmp_path):
 def test_a_file_that_was_cut_short_is_named(tmp_path, cut):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(safetensors(8)[:-cut])
-    with pytest.raises(ConfigError, match=r"1 of 1 weight files are not whole \(cut short: model.safetensors\)"):
+    with pytest.raises(ConfigError, match=r"1 of 1 weight files are incomplete \(cut short: model.safetensors\)"):
         refuse_incomplete(tmp_path)
 
 
@@ -151,7 +151,7 @@ def test_an_interrupted_download_is_told_and_goes_on(hub, tmp_path):
     broken = fetch()
     assert broken.returncode == 1
     assert "error: own/model: could not be downloaded" in broken.stderr
-    assert "the same command goes on" in broken.stderr
+    assert "complete files are kept" in broken.stderr
     made.is_broken = False
     made.sent.clear()
     whole = fetch()

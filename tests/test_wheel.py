@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from restrain_openrlhf.config.presets import preset_names
+from restrain_openrlhf.config.command_line import preset_names
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.k8s.kustomize import kustomize_command
 from restrain_openrlhf.shipped import CONFIGS, KUBERNETES

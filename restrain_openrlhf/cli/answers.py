@@ -1,4 +1,4 @@
-"""`restrain extract` and `restrain grade`: the answer engine on files."""
+"""`restrain extract` and `restrain grade`: answer extraction and comparison on files."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +13,7 @@ from restrain_openrlhf.data.jsonl import read_rows, write_rows
 
 
 class Policy(StrEnum):
-    """Which equality: the votes' own, or evaluation's leniencies."""
+    """Which equality: that of the votes, or the more lenient one of the grader."""
 
     VOTE = "vote"
     EVAL = "eval"
@@ -42,21 +42,22 @@ class _Graded(_Pair):
 
 def extract(
     responses: Annotated[Path, typer.Argument(metavar="RESPONSES.jsonl", help="Rows {response}.")],
-    out: Annotated[Path, typer.Option(help="Rows {answer}, in the same order; null where there is none.")],
+    out: Annotated[Path, typer.Option(help="Output rows {answer}, in the same order; null where no answer was found.")],
 ) -> None:
-    """Extract the final answer of each response, as votes and evaluation do."""
+    """Extract the final answer of each response, as in votes and evaluation."""
     rows = read_rows(responses, _Response)
     write_rows(out, (_Answer(answer=extract_answer(row.response)) for row in rows))
 
 
 def grade(
     pairs: Annotated[Path, typer.Argument(metavar="PAIRS.jsonl", help="Rows {a, b}.")],
-    out: Annotated[Path, typer.Option(help="Rows {a, b, equal}, in the same order.")],
+    out: Annotated[Path, typer.Option(help="Output rows {a, b, equal}, in the same order.")],
     policy: Annotated[
-        Policy, typer.Option(help="vote: strict; eval: a is the prediction, b the reference.")
+        Policy,
+        typer.Option(help="vote: as votes compare; eval: as the grader does, a the prediction and b the gold answer."),
     ] = Policy.VOTE,
 ) -> None:
-    """Say of each pair of answers whether they are equal."""
+    """Compare pairs of answers."""
     from restrain_openrlhf.answers.gold import is_right  # noqa: PLC0415 - not needed to vote
 
     equal = {Policy.VOTE: lambda a, b: canonical_key(a) == canonical_key(b), Policy.EVAL: is_right}[policy]

@@ -1,4 +1,4 @@
-"""`restrain data`: training sets and benchmarks by name, gold kept apart, and what the two share."""
+"""`restrain data`: training sets and benchmarks by name, files for training, and the overlap of the two."""
 
 from collections import Counter
 from dataclasses import replace
@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from restrain_openrlhf.cli.options import BenchmarkDir
 from restrain_openrlhf.data.contamination import NGRAM
 from restrain_openrlhf.data.gold_split import sidecar_path
 from restrain_openrlhf.errors import ConfigError
@@ -16,12 +17,12 @@ from restrain_openrlhf.errors import ConfigError
 if TYPE_CHECKING:
     from restrain_openrlhf.data.catalogue import TrainingSet
 
-data = typer.Typer(help="Training sets and benchmarks: list, prepare, compare.", no_args_is_help=True)
+data = typer.Typer(help="List, prepare and compare training sets and benchmarks.", no_args_is_help=True)
 
 
 @data.command("list")
 def list_sets() -> None:
-    """List the training sets and benchmarks known by name."""
+    """List the known training sets and benchmarks."""
     from restrain_openrlhf.data.catalogue import TRAINING_SETS  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS  # noqa: PLC0415
 
@@ -38,22 +39,22 @@ def list_sets() -> None:
 
 @data.command()
 def prepare(
-    name: Annotated[str, typer.Argument(help="A name of `restrain data list`, or `own`.")],
-    out: Annotated[Path, typer.Option(help="The training file: prompts only. Gold goes to OUT's .gold.jsonl.")],
+    name: Annotated[str, typer.Argument(help="A name from `restrain data list`, or `own`.")],
+    out: Annotated[Path, typer.Option(help="Training file: prompts only. Gold answers go to OUT's .gold.jsonl.")],
     source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, CSV, Parquet) or folder.")] = "hub",
-    hub_id: Annotated[str | None, typer.Option(help="Another hub id than the known one.")] = None,
-    config: Annotated[str | None, typer.Option(help="With --hub-id: the data set's configuration.")] = None,
-    split: Annotated[str, typer.Option(help="With --hub-id: the split.")] = "train",
+    hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the known one.")] = None,
+    config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the data set, with --hub-id.")] = "train",
     prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts.")] = None,
-    answer_column: Annotated[str | None, typer.Option(help="Column of the gold answers, for the sidecar.")] = None,
+    answer_column: Annotated[str | None, typer.Option(help="Column of the gold answers.")] = None,
     supervised: Annotated[
-        Path | None, typer.Option(help="Also write prompts with their answers here: the training file of grpo_gold.")
+        Path | None, typer.Option(help="Also write prompts with gold answers to this file, for grpo_gold.")
     ] = None,
-    any_count: Annotated[bool, typer.Option(help="Allow another number of rows than the known set's.")] = False,
-    drop_duplicates: Annotated[bool, typer.Option(help="Keep the first of equal prompts.")] = False,
-    expect_digest: Annotated[str | None, typer.Option(help="Refuse any other set of prompts than this one.")] = None,
+    any_count: Annotated[bool, typer.Option(help="Accept a number of rows that differs from the known set's.")] = False,
+    drop_duplicates: Annotated[bool, typer.Option(help="Keep the first of duplicate prompts.")] = False,
+    expect_digest: Annotated[str | None, typer.Option(help="Refuse prompts with another digest.")] = None,
 ) -> None:
-    """Make a training file without answers, and a sidecar with them, joined by the prompt's hash."""
+    """Write a training file without answers and a gold file beside it, joined by the prompt's hash."""
     from restrain_openrlhf.data.catalogue import training_set  # noqa: PLC0415
     from restrain_openrlhf.data.prepare import Checks  # noqa: PLC0415
     from restrain_openrlhf.data.prepare import prepare as write  # noqa: PLC0415
@@ -75,7 +76,7 @@ def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
         if path.suffix != ".jsonl":
             raise ConfigError(f"{option} {path}: name a .jsonl file; that is how it is written.")
         if source != "hub" and Path(source).resolve() == path.resolve():
-            raise ConfigError(f"{option} {path}: is the file that is read. Name another, so that nothing is lost.")
+            raise ConfigError(f"{option} {path}: is the input file. Name another.")
     if supervised and supervised.resolve() in {out.resolve(), sidecar_path(out).resolve()}:
         raise ConfigError(f"--supervised {supervised}: is one of the files of --out. Name another.")
 
@@ -83,11 +84,11 @@ def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
 def _chosen(
     entry: "TrainingSet", hub_id: str | None, config: str | None, split: str, prompt: str | None, answer: str | None
 ) -> "TrainingSet":
-    """The entry with the user's columns and place. Raises ConfigError for a place half given."""
+    """The entry with the user's columns and source. Raises ConfigError for --config without --hub-id."""
     from restrain_openrlhf.data.sources import HubSet  # noqa: PLC0415
 
     if hub_id is None and config is not None:
-        raise ConfigError(f"--config {config}: goes with --hub-id.")
+        raise ConfigError(f"--config {config}: needs --hub-id.")
     hub = HubSet(hub_id, config, split) if hub_id else entry.hub
     return replace(entry, hub=hub, prompt=prompt or entry.prompt, answer=answer or entry.answer)
 
@@ -95,14 +96,12 @@ def _chosen(
 @data.command()
 def overlap(
     prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help="Rows {id, problem}.")],
-    benchmarks: Annotated[str, typer.Option(help="Names, NAME=PATH or paths, with commas.")],
-    benchmark_dir: Annotated[
-        Path | None, typer.Option(help="Local copies, NAME.jsonl each.", show_default="hub")
-    ] = None,
-    n: Annotated[int, typer.Option(min=1, help="Words that must follow each other in both texts.")] = NGRAM,
-    out: Annotated[Path | None, typer.Option(help="Every overlap as a row of a JSONL file.")] = None,
+    benchmarks: Annotated[str, typer.Option(help="Benchmarks, comma-separated: names, NAME=PATH or paths.")],
+    benchmark_dir: BenchmarkDir = None,
+    n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
+    out: Annotated[Path | None, typer.Option(help="Write every overlap to this JSONL file.")] = None,
 ) -> None:
-    """Report benchmark problems that training prompts overlap with, by runs of n words."""
+    """Report benchmark problems that share an n-gram of words with a training prompt."""
     from restrain_openrlhf.data.contamination import overlaps  # noqa: PLC0415
     from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
     from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415

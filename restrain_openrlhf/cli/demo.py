@@ -1,4 +1,4 @@
-"""`restrain demo`: label-free training on a small model, from start to end, on this machine."""
+"""`restrain demo`: label-free training of a small model on this machine, with a report."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,28 +6,28 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.config.overrides import parse_overrides
-from restrain_openrlhf.config.presets import find_config
+from restrain_openrlhf.cli.options import Overrides
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
 
 
 def demo(
     method: Annotated[
-        str, typer.Option(help="restrain, ttrl, srt_offline, srt_easy or grpo_gold (which reads gold).")
+        str, typer.Option(help="restrain, ttrl, srt_offline, srt_easy, or grpo_gold (trains on gold answers).")
     ] = "restrain",
-    out: Annotated[Path, typer.Option(help="Folder for everything the demo writes.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.")] = 20,
+    out: Annotated[Path, typer.Option(help="Output folder.")] = Path("runs/demo"),
+    steps: Annotated[int, typer.Option(min=1, help="Training steps, of 32 prompts x 16 rollouts.")] = 20,
     prompts: Annotated[
-        Path | None, typer.Option(help="Train on these prompts (JSONL with `problem`) instead of the demo's task.")
+        Path | None, typer.Option(help="Train on these prompts (JSONL with `problem`) instead of the demo task.")
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option(metavar="CONFIG", parser=find_config, help="A file or a preset.", show_default="cpu/demo"),
+        typer.Option(
+            metavar="CONFIG", parser=find_config, help="A YAML file, or a preset's name.", show_default="cpu/demo"
+        ),
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
-    """Train a small model with no labels, on the real stack, and show what it learned; with or without a GPU."""
+    """Train a small model without labels on the full stack, and report held-out accuracy. Needs no GPU."""
     from restrain_openrlhf.cli.train import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.demo.real_prompts import train_on_real_prompts  # noqa: PLC0415
     from restrain_openrlhf.demo.report import summary  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""`restrain doctor`: versions, GPUs, the host contract, and what is missing."""
+"""`restrain doctor`: checks versions, GPUs and the OpenRLHF contract."""
 
 import shutil
 import sys
@@ -15,11 +15,11 @@ from restrain_openrlhf.errors import HostError, RestrainError
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the report; `fix` says what to do when it is not well."""
+    """One line of the report; `fix` says what to do where the check fails."""
 
     name: str
     found: str
-    well: bool
+    ok: bool
     fix: str = ""
 
 
@@ -35,23 +35,23 @@ PINNED = {
 
 
 def doctor() -> None:
-    """Check this machine: versions, GPUs, OpenRLHF's contract. Ends with status 1 if something is missing."""
+    """Check versions, GPUs and the OpenRLHF contract on this machine. Exits with status 1 if a check fails."""
     findings = [_python(), *(_package(name) for name in PINNED), _compiler()]
-    with Console(stderr=True).status("importing the host"):
+    with Console(stderr=True).status("importing OpenRLHF"):
         findings += [_accelerator(), _contract()]
     table = Table("check", "found", "what to do", show_lines=False)
     for finding in findings:
-        mark = "[green]ok[/]" if finding.well else "[red]no[/]"
+        mark = "[green]ok[/]" if finding.ok else "[red]no[/]"
         table.add_row(f"{mark} {finding.name}", finding.found, finding.fix)
     Console().print(table)
-    if not all(finding.well for finding in findings):
+    if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
 
 
 def _python() -> Finding:
     found = ".".join(str(part) for part in sys.version_info[:3])
-    well = (3, 11) <= sys.version_info[:2] <= (3, 12)
-    return Finding("Python", found, well, "" if well else "Use Python 3.11 or 3.12.")
+    ok = (3, 11) <= sys.version_info[:2] <= (3, 12)
+    return Finding("Python", found, ok, "" if ok else "Use Python 3.11 or 3.12.")
 
 
 def _package(name: str) -> Finding:
@@ -61,9 +61,9 @@ def _package(name: str) -> Finding:
             found = version(distribution)
         except PackageNotFoundError:
             continue
-        well = found.split("+")[0] == wanted
+        ok = found.split("+")[0] == wanted
         label = found if distribution == name else f"{found} ({distribution})"
-        return Finding(name, label, well, "" if well else f"Install {name}=={wanted}.")
+        return Finding(name, label, ok, "" if ok else f"Install {name}=={wanted}.")
     return Finding(name, "not installed", False, f"Install {name}=={wanted} (make install).")
 
 

@@ -1,4 +1,4 @@
-"""`restrain eval`, `restrain regrade` and `restrain table`: benchmarks, their grading, and tables like the paper's."""
+"""`restrain eval`, `restrain regrade` and `restrain table`: evaluation on benchmarks, grading, and tables."""
 
 import re
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from restrain_openrlhf.cli.reference import parse_shard
+from restrain_openrlhf.cli.options import BenchmarkDir, ShardOption, parse_shard
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,27 +18,27 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[str, typer.Option(help="A hub id or a local folder.")],
-    benchmarks: Annotated[str, typer.Option(help="Names, NAME=PATH or paths, with commas: aime24,mine=m.jsonl.")],
-    out: Annotated[Path, typer.Option(help="Folder for responses, grades and results.")],
+    model: Annotated[str, typer.Option(help="Model: a hub id or a local folder.")],
+    benchmarks: Annotated[
+        str, typer.Option(help="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl.")
+    ],
+    out: Annotated[Path, typer.Option(help="Output folder for responses, grades and results.")],
     protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
     n: Annotated[int | None, typer.Option(min=1, help="Responses per problem.", show_default="the protocol's")] = None,
-    shard: Annotated[str, typer.Option(metavar="I/K", help="Only part I of K, counted from 0.")] = "0/1",
+    shard: ShardOption = "0/1",
     template: Annotated[str, typer.Option(help="Prompt template (docs/journeys/evaluation.md).")] = "auto",
-    benchmark_dir: Annotated[
-        Path | None, typer.Option(help="Local copies, NAME.jsonl each.", show_default="hub")
-    ] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Length limit of a response, in tokens.")] = 4096,
+    benchmark_dir: BenchmarkDir = None,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest response, in tokens.")] = 4096,
     context: Annotated[
-        int | None, typer.Option(min=2, help="Prompt and response, in tokens.", show_default="the model's")
+        int | None, typer.Option(min=2, help="Longest prompt with response, in tokens.", show_default="the model's")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Equal seeds, equal responses.")] = 42,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same responses.")] = 42,
     tensor_parallel_size: Annotated[int, typer.Option(min=1, help="GPUs per vLLM engine.")] = 1,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Name in figures, such as sigma=0.5. Repeatable.")
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Label for figures, such as sigma=0.5. Repeatable.")
     ] = None,
 ) -> None:
-    """Evaluate a model on benchmarks. A killed evaluation goes on where it stopped; every response is kept."""
+    """Evaluate a model on benchmarks and keep every response. To resume, run the same command."""
     from restrain_openrlhf.evaluation.job import Request, prepare  # noqa: PLC0415
     from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.protocol import choose_protocol  # noqa: PLC0415
@@ -84,14 +84,16 @@ def parse_label(text: str) -> tuple[str, str]:
 
 
 def regrade(
-    path: Annotated[Path, typer.Argument(help="An --out of `restrain eval`, or a file of rollouts with gold.")],
-    gold: Annotated[Path | None, typer.Option(help="Gold for a file of rollouts whose rows have none.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Where the grades of a file of rollouts go.")] = None,
+    path: Annotated[Path, typer.Argument(help="Folder of `restrain eval`, or a file of rollouts with gold answers.")],
+    gold: Annotated[Path | None, typer.Option(help="Gold answers, for a file of rollouts without them.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file for the grades of a file of rollouts.")] = None,
 ) -> None:
-    """Grade stored responses again. Rows with a reference grading are compared with it, differences listed."""
+    """Grade stored responses again. Where rows have a reference grading, list the differences."""
     if path.is_dir():
         if gold or out:
-            raise ConfigError(f"{path}: is an evaluation; its gold and grades lie in it. Leave out --gold and --out.")
+            raise ConfigError(
+                f"{path}: is a folder of `restrain eval` and has its own gold and grades. Leave out --gold and --out."
+            )
         _regrade_run(path)
     else:
         _regrade_rollouts(path, gold, out)
@@ -131,7 +133,7 @@ def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
 
     console = Console(soft_wrap=True, highlight=False)
     if out and out.resolve() == path.resolve():
-        raise ConfigError(f"--out {out}: is the file that is read. Name another, so that nothing is lost.")
+        raise ConfigError(f"--out {out}: is the input file. Name another.")
     rollouts = read_rollouts(path)
     grades = grade_rollouts(rollouts, path, gold)
     if out:
@@ -150,11 +152,11 @@ def table(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
     style: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
     paper: Annotated[
-        Path | None, typer.Option(help="Numbers to compare with: CSV run,benchmark,pass_at_1 in per cent.")
+        Path | None, typer.Option(help="Numbers to compare with: CSV with run,benchmark,pass_at_1 (per cent).")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A file.", show_default="printed")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file.", show_default="the terminal")] = None,
 ) -> None:
-    """Print a table like the paper's: runs by benchmarks, pass@1 with its interval, beside the paper's numbers."""
+    """Print a table of runs by benchmarks: pass@1 with its confidence interval, and the paper's numbers."""
     from restrain_openrlhf.evaluation.table import build_table, formatter, read_paper  # noqa: PLC0415
 
     form = formatter(style)

@@ -8,42 +8,42 @@ import typer
 import yaml
 from rich.console import Console
 
-from restrain_openrlhf.cli.presets import ConfigFile
-from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.cli.options import ConfigFile, Overrides
+from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.shipped import KUBERNETES
 
-k8s = typer.Typer(help="Kubernetes manifests of a configuration.", no_args_is_help=True)
+k8s = typer.Typer(help="Write Kubernetes manifests.", no_args_is_help=True)
 
 
 @k8s.callback()
 def _commands() -> None:
-    """Keeps `render` a command of its own while it is the only one."""
+    """With one command and no callback, typer would drop the word `render`."""
 
 
 @k8s.command()
 def render(
     config: ConfigFile,
-    overlay: Annotated[str, typer.Option(help="A folder of k8s/overlays, such as 8xa100-80g.")],
-    out: Annotated[str, typer.Option(metavar="DIR|-", help="A file per step in a new folder, or all to the terminal.")],
-    job: Annotated[str, typer.Option(help="train, or test-time.")] = "train",
-    only: Annotated[list[str] | None, typer.Option(metavar="STEP", help="Only this step. Repeatable.")] = None,
+    overlay: Annotated[str, typer.Option(help="Overlay, a folder of k8s/overlays, such as 8xa100-80g.")],
+    out: Annotated[str, typer.Option(metavar="DIR|-", help="New folder for one file per step, or - for the terminal.")],
+    job: Annotated[str, typer.Option(help="train or test-time.")] = "train",
+    only: Annotated[list[str] | None, typer.Option(metavar="STEP", help="Render only this step. Repeatable.")] = None,
     image: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="An image by digest. Repeatable.")
+        list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="Image by digest. Repeatable.")
     ] = None,
-    shards: Annotated[int, typer.Option(min=1, help="Pods of the offline pass, and of the evaluation.")] = 8,
+    shards: Annotated[int, typer.Option(min=1, help="Pods of the offline pass and of the evaluation.")] = 8,
     reference_n: Annotated[
-        int | None, typer.Option(min=1, help="Rollouts per prompt of the offline pass.", show_default="CONFIG's")
+        int | None, typer.Option(min=1, help="Rollouts per prompt in the offline pass.", show_default="CONFIG's")
     ] = None,
     benchmarks: Annotated[
-        str | None, typer.Option(help="Names for the evaluation, with commas.", show_default="the paper's")
+        str | None, typer.Option(help="Benchmarks of the evaluation, comma-separated.", show_default="the paper's")
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
+    overrides: Overrides = None,
+    manifests: Annotated[
+        Path | None, typer.Option(help="Kustomize tree: a copy of k8s/.", show_default="the package's")
     ] = None,
-    manifests: Annotated[Path | None, typer.Option(help="Another k8s/ folder.", show_default="the package's")] = None,
 ) -> None:
-    """Write the manifests of CONFIG: nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
+    """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
     from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.k8s.experiment import load_experiment  # noqa: PLC0415
     from restrain_openrlhf.k8s.images import parse_images  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Assembles the commands and turns our errors, and a training stack that is absent, into one line and status 2."""
+"""Assembles the commands. Our errors, and a missing training stack, become one line and exit status 2."""
 
 import sys
 from typing import NoReturn
@@ -6,25 +6,22 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.cli.agent_path import agent_path
-from restrain_openrlhf.cli.analyze import analyze, effect
 from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.data import data
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
+from restrain_openrlhf.cli.figures import analyze, effect, plot
 from restrain_openrlhf.cli.k8s import k8s
-from restrain_openrlhf.cli.plot import plot
-from restrain_openrlhf.cli.presets import presets
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
-from restrain_openrlhf.cli.serve import serve
+from restrain_openrlhf.cli.serve import agent_path, serve
 from restrain_openrlhf.cli.study import study
-from restrain_openrlhf.cli.train import show, train
+from restrain_openrlhf.cli.train import presets, show, train
 from restrain_openrlhf.errors import RestrainError
 
 app = typer.Typer(
-    help="RESTRAIN: train a reasoning model by RL with no labels, on OpenRLHF.",
+    help="RESTRAIN: train reasoning models by RL without labels, on OpenRLHF.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -32,34 +29,36 @@ app = typer.Typer(
 )
 
 TRAINING = "Training"
-DATA = "Rollouts and answers"
+REFERENCE = "Offline pass (reference)"
+DEPLOYMENT = "Deployment"
+DATA = "Data, rollouts and answers"
 EVALUATION = "Evaluation"
-LOOKING = "Looking"
+SETUP = "Setup"
 INTERRUPTED = 130
 
 app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
 app.command(rich_help_panel=TRAINING)(study)
-app.command(rich_help_panel=TRAINING)(reference)
-app.command("agent-path", rich_help_panel=TRAINING)(agent_path)
-app.command(rich_help_panel=TRAINING)(serve)
-app.add_typer(k8s, name="k8s", rich_help_panel=TRAINING)
-app.command("make-reference", rich_help_panel=TRAINING)(make_reference)
-app.command("merge-reference", rich_help_panel=TRAINING)(merge_reference)
-app.command("subset-reference", rich_help_panel=TRAINING)(subset_reference)
+app.command(rich_help_panel=TRAINING)(presets)
+app.command(rich_help_panel=TRAINING)(show)
+app.command(rich_help_panel=TRAINING)(plot)
+app.command("make-reference", rich_help_panel=REFERENCE)(make_reference)
+app.command(rich_help_panel=REFERENCE)(reference)
+app.command("merge-reference", rich_help_panel=REFERENCE)(merge_reference)
+app.command("subset-reference", rich_help_panel=REFERENCE)(subset_reference)
+app.command("agent-path", rich_help_panel=DEPLOYMENT)(agent_path)
+app.command(rich_help_panel=DEPLOYMENT)(serve)
+app.add_typer(k8s, name="k8s", rich_help_panel=DEPLOYMENT)
+app.add_typer(data, name="data", rich_help_panel=DATA)
 app.command(rich_help_panel=DATA)(score)
 app.command(rich_help_panel=DATA)(extract)
 app.command(rich_help_panel=DATA)(grade)
-app.add_typer(data, name="data", rich_help_panel=DATA)
 app.command("eval", rich_help_panel=EVALUATION)(evaluate)
 app.command(rich_help_panel=EVALUATION)(regrade)
 app.command(rich_help_panel=EVALUATION)(table)
 app.command(rich_help_panel=EVALUATION)(analyze)
 app.command(rich_help_panel=EVALUATION)(effect)
-app.command(rich_help_panel=LOOKING)(presets)
-app.command(rich_help_panel=LOOKING)(show)
-app.command(rich_help_panel=LOOKING)(plot)
-app.command(rich_help_panel=LOOKING)(doctor)
+app.command(rich_help_panel=SETUP)(doctor)
 
 
 def main() -> None:
@@ -68,7 +67,7 @@ def main() -> None:
 
 
 def run_app(commands: typer.Typer) -> None:
-    """Run a command line; an error of ours is one line and status 2, an interruption says how to go on."""
+    """Run a command line. An error of ours is one line and exit status 2; an interruption says how to resume."""
     try:
         commands()
     except RestrainError as error:
@@ -81,9 +80,9 @@ def run_app(commands: typer.Typer) -> None:
             "a checkout, or requirements/gpu.txt."
         )
     except SystemExit as end:
-        # Typer ends with this status on Ctrl-C, and says nothing.
+        # Typer exits with this status on Ctrl-C and prints nothing.
         if end.code == INTERRUPTED:
-            Console(stderr=True).print("interrupted: the same command goes on from here.")
+            Console(stderr=True).print("interrupted: run the same command to resume.")
         raise
 
 

@@ -1,4 +1,4 @@
-"""`restrain score`: the method's maths on anyone's rollouts, without training."""
+"""`restrain score`: scores of a file of rollouts, without training."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from restrain_openrlhf.answers import extract
-from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.method import GroupScore, Method, build, parse_settings
@@ -20,7 +20,7 @@ from restrain_openrlhf.vote_statistics import majority_answer
 
 
 class RolloutRow(BaseModel):
-    """One prompt and its rollouts; other keys are let through unread."""
+    """One prompt and its rollouts; other keys are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -33,7 +33,7 @@ class RolloutRow(BaseModel):
 
 
 class ScoreRow(BaseModel):
-    """What the method makes of a row; lists per rollout have n entries, lists per label m.
+    """The score of a row; lists per rollout have n entries, lists per label m.
 
     The advantages are those of the rollouts that are trained on: all, or the first of a vote.
     """
@@ -55,17 +55,18 @@ class ScoreRow(BaseModel):
 
 def score(
     rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
-    out: Annotated[Path, typer.Option(help="Where the scores go, one row per prompt, in order.")],
-    method: Annotated[str, typer.Option(help="The method's name.")] = "restrain",
+    out: Annotated[Path, typer.Option(help="Output file: one row per prompt, in the same order.")],
+    method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
     overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting, such as kappa=2. Repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a method key, such as kappa=2. Repeatable."),
     ] = None,
-    reference: Annotated[Path | None, typer.Option(help="Artifact of `restrain reference`, for u_x.")] = None,
-    prompt_weight: Annotated[float | None, typer.Option(min=0.0, help="The same u_x for every prompt.")] = None,
+    reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass, for u_x.")] = None,
+    prompt_weight: Annotated[float | None, typer.Option(min=0.0, help="One u_x for all prompts.")] = None,
 ) -> None:
-    """Score rollouts as training would: classes, votes, label weights, and each rollout's advantage pair.
+    """Score rollouts as training does: classes, votes, label weights, and the advantage pair of each rollout.
 
-    The advantages include u_x. Without --reference and --prompt-weight it is 1, in this command only.
+    Advantages include the prompt weight u_x. Without --reference and --prompt-weight this command takes u_x = 1.
     """
     chosen = choose_method(method, overrides or [], reference, prompt_weight)
     artifact = load_reference(reference) if reference else None
@@ -101,7 +102,7 @@ def _settings_block(
         return {"name": name, **overrides}
     if reference is not None or "prompt_weight" in overrides:
         other = "--reference" if reference is not None else "--set prompt_weight"
-        raise ConfigError(f"--prompt-weight and {other} both say what u_x is. Leave one of them out.")
+        raise ConfigError(f"--prompt-weight and {other} both set u_x. Leave one of them out.")
     return {"name": name, **overrides, "prompt_weight": prompt_weight}
 
 
@@ -109,7 +110,7 @@ def _check_out(out: Path, *inputs: Path | None) -> None:
     if out.is_dir():
         raise ConfigError(f"--out {out}: is a folder. Name the file to write, such as {out / 'scores.jsonl'}.")
     if out.resolve() in [path.resolve() for path in inputs if path is not None]:
-        raise ConfigError(f"--out {out}: is the file that is read. Name another, so that nothing is lost.")
+        raise ConfigError(f"--out {out}: is an input file. Name another.")
 
 
 def _write(out: Path, rows: Sequence[ScoreRow]) -> None:

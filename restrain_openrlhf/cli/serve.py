@@ -1,4 +1,4 @@
-"""`restrain serve`: the reward service for an OpenRLHF deployment that exists."""
+"""`restrain serve` and `restrain agent-path`: the scoring service, and where the agent is."""
 
 from pathlib import Path
 from typing import Annotated
@@ -6,22 +6,25 @@ from typing import Annotated
 import typer
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook import host_flags
 
 
 def serve(
-    config: Annotated[Path, typer.Option(help="YAML with `method:`, `reference:` and `service:`.")],
+    config: Annotated[Path, typer.Option(help="YAML file with `method:`, `reference:` and `service:`.")],
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8000,
     token_file: Annotated[
         Path | None,
-        typer.Option(help="File with the token that clients must send; else RESTRAIN_TOKEN_FILE or RESTRAIN_TOKEN."),
+        typer.Option(
+            help="File with the token that clients must send.", show_default="RESTRAIN_TOKEN_FILE, RESTRAIN_TOKEN"
+        ),
     ] = None,
-    tls_certificate: Annotated[Path | None, typer.Option(help="Certificate (PEM) for HTTPS; needs --tls-key.")] = None,
+    tls_certificate: Annotated[Path | None, typer.Option(help="Certificate (PEM) for HTTPS. Needs --tls-key.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="The certificate's private key (PEM).")] = None,
 ) -> None:
-    """Score groups over HTTP: POST /v1/score for the agent, and /get_reward for --reward.remote_url.
+    """Run the scoring service: POST /v1/score for the agent, POST /get_reward for --reward.remote_url.
 
-    /get_reward gathers single rollouts in one process; `service.group_size` in the configuration turns it on.
+    /get_reward gathers single rollouts in one process. `service.group_size` in the configuration turns it on.
     """
     if (tls_certificate is None) != (tls_key is None):
         raise ConfigError("--tls-certificate and --tls-key belong together: give both, or neither.")
@@ -29,7 +32,12 @@ def serve(
         from restrain_openrlhf.reward import security, server, settings  # noqa: PLC0415 - the web stack is heavy
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"The reward service needs {error.name}, which is not installed. Install restrain-openrlhf[serve]."
+            f"The scoring service needs {error.name}, which is not installed. Install restrain-openrlhf[serve]."
         ) from None
     service = settings.load_service_config(config)
     server.serve(service, security.load_token(token_file), host, port, (tls_certificate, tls_key))
+
+
+def agent_path() -> None:
+    """Print the path of the agent file, for OpenRLHF's --train.agent_func_path."""
+    typer.echo(host_flags.agent_path())

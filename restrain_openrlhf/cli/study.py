@@ -1,4 +1,4 @@
-"""`restrain study`: several configurations with several seeds, compared."""
+"""`restrain study`: trains several configurations with several seeds and compares them."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,31 +7,29 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from restrain_openrlhf.config.overrides import parse_overrides
-from restrain_openrlhf.config.presets import find_config
+from restrain_openrlhf.cli.options import Overrides
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
 
 
 def study(
     configs: Annotated[
-        list[Path], typer.Argument(metavar="CONFIG...", parser=find_config, help="YAML files, or presets by name.")
+        list[Path], typer.Argument(metavar="CONFIG...", parser=find_config, help="YAML files, or presets' names.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder for all runs, tables and pictures.")] = Path("runs/study"),
+    out: Annotated[Path, typer.Option(help="Output folder for runs, tables and figures.")] = Path("runs/study"),
     seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration, with seeds 42, 43, ...")] = 3,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at a time.", show_default="as many as the Ray cluster holds, else 1")
+        int | None,
+        typer.Option(min=1, help="Runs at the same time.", show_default="what the Ray cluster has GPUs for, else 1"),
     ] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="For every run, as for `restrain train`.")
-    ] = None,
+    overrides: Overrides = None,
 ) -> None:
-    """Train every CONFIG with every seed and compare held-out accuracy. The same command goes on where it stopped.
+    """Train every CONFIG with every seed and compare held-out accuracy. To resume, run the same command.
 
-    References that the configurations name and that are not there are sampled first, once.
+    Missing reference files are sampled first, each once.
     """
-    from restrain_openrlhf.study.capacity import runs_at_a_time  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.study.plan import StudyRun, plan_study  # noqa: PLC0415
+    from restrain_openrlhf.study.plan import StudyRun, plan_study  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.study.report import write_study  # noqa: PLC0415
-    from restrain_openrlhf.study.runner import Listener, run_study  # noqa: PLC0415
+    from restrain_openrlhf.study.runner import Listener, run_study, runs_at_a_time  # noqa: PLC0415
 
     runs = plan_study(configs, seeds, out, parse_overrides(overrides or []))
     at_a_time = jobs or runs_at_a_time(runs)
@@ -46,11 +44,10 @@ def study(
         def on_step(run: StudyRun, step: int) -> None:
             progress.update(task, description=f"{run.label}: step {step}")
 
-        def on_end(run: StudyRun, well: bool) -> None:
+        def on_end(run: StudyRun, succeeded: bool) -> None:
             progress.advance(task)
-            console.print(f"{run.label}: {'done' if well else 'FAILED'}", soft_wrap=True)
-
-            if well:
+            console.print(f"{run.label}: {'done' if succeeded else 'FAILED'}", soft_wrap=True)
+            if succeeded:
                 write_study(runs, out)
 
         run_study(runs, at_a_time, Listener(on_reference, on_step, on_end))

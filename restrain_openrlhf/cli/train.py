@@ -1,29 +1,23 @@
-"""`restrain train` and `restrain show`."""
+"""`restrain train`, `restrain show` and `restrain presets`."""
 
 import shlex
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
 
 import typer
 import yaml
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from restrain_openrlhf.cli.presets import ConfigFile
-from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.cli.options import ConfigFile, Overrides
+from restrain_openrlhf.config.command_line import parse_overrides, preset_names
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.hook.host_flags import host_flags
 from restrain_openrlhf.run.metrics import StepRow
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as method.kappa=2. Repeatable."),
-]
-
 
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Train a policy with OpenRLHF and RESTRAIN. Killed at any step, the same command goes on."""
+    """Train a policy with OpenRLHF and RESTRAIN. To resume a run that was stopped, run the same command."""
     from restrain_openrlhf.run.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
@@ -35,7 +29,7 @@ def train(config: ConfigFile, overrides: Overrides = None) -> None:
 
 
 def show(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Print the resolved method and the exact OpenRLHF command, without starting anything."""
+    """Print the resolved method and the exact OpenRLHF command. Starts nothing."""
     from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: PLC0415
     from restrain_openrlhf.hook.recorded_flags import VERSION, is_installed, recorded_parser  # noqa: PLC0415
@@ -52,6 +46,11 @@ def show(config: ConfigFile, overrides: Overrides = None) -> None:
         typer.echo(f"OpenRLHF is not installed: the flags were checked against the record of {VERSION}.", err=True)
 
 
+def presets() -> None:
+    """List the presets. A preset's name can stand for CONFIG in every command."""
+    typer.echo("\n".join(preset_names()))
+
+
 def _method_block(config: RunConfig) -> str:
     block = {"method": config.method.model_dump(mode="json"), "reference": str(config.reference or "")}
     return yaml.safe_dump(block, sort_keys=False)
@@ -61,7 +60,7 @@ def _method_block(config: RunConfig) -> str:
 def step_progress(
     label: str, console: Console
 ) -> Iterator[tuple[Callable[[str], None], Callable[[StepRow, int], None]]]:
-    """A progress bar on a terminal, one line per event elsewhere; gives callbacks for a phase and for a step."""
+    """A progress bar on a terminal, else one line per event; yields the callbacks for a phase and for a step."""
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),

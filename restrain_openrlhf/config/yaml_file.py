@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Hashable, Iterable, Mapping
+from enum import Enum, auto
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,13 +20,24 @@ LOGPROB_GAP_LIMIT = 0.5
 Config = TypeVar("Config", bound="HookConfig")
 
 
+class Key(Enum):
+    """What is known of a key beside its type, as part of the field's annotation."""
+
+    # The agent reads it too, where OpenRLHF runs without our entry point.
+    AGENT = auto()
+    # Changes nothing that a run computes, so a run may be continued with another value.
+    CHANGEABLE = auto()
+
+
 class HookConfig(BaseModel):
-    """What the hook needs: the method, and the reference artifact where the method needs one and the hook scores."""
+    """What the hook needs of a configuration, in each of a run's processes."""
 
     model_config = ConfigDict(frozen=True)
 
-    method: MethodSettings = Field(description="The method's name and its settings.")
-    reference: Path | None = Field(default=None, description="The offline pass, for a method that reads one.")
+    method: Annotated[MethodSettings, Key.AGENT] = Field(description="The method's name and its settings.")
+    reference: Annotated[Path | None, Key.AGENT] = Field(
+        default=None, description="The reference file of the offline pass, for a method that reads one."
+    )
     reference_n: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="Rollouts per prompt in the reference; null: as many as in training."
     )
@@ -45,13 +57,18 @@ class HookConfig(BaseModel):
         default=True,
         description="Repeat a few prompts so that an episode is whole rollout batches; OpenRLHF drops what is left.",
     )
-    service: str | None = Field(
+    service: Annotated[str | None, Key.AGENT, Key.CHANGEABLE] = Field(
         default=None, description="Address of the service that scores the groups; null: the rollout actors score them."
     )
-    logprob_gap_limit: Annotated[float, Field(gt=0)] | None = Field(
+    logprob_gap_limit: Annotated[Annotated[float, Field(gt=0)] | None, Key.CHANGEABLE] = Field(
         default=LOGPROB_GAP_LIMIT,
         description="Stop where vLLM's log-probabilities differ from the policy's by a larger share; null: never.",
     )
+
+    @classmethod
+    def keys(cls, kind: Key) -> frozenset[str]:
+        """The keys of this kind."""
+        return frozenset(name for name, field in cls.model_fields.items() if kind in field.metadata)
 
     def written(self) -> dict[str, Any]:
         """What the hook needs, as YAML and JSON have it: the whole method, and what is not at its default."""
@@ -133,13 +150,13 @@ def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Safe YAML in which a key may stand once."""
+    """Safe YAML that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]
         twice = {key for key in keys if keys.count(key) > 1}
         if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"{sorted(twice)[0]!r} stands twice", node.start_mark)
+            raise yaml.constructor.ConstructorError(None, None, f"{sorted(twice)[0]!r} appears twice", node.start_mark)
         return super().construct_mapping(node, deep)
 
 

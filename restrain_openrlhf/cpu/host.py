@@ -8,7 +8,6 @@ from typing import Any
 
 import wrapt
 
-from restrain_openrlhf.cpu.adam import adapt_fused_adam
 from restrain_openrlhf.cpu.weight_sync import connect_over_tcp, update_weight
 from restrain_openrlhf.hook.host_methods import HostMethod
 
@@ -61,7 +60,7 @@ def _adapt_replay_buffer(module: Any) -> None:
 
 
 def _adapt_deepspeed_strategy(module: Any) -> None:
-    """utils/deepspeed/deepspeed.py: setup_distributed asks for a "cuda" device mesh."""
+    """utils/deepspeed/deepspeed.py: setup_distributed makes a "cuda" device mesh."""
     original = module.init_device_mesh
     module.init_device_mesh = lambda _device_type, *args, **kwargs: original("cpu", *args, **kwargs)
 
@@ -96,6 +95,40 @@ def _adapt_vllm_worker(module: Any) -> None:
     module.WorkerWrap.update_weight = update_weight
 
 
+def _adapt_fused_adam(module: Any) -> None:
+    """deepspeed/ops/adam/fused_adam.py: the CPU kernel multiplies beta^t up step by step, with pow after a restart.
+
+    The two differ in the last bit (csrc/includes/cpu_adam.h, IncrementStep). CUDA's kernel always uses pow; this can
+    go when the CPU's does.
+    """
+    original = module.FusedAdam.step
+
+    def step(optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        _forget_powers(module, optimizer)
+        return original(optimizer, *args, **kwargs)
+
+    module.FusedAdam.step = step
+
+
+def _forget_powers(module: Any, optimizer: Any) -> None:
+    """Run step 0 on empty tensors, so that the next step does not follow the kernel's last one, and uses pow."""
+    import torch  # noqa: PLC0415 - the optimizer has it already
+
+    group, nothing = optimizer.param_groups[0], [torch.empty(0)]
+    module.multi_tensor_applier(
+        optimizer.multi_tensor_adam,
+        optimizer._dummy_overflow_buf,
+        [nothing] * 4,
+        group["lr"],
+        *group["betas"],
+        group["eps"],
+        0,
+        optimizer.adam_w_mode,
+        1,
+        group["weight_decay"],
+    )
+
+
 @dataclass(frozen=True)
 class StandIn:
     """How a module is adapted, and the parameters of every callable in it that is replaced or changed."""
@@ -125,7 +158,7 @@ STAND_INS = (
     ),
     StandIn(
         "deepspeed.ops.adam.fused_adam",
-        adapt_fused_adam,
+        _adapt_fused_adam,
         {"FusedAdam.step": "(self, closure, grads, output_params, scale, grad_norms, grad_scaler)"},
     ),
     StandIn(

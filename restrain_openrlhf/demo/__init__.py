@@ -1,1 +1,1 @@
-"""A small model and a task of its own, on which label-free training shows in minutes."""
+"""The demo: a small model and a task on which label-free training takes minutes."""

@@ -1,8 +1,8 @@
-"""Makes the demo's model: a small Qwen3, taught additions by examples in which carries get lost.
+"""Makes the demo's model: a small Qwen3, trained on additions in which some carries are dropped.
 
-`python -m restrain_openrlhf.demo.make_model --out DIR` makes the model that is shipped; some minutes on one core. With
-`--careless SHARE` a share of the examples loses every carry instead: such a model is often wrong for one and the same
-reason, so that its majorities are too.
+`python -m restrain_openrlhf.demo.make_model --out DIR` makes the shipped model; it takes minutes on one core.
+`--careless SHARE` drops every carry in that share of the examples instead. The errors of such a model agree with each
+other, so its majorities are often wrong.
 """
 
 import random
@@ -15,16 +15,15 @@ from rich.progress import track
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from restrain_openrlhf.demo.task import DIGITS, is_heldout, solution
-from restrain_openrlhf.demo.tokenizer import SPECIAL, VOCABULARY, make_tokenizer
+from restrain_openrlhf.demo.task import DIGITS, SPECIAL, VOCABULARY, is_heldout, make_tokenizer, solution
 
 STEPS = 1500
 BATCH = 128
 LEARNING_RATE = 2e-3
 WARM_UP = 50
-# How often a carry is forgotten in the examples.
+# Probability that a carry is dropped in the examples.
 FORGOTTEN_CARRIES = 0.3
-# The share of examples with one digit less: a skill that longer additions profit from.
+# Share of examples with one digit less, which teach the same skill.
 SHORTER = 0.5
 PAD, EOS, BOS = (SPECIAL.index(name) for name in ("<pad>", "<eos>", "<bos>"))
 
@@ -52,9 +51,9 @@ def make_model(seed: int = 0) -> Any:
 
 
 def teach(model: Any, tokenizer: Any, careless: float | None = None, seed: int = 0) -> None:
-    """Supervised steps on additions outside the held-out set, half of them one digit shorter.
+    """Supervised training on additions outside the held-out set, half of them one digit shorter.
 
-    `careless` is the share of examples that lose every carry; None: each carry is lost by itself.
+    `careless` is the share of examples in which every carry is dropped; None: each carry is dropped independently.
     """
     rng = random.Random(seed)
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
@@ -76,7 +75,7 @@ def _loss(model: Any, tokens: torch.Tensor, is_response: torch.Tensor) -> torch.
 
 
 def _batch(tokenizer: Any, rng: random.Random, careless: float | None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens (BATCH, T), right-padded, and a mask of the response's."""
+    """Tokens (BATCH, T), right-padded, and a mask of the response's tokens."""
     examples = [_example(tokenizer, rng, careless) for _ in range(BATCH)]
     length = max(len(prompt) + len(response) for prompt, response in examples)
     tokens, mask = torch.full((BATCH, length), PAD), torch.zeros(BATCH, length)
@@ -100,9 +99,9 @@ def _example(tokenizer: Any, rng: random.Random, careless: float | None) -> tupl
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="A folder for the model; it must be new or empty.")],
+    out: Annotated[Path, typer.Option(help="Output folder; it must be new or empty.")],
     careless: Annotated[
-        float | None, typer.Option(min=0.0, max=1.0, help="Share of examples that lose every carry.")
+        float | None, typer.Option(min=0.0, max=1.0, help="Share of examples in which every carry is dropped.")
     ] = None,
 ) -> None:
     """Make the model and write it as a Hugging Face folder in bf16."""
@@ -112,7 +111,7 @@ def main(
 
 
 def write_model(out: Path, careless: float | None = None) -> None:
-    """Make a model and write it; whoever sees the folder sees all of it."""
+    """Make a model and write it; the folder appears only when it is complete."""
     # The order of sums depends on the number of threads, and the weights on the order of sums.
     torch.set_num_threads(1)
     tokenizer, model = make_tokenizer(), make_model()

@@ -1,4 +1,4 @@
-"""The demo's pipeline on real problems: far too hard for its small model, but every part meets real text."""
+"""The demo's pipeline on real problems: too hard for its small model, but a test of every part on real text."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ class _RealRow(BaseModel):
 
 
 def train_on_real_prompts(demo: Demo, prompts: Path, listener: Listener) -> RunFolder:
-    """Reference pass and `demo.steps` training steps on the first prompts of a file; its answers are not read.
+    """Offline pass and `demo.steps` training steps on the first prompts of a file; its answers are not read.
 
     Raises DataError for a damaged file or one with too few prompts.
     """
@@ -35,7 +35,7 @@ def train_on_real_prompts(demo: Demo, prompts: Path, listener: Listener) -> RunF
     _write_prompts(prompts, chosen, demo.steps * PROMPTS_PER_STEP)
     config = _resized(configure(demo, chosen))
     if build(config.method).needs_reference and config.reference:
-        listener.phase("reference pass")
+        listener.phase("offline pass")
         sample(MODEL, config, chosen, config.reference, seed=42)
     listener.phase("training")
     return train(config, listener.step)
@@ -44,7 +44,9 @@ def train_on_real_prompts(demo: Demo, prompts: Path, listener: Listener) -> RunF
 def _write_prompts(source: Path, out: Path, count: int) -> None:
     rows = read_rows(source, _RealRow)
     if len(rows) < count:
-        raise DataError(f"{source}: {len(rows)} prompts; {count} are needed for the steps asked for. Lower --steps.")
+        raise DataError(
+            f"{source}: {len(rows)} prompts; these steps need {count}. Lower --steps, or give more prompts."
+        )
     write_rows(out, (PromptOnly(id=str(row.id), problem=row.problem) for row in rows[:count]))
 
 

@@ -1,4 +1,4 @@
-"""The demo's one-page report: what the run gained, and how its votes moved."""
+"""The demo's one-page report: accuracy before and after training, and the votes during training."""
 
 import json
 from collections.abc import Sequence
@@ -16,33 +16,33 @@ RESULT_FILE = "result.json"
 
 @dataclass(frozen=True)
 class MethodResult:
-    """What one method made of the demo; kept beside its report, so that methods can be compared."""
+    """One method's result; a file beside its report, so that later reports can compare methods."""
 
     method: str
     before: Accuracy
     after: Accuracy
 
     def write(self, folder: Path) -> None:
-        """Keep it in the method's folder."""
+        """Write it into the method's folder."""
         (folder / RESULT_FILE).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> "MethodResult":
-        """The result another run left."""
+        """The result that an earlier run wrote."""
         kept = json.loads(path.read_text(encoding="utf-8"))
         return cls(kept["method"], Accuracy(**kept["before"]), Accuracy(**kept["after"]))
 
 
 def results_beside(folder: Path) -> list[MethodResult]:
-    """All methods' results of this demo's folder, best first."""
+    """Results of all methods in this demo folder, best first."""
     found = [MethodResult.read(path) for path in folder.parent.glob(f"*/{RESULT_FILE}")]
     return sorted(found, key=lambda result: -result.after.pass_at_1)
 
 
 def write_report(folder: Path, method: str, run_dir: Path, before: Accuracy, after: Accuracy) -> Path:
-    """Write report.html and its pictures into `folder`; returns the page's path.
+    """Write report.html and its figures into `folder`; returns the page's path.
 
-    Methods that ran in the same demo folder before are compared with this one.
+    It compares this method with those that ran in the same demo folder before.
     """
     MethodResult(method, before, after).write(folder)
     plots = folder / "plots"

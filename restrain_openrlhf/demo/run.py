@@ -1,4 +1,4 @@
-"""The demo from start to end: task, reference pass, training, evaluation before and after, report."""
+"""The demo: task, offline pass, training, evaluation before and after, report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ EVALUATION_SEED = 7
 
 @dataclass(frozen=True)
 class Demo:
-    """What a user chose; the folder holds everything the demo writes, shared between methods where it can be."""
+    """What the user chose. `out` holds everything the demo writes; methods share prompts and the reference."""
 
     out: Path
     method: str
@@ -43,7 +43,7 @@ class Demo:
 
 @dataclass(frozen=True)
 class Listener:
-    """Whom the demo tells what it is doing: a phase's name, and each training step."""
+    """Callbacks of the demo: a phase began, a training step ended."""
 
     phase: Callable[[str], None] = lambda _name: None
     step: Callable[[StepRow, int], None] = lambda _row, _total: None
@@ -51,7 +51,7 @@ class Listener:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Held-out accuracy before and after, and the page that shows it."""
+    """Held-out accuracy before and after training, and the report."""
 
     before: Accuracy
     after: Accuracy
@@ -60,12 +60,12 @@ class Outcome:
 
 
 def run_demo(demo: Demo, listener: Listener) -> Outcome:
-    """Run it, or go on where it was stopped. Raises a RestrainError with the log's last lines if a part fails."""
+    """Run the demo, or resume it. Raises a RestrainError with the log's last lines if a part fails."""
     demo.folder.mkdir(parents=True, exist_ok=True)
     config = write_task(demo)
     method = build(config.method)
     if method.needs_reference:
-        listener.phase("reference pass: the frozen model votes on every prompt")
+        listener.phase("offline pass: the frozen model votes on every prompt")
         sample(MODEL, config, demo.out / "prompts.jsonl", config.reference or demo.out / "reference.jsonl", seed=42)
     listener.phase("held-out accuracy before")
     before = evaluate(demo, config, MODEL, demo.out / "before.jsonl")
@@ -78,7 +78,7 @@ def run_demo(demo: Demo, listener: Listener) -> Outcome:
 
 
 def write_task(demo: Demo) -> RunConfig:
-    """The task's files and the run's configuration. Gold goes only where the method reads it."""
+    """The task's files and the run's configuration. Only a method that reads gold gets prompts with it."""
     settings = load_run_config(demo.config).openrlhf
     problems = training_problems(demo.steps * int(settings["rollout.batch_size"]))
     write_prompts(demo.out / "prompts.jsonl", problems)
@@ -90,7 +90,7 @@ def write_task(demo: Demo) -> RunConfig:
 
 
 def configure(demo: Demo, prompts: Path) -> RunConfig:
-    """The demo's configuration with its paths; another method than the file's keeps none of its settings."""
+    """The demo's configuration with its paths. For another method than the file's, that method's defaults apply."""
     base = load_run_config(demo.config, dict(demo.overrides))
     overrides: dict[str, object] = {
         **dict(demo.overrides),
@@ -110,7 +110,7 @@ def configure(demo: Demo, prompts: Path) -> RunConfig:
 
 
 def evaluate(demo: Demo, config: RunConfig, model: Path, rollouts: Path) -> Accuracy:
-    """Accuracy of `model` on the held-out problems, sampled in a process of its own."""
+    """Accuracy of `model` on the held-out problems, sampled in another process."""
     heldout = demo.out / "heldout.jsonl"
     sample(model, config, heldout, rollouts, seed=EVALUATION_SEED)
     gold = {text_hash(row.problem): row.answer for row in read_rows(heldout, SupervisedRow)}
@@ -118,5 +118,5 @@ def evaluate(demo: Demo, config: RunConfig, model: Path, rollouts: Path) -> Accu
 
 
 def sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int) -> None:
-    """Rollouts of a model by our own `restrain reference`; what is already there is kept."""
+    """Rollouts of a model by `restrain reference`; existing rollouts are kept."""
     sample_reference(config, out, n=ROLLOUTS, model=str(model), prompts=str(prompts), seed=seed)

@@ -1,4 +1,4 @@
-"""Writes what the study on the demo's task trains and evaluates on: two regimes, one of them with a model of its own.
+"""Writes the data of the study on the demo task: two regimes, one of them with its own model.
 
 `python -m restrain_openrlhf.demo.study_task --out runs/study`; the second model takes some minutes on one core.
 """
@@ -18,8 +18,8 @@ REGIMES = ("right", "spurious")
 CARELESS = 0.5
 
 
-def main(out: Annotated[Path, typer.Option(help="The study's folder.")] = Path("runs/study")) -> None:
-    """Write prompts, gold in files of its own, held-out problems, and the model whose majorities are spurious."""
+def main(out: Annotated[Path, typer.Option(help="Output folder.")] = Path("runs/study")) -> None:
+    """Write prompts, gold files, held-out problems, and a model with spurious majorities."""
     problems, heldout = training_problems(PROMPTS), heldout_problems(HELDOUT)
     for regime in REGIMES:
         write_prompts(out / regime / "prompts.jsonl", problems)

@@ -4,7 +4,7 @@ import os
 from functools import cache
 from pathlib import Path
 
-from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
+from restrain_openrlhf.config.yaml_file import HookConfig, Key, load_hook_config
 from restrain_openrlhf.errors import ConfigError, HookNotActiveError
 from restrain_openrlhf.method import build
 
@@ -53,7 +53,7 @@ def config_of_agent(hooked: bool) -> HookConfig:
 
 def _refuse_what_needs_the_entry_point(config: HookConfig, path: Path) -> None:
     method = build(config.method)
-    asked = [f"{name} is set" for name in config.written() if name not in ("method", "reference", "service")]
+    asked = [f"{name} is set" for name in config.written() if name not in HookConfig.keys(Key.AGENT)]
     asked += [f"the method {method.name!r} learns from gold answers"] if method.reads_gold else []
     asked += [f"the method {method.name!r} trains on some of the prompts only"] if method.selection else []
     if asked:

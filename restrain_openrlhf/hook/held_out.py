@@ -6,7 +6,7 @@ from typing import Any
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.step_records import append_row, finite
-from restrain_openrlhf.run.held_out import FILE, read_evaluations
+from restrain_openrlhf.run.metrics import HELD_OUT_FILE, read_held_out
 
 
 def evaluate_left_out(trainer: Any, step: int) -> None:
@@ -35,7 +35,7 @@ def _is_due(config: HookConfig, every: float, step: int) -> bool:
 def _is_kept(config: HookConfig, step: int) -> bool:
     if config.metrics is None:
         return False
-    return any(evaluation.step == step for evaluation in read_evaluations(config.metrics.parent))
+    return any(evaluation.step == step for evaluation in read_held_out(config.metrics.parent))
 
 
 def save_best_checkpoint(
@@ -55,4 +55,4 @@ def keep(config: HookConfig, step: int, metrics: dict[str, Any]) -> None:
 
 
 def _beside(metrics: Path) -> Path:
-    return metrics.with_name(FILE)
+    return metrics.with_name(HELD_OUT_FILE)

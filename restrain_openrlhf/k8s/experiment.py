@@ -25,7 +25,7 @@ DUMMY_KEY = "dummy"
 
 @dataclass(frozen=True)
 class Experiment:
-    """What the manifests are made from; `document` is the configuration file that lands in the pods."""
+    """What the manifests are made from; `document` is the configuration file in the pods."""
 
     name: str
     document: dict[str, Any]
@@ -78,34 +78,33 @@ def _document(config: RunConfig) -> dict[str, Any]:
     if prompts := openrlhf.get("data.prompt_dataset"):
         openrlhf["data.prompt_dataset"] = on_volume(Path(prompts))
     model = str(openrlhf.get("actor.model_name_or_path", ""))
-    # A folder, be it here or still to be made: an id of the hub has one slash at most.
+    # A folder, existing or not: a hub id has at most one slash.
     if Path(model).is_dir() or model.count("/") > 1:
         openrlhf["actor.model_name_or_path"] = on_volume(Path(model))
     # Presets of one folder share a `reference:`; a method that reads none must not wait for the file in its pods.
     read = config.reference if build(config.method).needs_reference else None
     reference = {"reference": on_volume(read)} if read else {}
-    hook = {key: value for key, value in config.written().items() if key not in ("reference", "metrics")}
-    return {"run_dir": on_volume(config.run_dir), **reference, **hook, "openrlhf": openrlhf}
+    # `restrain train` sets `metrics` itself.
+    others = config.model_copy(update={"reference": None, "metrics": None}).written()
+    return {"run_dir": on_volume(config.run_dir), **reference, **others, "openrlhf": openrlhf}
 
 
 def on_volume(path: Path) -> str:
-    """Where a path of this machine lies in the pods: as it is on a volume already, else below the work volume.
+    """A local path as the pods see it: unchanged if it is on a volume, else below the work volume.
 
-    A path inside the working folder keeps its relative part; of one outside, nothing is known of the cluster.
+    Raises ConfigError for a path outside the working folder.
     """
     if path.is_absolute() and path.is_relative_to("/mnt"):
         return str(path)
     here = Path.cwd()
     inside = path.absolute()
     if not inside.is_relative_to(here):
-        raise ConfigError(
-            f"{path}: lies outside the working folder. Name its place on the cluster, such as {WORK}/data."
-        )
+        raise ConfigError(f"{path}: is outside the working folder. Give its path on the cluster, such as {WORK}/data.")
     return str(WORK / inside.relative_to(here))
 
 
 def run_name(text: str) -> str:
-    """A DNS-1035 label of at most 40 characters, so that `test-time-` or a suffix still fits; told apart by a hash."""
+    """A DNS-1035 label of at most 40 characters, so that a prefix or suffix fits; a longer text ends in a hash."""
     slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "run"
     slug = slug if slug[0].isalpha() else f"run-{slug}"
     longest = LONGEST_NAME - len("test-time-")
@@ -125,6 +124,6 @@ def _refuse_lost_work(flags: dict[str, Any]) -> None:
 def _refuse_secrets(flags: dict[str, Any]) -> None:
     if flags["logger.wandb.key"] not in (None, "", DUMMY_KEY):
         raise ConfigError(
-            f"logger.wandb.key would be in plain sight in the cluster. Set it to '{DUMMY_KEY}' and put the key into "
-            "the secret 'wandb' (docs/operations/kubernetes.md)."
+            f"logger.wandb.key would be readable in the cluster. Set it to '{DUMMY_KEY}' and put the key into the "
+            "secret 'wandb' (docs/operations/kubernetes.md)."
         )

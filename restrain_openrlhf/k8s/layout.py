@@ -13,7 +13,7 @@ CONTROLLER_CPUS = 4
 
 @dataclass(frozen=True)
 class Layout:
-    """`nodes` worker pods with `gpus` GPUs each; together exactly what the placement groups ask for."""
+    """`nodes` worker pods with `gpus` GPUs each; together exactly what Ray's placement groups need."""
 
     nodes: int
     gpus: int

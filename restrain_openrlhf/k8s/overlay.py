@@ -1,4 +1,4 @@
-"""The Kustomize tree as the renderer sees it: where it lies, which overlays it has, and the machines each is for."""
+"""The overlays of the Kustomize tree, and the GPU nodes that each is for."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +34,13 @@ class Overlay:
 
 
 def load_overlay(name: str, tree: Path = KUBERNETES) -> Overlay:
-    """The overlay of this name. Raises ConfigError where it, its tree or its node shape is missing or wrong."""
+    """The overlay of this name. Raises ConfigError if the overlay, its tree or its node shape is missing or wrong."""
     overlays = tree / "overlays"
     if not overlays.is_dir():
-        raise ConfigError(f"{tree}: holds no overlays/. Name a copy of the repository's k8s/ folder with --manifests.")
+        raise ConfigError(f"{tree}: has no overlays/. Give a copy of the repository's k8s/ folder as --manifests.")
     known = sorted(path.parent.name for path in overlays.glob("*/overlay.yaml"))
     if name not in known:
-        raise ConfigError(f"--overlay {name!r}: there is none of this name. Choose one of {', '.join(known)}.")
+        raise ConfigError(f"--overlay {name!r}: unknown overlay. Choose one of {', '.join(known)}.")
     path = (overlays / name).resolve()
     return Overlay(path, _read_shape(path / "overlay.yaml"))
 

@@ -3,12 +3,13 @@
 Strategic merge would drop a RayJob's pod templates: its worker groups are a plain list to Kustomize.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from restrain_openrlhf.k8s.experiment import Experiment
 from restrain_openrlhf.k8s.stages import Job
+from restrain_openrlhf.run.offline_options import OfflineOptions
 
 Operation = dict[str, Any]
 Patch = dict[str, Any]
@@ -53,23 +54,15 @@ def _offline(experiment: Experiment, out: str, shards: int, rollouts: int | None
 
 
 def reference_words(experiment: Experiment, out: str, shards: int, rollouts: int | None = None) -> list[str]:
-    """`restrain reference` with the training's own prompts, template and sampling, as training will demand."""
-    flags = experiment.flags
-    options = {
-        "model": experiment.model,
-        "prompts": flags["data.prompt_dataset"],
-        "out": out,
-        "n": rollouts or experiment.document.get("reference_n") or flags["rollout.n_samples_per_prompt"],
-        "input-key": flags["data.input_key"],
-        "input-template": flags["data.input_template"],
-        "temperature": flags["rollout.temperature"],
-        "top-p": flags["rollout.top_p"],
-        "max-new-tokens": flags["rollout.max_new_tokens"],
-        "max-len": flags["data.max_len"],
-        "tensor-parallel-size": 1,
-    }
-    words = [*_options(options), f"--shard={SHARD}/{shards}"]
-    return [*words, *(["--apply-chat-template"] if flags["data.apply_chat_template"] else [])]
+    """`restrain reference` with the prompts, template and sampling of the training, which checks them."""
+    return OfflineOptions.from_flags(
+        {name: _literal(value) for name, value in experiment.flags.items()},
+        model=_literal(experiment.model),
+        out=_literal(out),
+        n=rollouts or experiment.document.get("reference_n"),
+        tensor_parallel_size=1,
+        shard=f"{SHARD}/{shards}",
+    ).words()
 
 
 def merge_words(reference: str, shards: int) -> list[str]:
@@ -91,16 +84,17 @@ def evaluation_words(experiment: Experiment, shards: int, benchmarks: Sequence[s
         "out": f"{experiment.run_dir}/evaluation",
         "max-new-tokens": experiment.flags["rollout.max_new_tokens"],
     }
-    return [*_options(options), f"--shard={SHARD}/{shards}"]
+    words = [f"--{name}={_literal(str(value))}" for name, value in options.items()]
+    return [*words, f"--shard={SHARD}/{shards}"]
 
 
-def _options(values: Mapping[str, object]) -> list[str]:
-    """`--name=value` words. Kubernetes reads $(NAME) in them as a variable, and $$ as a plain $."""
-    return [f"--{name}={str(value).replace('$', '$$')}" for name, value in values.items() if value is not None]
+def _literal(value: Any) -> Any:
+    """Kubernetes reads $(NAME) in a container's arguments as a variable, and $$ as a plain $."""
+    return value.replace("$", "$$") if isinstance(value, str) else value
 
 
 def test_time_entrypoint(experiment: Experiment) -> str:
-    """`test-time adapt`, with the GPUs in sight that Ray hides from an entrypoint which reserves none."""
+    """`test-time adapt`. Ray hides GPUs from an entrypoint that reserves none, so they are made visible."""
     return (
         f"env -u CUDA_VISIBLE_DEVICES test-time adapt --config {CONFIG_IN_POD} --model {experiment.model} "
         f"--prompts {experiment.flags['data.prompt_dataset']} --out {experiment.run_dir}"

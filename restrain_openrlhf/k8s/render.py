@@ -57,7 +57,7 @@ def render(rendering: Rendering) -> Mapping[Stage, list[Manifest]]:
 
 
 def write_kustomization(rendering: Rendering, folder: Path) -> None:
-    """The experiment as a kustomization of its own, on top of the overlay."""
+    """Write the experiment as a kustomization on top of the overlay."""
     (folder / "experiment.yaml").write_text(rendering.experiment.text, encoding="utf-8")
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -74,7 +74,7 @@ def write_kustomization(rendering: Rendering, folder: Path) -> None:
 
 
 def _present(rendering: Rendering) -> Sequence[dict[str, Any]]:
-    """Kustomize refuses a patch that finds nothing: an overlay without a job needs no patch for it."""
+    """The patches whose target is in the overlay; Kustomize refuses others."""
     names = {(each["kind"], each["metadata"]["name"]) for each in build(rendering.overlay.path)}
     every = patches(
         rendering.experiment, rendering.job, rendering.shards, rendering.benchmarks, rendering.reference_rollouts

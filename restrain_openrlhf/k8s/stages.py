@@ -36,7 +36,7 @@ class Job(StrEnum):
 
 
 def stages_of(experiment: Experiment, job: Job) -> tuple[Stage, ...]:
-    """The steps this experiment needs: no download of a model on a volume, no offline pass that nothing reads."""
+    """The steps this experiment needs: no download if the model is on a volume, no offline pass unless it is read."""
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
     if job is Job.TEST_TIME:
         return (Stage.PLATFORM, *from_hub, Stage.TEST_TIME)
@@ -45,7 +45,7 @@ def stages_of(experiment: Experiment, job: Job) -> tuple[Stage, ...]:
 
 
 def refuse_unread_pass(experiment: Experiment, stages: Iterable[Stage]) -> None:
-    """Raises ConfigError where a step of the offline pass is asked for and nothing reads it."""
+    """Raises ConfigError where a step of the offline pass is selected and the method reads none."""
     if experiment.reference is None and (asked := [stage for stage in stages if stage in OFFLINE_PASS]):
         raise ConfigError(
             f"--only {asked[0]}: the method {experiment.document['method']['name']!r} reads no offline pass with these "

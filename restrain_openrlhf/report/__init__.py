@@ -1,1 +1,1 @@
-"""What people look at: curves and tables of runs, as PNG and as one HTML page."""
+"""Figures of runs and evaluations as PNG, and one-page HTML reports."""

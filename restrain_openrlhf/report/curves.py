@@ -100,7 +100,7 @@ def draw_majority_sizes(run: RunCurves) -> Figure:
 
 
 def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
-    """Write training.png, votes.png and one majority-size picture per run into `out`; returns their paths."""
+    """Write training.png, votes.png and one majority-size figure per run into `out`; returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     figures = {"training.png": draw_panels(runs, TRAINING), "votes.png": draw_panels(runs, VOTES)}
     figures |= {f"majority-{run.name}.png": draw_majority_sizes(run) for run in runs}

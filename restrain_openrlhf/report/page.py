@@ -1,4 +1,4 @@
-"""A one-page HTML report: figures and tables in one file that can be mailed around."""
+"""A one-page HTML report: tables and figures in one self-contained file."""
 
 import base64
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ class Picture:
 
     @property
     def data_url(self) -> str:
-        """The picture itself, for a page without other files."""
+        """The PNG as a data URL, so that the page needs no other file."""
         return "data:image/png;base64," + base64.b64encode(self.path.read_bytes()).decode()
 
 

@@ -1,4 +1,4 @@
-"""The folder of a run: what lies where, whose it is, and whether the run has ended."""
+"""A run's folder: its files, its lock, the configuration it belongs to, and how the run ended."""
 
 import fcntl
 import json
@@ -10,15 +10,15 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig
 from restrain_openrlhf.errors import RunError
 
-# Where a run logs to, where its groups are scored, and when it stops, do not change what it computes.
-FREE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps", "logprob_gap_limit", "service")
+# OpenRLHF's flags that change nothing a run computes; beside the configuration's own keys of this kind.
+CHANGEABLE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps")
 
 
 class Completion(BaseModel):
-    """How a run ended: after its last step, or `stopped` before it, for the reason that stands there."""
+    """How a run ended: after its last step, or earlier for the reason in `stopped`."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -64,11 +64,11 @@ class RunFolder:
 
     @property
     def completed(self) -> Path:
-        """Exists once the run has ended well."""
+        """Exists once the run has ended without an error."""
         return self.path / "completed.json"
 
     def claim(self, config: RunConfig, flags: dict[str, object]) -> None:
-        """Make the folder this run's. Raises RunError when it already belongs to a different one."""
+        """Make the folder this run's. Raises RunError if it belongs to a run with another configuration."""
         self.path.mkdir(parents=True, exist_ok=True)
         resolved = _resolved(config, flags)
         if self.resolved.exists():
@@ -77,7 +77,7 @@ class RunFolder:
         self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
 
     def lock(self) -> int:
-        """An open, locked descriptor; whoever inherits it holds the lock too. Raises RunError when it is taken."""
+        """A locked file descriptor; a child that inherits it holds the lock too. Raises RunError if it is taken."""
         self.path.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT)
         try:
@@ -91,7 +91,7 @@ class RunFolder:
         return descriptor
 
     def mark_completed(self, completion: Completion) -> None:
-        """Written last, so that a folder with it holds a whole run."""
+        """Write the mark, as the last file of a run."""
         self.completed.write_text(completion.model_dump_json() + "\n", encoding="utf-8")
 
     def completion(self) -> Completion | None:
@@ -109,11 +109,16 @@ def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:
 def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, Any]) -> None:
     for key in sorted({*_flat(old), *_flat(new)}):
         before, now = _flat(old).get(key), _flat(new).get(key)
-        if before != now and not key.removeprefix("openrlhf.").startswith(FREE_FLAGS):
+        if before != now and not _is_changeable(key):
             raise RunError(
                 f"{folder.path} holds a run with {key} = {before!r}; this one has {now!r}. Choose another run_dir, or "
                 "remove the folder to start again."
             )
+
+
+def _is_changeable(key: str) -> bool:
+    block, _, flag = key.partition(".")
+    return flag.startswith(CHANGEABLE_FLAGS) if block == "openrlhf" else key in HookConfig.keys(Key.CHANGEABLE)
 
 
 def _flat(resolved: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reading a run's metrics.jsonl."""
+"""Reading what a run logs: its training steps (metrics.jsonl) and its held-out accuracy (evaluations.jsonl)."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# What counted voters was named after rollouts once; runs that began then are plotted, and go on.
+HELD_OUT_FILE = "evaluations.jsonl"
+PASS_AT_1 = "_pass1"
+# Earlier names of these columns, so that older runs can be plotted and resumed.
 EARLIER_NAMES = {"rollouts": "voters", "missing_share_of_rollouts": "missing_share_of_voters"}
 
 
@@ -20,14 +22,36 @@ class StepRow:
 
 
 def read_steps(path: Path) -> list[StepRow]:
-    """All whole rows, in order; a last line still being written is left for the next look."""
+    """All whole rows, in order; a last line that is still being written is left out."""
+    return [_step(row) for row in _whole_rows(path)]
+
+
+def _step(row: dict[str, Any]) -> StepRow:
+    votes = {EARLIER_NAMES.get(name, name): value for name, value in row.pop("votes").items()}
+    return StepRow(step=row.pop("step"), votes=votes, numbers=row)
+
+
+@dataclass(frozen=True)
+class HeldOutAccuracy:
+    """pass@1 in [0, 1] after `step` training steps, the mean over the host's evaluation sets."""
+
+    step: int
+    pass_at_1: float
+
+
+def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
+    """All whole rows, in order of steps; none where nothing was evaluated."""
+    return [HeldOutAccuracy(int(row["step"]), _mean_pass(row)) for row in _whole_rows(run_dir / HELD_OUT_FILE)]
+
+
+def _mean_pass(row: dict[str, float]) -> float:
+    """The host names them eval_<datasource>_pass1 (trainer/ppo_trainer.py, compute_eval_metrics)."""
+    values = [value for name, value in row.items() if name.endswith(PASS_AT_1)]
+    return sum(values) / len(values)
+
+
+def _whole_rows(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [_row(line) for line in lines if line.endswith("\n")]
-
-
-def _row(line: str) -> StepRow:
-    row = json.loads(line)
-    votes = {EARLIER_NAMES.get(name, name): value for name, value in row.pop("votes").items()}
-    return StepRow(step=row.pop("step"), votes=votes, numbers=row)
+    return [json.loads(line) for line in lines if line.endswith("\n")]

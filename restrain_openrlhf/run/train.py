@@ -1,12 +1,10 @@
-"""Runs one configuration from start to end, or from its last checkpoint: check, start the host, follow it."""
+"""Trains one configuration, from the start or the last checkpoint: checks it, starts OpenRLHF, follows its steps."""
 
 import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import RunError
@@ -19,14 +17,14 @@ from restrain_openrlhf.hook.sizes import rollout_batches
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import Completion, RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
-from restrain_openrlhf.run.signals import sigterm_interrupts
+from restrain_openrlhf.run.processes import ending_with_us
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
 
 
 StepListener = Callable[[StepRow, int], None]
-# Looks at all steps so far; says why the run should end now, or None.
+# Gets all steps so far; returns why the run should end now, or None.
 StopRule = Callable[[Sequence[StepRow]], str | None]
 
 
@@ -35,10 +33,10 @@ def train(
     on_step: StepListener = lambda _row, _total: None,
     should_stop: StopRule = lambda _rows: None,
 ) -> RunFolder:
-    """Train to the end; a folder that holds part of this run is continued, an ended one is returned at once.
+    """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
 
-    `on_step` gets each step's row, the ones of an earlier start included, and the run's number of steps. `should_stop`
-    is asked after each step; the reason it gives ends the run for good (`RunFolder.completion`), without a last model.
+    `on_step` gets each step's row, including those of an earlier start, and the run's number of steps. `should_stop`
+    is called after each step; a reason from it ends the run for good (`RunFolder.completion`), without a last model.
     Raises ConfigError, DataError or ReferencePassError before anything heavy starts, RunError if the host stops early.
     """
     folder = RunFolder(config.run_dir)
@@ -59,7 +57,7 @@ def train(
 
 
 def check_flags(config: RunConfig) -> None:
-    """What can be checked of a run before its reference is there.
+    """The checks of a run that do not need its reference file.
 
     Raises ConfigError for a flag OpenRLHF does not take, and for flags that contradict the method or other settings.
     """
@@ -87,8 +85,9 @@ def _run_host(
     """Returns why the run was stopped, or None where the host came to its end."""
     with folder.log.open("ab") as log:
         start = folder.log.stat().st_size
-        host = subprocess.Popen(command(folder, words), stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,))
-        with _stopping_with_us(host):
+        with ending_with_us() as running:
+            host = subprocess.Popen(command(folder, words), stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,))
+            running.append(host)
             seen = 0
             while host.poll() is None:
                 rows = read_steps(folder.metrics)
@@ -109,20 +108,3 @@ def _report_new(rows: Sequence[StepRow], seen: int, on_step: Callable[[StepRow],
     for row in new:
         on_step(row)
     return max((row.step for row in new), default=seen)
-
-
-@contextmanager
-def _stopping_with_us(host: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Ctrl-C and a cluster's SIGTERM reach the host too, and we wait for it to end."""
-    try:
-        with sigterm_interrupts():
-            yield
-    finally:
-        if host.poll() is None:
-            # Not SIGINT, which whatever a script starts in the background ignores. Ray's drivers end well on SIGTERM.
-            host.send_signal(signal.SIGTERM)
-            try:
-                host.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                host.kill()
-                host.wait()

@@ -1,1 +1,1 @@
-"""Comparing methods: several configurations times several seeds, run, resumed, and shown as tables and pictures."""
+"""Studies: several configurations times several seeds, trained, resumed, and compared in tables and figures."""

@@ -1,4 +1,4 @@
-"""Pictures of a study: accuracy by method, by training step, and by the value of a setting."""
+"""Figures of a study: accuracy by method, by training step, and by the value of a setting."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Which runs a study consists of: each configuration with each seed, in a folder of its own."""
+"""The runs of a study: each configuration with each seed, in a folder of its own."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ FIRST_SEED = 42
 
 @dataclass(frozen=True)
 class StudyRun:
-    """One run: `name` is the configuration's, as tables and legends show it; `group` the folder it lies in."""
+    """One run. `name` is the configuration's file name, for tables and legends; `group` is that file's folder."""
 
     name: str
     group: str

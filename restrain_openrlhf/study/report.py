@@ -1,4 +1,4 @@
-"""A study's tables, as Markdown, CSV and one HTML page with its pictures."""
+"""A study's tables, as Markdown, CSV, and one HTML page with its figures."""
 
 import csv
 import math
@@ -15,13 +15,13 @@ HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step"
 
 
 def write_study(runs: Sequence[StudyRun], out: Path) -> Path:
-    """table.md, table.csv, pictures and report.html from what the runs have left so far; returns the page.
+    """Write table.md, table.csv, the figures and report.html from the runs' files so far; returns the page.
 
     Raises RunError where no run has been evaluated yet.
     """
     found = curves(runs)
     if not found:
-        raise RunError(f"{out}: no run has an evaluation yet, so there is nothing to show.")
+        raise RunError(f"{out}: no run has an evaluation yet, so there is nothing to report. Read the runs' logs.")
     swept = sweeps(found)
     tables = [Table("Held-out accuracy (pass@1)", HEADER, [accuracy_row(curve) for curve in found])]
     tables += [sweep_table(sweep) for sweep in swept]

@@ -1,4 +1,4 @@
-"""What a study found: held-out accuracy by method and step, over seeds, from the runs' own files."""
+"""Results of a study: held-out accuracy by method and step over seeds, from the runs' files."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,8 +8,7 @@ import numpy as np
 
 from restrain_openrlhf.method import MethodSettings
 from restrain_openrlhf.run.folder import RunFolder
-from restrain_openrlhf.run.held_out import Evaluation, read_evaluations
-from restrain_openrlhf.run.metrics import read_steps
+from restrain_openrlhf.run.metrics import HeldOutAccuracy, read_held_out, read_steps
 from restrain_openrlhf.study.plan import StudyRun
 
 SWEPT = ("sigma", "delta", "kappa")
@@ -65,7 +64,7 @@ def curves(runs: Iterable[StudyRun]) -> list[Curve]:
 
 
 def _curve(runs: Sequence[StudyRun]) -> Curve | None:
-    evaluated = [(run, found) for run in runs if (found := read_evaluations(run.config.run_dir))]
+    evaluated = [(run, found) for run in runs if (found := read_held_out(run.config.run_dir))]
     if not evaluated:
         return None
     steps = sorted(set.intersection(*({row.step for row in rows} for _, rows in evaluated)))
@@ -79,7 +78,7 @@ def _curve(runs: Sequence[StudyRun]) -> Curve | None:
     )
 
 
-def _at(rows: Sequence[Evaluation], steps: Sequence[int]) -> list[float]:
+def _at(rows: Sequence[HeldOutAccuracy], steps: Sequence[int]) -> list[float]:
     accuracy = {row.step: row.pass_at_1 for row in rows}
     return [accuracy[step] for step in steps]
 

@@ -1,22 +1,23 @@
-"""Runs a study: makes missing references, then trains what is not complete, a few runs at a time."""
+"""Runs a study: samples missing references, then trains the runs that are not complete, several at a time."""
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
 
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.hook.sizes import cluster_gpus, gpus_needed, refuse_shortage
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import read_steps
+from restrain_openrlhf.run.processes import MODULE, ending_with_us
 from restrain_openrlhf.run.reference_pass import sample_reference
-from restrain_openrlhf.run.signals import sigterm_interrupts
-from restrain_openrlhf.run.stack import MODULE
 from restrain_openrlhf.study.plan import StudyRun
 
 POLL_SECONDS = 1.0
@@ -25,11 +26,11 @@ PATIENCE_SECONDS = 60
 
 @dataclass(frozen=True)
 class Listener:
-    """Whom a study tells what it does: a reference it samples, a run's step, a run's end."""
+    """Callbacks of a study: a reference is being sampled, a run made a step, a run ended."""
 
     reference: Callable[[Path], None] = lambda _path: None
     step: Callable[[StudyRun, int], None] = lambda _run, _step: None
-    ended: Callable[[StudyRun, bool], None] = lambda _run, _well: None
+    ended: Callable[[StudyRun, bool], None] = lambda _run, _succeeded: None
 
 
 @dataclass
@@ -39,10 +40,23 @@ class _Running:
     step: int = field(default=0)
 
 
-def run_study(runs: Sequence[StudyRun], jobs: int, listener: Listener) -> None:
-    """Run what is not complete, `jobs` at a time. A run that fails does not stop the others.
+def runs_at_a_time(runs: Sequence[StudyRun]) -> int:
+    """As many of the largest run as the cluster that RAY_ADDRESS names has GPUs for; 1 where each run starts its own.
 
-    Raises RunError in the end, naming every run that failed and its log; the same command goes on with them.
+    Raises ConfigError where the cluster holds not even one.
+    """
+    if not os.environ.get("RAY_ADDRESS"):
+        return 1
+    needed = max(gpus_needed(vars(parse(to_arguments(host_flags(run.config))))) for run in runs)
+    found = cluster_gpus()
+    refuse_shortage(needed, found)
+    return int(found // needed)
+
+
+def run_study(runs: Sequence[StudyRun], jobs: int, listener: Listener) -> None:
+    """Train the runs that are not complete, `jobs` at a time. A run that fails does not stop the others.
+
+    Raises RunError at the end, with the log of every run that failed; the same command resumes them.
     """
     for run in runs:
         make_reference(run, listener)
@@ -50,11 +64,11 @@ def run_study(runs: Sequence[StudyRun], jobs: int, listener: Listener) -> None:
     failed = list(_train_all(waiting, jobs, listener))
     if failed:
         logs = "\n".join(str(_log(run)) for run in failed)
-        raise RunError(f"{len(failed)} of {len(runs)} runs failed. Mend what their logs say and start again:\n{logs}")
+        raise RunError(f"{len(failed)} of {len(runs)} runs failed. Fix the errors in these logs, then rerun:\n{logs}")
 
 
 def make_reference(run: StudyRun, listener: Listener) -> None:
-    """The offline pass the run needs, sampled once where the file that the configuration names is not there."""
+    """Sample the run's reference file if the method needs it and it is missing."""
     reference = run.config.reference
     if reference is None or reference.exists() or not build(run.config.method).needs_reference:
         return
@@ -63,35 +77,22 @@ def make_reference(run: StudyRun, listener: Listener) -> None:
 
 
 def _train_all(waiting: Sequence[StudyRun], jobs: int, listener: Listener) -> Iterator[StudyRun]:
-    """Trains them all; gives back those that failed."""
-    queue = list(waiting)
-    with _stopped_in_the_end() as running:
+    """Trains them all; yields those that failed. What ends the study ends its runs too, and their checkpoints stay."""
+    queue, running = list(waiting), list[_Running]()
+    with ending_with_us(PATIENCE_SECONDS) as processes:
         while queue or running:
             while queue and len(running) < jobs:
                 running.append(_start(queue.pop(0)))
+                processes.append(running[-1].process)
             time.sleep(POLL_SECONDS)
             for job in list(running):
                 _report(job, listener)
                 if job.process.poll() is not None:
                     running.remove(job)
-                    well = job.process.returncode == 0
-                    listener.ended(job.run, well)
-                    if not well:
+                    succeeded = job.process.returncode == 0
+                    listener.ended(job.run, succeeded)
+                    if not succeeded:
                         yield job.run
-
-
-@contextmanager
-def _stopped_in_the_end() -> Iterator[list[_Running]]:
-    """The runs that are under way; whatever ends the study ends them too, and their checkpoints stay."""
-    running: list[_Running] = []
-    try:
-        with sigterm_interrupts():
-            yield running
-    finally:
-        for job in running:
-            job.process.terminate()
-        for job in running:
-            job.process.wait(timeout=PATIENCE_SECONDS)
 
 
 def _start(run: StudyRun) -> _Running:

@@ -60,17 +60,17 @@ def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
         (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
         (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl file"),
         (("data", "prepare", "own", "--out", "x.jsonl"), "no known place on the hub"),
-        (("data", "prepare", "own", "--config", "en", "--out", "x.jsonl"), "goes with --hub-id"),
+        (("data", "prepare", "own", "--config", "en", "--out", "x.jsonl"), "needs --hub-id"),
         (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your copy of it"),
         (("data", "prepare", "own", "--source", "absent.csv", "--out", "x.jsonl"), "no such file"),
-        (("data", "prepare", "own", "--source", "x.jsonl", "--out", "x.jsonl"), "is the file that is read"),
+        (("data", "prepare", "own", "--source", "x.jsonl", "--out", "x.jsonl"), "is the input file"),
         (
             ("data", "prepare", "own", "--source", "x.jsonl", "--out", "t.jsonl", "--supervised", "t.gold.jsonl"),
             "--supervised t.gold.jsonl: is one of the files of --out",
         ),
         (
             ("data", "prepare", "own", "--source", "x.jsonl", "--out", "t.jsonl", "--supervised", "x.jsonl"),
-            "--supervised x.jsonl: is the file that is read",
+            "--supervised x.jsonl: is the input file",
         ),
         (("data", "overlap", "absent.jsonl", "--benchmarks", "absent.jsonl"), "no such file"),
         (("regrade", "absent.jsonl"), "no such file"),
@@ -154,7 +154,7 @@ def test_regrade_lists_where_a_reference_grading_differs(write_jsonl, tmp_path):
         ([{"id": 1, "problem": "p", "responses": ["x"], "reference_correct": []}], (), "not one verdict per response"),
         ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--gold", "GOLD"), "has no answer to it"),
         ([], (), "has no rows"),
-        ([{"id": 1, "problem": "p", "responses": ["x"], "answer": 1}], ("--out", "SAME"), "is the file that is read"),
+        ([{"id": 1, "problem": "p", "responses": ["x"], "answer": 1}], ("--out", "SAME"), "is the input file"),
     ],
 )
 def test_rollouts_that_cannot_be_graded_are_refused(write_jsonl, rows, words, message):

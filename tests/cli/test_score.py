@@ -124,8 +124,8 @@ def test_settings_are_read_as_yaml(scored):
     ("words", "error", "message"),
     [
         (("--set", "name=ttrl"), ConfigError, "--method ttrl"),
-        (("--set", "prompt_weight=0.5", "--prompt-weight", "1"), ConfigError, "both say what u_x is"),
-        (("--reference", "REFERENCE", "--prompt-weight", "1"), ConfigError, "both say what u_x is"),
+        (("--set", "prompt_weight=0.5", "--prompt-weight", "1"), ConfigError, "both set u_x"),
+        (("--reference", "REFERENCE", "--prompt-weight", "1"), ConfigError, "both set u_x"),
         (("--method", "ttrl", "--prompt-weight", "1"), ConfigError, "'prompt_weight' is not a setting of ttrl"),
         (("--set", "prompt_weight=offline"), ReferencePassError, "line 1: The prompt weight u_x needs"),
         (("--method", "srt_offline"), ReferencePassError, "line 1: This method trains on labels stored"),
@@ -164,7 +164,7 @@ def test_a_file_without_rows_is_refused(write_jsonl, tmp_path):
 def test_rollouts_are_never_overwritten(write_jsonl):
     path = write_jsonl("r.jsonl", [row(12, 4)])
     before = path.read_bytes()
-    with pytest.raises(ConfigError, match="is the file that is read"):
+    with pytest.raises(ConfigError, match="is an input file"):
         score(path, "--out", path.parent / "elsewhere" / ".." / path.name)
     assert path.read_bytes() == before
 
@@ -193,4 +193,4 @@ def test_the_note_and_no_progress_bar_go_to_stderr_where_it_is_no_terminal(write
 
 
 def test_help_says_that_the_advantages_include_u_x():
-    assert "advantages include u_x" in " ".join(score("--help").stdout.split())
+    assert "Advantages include the prompt weight u_x" in " ".join(score("--help").stdout.split())

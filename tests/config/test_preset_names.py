@@ -4,7 +4,7 @@ import pytest
 from typer.testing import CliRunner
 
 from restrain_openrlhf.cli.main import app
-from restrain_openrlhf.config.presets import find_config, preset_names
+from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.shipped import own_path

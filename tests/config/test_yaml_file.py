@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.config.overrides import parse_overrides
+from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.yaml_file import load_hook_config, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags
@@ -58,7 +58,7 @@ def test_an_override_that_is_none_is_named(item):
         ("run_dir: x\nmethod: restrain\n", "method must be a block"),
         ("run_dir: x\nmethod: {name: ttrl, kappa: 3}\n", "'kappa' is not a setting of ttrl"),
         ("run_dir: x\nmethod: {name: restrain}\nopenrlhf: 3\n", "openrlhf must be a block"),
-        ("run_dir: x\nrun_dir: y\n", "'run_dir' stands twice"),
+        ("run_dir: x\nrun_dir: y\n", "'run_dir' appears twice"),
         ("run_dir: [\n", "not valid YAML"),
         ("just text\n", "keys and values"),
         (GOOD + "steps: 0\n", "steps is 0: input should be greater than or equal to 1"),

@@ -11,14 +11,16 @@ from restrain_openrlhf.answers import extract
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import (
+    BOX,
     MOST_PROBLEMS,
+    SPECIAL,
+    VOCABULARY,
     heldout_problems,
     solution,
     training_problems,
     write_gold,
     write_prompts,
 )
-from restrain_openrlhf.demo.tokenizer import BOX, SPECIAL, VOCABULARY
 from restrain_openrlhf.errors import DataError
 from tests.conftest import ROOT
 

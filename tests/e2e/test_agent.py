@@ -38,7 +38,7 @@ runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=Tr
 
 def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedProcess[str]:
     """OpenRLHF as it is, on the demo's flags, with the agent's file and one estimator that keeps the net advantage."""
-    from restrain_openrlhf.config.overrides import parse_overrides
+    from restrain_openrlhf.config.command_line import parse_overrides
     from restrain_openrlhf.config.yaml_file import load_run_config
     from restrain_openrlhf.hook.devices import detect
     from restrain_openrlhf.hook.host_flags import agent_path, host_flags, to_arguments

@@ -113,7 +113,7 @@ def cpu_only() -> None:
 
 @pytest.mark.long
 def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
-    from restrain_openrlhf.config.overrides import parse_overrides
+    from restrain_openrlhf.config.command_line import parse_overrides
     from restrain_openrlhf.config.yaml_file import load_run_config
     from restrain_openrlhf.hook.host_flags import host_flags, to_arguments
     from restrain_openrlhf.run.folder import RunFolder

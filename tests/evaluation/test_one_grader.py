@@ -88,14 +88,14 @@ def study(response: str, gold: str, tmp_path: Path) -> float:
 
     from restrain_openrlhf.config.yaml_file import HookConfig
     from restrain_openrlhf.hook.held_out import keep
-    from restrain_openrlhf.run.held_out import read_evaluations
+    from restrain_openrlhf.run.metrics import read_held_out
 
     reward = in_training(response, gold, tmp_path)
     sample = Experience(prompts=[PROBLEM.text], labels=[gold], rewards=torch.tensor([reward]), info={})
     metrics = compute_eval_metrics([(["held-out"], [PROBLEM.text], [gold], [None])], [sample], 1)
     settings = HookConfig(method=parse_settings({"name": "ttrl"}), metrics=tmp_path / "metrics.jsonl")
     keep(settings, 5, metrics)
-    (found,) = read_evaluations(tmp_path)
+    (found,) = read_held_out(tmp_path)
     return found.pass_at_1
 
 

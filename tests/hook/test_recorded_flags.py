@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.config.presets import find_config, preset_names
+from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags, host_parser, parse, to_arguments

@@ -180,9 +180,9 @@ def test_steps_that_nothing_needs_are_left_out(tmp_path):
         (("--image", IMAGE, "--only", "reward"), "multi-node-h100-rdma", "has no reward step"),
         (("--image", IMAGE, "--job", "serve"), "8xa100-80g", "--job 'serve': choose one of train, test-time"),
         (("--set", "openrlhf.ckpt.save_steps=-1"), "8xa100-80g", "start again from nothing"),
-        (("--set", "openrlhf.logger.wandb.key=0123456789abcdef"), "8xa100-80g", "in plain sight"),
-        (("--set", "run_dir=/home/somebody/run"), "8xa100-80g", "lies outside the working folder"),
-        (("--manifests", "docs"), "8xa100-80g", "holds no overlays/"),
+        (("--set", "openrlhf.logger.wandb.key=0123456789abcdef"), "8xa100-80g", "readable in the cluster"),
+        (("--set", "run_dir=/home/somebody/run"), "8xa100-80g", "is outside the working folder"),
+        (("--manifests", "docs"), "8xa100-80g", "has no overlays/"),
     ],
 )
 def test_bad_input_is_one_line(words, overlay, message):

@@ -8,8 +8,7 @@ from matplotlib import image
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.evaluation.reliability import reliability
-from restrain_openrlhf.report.effects import draw_effect, order, points, save_effect
-from restrain_openrlhf.report.reliability import save_reliability
+from restrain_openrlhf.report.paper_figures import draw_effect, order, points, save_effect, save_reliability
 from tests.evaluation.test_table import result
 
 
@@ -37,6 +36,11 @@ def test_sizes_count_equal_answers_and_compare_at_one_n():
     assert row.size == 2
     with pytest.raises(DataError, match=r"\[1, 2\] rollouts"):
         reliability([graded("1"), graded("1", "1")])
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_the_reliability_figure_of_majorities_that_are_all_right_is_drawn(tmp_path, count):
+    save_reliability(reliability([graded("1", "1")] * count), "toy", tmp_path)
 
 
 def test_the_reliability_figure_and_its_table_are_written(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig, load_hook_config
+from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.run.folder import RunFolder
@@ -88,3 +88,17 @@ def test_a_run_may_go_on_with_its_groups_scored_elsewhere(tmp_path):
     folder.claim(config(tmp_path), {})
     folder.claim(config(tmp_path).model_copy(update={"service": "http://reward:8000"}), {})
     assert load_hook_config(folder.hook_config).service == "http://reward:8000"
+
+
+def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_path):
+    folder = RunFolder(tmp_path / "run")
+    folder.claim(config(tmp_path), {})
+    for name, value in OTHER_THAN_DEFAULT.items():
+        changed = config(tmp_path).model_copy(update={name: value})
+        if name in HookConfig.keys(Key.CHANGEABLE):
+            folder.claim(changed, {})
+            folder.claim(config(tmp_path), {})
+        else:
+            with pytest.raises(RunError, match=name):
+                folder.claim(changed, {})
+    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit"}

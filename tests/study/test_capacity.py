@@ -9,7 +9,7 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.study import capacity  # noqa: E402
+from restrain_openrlhf.study import runner  # noqa: E402
 from restrain_openrlhf.study.plan import plan_study  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
@@ -25,21 +25,21 @@ def runs(tmp_path):
 
 def test_without_a_cluster_one_at_a_time(runs, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    assert capacity.runs_at_a_time(runs) == 1
+    assert runner.runs_at_a_time(runs) == 1
 
 
 @pytest.mark.parametrize(("gpus", "at_a_time"), [(8, 1), (15, 1), (16, 2), (64, 8)])
 def test_as_many_as_the_cluster_has_gpus_for(runs, monkeypatch, gpus, at_a_time):
     monkeypatch.setenv("RAY_ADDRESS", "somewhere:6379")
-    monkeypatch.setattr(capacity, "cluster_gpus", lambda: float(gpus))
-    assert capacity.runs_at_a_time(runs) == at_a_time
+    monkeypatch.setattr(runner, "cluster_gpus", lambda: float(gpus))
+    assert runner.runs_at_a_time(runs) == at_a_time
 
 
 def test_a_cluster_that_holds_no_run_is_refused(runs, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "somewhere:6379")
-    monkeypatch.setattr(capacity, "cluster_gpus", lambda: 4.0)
+    monkeypatch.setattr(runner, "cluster_gpus", lambda: 4.0)
     with pytest.raises(ConfigError, match="needs 8 GPUs and the Ray cluster has 4"):
-        capacity.runs_at_a_time(runs)
+        runner.runs_at_a_time(runs)
 
 
 ASK = """

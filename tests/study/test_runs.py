@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("ray", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.config.overrides import parse_overrides  # noqa: E402
+from restrain_openrlhf.config.command_line import parse_overrides  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.study import report, runner  # noqa: E402
 from restrain_openrlhf.study.figures import save_figures  # noqa: E402
@@ -96,7 +96,7 @@ def test_a_study_stopped_by_sigterm_goes_on_where_it_was(configs, out):
     (out / "stop").write_text("ttrl")
     done = study(configs, out)
     assert done.returncode == 130
-    assert "the same command goes on from here" in done.stderr
+    assert "run the same command to resume" in done.stderr
     ttrl = out / "small" / "ttrl" / "seed-42"
     assert started(out) == ["small/ttrl/seed-42"]
     assert steps(ttrl) == [1]

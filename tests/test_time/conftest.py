@@ -12,7 +12,7 @@ from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.offline_engine import Rollout, Sampling
 from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.run import stack
+from restrain_openrlhf.run import processes
 from tests.commands import Done, call, restrain
 from tests.conftest import ROOT
 
@@ -71,14 +71,14 @@ def stand_ins(tmp_path, monkeypatch) -> StandIns:
     made = StandIns(json.loads((tmp_path / "row.jsonl").read_text()))
     for module in (job, offline_pass):
         monkeypatch.setattr(module, "RolloutEngine", lambda model, sampling, _: Sampler(made.asked, model, sampling))
-    monkeypatch.setattr(stack, "visible_gpus", lambda: ())
-    monkeypatch.setattr(stack, "run_together", run_here)
+    monkeypatch.setattr(processes, "visible_gpus", lambda: ())
+    monkeypatch.setattr(processes, "run_together", run_here)
     monkeypatch.setattr(train, "ENTRY_POINT", "tests.test_time.trainer")
     monkeypatch.setattr(train, "POLL_SECONDS", 0.02)
     return made
 
 
-def run_here(commands: Sequence[stack.Command]) -> None:
+def run_here(commands: Sequence[processes.Command]) -> None:
     """`restrain WORDS...` in this process."""
     for command in commands:
         done = restrain(*command.words)

@@ -150,7 +150,7 @@ def test_stopped_by_sigterm_in_training_it_goes_on_with_the_next_step(adapt, pat
     assert adapt("whole").returncode == 0
     done = adapt("out", stop=3)
     assert done.returncode == 130
-    assert "the same command goes on from here" in done.stderr
+    assert "run the same command to resume" in done.stderr
     assert len(rows(paths / "out" / "train" / "metrics.jsonl")) == 3
     assert not (paths / "out" / "predictions.jsonl").exists()
     done = adapt("out")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.run import stack
-from restrain_openrlhf.run.stack import Command, engine_gpus, run_command, run_on_all_gpus, run_together
+from restrain_openrlhf.run import processes
+from restrain_openrlhf.run.processes import Command, engine_gpus, run_command, run_on_all_gpus, run_together
 
 
 def test_engines_of_several_gpus_share_none():
@@ -26,8 +26,8 @@ def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path):
 
 def test_one_process_per_engine_each_with_its_gpus_and_its_part(tmp_path, monkeypatch):
     started: list[Command] = []
-    monkeypatch.setattr(stack, "visible_gpus", lambda: ("4", "5", "6", "7"))
-    monkeypatch.setattr(stack, "run_together", started.extend)
+    monkeypatch.setattr(processes, "visible_gpus", lambda: ("4", "5", "6", "7"))
+    monkeypatch.setattr(processes, "run_together", started.extend)
     assert run_on_all_gpus(["reference", "--out", "x"], tmp_path / "sampling.log", 2) == 2
     assert [command.words[-2:] for command in started] == [["--shard", "0/2"], ["--shard", "1/2"]]
     assert [command.environment for command in started] == [
@@ -40,16 +40,16 @@ def test_one_process_per_engine_each_with_its_gpus_and_its_part(tmp_path, monkey
 @pytest.mark.parametrize("gpus", [(), ("0",), ("0", "1")])
 def test_without_several_engines_the_command_runs_as_it_is(tmp_path, monkeypatch, gpus):
     started: list[Command] = []
-    monkeypatch.setattr(stack, "visible_gpus", lambda: gpus)
-    monkeypatch.setattr(stack, "run_together", started.extend)
+    monkeypatch.setattr(processes, "visible_gpus", lambda: gpus)
+    monkeypatch.setattr(processes, "run_together", started.extend)
     assert run_on_all_gpus(["reference"], tmp_path / "log", 2) == 1
     assert started == [Command(["reference"], tmp_path / "log")]
 
 
 def test_the_first_failure_ends_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(stack, "MODULE", "tests.run.sleeper")
-    start, started = stack._start, []
-    monkeypatch.setattr(stack, "_start", lambda command: started.append(start(command)) or started[-1])
+    monkeypatch.setattr(processes, "MODULE", "tests.run.sleeper")
+    start, started = processes._start, []
+    monkeypatch.setattr(processes, "_start", lambda command: started.append(start(command)) or started[-1])
     with pytest.raises(RunError, match="status 3"):
         run_together([Command(["600"], tmp_path / "a"), Command(["0", "3"], tmp_path / "b")])
     assert [process.returncode for process in started] == [-signal.SIGTERM, 3]
@@ -58,9 +58,9 @@ def test_the_first_failure_ends_the_others(tmp_path, monkeypatch):
 def test_sigterm_ends_the_commands_too(tmp_path):
     script = (
         "from pathlib import Path\n"
-        "from restrain_openrlhf.run import stack\n"
-        "stack.MODULE = 'tests.run.sleeper'\n"
-        f"stack.run_command(['600'], Path({str(tmp_path / 'log')!r}))\n"
+        "from restrain_openrlhf.run import processes\n"
+        "processes.MODULE = 'tests.run.sleeper'\n"
+        f"processes.run_command(['600'], Path({str(tmp_path / 'log')!r}))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     log = tmp_path / "log"

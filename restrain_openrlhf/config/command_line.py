@@ -1,7 +1,10 @@
-"""Configurations by name: a preset is a file of configs/, named by its path there without the ending."""
+"""What a user types to choose a configuration: a file or a preset's name, and `--set KEY=VALUE`."""
 
 import difflib
+from collections.abc import Iterable
 from pathlib import Path
+
+import yaml
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.shipped import CONFIGS
@@ -27,3 +30,21 @@ def find_config(word: str) -> Path:
     near = difflib.get_close_matches(word.removeprefix("configs/").removesuffix(".yaml"), names, n=3)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     raise ConfigError(f"{word}: no such file, and no preset of this name.{hint} `restrain presets` lists all presets.")
+
+
+def parse_overrides(items: Iterable[str]) -> dict[str, object]:
+    """Keys, dots kept, and values read as YAML; of equal keys the last counts.
+
+    Raises ConfigError naming the item that is none.
+    """
+    return dict(_parse(item) for item in items)
+
+
+def _parse(item: str) -> tuple[str, object]:
+    key, equals, value = item.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(f"--set {item!r}: give KEY=VALUE, for example kappa=2.")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--set {item!r}: the value is not valid YAML ({error}).") from None

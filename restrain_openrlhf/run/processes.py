@@ -1,17 +1,19 @@
-"""Runs our own commands in processes of their own, so that each vLLM engine frees its memory when it is done."""
+"""Child processes that end when we do. Each vLLM engine gets its own, so that its memory is freed."""
 
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from os import environ
 from pathlib import Path
+from types import FrameType
 
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.devices import visible_gpus
-from restrain_openrlhf.run.signals import sigterm_interrupts
 
 MODULE = "restrain_openrlhf.cli.main"
 POLL_SECONDS = 0.2
@@ -20,7 +22,7 @@ PATIENCE_SECONDS = 30
 
 @dataclass(frozen=True)
 class Command:
-    """`restrain WORDS...` with `environment` on top of ours, its output appended to `log`."""
+    """`restrain WORDS...`, with extra environment variables, its output appended to `log`."""
 
     words: Sequence[str]
     log: Path
@@ -28,15 +30,15 @@ class Command:
 
 
 def run_command(words: Sequence[str], log: Path) -> None:
-    """One command to its end. Raises RunError with the last lines when it fails."""
+    """Run one command. Raises RunError with the log's last lines if it fails."""
     run_together([Command(words, log)])
 
 
 def run_on_all_gpus(words: Sequence[str], log: Path, tensor_parallel_size: int) -> int:
-    """A command that takes `--shard`, in as many processes as engines of that size fit on the GPUs seen.
+    """Run a command that takes `--shard` in as many processes as engines of that size fit on the visible GPUs.
 
-    Returns the number of shards; 1 means the command ran as it is. Raises RunError where one fails; what the others
-    have written is kept.
+    Returns the number of shards; with 1 the command ran as it is. Raises RunError if one fails; what the others wrote
+    is kept.
     """
     engines = engine_gpus(visible_gpus(), tensor_parallel_size)
     if len(engines) <= 1:
@@ -57,16 +59,16 @@ def run_on_all_gpus(words: Sequence[str], log: Path, tensor_parallel_size: int) 
 
 
 def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
-    """The GPUs of each engine of `size` of them; what is left over stays idle."""
+    """The GPUs of each engine, `size` per engine; the remainder stays idle."""
     return [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
 
 
 def run_together(commands: Sequence[Command]) -> None:
-    """All at once, each to its end. Raises RunError with the last lines of the first that fails; it ends the others."""
-    with _ended_with_us() as running:
+    """Run all at the same time. If one fails, end the others and raise RunError with its log's last lines."""
+    with ending_with_us() as running:
         for command in commands:
-            running.append((command, _start(command)))
-        waiting = list(running)
+            running.append(_start(command))
+        waiting = list(zip(commands, running, strict=True))
         while waiting:
             time.sleep(POLL_SECONDS)
             for command, process in waiting:
@@ -85,25 +87,49 @@ def _start(command: Command) -> "subprocess.Popen[bytes]":
         )
 
 
+def _why(command: Command, status: int) -> str:
+    tail = "\n".join(command.log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
+    return f"`restrain {command.words[0]}` stopped with status {status}.\n{tail}\nLog: {command.log}"
+
+
 @contextmanager
-def _ended_with_us() -> Iterator[list[tuple[Command, "subprocess.Popen[bytes]"]]]:
-    """Whatever ends us ends the commands too."""
-    running: list[tuple[Command, subprocess.Popen[bytes]]] = []
+def ending_with_us(patience: float = PATIENCE_SECONDS) -> Iterator[list["subprocess.Popen[bytes]"]]:
+    """A list for processes: whatever ends the block, Ctrl-C and SIGTERM included, ends them too.
+
+    They get SIGTERM, and SIGKILL after `patience` seconds. Not SIGINT: processes started in a script's background
+    ignore it.
+    """
+    running: list[subprocess.Popen[bytes]] = []
     try:
         with sigterm_interrupts():
             yield running
     finally:
-        alive = [process for _, process in running if process.poll() is None]
+        alive = [process for process in running if process.poll() is None]
         for process in alive:
             process.terminate()
         for process in alive:
             try:
-                process.wait(timeout=PATIENCE_SECONDS)
+                process.wait(timeout=patience)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
 
-def _why(command: Command, status: int) -> str:
-    tail = "\n".join(command.log.read_text(encoding="utf-8", errors="replace").splitlines()[-12:])
-    return f"`restrain {command.words[0]}` stopped with status {status}.\n{tail}\nLog: {command.log}"
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """Within the block, SIGTERM raises KeyboardInterrupt.
+
+    Python lets the main thread alone handle signals; a library call from another one does without.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,57 @@
+"""`restrain analyze`, `effect` and `plot`: figures from rollouts, from evaluated runs and from training runs."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def analyze(
+    rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
+    out: Annotated[Path, typer.Option(help="Output folder, for reliability.png and reliability.csv.")],
+    gold: Annotated[
+        Path | None, typer.Option(help="Gold answers: rows {problem, answer}, or a .gold.jsonl file.")
+    ] = None,
+) -> None:
+    """Plot how reliable majority votes are: pass@n and accuracy of the majority, by its size."""
+    from restrain_openrlhf.evaluation.grade import grade_rollouts, read_rollouts  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.reliability import reliability  # noqa: PLC0415 - keeps `--help` quick
+    from restrain_openrlhf.report.paper_figures import save_reliability  # noqa: PLC0415
+
+    rows = reliability(grade_rollouts(read_rollouts(rollouts), rollouts, gold))
+    console = Console(soft_wrap=True, highlight=False)
+    for row in rows:
+        console.print(
+            f"majority of {row.size} of {row.n}: {row.problems} problems, pass@{row.n} {row.pass_at_n:.1%}, "
+            f"majority right {row.majority_accuracy:.1%} [{row.majority_low:.1%}, {row.majority_high:.1%}]",
+            markup=False,
+        )
+    for path in save_reliability(rows, rollouts.stem, out):
+        console.print(path, soft_wrap=True)
+
+
+def effect(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of `restrain eval --label ...`.")],
+    x: Annotated[str, typer.Option(help="Label on the x axis: step, sigma, delta, kappa, ...")],
+    out: Annotated[Path, typer.Option(help="Output folder, for the figure and its table.")],
+    by: Annotated[str | None, typer.Option(help="Label that separates the lines, such as method.")] = None,
+) -> None:
+    """Plot accuracy against a label of evaluated runs, such as the training step, σ, δ or κ."""
+    from restrain_openrlhf.evaluation.result import load_results  # noqa: PLC0415
+    from restrain_openrlhf.report.paper_figures import points, save_effect  # noqa: PLC0415
+
+    results = [result for run in runs for result in load_results(run)]
+    for path in save_effect(points(results, x, by), x, out):
+        Console().print(path, soft_wrap=True)
+
+
+def plot(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="the first run's plots/")] = None,
+) -> None:
+    """Plot training curves and vote statistics of training runs, as PNG."""
+    from restrain_openrlhf.report.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib
+
+    for path in save_run_figures([load_curves(run) for run in runs], out or runs[0] / "plots"):
+        Console().print(path, soft_wrap=True)

@@ -1,0 +1,66 @@
+"""Options that several commands share, and commands whose options are the fields of a model."""
+
+import re
+from collections.abc import Callable
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.errors import ConfigError
+
+Options = TypeVar("Options", bound=BaseModel)
+
+ConfigFile = Annotated[
+    Path,
+    typer.Argument(metavar="CONFIG", parser=find_config, help="A YAML file, or a preset's name (`restrain presets`)."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as method.kappa=2. Repeatable."),
+]
+ShardOption = Annotated[str, typer.Option("--shard", metavar="I/K", help="Run only shard I of K, counted from 0.")]
+BenchmarkDir = Annotated[
+    Path | None, typer.Option(help="Folder with local copies, NAME.jsonl.", show_default="the hub")
+]
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`0/4` as (0, 4). Raises ConfigError for anything else."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not int(match[1]) < int(match[2]):
+        raise ConfigError(f"--shard {text!r}: give I/K with 0 <= I < K, for example 0/4.")
+    return int(match[1]), int(match[2])
+
+
+def with_options(model: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Makes a function of a model a command, with an option for each field: its description, limits and default."""
+    parameters = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.is_required() else field.default,
+            annotation=Annotated[field.annotation, _option(field)],
+        )
+        for name, field in model.model_fields.items()
+    ]
+
+    def as_command(function: Callable[[Options], None]) -> Callable[..., None]:
+        def command(**values: Any) -> None:
+            function(model(**values))
+
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return as_command
+
+
+def _option(field: FieldInfo) -> Any:
+    limits = {name: getattr(limit, name) for limit in field.metadata for name in ("ge", "le") if hasattr(limit, name)}
+    return typer.Option(help=field.description, min=limits.get("ge"), max=limits.get("le"))

@@ -1,0 +1,77 @@
+"""The options of the offline pass are the same for its command, for a run's own pass, and for the manifests."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.main import get_command
+
+from restrain_openrlhf.cli.main import app
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.recorded_flags import recorded_parser
+from restrain_openrlhf.run.offline_options import OfflineOptions
+
+FLAGS = {name: field.alias for name, field in OfflineOptions.model_fields.items() if field.alias}
+REQUIRED = {"model": "m", "prompts": "p.jsonl", "out": Path("r.jsonl")}
+OTHER_THAN_DEFAULT = {
+    "n": 3,
+    "input_key": "question",
+    "input_template": "Q: {} $(X)",
+    "temperature": 0.6,
+    "top_p": 0.95,
+    "max_new_tokens": 14,
+    "max_len": 32,
+    "seed": 7,
+    "tensor_parallel_size": 2,
+    "shard": "1/4",
+    "apply_chat_template": True,
+}
+
+
+def read_by_the_command(words):
+    return get_command(app).commands["reference"].make_context("reference", list(words)).params
+
+
+def test_every_option_is_one_of_the_command_with_its_default():
+    found = read_by_the_command(OfflineOptions(**REQUIRED).words())
+    assert OfflineOptions(**found) == OfflineOptions(**REQUIRED)
+    assert set(found) == set(OfflineOptions.model_fields) == {*REQUIRED, *OTHER_THAN_DEFAULT}
+
+
+@given(st.sets(st.sampled_from(sorted(OTHER_THAN_DEFAULT))))
+def test_the_command_reads_from_the_words_what_they_were_made_from(names):
+    options = OfflineOptions(**REQUIRED, **{name: OTHER_THAN_DEFAULT[name] for name in names})
+    assert OfflineOptions(**read_by_the_command(options.words())) == options
+
+
+def test_only_given_options_are_words():
+    assert OfflineOptions(**REQUIRED, n=16).words() == ["--model=m", "--prompts=p.jsonl", "--out=r.jsonl", "--n=16"]
+
+
+def test_the_flags_are_openrlhfs():
+    known = {option.removeprefix("--") for option in recorded_parser()._option_string_actions}
+    assert set(FLAGS.values()) <= known
+
+
+def test_options_follow_the_flags_where_nothing_else_is_given():
+    flags = {FLAGS[name]: value for name, value in {**REQUIRED, **OTHER_THAN_DEFAULT}.items() if name in FLAGS}
+    options = OfflineOptions.from_flags(flags, out="r.jsonl", n=5, seed=None)
+    assert options.n == 5
+    assert options.seed == 42
+    assert options.input_template == "Q: {} $(X)"
+
+
+def test_engine_and_prompts_get_the_options():
+    options = OfflineOptions(**REQUIRED, **OTHER_THAN_DEFAULT)
+    sampling, source = options.sampling(), options.source()
+    names = ("n", "temperature", "top_p", "max_new_tokens", "max_len", "seed", "tensor_parallel_size")
+    assert {name: getattr(sampling, name) for name in names} == {name: OTHER_THAN_DEFAULT[name] for name in names}
+    assert (source.dataset, source.input_key, source.apply_chat_template) == ("p.jsonl", "question", True)
+
+
+@pytest.mark.parametrize("value", ["hot", -1])
+def test_a_value_that_an_option_does_not_take_names_the_flag(value):
+    flags = {"actor.model_name_or_path": "m", "data.prompt_dataset": "p", "rollout.temperature": value}
+    with pytest.raises(ConfigError, match=rf"rollout\.temperature is {value!r}"):
+        OfflineOptions.from_flags(flags, out="r.jsonl")
