@@ -217,9 +217,9 @@ def test_adaptations_find_their_preset_and_stop_at_the_missing_stack(installed, 
     assert NO_OPENRLHF in done.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("command", ["train", "make-reference"])
-def test_runs_find_their_preset_and_stop_at_the_missing_stack(installed, command):
-    done = installed("restrain", command, PRESET)
+@pytest.mark.parametrize("words", [f"train {PRESET}", f"make-reference {PRESET}", "demo --config cpu/demo --out demo"])
+def test_runs_find_their_preset_and_stop_at_the_missing_stack(installed, tmp_path, words):
+    done = installed("restrain", *words.split(), cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == f"error: {NO_OPENRLHF}"
 
@@ -230,16 +230,13 @@ def test_a_study_finds_presets_and_the_files_they_extend(installed):
     assert "dapo14k/qwen3-4b-base/restrain.yaml: openrlhf has no eval.dataset" in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("words", "module"),
-    [("demo --config cpu/demo", "torch"), ("reference --model . --prompts p.jsonl", "transformers")],
-)
-def test_a_command_that_needs_the_stack_says_what_is_missing(installed, tmp_path, words, module):
+def test_a_command_that_needs_the_stack_says_what_is_missing(installed, tmp_path):
     (tmp_path / "p.jsonl").write_text('{"problem": "1+1="}\n')
     shutil.copy(installed.package / "demo" / "model" / "config.json", tmp_path)
-    done = installed("restrain", *words.split(), "--out", tmp_path / "out", cwd=tmp_path)
+    words = ("--model", ".", "--prompts", "p.jsonl", "--out", tmp_path / "out")
+    done = installed("restrain", "reference", *words, cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith(f"error: {module} is not installed, and this command needs it.")
+    assert done.stderr.splitlines()[-1].startswith("error: transformers is not installed, and this command needs it.")
     assert "Traceback" not in done.stderr
 
 
