@@ -190,8 +190,8 @@ def expected_pairs(texts: dict[str, list[str]]) -> dict[str, list[tuple[float, f
     import yaml
 
     from restrain_openrlhf.method import build, parse_settings
-    from restrain_openrlhf.reward.protocol import GroupRequest
     from restrain_openrlhf.reward.whole_group import score_whole_group
+    from restrain_openrlhf.reward.wire import GroupRequest
     from restrain_openrlhf.scoring import GroupScorer
 
     scorer = GroupScorer(build(parse_settings(yaml.safe_load(METHOD))))

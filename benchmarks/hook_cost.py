@@ -142,8 +142,8 @@ def score_groups() -> float:
 
     from restrain_openrlhf.hook.group_columns import MAJORITY, columns, majority_digest, take_votes
     from restrain_openrlhf.method import build, parse_settings
-    from restrain_openrlhf.reward.protocol import GroupRequest
     from restrain_openrlhf.reward.whole_group import score_whole_group
+    from restrain_openrlhf.reward.wire import GroupRequest
     from restrain_openrlhf.scoring import GroupScorer
     from restrain_openrlhf.vote_statistics import step_votes
 

@@ -35,7 +35,7 @@ from rich.table import Table
 from restrain_openrlhf.answers import extract
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE
+from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE
 from restrain_openrlhf.scoring import GroupScorer
 
 METHOD = {"name": "restrain", "prompt_weight": "online", "kappa": 3}

@@ -12,7 +12,7 @@ import test_time.cli
 from restrain_openrlhf.cli import main as restrain
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.method import METHODS
-from restrain_openrlhf.reward.settings import ServiceConfig
+from restrain_openrlhf.reward.service_config import ServiceConfig
 
 COMMANDS = {"restrain": restrain.app, "test-time": test_time.cli.app}
 HEADER = "| key | type | default | meaning |\n|---|---|---|---|\n"

@@ -29,12 +29,12 @@ def serve(
     if (tls_certificate is None) != (tls_key is None):
         raise ConfigError("--tls-certificate and --tls-key belong together: give both, or neither.")
     try:
-        from restrain_openrlhf.reward import security, server, settings  # noqa: PLC0415 - the web stack is heavy
+        from restrain_openrlhf.reward import security, server, service_config  # noqa: PLC0415 - the web stack is heavy
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"The scoring service needs {error.name}, which is not installed. Install restrain-openrlhf[serve]."
         ) from None
-    service = settings.load_service_config(config)
+    service = service_config.load_service_config(config)
     server.serve(service, security.load_token(token_file), host, port, (tls_certificate, tls_key))
 
 

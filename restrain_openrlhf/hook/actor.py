@@ -10,7 +10,7 @@ from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.paired_loss import PairedLoss, weighted_kl
 from restrain_openrlhf.hook.progress import shuffle_seed
-from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE
+from restrain_openrlhf.reward.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
 
 def initialise(wrapped: Callable[..., None], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

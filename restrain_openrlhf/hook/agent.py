@@ -21,7 +21,7 @@ from restrain_openrlhf.hook.patches import VLLM_ENGINE
 from restrain_openrlhf.hook.rollout_engine import PlannedEngine, SeededEngine
 from restrain_openrlhf.hook.training_data import TrainingRow
 from restrain_openrlhf.method import build
-from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, GroupResponse
+from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse
 from restrain_openrlhf.rollouts import Chain
 
 Output = dict[str, Any]

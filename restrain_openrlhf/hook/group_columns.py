@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from restrain_openrlhf.errors import GroupError, HookNotActiveError
-from restrain_openrlhf.reward.protocol import (
+from restrain_openrlhf.reward.wire import (
     KL_WEIGHT,
     NEGATIVE,
     PENALIZED,
@@ -20,7 +20,7 @@ from restrain_openrlhf.vote_statistics import GroupVote
 
 # H_i in nats, where the rollouts were drawn with it.
 ENTROPY = "restrain/entropy"
-# What the group's vote was, with the two of reward/protocol.py; equal for all rollouts of a group.
+# What the group's vote was, with the two of reward/wire.py; equal for all rollouts of a group.
 VOTERS = "restrain/voters"
 MAJORITY_COUNT = "restrain/majority_count"
 EFFECTIVE_LABELS = "restrain/effective_labels"

@@ -14,9 +14,9 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import RestrainError, ScoreServiceError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 from restrain_openrlhf.reward.security import load_token
 from restrain_openrlhf.reward.whole_group import score_whole_group
+from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 from restrain_openrlhf.scoring import GroupScorer
 
 TRY_SECONDS = 120.0

@@ -11,16 +11,16 @@ from starlette.types import Receive
 
 from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.errors import RestrainError
-from restrain_openrlhf.reward import protocol
+from restrain_openrlhf.reward import wire
 from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Slot
-from restrain_openrlhf.reward.protocol import GroupReply, RewardReply, RewardRequest
 from restrain_openrlhf.reward.requests import RefusedError, read_body, refused
 from restrain_openrlhf.reward.responses import StopTokens, read_response, stop_tokens
 from restrain_openrlhf.reward.scorer_worker import ScorerWorker
-from restrain_openrlhf.reward.settings import ServiceBlock
+from restrain_openrlhf.reward.service_config import ServiceBlock
 from restrain_openrlhf.reward.whole_group import score_answers
+from restrain_openrlhf.reward.wire import GroupReply, RewardReply, RewardRequest
 
-LOGS = (protocol.POSITIVE, protocol.NEGATIVE, protocol.KL_WEIGHT, protocol.PROMPT_WEIGHT, protocol.PENALIZED)
+LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.PENALIZED)
 NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from restrain_openrlhf.errors import RestrainError
-from restrain_openrlhf.reward.protocol import RewardReply
 from restrain_openrlhf.reward.responses import Response
-from restrain_openrlhf.reward.settings import Timing
+from restrain_openrlhf.reward.service_config import Timing
+from restrain_openrlhf.reward.wire import RewardReply
 
 Reply = RewardReply | RestrainError
 # What the rollouts of one group have in common: the prompt, and gold where the method reads it.

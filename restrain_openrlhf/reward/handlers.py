@@ -17,13 +17,13 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reward import protocol
+from restrain_openrlhf.reward import wire
 from restrain_openrlhf.reward.get_reward import GetReward
 from restrain_openrlhf.reward.metrics import Metrics
 from restrain_openrlhf.reward.requests import RefusedError, read_body, refused
 from restrain_openrlhf.reward.scorer_worker import ScorerWorker
 from restrain_openrlhf.reward.security import given_token
-from restrain_openrlhf.reward.settings import ServiceConfig
+from restrain_openrlhf.reward.service_config import ServiceConfig
 from restrain_openrlhf.reward.whole_group import score_whole_group
 from restrain_openrlhf.scoring import GroupScorer
 
@@ -73,9 +73,9 @@ class Service:
         if self.pending > most:
             raise RefusedError(503, f"{most} requests are pending already (service.limits.pending).", again=True)
 
-    async def score(self, request: Request) -> protocol.ScoreReply:
+    async def score(self, request: Request) -> wire.ScoreReply:
         """Each group's score, in order. Raises a RestrainError where one has none."""
-        body = await read_body(request, protocol.ScoreRequest, self.config.service)
+        body = await read_body(request, wire.ScoreRequest, self.config.service)
         counts = {"groups": len(body.groups), "responses": max(len(group.responses) for group in body.groups)}
         for name, count in counts.items():
             most = getattr(self.config.service.limits, name)
@@ -84,7 +84,7 @@ class Service:
         self._refuse_other_method(body.method)
         works = [partial(score_whole_group, self.worker.scorer, group) for group in body.groups]
         truncated = [sum(not response.finished for response in group.responses) for group in body.groups]
-        return protocol.ScoreReply(groups=await asyncio.gather(*map(self.worker.score, works, truncated)))
+        return wire.ScoreReply(groups=await asyncio.gather(*map(self.worker.score, works, truncated)))
 
     def _refuse_other_method(self, given: dict[str, Any] | None) -> None:
         # As JSON has it, which knows no infinity.
@@ -100,12 +100,12 @@ def application(service: Service) -> FastAPI:
     """The routes."""
     app = FastAPI(title="RESTRAIN: scores groups of rollouts", version=version("restrain-openrlhf"), redoc_url=None)
 
-    @app.post("/v1/score", response_model=protocol.ScoreReply, **_documented(protocol.ScoreRequest))
+    @app.post("/v1/score", response_model=wire.ScoreReply, **_documented(wire.ScoreRequest))
     async def score(request: Request) -> Response:
         """Whole groups in one call."""
         return await service.answer(request, service.score)
 
-    @app.post("/get_reward", response_model=protocol.RewardReply, **_documented(protocol.RewardRequest))
+    @app.post("/get_reward", response_model=wire.RewardReply, **_documented(wire.RewardRequest))
     async def get_reward(request: Request) -> Response:
         """One rollout, as OpenRLHF sends it. Answered when its group is scored; at once if it has a label."""
         return await service.answer(request, service.get_reward.serve)
@@ -128,7 +128,7 @@ def application(service: Service) -> FastAPI:
 
     # What bodies refer to, and the token: the framework knows neither, because we read both ourselves.
     components = app.openapi()["components"]
-    components["schemas"] |= protocol.ScoreRequest.model_json_schema(ref_template=SCHEMAS)["$defs"]
+    components["schemas"] |= wire.ScoreRequest.model_json_schema(ref_template=SCHEMAS)["$defs"]
     components["securitySchemes"] = {name: {"type": "http", "scheme": name} for name in ("bearer", "basic")}
     return app
 
@@ -138,6 +138,6 @@ def _documented(body: type[BaseModel]) -> dict[str, Any]:
     schema.pop("$defs", None)
     content = {"required": True, "content": {"application/json": {"schema": schema}}}
     return {
-        "responses": {status: {"model": protocol.Problem} for status in PROBLEMS},
+        "responses": {status: {"model": wire.Problem} for status in PROBLEMS},
         "openapi_extra": {"requestBody": content, "security": [{"bearer": []}, {"basic": []}]},
     }

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.reward.logs import log
-from restrain_openrlhf.reward.settings import ServiceBlock
+from restrain_openrlhf.reward.service_config import ServiceBlock
 
 Body = TypeVar("Body", bound=BaseModel)
 

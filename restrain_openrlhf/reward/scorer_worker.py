@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from restrain_openrlhf.reward.metrics import Metrics
-from restrain_openrlhf.reward.protocol import GroupReply
+from restrain_openrlhf.reward.wire import GroupReply
 from restrain_openrlhf.scoring import GroupScorer
 
 

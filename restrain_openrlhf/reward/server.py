@@ -16,7 +16,7 @@ import uvicorn
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reward.handlers import Service, application
 from restrain_openrlhf.reward.logs import JsonLines, log
-from restrain_openrlhf.reward.settings import ServiceConfig
+from restrain_openrlhf.reward.service_config import ServiceConfig
 
 # A step's rollouts knock at once; the kernel allows no more than net.core.somaxconn.
 BACKLOG = 8192

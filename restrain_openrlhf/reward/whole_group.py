@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from restrain_openrlhf.answers import canonical_key, final_answer
 from restrain_openrlhf.answers.residual import RESIDUAL
-from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest
+from restrain_openrlhf.reward.wire import GroupReply, GroupRequest
 from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.vote_statistics import majority_answer
 

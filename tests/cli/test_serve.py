@@ -66,7 +66,7 @@ def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method,
 
 @pytest.mark.parametrize("method", ["{name: ettrl}", "{name: ttrl, votes: 8, train_on: 4}", "{name: srt_easy}"])
 def test_whole_groups_of_any_method_are_served_without_a_service_block(tmp_path, method):
-    from restrain_openrlhf.reward.settings import load_service_config
+    from restrain_openrlhf.reward.service_config import load_service_config
 
     for service in ("", "service:\n", "service: {limits: {groups: 9}}\n"):
         (tmp_path / "service.yaml").write_text(f"method: {method}\n{service}")

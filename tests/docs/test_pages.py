@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.hook.patches import PATCHES
-from restrain_openrlhf.reward.settings import ServiceConfig
+from restrain_openrlhf.reward.service_config import ServiceConfig
 from tests.conftest import ROOT
 
 DOCS = ROOT / "docs"

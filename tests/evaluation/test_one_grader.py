@@ -68,7 +68,7 @@ def in_training(response: str, gold: str, tmp_path: Path) -> float:
 def through_the_service(response: str, gold: str, tmp_path: Path) -> float:
     pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
     from restrain_openrlhf.reward.handlers import Service
-    from restrain_openrlhf.reward.settings import ServiceConfig
+    from restrain_openrlhf.reward.service_config import ServiceConfig
 
     block = {"group_size": 2, "end_of_text": "</s>"}
     service = Service(ServiceConfig(method={"name": "ttrl"}, service=block), None)

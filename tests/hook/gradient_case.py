@@ -110,8 +110,8 @@ def make_case(torch, actor):
 
     from restrain_openrlhf.hook.group_columns import TRAINED_ON, columns
     from restrain_openrlhf.method import build, parse_settings
-    from restrain_openrlhf.reward.protocol import GroupRequest
     from restrain_openrlhf.reward.whole_group import score_whole_group
+    from restrain_openrlhf.reward.wire import GroupRequest
     from restrain_openrlhf.scoring import GroupScorer
 
     rollouts, length = N * len(GROUPS), PROMPT_TOKENS + RESPONSE_TOKENS

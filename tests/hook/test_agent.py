@@ -27,7 +27,7 @@ from restrain_openrlhf.hook.group_columns import EFFECTIVE_LABELS, ENTROPY, MISS
 from restrain_openrlhf.hook.host_flags import agent_path  # noqa: E402
 from restrain_openrlhf.hook.host_methods import ORIGINAL  # noqa: E402
 from restrain_openrlhf.hook.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
-from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
+from restrain_openrlhf.reward.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import Letters  # noqa: E402
 from tests.hook.test_methods_in_the_host import boxed  # noqa: E402
 

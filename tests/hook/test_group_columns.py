@@ -10,8 +10,8 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.errors import GroupError, HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook.group_columns import MAJORITY, TRAINED_ON, columns, majority_digest, take_votes  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
-from restrain_openrlhf.reward.protocol import GroupRequest  # noqa: E402
 from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
+from restrain_openrlhf.reward.wire import GroupRequest  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
 
 

@@ -17,8 +17,8 @@ from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E40
 from restrain_openrlhf.hook import group_scoring  # noqa: E402
 from restrain_openrlhf.hook.group_scoring import InProcess, ScoreService, scoring_of, try_service  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
-from restrain_openrlhf.reward.protocol import GroupRequest, ScoreReply, ScoreRequest  # noqa: E402
 from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
+from restrain_openrlhf.reward.wire import GroupRequest, ScoreReply, ScoreRequest  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
 
 METHOD = {"name": "restrain", "kappa": 2, "prompt_weight": "online"}

@@ -14,7 +14,7 @@ from restrain_openrlhf.hook.devices import detect  # noqa: E402
 detect().install()
 
 from restrain_openrlhf.method import METHODS  # noqa: E402
-from restrain_openrlhf.reward.protocol import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
+from restrain_openrlhf.reward.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
 from tests.hook.reference_case import write_reference  # noqa: E402
 

@@ -202,7 +202,7 @@ def _patience(probe: dict[str, Any]) -> int:
     return probe.get("failureThreshold", 3) * min(probe.get("timeoutSeconds", 1), probe.get("periodSeconds", 10))
 
 
-# timing.drain and timing.drain_notice of the service (reward/settings.py).
+# timing.drain and timing.drain_notice of the service (reward/service_config.py).
 DRAIN_SECONDS = 35
 # A probe is answered by the loop that answers the requests, and waits behind them.
 BUSY_SECONDS = 30

@@ -134,6 +134,6 @@ def test_the_page_names_every_benchmark_that_an_evaluation_needs():
 @pytest.mark.parametrize("folder", ["base/reward", "components/url-only"])
 def test_the_reward_services_configuration_is_one(folder):
     pytest.importorskip("fastapi", reason="needs the reward service (pip install restrain-openrlhf[serve])")
-    from restrain_openrlhf.reward.settings import load_service_config
+    from restrain_openrlhf.reward.service_config import load_service_config
 
     load_service_config(ROOT / "k8s" / folder / "reward.yaml")

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE
+from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE
 from restrain_openrlhf.scoring import GroupScorer
 from tests.reward.conftest import END, NO_KEEP_ALIVE, Replica
 

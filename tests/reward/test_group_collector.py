@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Reply, Slot
-from restrain_openrlhf.reward.protocol import RewardReply
 from restrain_openrlhf.reward.responses import Response
-from restrain_openrlhf.reward.settings import Timing
+from restrain_openrlhf.reward.service_config import Timing
+from restrain_openrlhf.reward.wire import RewardReply
 
 N = 4
 TIMING = Timing(deadline=100.0, retake=15.0, keep=200.0)

@@ -18,7 +18,7 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker  #
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
 from openrlhf.utils.agent import SingleTurnAgentExecutor  # noqa: E402
 
-from restrain_openrlhf.reward.protocol import NEGATIVE, POSITIVE  # noqa: E402
+from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.reward.clients import RESTRAIN, expected  # noqa: E402
 

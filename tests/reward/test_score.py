@@ -9,8 +9,8 @@ import pytest
 
 from benchmarks.round_robin import RoundRobin
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.reward.protocol import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 from restrain_openrlhf.reward.whole_group import score_whole_group
+from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 from restrain_openrlhf.scoring import GroupScorer
 from tests.reward.clients import RESTRAIN, Since
 
