@@ -151,7 +151,7 @@ def texts_of(outputs: Sequence[Output], tokenizer: Any) -> list[str]:
 def group_request(
     call: Call, row: TrainingRow, outputs: Sequence[Output], chains: Sequence[Chain] | None
 ) -> GroupRequest:
-    """The trained rollouts first, then those that only vote. Raises DataError for a text that is no Unicode."""
+    """The trained rollouts first, then those that only vote."""
     texts = texts_of(outputs, call.hf_tokenizer)
     responses = [
         GroupResponse(text=text, finished=not output["truncated"]) for text, output in zip(texts, outputs, strict=True)
