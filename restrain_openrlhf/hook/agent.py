@@ -74,7 +74,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return await self._groups.member(sampling_params, prompt, lambda n: self._train(call, row, n))
 
     async def _evaluate(self, call: Call) -> Output:
-        output = await self._draw_one(call)
+        output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
         (text,) = texts_of([output], call.hf_tokenizer)
         correct = float((await asyncio.to_thread(grade, text, str(call.label))).correct)
         return {**output, "reward": correct, "scores": correct}
@@ -96,9 +96,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
     async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[Output], list[Chain] | None]:
         """The n trained rollouts as the host has them, and all of the method's plan where it has one."""
-        asked = deepcopy(call.sampling_params)
-        # The host reads tokens alone of a single turn; turning each into text takes much of a rollout's time.
-        asked.detokenize = False
+        asked = without_text(call.sampling_params)
         if is_active():
             # For the gap between these and the policy's (hook/experience.py).
             asked.logprobs = asked.logprobs or 0
@@ -140,6 +138,17 @@ def training_row(call: Call) -> TrainingRow | None:
             "Of the processes that read prompts and draw rollouts, one runs with the RESTRAIN hook and one without."
         )
     return TrainingRow() if call.label in ("", None) else None
+
+
+def without_text(sampling_params: Any) -> Any:
+    """The same parameters, for tokens alone, which is all that the host reads of a single turn.
+
+    vLLM would turn every token into text as it comes, and each of the most likely ones whose log-probability is asked
+    for: much of a rollout's time. `texts_of` decodes a whole response at once.
+    """
+    asked = deepcopy(sampling_params)
+    asked.detokenize = False
+    return asked
 
 
 def texts_of(outputs: Sequence[Output], tokenizer: Any) -> list[str]:

@@ -10,6 +10,7 @@ from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.hook.layout import refuse_impossible
 from restrain_openrlhf.hook.prompts import PromptSource, load_prompts, template_identity
 from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import Reference, load_reference
@@ -18,12 +19,13 @@ from restrain_openrlhf.scoring import GroupScorer
 
 
 def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
-    """Raises a RestrainError for contradictory flags, a missing model, bad prompts or a reference for another run."""
+    """Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts, another reference."""
     method = build(config.method)
     flags = vars(arguments)
     refuse_contradictions(arguments, method)
     refuse_asynchronous(config, flags)
     refuse_unsupported(detect(), flags)
+    refuse_impossible(flags)
     model = flags["actor.model_name_or_path"]
     if not model:
         raise ConfigError("actor.model_name_or_path is not set. Name the model to train.")

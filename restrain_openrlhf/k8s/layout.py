@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.layout import refuse_impossible
 from restrain_openrlhf.hook.sizes import gpus_needed
 from restrain_openrlhf.k8s.overlay import NodeShape
 
@@ -22,8 +23,10 @@ class Layout:
 def plan(flags: dict[str, Any], shape: NodeShape) -> Layout:
     """The worker pods for these flags (dotted names, as parsed by the host).
 
-    Raises ConfigError where a part of the layout does not fit a node, GPUs would lie idle, or nodes are too few.
+    Raises ConfigError where OpenRLHF could not run the layout, a part of it does not fit a node, GPUs would lie idle,
+    or nodes are too few.
     """
+    refuse_impossible(flags)
     needed = gpus_needed(flags)
     _refuse_what_no_node_holds(flags, shape)
     layout = Layout(1, needed) if needed <= shape.gpus_per_node else Layout(-(-needed // shape.gpus_per_node), 0)

@@ -12,6 +12,7 @@ from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_con
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.error_tail import error_tail
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.hook.layout import refuse_impossible
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
 from restrain_openrlhf.hook.sizes import rollout_batches
 from restrain_openrlhf.method import build
@@ -59,12 +60,14 @@ def train(
 def check_flags(config: RunConfig) -> None:
     """The checks of a run that do not need its reference file.
 
-    Raises ConfigError for a flag OpenRLHF does not take, and for flags that contradict the method or other settings.
+    Raises ConfigError for a flag OpenRLHF does not take, flags that contradict the method or other settings, and a
+    layout that it could not run.
     """
     arguments = parse(to_arguments(host_flags(config)))
     refuse_contradictions(arguments, build(config.method))
     refuse_asynchronous(config, vars(arguments))
     refuse_unsupported(detect(), vars(arguments))
+    refuse_impossible(vars(arguments))
 
 
 def total_steps(config: RunConfig, flags: dict[str, object]) -> int:

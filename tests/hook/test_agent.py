@@ -17,12 +17,15 @@ detect().install()
 
 from openrlhf.trainer.ray import vllm_engine  # noqa: E402
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
+from transformers import AutoTokenizer  # noqa: E402
 from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
+from vllm.v1.engine.detokenizer import IncrementalDetokenizer  # noqa: E402
 
+from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
 from restrain_openrlhf.hook import samples  # noqa: E402
-from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
+from restrain_openrlhf.hook.agent import AgentExecutor, texts_of  # noqa: E402
 from restrain_openrlhf.hook.group_columns import EFFECTIVE_LABELS, ENTROPY, MISSING, TRUNCATED, VOTERS  # noqa: E402
 from restrain_openrlhf.hook.host_flags import agent_path  # noqa: E402
 from restrain_openrlhf.hook.host_methods import ORIGINAL  # noqa: E402
@@ -136,8 +139,21 @@ def test_every_training_rollout_brings_its_log_probabilities(draw, method):
         assert row["rollout_log_probs"] == pytest.approx([0.0] * 4 + [0.0, math.log(0.5), 0.0, 0.0])
 
 
-def test_log_probabilities_are_asked_for_without_text_and_the_hosts_parameters_stay_as_they_are(hooked):
-    hooked({"name": "ttrl"})
+@pytest.mark.parametrize(
+    ("method", "label", "log_probs"),
+    [
+        ({"name": "ttrl"}, TrainingRow(), 0),
+        ({"name": "ttrl", "votes": 2}, TrainingRow(), 0),
+        # The most likely tokens of every position are not turned into text either.
+        ({"name": "ettrl", "etmr": False, "votes": 2, "entropy_top_k": 2}, TrainingRow(), 2),
+        ({"name": "ttrl"}, "1", None),
+    ],
+    ids=["plain", "votes", "entropies", "evaluation"],
+)
+def test_rollouts_are_asked_for_without_text_and_the_hosts_parameters_stay_as_they_are(
+    hooked, method, label, log_probs
+):
+    hooked(method)
     asked, given = [], SamplingParams(max_tokens=NEW_TOKENS)
 
     class Noting(Scripted):
@@ -145,9 +161,26 @@ def test_log_probabilities_are_asked_for_without_text_and_the_hosts_parameters_s
             asked.append((sampling_params.logprobs, sampling_params.detokenize))
             return await super().generate(prompt_token_ids, sampling_params)
 
-    drawn_by(Noting(boxed("1", "2")), TrainingRow(), 2, given)
-    assert asked == [(0, False)] * 2
+    drawn_by(Noting(boxed("1", "2")), label, 2, given)
+    assert asked == [(log_probs, False)] * 2
     assert (given.logprobs, given.detokenize) == (None, True)
+
+
+def test_a_response_decoded_at_once_is_the_text_that_vllm_would_have_given():
+    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    words = [token for token in range(len(tokenizer)) if token not in tokenizer.all_special_ids]
+    for response in (*(words[start : start + 9] for start in range(0, len(words), 9)), words[::-1]):
+        asked = SimpleNamespace(
+            request_id="1",
+            sampling_params=SamplingParams(skip_special_tokens=True),
+            prompt_token_ids=words[:4],
+            prompt_embeds=None,
+        )
+        vllms = IncrementalDetokenizer.from_new_request(tokenizer, asked)
+        vllms.update([*response, tokenizer.eos_token_id], stop_terminated=True)
+        tokens = [*words[:4], *response, tokenizer.eos_token_id]
+        output = {"observation_tokens": tokens, "action_ranges": [(4, len(tokens))]}
+        assert texts_of([output], tokenizer) == [vllms.get_next_output_text(finished=True, delta=False)]
 
 
 def test_the_engine_reports_log_probabilities_of_what_it_samples_from():

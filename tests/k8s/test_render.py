@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.recorded_flags import recorded_parser
 from restrain_openrlhf.k8s.experiment import LONGEST_NAME, on_volume, run_name
 from restrain_openrlhf.k8s.images import BY_DIGEST, configured_images
 from restrain_openrlhf.k8s.kustomize import kustomize_command
@@ -15,17 +16,12 @@ from tests.k8s import rules_jobs, rules_names, rules_pods
 from tests.k8s.experiments import IMAGE, experiment, needs_kustomize, render, rendered, steps
 from tests.k8s.manifests import pick
 
-FLAGS = {
-    "actor.num_nodes": 1,
-    "actor.num_gpus_per_node": 8,
-    "ref.num_nodes": 1,
-    "ref.num_gpus_per_node": 8,
+# OpenRLHF's defaults are 8 GPUs for each model, nothing colocated; 2304 rollouts are whole batches on 3 GPUs and on 32.
+FLAGS = vars(recorded_parser().parse_args([])) | {
     "vllm.num_engines": 8,
-    "vllm.tensor_parallel_size": 1,
-    "algo.kl.init_coef": 0.001,
-    "train.colocate_all": False,
-    "train.colocate_actor_ref": False,
-    "train.async_enable": False,
+    "rollout.batch_size": 144,
+    "rollout.n_samples_per_prompt": 16,
+    "train.batch_size": 2304,
 }
 NODE_OF_8 = NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
 
@@ -47,8 +43,19 @@ def refused(*words, **kwargs):
         ({"train.colocate_actor_ref": True}, Layout(2, 8)),
         ({"algo.kl.init_coef": 0}, Layout(2, 8)),
         ({"train.colocate_all": True, "train.async_enable": True}, Layout(2, 8)),
-        ({"train.colocate_all": True, "actor.num_nodes": 4, "vllm.num_engines": 32}, Layout(4, 8)),
-        ({"train.colocate_all": True, "actor.num_gpus_per_node": 3, "vllm.num_engines": 3}, Layout(1, 3)),
+        (
+            {"train.colocate_all": True, "actor.num_nodes": 4, "ref.num_nodes": 4, "vllm.num_engines": 32},
+            Layout(4, 8),
+        ),
+        (
+            {
+                "train.colocate_all": True,
+                "actor.num_gpus_per_node": 3,
+                "ref.num_gpus_per_node": 3,
+                "vllm.num_engines": 3,
+            },
+            Layout(1, 3),
+        ),
     ],
 )
 def test_nodes_and_gpus_follow_from_the_placement_groups(changed, expected):
@@ -59,6 +66,9 @@ def test_nodes_and_gpus_follow_from_the_placement_groups(changed, expected):
     ("changed", "shape", "message"),
     [
         ({"vllm.num_engines": 4}, NODE_OF_8, "is no multiple of the 8"),
+        # OpenRLHF itself would refuse these two on the cluster (tests/hook/test_layout.py has all of them).
+        ({"train.colocate_all": True, "vllm.num_engines": 4}, NODE_OF_8, "Set vllm.num_engines to 8"),
+        ({"train.colocate_actor_ref": True, "ref.num_nodes": 2}, NODE_OF_8, "Set ref.num_nodes to 1"),
         ({"actor.num_nodes": 4}, NODE_OF_8, "this overlay has 4"),
         ({"actor.num_gpus_per_node": 16}, NODE_OF_8, "actor.num_gpus_per_node is 16"),
         ({"vllm.tensor_parallel_size": 16}, NODE_OF_8, "vllm.tensor_parallel_size is 16"),
