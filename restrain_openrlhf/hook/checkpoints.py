@@ -1,21 +1,23 @@
 """Wraps DeepspeedStrategy.save_ckpt: a checkpoint that would not fit is refused before the host deletes an old one."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.errors import CheckpointError
 
-# bf16 parameters (2) with fp32 master weights and Adam's two moments (12), and a tenth for everything else.
-BYTES_PER_PARAMETER = 14 * 1.1
+# A parameter in bf16; with one that is trained, its fp32 master weight and Adam's two moments.
+WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
+# And a tenth for everything else.
+SPARE = 1.1
+GIGABYTE = 10**9
 
 
 def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises CheckpointError where the disk is too full, before or while writing; older checkpoints stay usable."""
     model, folder = args[0], Path(args[1])
-    needed = int(sum(parameter.numel() for parameter in model.parameters()) * BYTES_PER_PARAMETER)
-    check_space(folder, needed)
+    check_space(folder, checkpoint_bytes(model.parameters()))
     try:
         wrapped(*args, **kwargs)
     except OSError as error:
@@ -27,12 +29,29 @@ def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...]
         raise CheckpointError(_advice(folder, f"writing failed: {error}")) from error
 
 
+def checkpoint_bytes(parameters: Iterable[Any]) -> int:
+    """About how many bytes DeepSpeed's checkpoint of these parameters has, over all ranks: 112 GB for 8B parameters."""
+    counted = [(_elements(each), each.requires_grad) for each in parameters]
+    weighed = sum(count * (WEIGHT_BYTES + OPTIMIZER_BYTES * trained) for count, trained in counted)
+    return int(weighed * SPARE)
+
+
+def _elements(parameter: Any) -> int:
+    """Of the whole parameter: ZeRO 3 leaves an empty one in its place, and its size in `ds_numel`."""
+    count: int = parameter.ds_numel if hasattr(parameter, "ds_numel") else parameter.numel()
+    return count
+
+
 def check_space(folder: Path, needed: int) -> None:
     """Raises CheckpointError when fewer than `needed` bytes are free where `folder` is or will be."""
     existing = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     free = shutil.disk_usage(existing).free
     if free < needed:
-        raise CheckpointError(_advice(folder, f"needs about {needed / 2**20:.0f} MiB, {free / 2**20:.0f} MiB are free"))
+        raise CheckpointError(_advice(folder, f"needs about {_size(needed)}, {_size(free)} are free"))
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.1f} GB" if count >= GIGABYTE else f"{count / 1e6:.0f} MB"
 
 
 def _advice(folder: Path, found: str) -> str:

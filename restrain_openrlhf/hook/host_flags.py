@@ -115,6 +115,8 @@ def host_flags(config: RunConfig) -> dict[str, object]:
         "ckpt.best_metric_key": "none",
         # The host never saves checkpoints unless told to, and a killed run could not go on.
         "ckpt.save_steps": 10,
+        # One is whole while the next is written. The host keeps three, of 14 bytes for every parameter.
+        "ckpt.max_num": 2,
         "ckpt.load_enable": True,
         "ckpt.path": str(run_dir / "checkpoints"),
         "ckpt.output_dir": str(run_dir / "model"),
