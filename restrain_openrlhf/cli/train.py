@@ -33,12 +33,13 @@ def show(config: ConfigFile, overrides: Overrides = None) -> None:
     from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: PLC0415
     from restrain_openrlhf.hook.recorded_flags import VERSION, is_installed, recorded_parser  # noqa: PLC0415
+    from restrain_openrlhf.hook.shared_gpus import on_this_machine  # noqa: PLC0415
     from restrain_openrlhf.run.folder import RunFolder  # noqa: PLC0415
     from restrain_openrlhf.run.train import command  # noqa: PLC0415
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
     parser = host_parser() if is_installed() else recorded_parser()
-    words = to_arguments({**detect().host_flags, **host_flags(resolved)}, parser)
+    words = to_arguments({**detect().host_flags, **host_flags(on_this_machine(resolved, parser))}, parser)
     parse(words, parser)
     typer.echo(_method_block(resolved))
     typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))

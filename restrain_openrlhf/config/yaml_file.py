@@ -98,6 +98,10 @@ class RunConfig(HookConfig):
     """A whole run: the method, a folder for everything it writes, and OpenRLHF's flags under their dotted names."""
 
     run_dir: Path = Field(description="Folder for checkpoints, metrics, logs and the trained model.")
+    share_gpus: StrictBool = Field(
+        default=False,
+        description="Where this machine has fewer GPUs than the layout asks for, put all models on the same ones.",
+    )
     openrlhf: Mapping[str, Any] = Field(
         default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."
     )

@@ -163,6 +163,13 @@ def _idle_ranks(flags: Flags, shape: Shape) -> str | None:
     return None
 
 
+def _states_that_stay(flags: Flags, _shape: Shape) -> str | None:
+    """DeepSpeed's optimizers of ZeRO 1 to 3 alone can move their states (offload_states)."""
+    if flags["ds.enable_sleep"] and flags["ds.zero_stage"] == 0 and not flags["ds.adam_offload"]:
+        return "ds.enable_sleep is set with ds.zero_stage 0, whose states stay on the GPU. Set ds.zero_stage to 2 or 3."
+    return None
+
+
 def _uneven_steps(flags: Flags, shape: Shape) -> str | None:
     batch, dynamic = flags["train.batch_size"], flags["train.dynamic_batch_enable"]
     # DeepSpeed's own sum of a batch: micro-batches of every rank, none of them cut.
@@ -186,6 +193,7 @@ CHECKS: tuple[Callable[[Flags, Shape], str | None], ...] = (
     _other_engines,
     _broken_ranks,
     _only_asynchronous,
+    _states_that_stay,
     _idle_ranks,
     _uneven_steps,
 )

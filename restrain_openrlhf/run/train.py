@@ -14,6 +14,7 @@ from restrain_openrlhf.hook.error_tail import error_tail
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.layout import refuse_impossible
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
+from restrain_openrlhf.hook.shared_gpus import on_this_machine
 from restrain_openrlhf.hook.sizes import rollout_batches
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import Completion, RunFolder
@@ -41,6 +42,7 @@ def train(
     Raises ConfigError, DataError or ReferencePassError before anything heavy starts, RunError if the host stops early.
     """
     folder = RunFolder(config.run_dir)
+    config = on_this_machine(config)
     flags = host_flags(config)
     words = to_arguments(flags)
     check_run(config, parse(words))
@@ -63,7 +65,7 @@ def check_flags(config: RunConfig) -> None:
     Raises ConfigError for a flag OpenRLHF does not take, flags that contradict the method or other settings, and a
     layout that it could not run.
     """
-    arguments = parse(to_arguments(host_flags(config)))
+    arguments = parse(to_arguments(host_flags(on_this_machine(config))))
     refuse_contradictions(arguments, build(config.method))
     refuse_asynchronous(config, vars(arguments))
     refuse_unsupported(detect(), vars(arguments))

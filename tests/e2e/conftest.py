@@ -28,6 +28,31 @@ SMALL = {
 }
 
 
+def layout(**changed: object) -> dict[str, object]:
+    """One GPU, or logical one, for each model; all on the same one where this machine has one or two."""
+    from restrain_openrlhf.hook.devices import visible_gpus
+    from restrain_openrlhf.hook.host_flags import parse, to_arguments
+    from restrain_openrlhf.hook.shared_gpus import flags_to_share
+
+    flags = {
+        "actor.num_gpus_per_node": 1,
+        "ref.num_gpus_per_node": 1,
+        "vllm.num_engines": 1,
+        "vllm.gpu_memory_utilization": 0.2,
+        "ds.zero_stage": 0,
+        **changed,
+    }
+    return {**flags, **flags_to_share(vars(parse(to_arguments(flags))), len(visible_gpus()))}
+
+
+def skip_without(gpus: int) -> None:
+    """Skips where there are GPUs, and fewer than these; a stack without any has logical ones."""
+    from restrain_openrlhf.hook.devices import visible_gpus
+
+    if 0 < len(visible_gpus()) < gpus:
+        pytest.skip(f"needs {gpus} GPUs, or the CPU stack")
+
+
 @dataclass(frozen=True)
 class Job:
     """A training job over a folder of its own."""

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.round_robin import RoundRobin
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, Job, Pair, run
+from tests.e2e.conftest import SMALL, Job, Pair, run, skip_without
 from tests.e2e.test_resume import result
 from tests.reward.conftest import services  # noqa: F401 - a fixture
 
@@ -30,7 +30,8 @@ device.install()
 environment = {**HOST_ENVIRONMENT, **device.environment}
 os.environ.update(environment)
 setup = {"env_vars": environment, "worker_process_setup_hook": "tests.e2e.test_training.cpu_only"}
-ray.init("local", runtime_env=setup, num_gpus=3, num_cpus=7, include_dashboard=False)
+gpus = None if device.has_gpus else 3
+ray.init("local", runtime_env=setup, num_gpus=gpus, num_cpus=7, include_dashboard=False)
 sys.argv[0] = "openrlhf.cli.train_ppo_ray"
 runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 """
@@ -42,9 +43,10 @@ def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedPr
     from restrain_openrlhf.config.yaml_file import load_run_config
     from restrain_openrlhf.hook.devices import detect
     from restrain_openrlhf.hook.host_flags import agent_path, host_flags, to_arguments
+    from restrain_openrlhf.hook.shared_gpus import on_this_machine
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]
-    config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets))
+    config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets)))
     words = to_arguments(
         {
             **detect().host_flags,
@@ -74,6 +76,7 @@ def logged(output: str, name: str) -> list[float]:
     ],
 )
 def test_unmodified_openrlhf_trains_with_the_agents_file_alone(job, method, flags, voters):
+    skip_without(3 if flags else 1)
     done = unmodified(job, method, **flags)
     output = done.stdout + done.stderr
     assert done.returncode == 0, output[-5000:]

@@ -11,7 +11,7 @@ import pytest
 from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, run
+from tests.e2e.conftest import SMALL, layout, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
@@ -38,11 +38,7 @@ def configs(tmp_path):
         "eval.dataset": tmp_path / "heldout.jsonl",
         "eval.steps": 1,
         "eval.n_samples_per_prompt": 4,
-        "actor.num_gpus_per_node": 1,
-        "ref.num_gpus_per_node": 1,
-        "vllm.num_engines": 1,
-        "vllm.gpu_memory_utilization": 0.2,
-        "ds.zero_stage": 0,
+        **layout(),
         "ckpt.save_steps": 1,
     }
     folder = tmp_path / "small"

@@ -9,7 +9,7 @@ import pytest
 
 from restrain_openrlhf.demo.run import MODEL
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, Pair, run, small_disk
+from tests.e2e.conftest import SMALL, Pair, layout, run, skip_without, small_disk
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
@@ -49,6 +49,8 @@ def test_the_run_leaves_a_model_that_loads_and_the_command_that_made_it(pair: Pa
 
 def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     """What a deployment that runs `python -m openrlhf.cli.train_ppo_ray FLAGS` changes; here for ETTRL's trees."""
+    from restrain_openrlhf.hook.host_flags import to_arguments
+
     (tmp_path / "method.yaml").write_text(
         f"method: {{name: ettrl, trees: 2, forks: 1, branches: 3, ear: both}}\nmetrics: {tmp_path / 'metrics.jsonl'}\n"
     )
@@ -61,17 +63,13 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
         "data.max_len": 32,
         "data.max_samples": 16,
         "rollout.max_new_tokens": 14,
-        "actor.num_gpus_per_node": 1,
-        "ref.num_gpus_per_node": 1,
-        "vllm.num_engines": 1,
-        "vllm.gpu_memory_utilization": 0.2,
-        "ds.zero_stage": 0,
+        **layout(),
         "algo.advantage.estimator": "group_norm",
         "algo.kl.init_coef": 0.001,
         "ckpt.output_dir": tmp_path / "model",
         "ckpt.path": tmp_path / "checkpoints",
     }
-    words = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
+    words = to_arguments(flags)
     command = [sys.executable, "-m", "restrain_openrlhf.hook.train_ppo_ray", "--restrain.config"]
     done = run([*command, str(tmp_path / "method.yaml"), *words, "--algo.kl.use_loss"])
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
@@ -86,6 +84,7 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
 
 def test_the_asynchronous_trainer_votes_on_more_rollouts_than_it_trains_on(job):
     """TTRL's votes, through the other trainer. Twelve prompts, batches of eight: the last one is filled."""
+    skip_without(3)
     sets = ("method={name: ttrl, votes: 12, train_on: 8}", "openrlhf.data.max_samples=12")
     done = job.train(*sets, "openrlhf.train.async_enable=true")
     assert done.returncode == 0, job.log()[-3000:]
@@ -116,10 +115,11 @@ def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
     from restrain_openrlhf.config.command_line import parse_overrides
     from restrain_openrlhf.config.yaml_file import load_run_config
     from restrain_openrlhf.hook.host_flags import host_flags, to_arguments
+    from restrain_openrlhf.hook.shared_gpus import on_this_machine
     from restrain_openrlhf.run.folder import RunFolder
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]
-    config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets))
+    config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets)))
     flags = host_flags(config)
     RunFolder(config.run_dir).claim(config, flags)
     words = ["--restrain.config", str(job.run_dir / "hook.yaml"), *to_arguments(flags)]
@@ -132,6 +132,7 @@ def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
 @pytest.mark.long
 def test_every_engine_gets_the_weights_of_a_policy_that_is_sharded(job):
     """ZeRO 3 gathers each parameter before it is sent; both engines draw rollouts."""
+    skip_without(4)
     done = job.train(TWO_STEPS, "openrlhf.ds.zero_stage=3", "openrlhf.vllm.num_engines=2")
     assert done.returncode == 0, job.log()[-3000:]
     assert [row["step"] for row in job.rows()] == [1, 2]

@@ -50,6 +50,7 @@ REFUSED = [
     ({**APART, "ds.tensor_parallel_size": 2, "ref.num_gpus_per_node": 1}, "ref.num_nodes .* is 1, no multiple"),
     ({"ds.zero_stage": 3, "ds.zpg": 3}, "ds.zpg is 3 and does not divide the policy's 8"),
     ({"train.async_enable": True}, "vllm.enable_sleep and train.async_enable are set"),
+    ({"ds.enable_sleep": True, "ds.zero_stage": 0}, "states stay on the GPU. Set ds.zero_stage to 2 or 3"),
     ({"train.partial_rollout_enable": True}, "partial_rollout_enable is set without"),
     ({"rollout.vllm_generate_batch_size": 256}, "vllm_generate_batch_size is 256, above rollout.batch_size 128"),
     ({"rollout.micro_batch_size": 512}, "is 2048, 4 micro-batches .* 8 ranks. Lower rollout.micro_batch_size to 256"),

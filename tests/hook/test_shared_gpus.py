@@ -1,0 +1,71 @@
+"""The demo's layout on one GPU, on two, on three, and on a stack without any; GPUs are pretended."""
+
+import pytest
+
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.hook import shared_gpus
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.hook.layout import refuse_impossible
+from restrain_openrlhf.hook.recorded_flags import recorded_parser
+from restrain_openrlhf.hook.shared_gpus import flags_to_share, on_this_machine
+from restrain_openrlhf.hook.sizes import gpus_needed
+from tests.config.presets import preset_file, presets
+
+SMALL = [name for name in presets() if name.startswith("cpu/")]
+SHARING = {"train.colocate_all": True, "vllm.enable_sleep": True, "ds.enable_sleep": True, "ds.zero_stage": 2}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine of so many GPUs."""
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return lambda gpus: monkeypatch.setattr(shared_gpus, "visible_gpus", lambda: tuple(map(str, range(gpus))))
+
+
+def flags_of(config):
+    return vars(parse(to_arguments(host_flags(config), recorded_parser()), recorded_parser()))
+
+
+def on(config):
+    return on_this_machine(config, recorded_parser())
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_small_presets_share_one_gpu_where_there_are_fewer_than_three(machine, name, gpus):
+    machine(gpus)
+    config = load_run_config(preset_file(name))
+    flags = flags_of(on(config))
+    assert {key: flags[key] for key in SHARING} == SHARING
+    assert gpus_needed(flags) == 1
+    refuse_impossible(flags)
+    assert {**flags, **flags_of(config)} == flags_of(config), "nothing else is changed"
+
+
+@pytest.mark.parametrize("gpus", [0, 3, 8])
+def test_the_demo_stays_as_it_is_with_enough_gpus_or_logical_ones(machine, gpus):
+    machine(gpus)
+    config = load_run_config(preset_file("cpu/demo"))
+    assert on(config) == config
+
+
+def test_a_layout_that_was_not_asked_to_share_is_left_alone(machine):
+    machine(1)
+    for config in (
+        load_run_config(preset_file("cpu/demo"), {"share_gpus": False}),
+        load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain")),
+    ):
+        assert on(config) == config
+
+
+def test_a_clusters_gpus_are_not_this_machines(machine, monkeypatch):
+    machine(1)
+    monkeypatch.setenv("RAY_ADDRESS", "ray-head:6379")
+    config = load_run_config(preset_file("cpu/demo"))
+    assert on(config) == config
+
+
+def test_a_stage_that_is_asked_for_is_kept_and_engines_of_an_asynchronous_run_are_not_shared():
+    flags = flags_of(load_run_config(preset_file("cpu/demo")))
+    assert flags_to_share({**flags, "ds.zero_stage": 3}, 1)["ds.zero_stage"] == 3
+    assert flags_to_share({**flags, "train.async_enable": True}, 1) == {}
