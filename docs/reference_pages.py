@@ -41,7 +41,7 @@ def configuration_page() -> str:
     parts = [
         "# Configuration keys\n\nMade from the models that read the files. A key that is not here is refused.\n",
         "## A run\n\n`restrain train CONFIG`. A run by `python -m restrain_openrlhf.hook.train_ppo_ray` has the "
-        "same keys but `run_dir` and `openrlhf`.\n",
+        "same keys but `run_dir`, `openrlhf` and `share_gpus`.\n",
         table(RunConfig),
         "`extends: FILE` (a path, relative to this file) merges this file over another, block by block, one level.\n",
         "## The scoring service\n\n`restrain serve --config FILE`.\n",

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError, field_validator
 
+from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 from restrain_openrlhf.shipped import own_path
@@ -63,6 +64,10 @@ class HookConfig(BaseModel):
     logprob_gap_limit: Annotated[Annotated[float, Field(gt=0)] | None, Key.CHANGEABLE] = Field(
         default=LOGPROB_GAP_LIMIT,
         description="Stop where vLLM's log-probabilities differ from the policy's by a larger share; null: never.",
+    )
+
+    engine: Annotated[EngineLimits, Key.CHANGEABLE] = Field(
+        default=EngineLimits(), description="How much each vLLM engine works on at a time."
     )
 
     @classmethod

@@ -84,7 +84,7 @@ READ = (
     ),
     HostAttributes("deepspeed.runtime.engine", "DeepSpeedEngine", ("global_steps",)),
     HostAttributes("ray.actor", "_ActorClassMetadata", ("class_name", "modified_class")),
-    HostAttributes("vllm.engine.arg_utils", "EngineArgs", ("logprobs_mode",)),
+    HostAttributes("vllm.engine.arg_utils", "EngineArgs", ("logprobs_mode", "max_num_batched_tokens", "max_num_seqs")),
     HostAttributes(
         "vllm.sampling_params", "SamplingParams", ("detokenize", "logprobs", "max_tokens", "min_tokens", "seed")
     ),

@@ -25,6 +25,9 @@ class Sampling:
     seed: int = 42
     tensor_parallel_size: int = 1
     gpu_memory_utilization: float = 0.9
+    # vLLM's own for offline sampling where None: 256 rollouts, 1,024 on an H100.
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
     stops: tuple[str, ...] = ()
     stop_tokens: tuple[int, ...] = ()
     add_special_tokens: bool = False
@@ -56,6 +59,8 @@ class RolloutEngine:
             max_model_len=sampling.max_len,
             tensor_parallel_size=sampling.tensor_parallel_size,
             gpu_memory_utilization=sampling.gpu_memory_utilization,
+            max_num_seqs=sampling.max_num_seqs,
+            max_num_batched_tokens=sampling.max_num_batched_tokens,
             trust_remote_code=True,
             **device.engine_options,
         )

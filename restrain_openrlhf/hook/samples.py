@@ -52,7 +52,8 @@ def in_dispatch_order(samples: Sequence[Any]) -> list[Any]:
 async def initialise(actor: Any, *args: Any, **kwargs: Any) -> None:
     """Takes the place of RolloutRayActor.__init__: log-probabilities are those of the distribution that is sampled.
 
-    vLLM would give those before the temperature, which the policy's never are (models/actor.py).
+    vLLM would give those before the temperature, which the policy's never are (models/actor.py). OpenRLHF leaves the
+    engine's limits at vLLM's choice, which is 128 rollouts.
     """
-    kwargs.setdefault("logprobs_mode", "processed_logprobs")
+    kwargs = {"logprobs_mode": "processed_logprobs", **config_here().engine.options(), **kwargs}
     await original_of(actor, "__init__")(actor, *args, **kwargs)

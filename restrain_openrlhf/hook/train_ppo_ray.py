@@ -16,6 +16,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook import contract
 from restrain_openrlhf.hook.devices import Device, detect
+from restrain_openrlhf.hook.engine_limits import limits_of_run
 from restrain_openrlhf.hook.environment import to_environment
 from restrain_openrlhf.hook.host_flags import agent_path, parse, to_arguments
 from restrain_openrlhf.hook.instrument import install
@@ -50,6 +51,7 @@ def run(config: HookConfig, host_words: Sequence[str]) -> None:
     host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
     arguments = parse(host_words)
     check_run(config, arguments)
+    config = config.model_copy(update={"engine": limits_of_run(config, vars(arguments), device)})
     device.install()
     install()
     start_ray(device, config, gpus_needed(vars(arguments)))

@@ -118,7 +118,7 @@ def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, An
 
 def _is_changeable(key: str) -> bool:
     block, _, flag = key.partition(".")
-    return flag.startswith(CHANGEABLE_FLAGS) if block == "openrlhf" else key in HookConfig.keys(Key.CHANGEABLE)
+    return flag.startswith(CHANGEABLE_FLAGS) if block == "openrlhf" else block in HookConfig.keys(Key.CHANGEABLE)
 
 
 def _flat(resolved: dict[str, Any]) -> dict[str, Any]:

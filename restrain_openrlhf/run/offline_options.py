@@ -31,6 +31,8 @@ class OfflineOptions(BaseModel):
     max_len: int = Field(8192, alias="data.max_len", ge=2, description="Longest prompt with rollout, in tokens.")
     seed: int = Field(42, description="The same seed gives the same rollouts, sharded or not.")
     tensor_parallel_size: int = Field(1, alias="vllm.tensor_parallel_size", ge=1, description="GPUs per vLLM engine.")
+    max_num_seqs: int | None = Field(None, ge=1, description="Rollouts that an engine works on at a time.")
+    max_num_batched_tokens: int | None = Field(None, ge=1, description="Tokens of one step of an engine.")
     shard: str = Field("0/1", description="I/K: sample only shard I of K, counted from 0.")
     apply_chat_template: bool = Field(
         False, alias="data.apply_chat_template", description="Render prompts with the tokenizer's chat template."

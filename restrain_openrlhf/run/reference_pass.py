@@ -61,4 +61,5 @@ def _options(
     for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
         if not flags[name]:
             raise ConfigError(f"openrlhf: {name} is not set, and the offline pass samples as training will. Set it.")
-    return OfflineOptions.from_flags(flags, out=out, n=n or config.reference_n, **given)
+    limits = config.engine.options()
+    return OfflineOptions.from_flags(flags, out=out, n=n or config.reference_n, **limits, **given)

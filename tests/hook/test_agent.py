@@ -22,6 +22,7 @@ from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
 from vllm.v1.engine.detokenizer import IncrementalDetokenizer  # noqa: E402
 
+from restrain_openrlhf.config.engine import EngineLimits  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
 from restrain_openrlhf.hook import samples  # noqa: E402
@@ -183,7 +184,9 @@ def test_a_response_decoded_at_once_is_the_text_that_vllm_would_have_given():
         assert texts_of([output], tokenizer) == [vllms.get_next_output_text(finished=True, delta=False)]
 
 
-def test_the_engine_reports_log_probabilities_of_what_it_samples_from():
+@pytest.mark.parametrize("limits", [{}, {"max_num_seqs": 256, "max_num_batched_tokens": 8192}])
+def test_the_engine_reports_log_probabilities_of_what_it_samples_from_and_has_the_runs_limits(hooked, limits):
+    hooked({"name": "ttrl"}, engine=EngineLimits(**limits))
     given = {}
 
     class Engine:
@@ -194,7 +197,7 @@ def test_the_engine_reports_log_probabilities_of_what_it_samples_from():
 
     setattr(Engine, ORIGINAL + "__init__", host_init)
     asyncio.run(samples.initialise(Engine(), model="m"))
-    assert given == {"model": "m", "logprobs_mode": "processed_logprobs"}
+    assert given == {"model": "m", "logprobs_mode": "processed_logprobs", **limits}
 
 
 def test_distinct_forks_force_the_token_the_chain_did_not_take(draw):

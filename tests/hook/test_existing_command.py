@@ -8,9 +8,11 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.config.engine import EngineLimits  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.hook import instrument, train_ppo_ray  # noqa: E402
+from restrain_openrlhf.hook.devices import CUDA, Device  # noqa: E402
 from restrain_openrlhf.hook.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.host_flags import agent_path, parse  # noqa: E402
 from restrain_openrlhf.hook.worker import SETUP_HOOK  # noqa: E402
@@ -28,6 +30,7 @@ def command(tmp_path, monkeypatch):
         "algo.advantage.estimator": "group_norm",
         "algo.kl.init_coef": 0,
         "rollout.n_samples_per_prompt": 8,
+        "vllm.num_engines": 4,
     }
     words = [str(word) for name, value in flags.items() for word in (f"--{name}", value)]
     monkeypatch.setattr(sys, "argv", ["train_ppo_ray"])
@@ -59,6 +62,20 @@ def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(c
     assert runtime["worker_process_setup_hook"] == SETUP_HOOK
     settings = HookConfig.model_validate_json(runtime["env_vars"][VARIABLE])
     assert (settings.method.name, settings.metrics) == ("ttrl", tmp_path / "metrics.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        (CUDA, EngineLimits(max_num_seqs=512, max_num_batched_tokens=8192)),
+        (Device("cpu", has_gpus=False), EngineLimits()),
+    ],
+)
+def test_engines_get_the_runs_limits_on_gpus_and_vllms_own_without(command, started, monkeypatch, device, expected):
+    monkeypatch.setattr(train_ppo_ray, "detect", lambda: device)
+    train_ppo_ray.main(command)
+    settings = HookConfig.model_validate_json(started[0]["runtime_env"]["env_vars"][VARIABLE])
+    assert settings.engine == expected
 
 
 def test_the_agent_may_be_named_and_a_reward_of_the_commands_own_is_refused(command, started, capsys):

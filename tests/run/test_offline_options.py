@@ -24,6 +24,8 @@ OTHER_THAN_DEFAULT = {
     "max_len": 32,
     "seed": 7,
     "tensor_parallel_size": 2,
+    "max_num_seqs": 512,
+    "max_num_batched_tokens": 4096,
     "shard": "1/4",
     "apply_chat_template": True,
 }

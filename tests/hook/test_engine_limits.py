@@ -1,0 +1,76 @@
+"""How much rollout engines work on at a time: what is set, else what follows from the run, else vLLM's own."""
+
+import pytest
+
+from restrain_openrlhf.config.engine import EngineLimits
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.devices import CUDA, Device
+from restrain_openrlhf.hook.engine_limits import limits_of_run, rollouts_in_flight
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.hook.recorded_flags import recorded_parser
+from tests.config.presets import preset_file
+
+CPU = Device("cpu", has_gpus=False)
+
+
+def limits(preset, device=CUDA, **sets):
+    config = load_run_config(preset_file(preset), sets)
+    return limits_of_run(config, flags_of(config), device)
+
+
+def flags_of(config):
+    return vars(parse(to_arguments(host_flags(config), recorded_parser()), recorded_parser()))
+
+
+@pytest.mark.parametrize(
+    ("preset", "sets", "rollouts"),
+    [
+        # 128 prompts of 16 rollouts over 8 engines.
+        ("dapo14k/qwen3-4b-base/restrain", {}, 256),
+        ("dapo14k/qwen3-4b-base/restrain", {"openrlhf.vllm.num_engines": 3}, 43 * 16),
+        # 8 prompts over 8 engines; 64 vote and 32 are trained on.
+        ("test_time/llama3.1-8b-instruct/aime24/ttrl_protocol/ttrl", {}, 64),
+        ("dapo14k/qwen3-4b-base/restrain", {"openrlhf.rollout.vllm_generate_batch_size": 256}, 512),
+    ],
+)
+def test_rollouts_in_flight_are_an_engines_share_of_a_step(preset, sets, rollouts):
+    config = load_run_config(preset_file(preset), sets)
+    assert rollouts_in_flight(config, flags_of(config)) == rollouts
+
+
+@pytest.mark.parametrize(
+    ("sets", "rollouts", "tokens"),
+    [
+        ({}, 256, 8192),
+        ({"openrlhf.vllm.num_engines": 1}, 512, 8192),
+        ({"openrlhf.rollout.batch_size": 8}, 128, 8192),
+        ({"engine.max_num_seqs": 1024}, 1024, 8192),
+        ({"engine.max_num_seqs": 10_000}, 10_000, 10_000),
+        ({"engine.max_num_batched_tokens": 200}, 200, 200),
+        ({"engine": {"max_num_seqs": 64, "max_num_batched_tokens": 2048}}, 64, 2048),
+    ],
+)
+def test_an_engine_takes_its_share_within_bounds_unless_the_configuration_says_otherwise(sets, rollouts, tokens):
+    found = limits("dapo14k/qwen3-4b-base/restrain", **sets)
+    assert (found.max_num_seqs, found.max_num_batched_tokens) == (rollouts, tokens)
+
+
+def test_without_gpus_an_engine_stays_as_it_is_unless_it_is_set():
+    assert limits("cpu/demo", CPU) == EngineLimits()
+    assert limits("cpu/demo", CPU, **{"engine.max_num_seqs": 7}) == EngineLimits(max_num_seqs=7)
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ({"engine.max_num_seqs": 0}, r"engine\.max_num_seqs is 0: input should be greater than or equal to 1"),
+        ({"engine.max_num_seqs": "many"}, r"engine\.max_num_seqs is 'many'"),
+        ({"engine.max_seqs": 8}, r"engine\.max_seqs is 8: extra inputs are not permitted"),
+        ({"engine": {"max_num_seqs": 512, "max_num_batched_tokens": 256}}, "256 is below max_num_seqs 512"),
+        ({"engine": 3}, r"engine is 3"),
+    ],
+)
+def test_a_wrong_limit_is_named(sets, message):
+    with pytest.raises(ConfigError, match=message):
+        load_run_config(preset_file("cpu/demo"), sets)
