@@ -11,6 +11,8 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.prompts import PromptSource, load_prompts, template_identity
+from restrain_openrlhf.memory.fit import refuse_what_cannot_fit
+from restrain_openrlhf.memory.gpu import visible_memory
 from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.checks import refuse_mismatch, refuse_other_n, selected
@@ -27,6 +29,7 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     model = flags["actor.model_name_or_path"]
     if not model:
         raise ConfigError("actor.model_name_or_path is not set. Name the model to train.")
+    refuse_what_cannot_fit(flags, visible_memory())
     fingerprint = model_fingerprint(model)
     source = prompt_source(flags)
     tokenizer = load_tokenizer(model) if source.apply_chat_template else None

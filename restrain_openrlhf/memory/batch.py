@@ -31,7 +31,7 @@ def batch_lines(layout: Layout, shape: ModelShape) -> Iterator[Line]:
 
 
 def layer_bytes(shape: ModelShape) -> int:
-    """What one layer keeps of a token for its backward pass: norms in fp32, attention's and the MLP's tensors in bf16."""
+    """What one layer keeps of a token for its backward pass: norms in fp32, attention and MLP in bf16."""
     return 16 * shape.hidden_size + 6 * (shape.q_size + shape.kv_size) + 8 * shape.intermediate_size
 
 

@@ -19,7 +19,7 @@ def token_bytes(layout: Layout, shape: ModelShape) -> int:
 
 
 def engine_lines(layout: Layout, shape: ModelShape, gpu_bytes: int | None) -> Iterator[Line]:
-    """What vLLM holds. It takes `gpu_memory_utilization` of the whole GPU; without `gpu_bytes` only its least is known."""
+    """What vLLM holds: `gpu_memory_utilization` of the GPU; where that is not known (None), only its least."""
     if not layout.engines:
         return
     text, weights = product(shape.parameters, BF16, divisor=layout.tensor_parallel)

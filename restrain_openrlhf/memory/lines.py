@@ -19,7 +19,7 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True)
 class Line:
-    """`bytes` on each GPU of the phases. `certain`: held whatever the batch; else an estimate of what comes and goes."""
+    """`bytes` on each GPU of the phases. `certain`: held whatever the batch; else an estimate."""
 
     name: str
     formula: str
