@@ -111,8 +111,11 @@ def one_gpu_page() -> str:
 
 
 def hours_row(name: str, speed: Speed) -> str:
-    """Generation by its assumed speed, and the passes by their operations a parameter and token: 2 for each forward pass
-    (policy, reference, training, and again with checkpointing), 4 backward (2 with LoRA: no gradient of the base)."""
+    """Generation by its assumed speed, and the passes by their operations a parameter and token.
+
+    A forward pass has 2 (policy, reference, training, and again with checkpointing), backward 4, or with LoRA 2: the
+    base has no gradient.
+    """
     flags = one_gpu_flags(name)
     steps = rollout_batches(speed.prompts, flags)
     rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]

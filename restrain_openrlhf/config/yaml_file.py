@@ -98,6 +98,10 @@ class RunConfig(HookConfig):
     """A whole run: the method, a folder for everything it writes, and OpenRLHF's flags under their dotted names."""
 
     run_dir: Path = Field(description="Folder for checkpoints, metrics, logs and the trained model.")
+    deadline_days: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="Kubernetes ends the training job after so many days, restarts included; null: after 14.",
+    )
     openrlhf: Mapping[str, Any] = Field(
         default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."
     )

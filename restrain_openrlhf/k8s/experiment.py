@@ -33,6 +33,8 @@ class Experiment:
     document: dict[str, Any]
     flags: dict[str, Any]
     layout: Layout
+    # None: as the base manifests have it.
+    deadline_days: float | None = None
 
     @property
     def run_dir(self) -> str:
@@ -70,7 +72,7 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape) 
     flags |= {name: document["openrlhf"][name] for name in document["openrlhf"] if name in PATH_FLAGS}
     _refuse_lost_work(flags)
     _refuse_secrets(flags)
-    return Experiment(run_name(config.run_dir.name), document, flags, plan(flags, shape))
+    return Experiment(run_name(config.run_dir.name), document, flags, plan(flags, shape), config.deadline_days)
 
 
 PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")

@@ -26,11 +26,9 @@ def host_lines(layout: Layout, shape: ModelShape) -> Iterator[Line]:
 
 
 def disk_lines(layout: Layout, shape: ModelShape) -> Iterator[Line]:
-    """The run's folder at its largest: checkpoints (ckpt.max_num), and the model at the end."""
+    """The run's folder at its largest: checkpoints (with LoRA of the adapter alone), and what is trained at the end."""
     trained = layout.trainable(shape)
-    held = shape.parameters if not layout.lora_rank else shape.parameters + trained
-    size = held * BF16 + trained * ADAM
-    text = f"{held:,} × {BF16} + {trained:,} × {ADAM}"
+    text, size = product(trained, BF16 + ADAM)
     yield Line("one checkpoint", text, size)
     yield Line("checkpoints kept (ckpt.max_num)", *product(layout.checkpoints, size))
-    yield Line("trained model, bf16", *product(shape.parameters, BF16))
+    yield Line(f"trained {'adapter' if layout.lora_rank else 'model'}, bf16", *product(trained, BF16))

@@ -107,7 +107,8 @@ def read_layout(flags: Mapping[str, Any]) -> Layout:
         max_len=int(flags["data.max_len"]),
         train_tokens=_tokens(flags, "train"),
         experience_tokens=_tokens(flags, "rollout"),
-        has_reference=bool(flags["algo.kl.init_coef"]),
+        # With LoRA the base with its adapters off is the reference policy, and no second copy is loaded.
+        has_reference=bool(flags["algo.kl.init_coef"]) and not flags["ds.lora.rank"],
         reference_offload=bool(flags["ref.offload"]),
         reference_shares=bool(flags["train.colocate_all"] or flags["train.colocate_actor_ref"]),
         engines=int(flags["vllm.num_engines"] or 0),

@@ -82,6 +82,8 @@ def test_lora_trains_two_small_matrices_a_target():
     found = estimated(ds__lora__rank=2)
     assert sizes(found)["policy, base and adapters"] == (P + 256) * 2
     assert sizes(found)[STATES] == 256 * 12
+    assert "reference policy, bf16" not in sizes(found)
+    assert [line.bytes for line in found.disk] == [256 * 14, 3 * 256 * 14, 256 * 2]
     chosen = estimated(ds__lora__rank=2, ds__lora__target_modules=["q_proj", "v_proj"])
     assert sizes(chosen)[STATES] == 2 * 2 * (8 + 6) * 12
 

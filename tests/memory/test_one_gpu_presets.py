@@ -24,9 +24,10 @@ def size_of(name):
     return int(name.split("/")[1].removesuffix("gb"))
 
 
-def flags_of(name):
+def flags_of(name, **changed):
     parser = recorded_parser()
-    return vars(parse(to_arguments(host_flags(load_run_config(find_config(name))), parser), parser))
+    asked = {**host_flags(load_run_config(find_config(name))), **changed}
+    return vars(parse(to_arguments(asked, parser), parser))
 
 
 def test_there_is_one_of_each_that_is_promised():
