@@ -197,7 +197,8 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
 
 
 def _template(flags: dict[str, Any]) -> str:
-    return f"--template={'chat' if flags.get('data.apply_chat_template') else flags['data.input_template']}"
+    given = "chat" if flags.get("data.apply_chat_template") else flags.get("data.input_template", "plain")
+    return f"--template={given}"
 
 
 def _offline_words(document: dict[str, Any], shards: int) -> dict[str, set[str]]:
