@@ -10,7 +10,13 @@ from typer.cli import get_docs_for_click
 
 import test_time.cli
 from restrain_openrlhf.cli import main as restrain
-from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.config.command_line import find_config, preset_names
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.hook.recorded_flags import recorded_parser
+from restrain_openrlhf.hook.sizes import rollout_batches
+from restrain_openrlhf.memory import GIB, estimate, shape_of
+from restrain_openrlhf.memory.table import as_markdown
 from restrain_openrlhf.method import METHODS
 from restrain_openrlhf.reward.service_config import ServiceConfig
 
@@ -33,7 +39,11 @@ METHOD = "method"
 
 def pages() -> Mapping[str, str]:
     """Markdown by the page's path below docs/."""
-    return {"reference/configuration.md": configuration_page(), "reference/commands.md": commands_page()}
+    return {
+        "reference/configuration.md": configuration_page(),
+        "reference/commands.md": commands_page(),
+        "reference/one_gpu.md": one_gpu_page(),
+    }
 
 
 def configuration_page() -> str:
@@ -62,6 +72,75 @@ def commands_page() -> str:
 def _commands(name: str, app: typer.Typer) -> str:
     command = typer.main.get_command(app)
     return get_docs_for_click(obj=command, ctx=typer.Context(command), name=name, indent=1)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What the hours of a preset assume: prompts, tokens of a prompt with its response, and the GPU's speeds."""
+
+    prompts: int
+    tokens: int
+    generated_per_second: int
+    flops: float
+
+
+# Nothing here was measured. 50e12 and 94e12 are 0.3 of 165e12 (RTX 4090) and 312e12 (A100), both in dense bf16.
+SPEEDS = {
+    "one_gpu/24gb/qwen3-0.6b-base": Speed(6_400, 1_200, 6_000, 50e12),
+    "one_gpu/24gb/qwen3-1.7b-base-lora": Speed(6_400, 1_200, 4_000, 50e12),
+    "one_gpu/80gb/qwen3-4b-base": Speed(6_400, 1_200, 5_000, 94e12),
+    "one_gpu/80gb/qwen3-4b-base-lora": Speed(6_400, 1_200, 5_000, 94e12),
+    "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 1_200, 3_500, 94e12),
+}
+
+
+def one_gpu_page() -> str:
+    """Hours and memory of the presets for one GPU: what `restrain show PRESET --memory` prints."""
+    names = [name for name in preset_names() if name.startswith("one_gpu/")]
+    hours = "".join(hours_row(name, SPEEDS[name]) for name in names)
+    tables = (f"## `{name}`\n\n{memory_table(name)}" for name in names)
+    return "\n".join(
+        (
+            "# One GPU: memory and hours\n\nMade from the presets; [how to read it](../operations/one_gpu.md).",
+            "**Estimates: nothing on this page was measured.**\n\n## Hours\n",
+            "| preset | steps | seconds a step: generation + passes | hours |\n|---|---|---|--:|",
+            hours,
+            *tables,
+        )
+    )
+
+
+def hours_row(name: str, speed: Speed) -> str:
+    """Generation by its assumed speed, and the passes by their operations a parameter and token.
+
+    A forward pass has 2 (policy, reference, training, and again with checkpointing), backward 4, or with LoRA 2: the
+    base has no gradient.
+    """
+    flags = one_gpu_flags(name)
+    steps = rollout_batches(speed.prompts, flags)
+    rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
+    size = shape_of(flags["actor.model_name_or_path"]).parameters
+    work = 10 if flags["ds.lora.rank"] else 12
+    generation = rollouts * speed.tokens / speed.generated_per_second
+    passes = rollouts * speed.tokens * work * size / speed.flops
+    made = f"{rollouts} × {speed.tokens:,}"
+    drawn = f"{made} / {speed.generated_per_second:,}"
+    passed = f"{made} × {work} × {size / 1e9:.2f}e9 / {speed.flops / 1e12:.0f}e12"
+    seconds = f"{drawn} + {passed} = {generation:.0f} + {passes:.0f}"
+    return f"| `{name}` | {steps} | {seconds} | {steps * (generation + passes) / 3600:.0f} |\n"
+
+
+def memory_table(name: str) -> str:
+    """The estimate on the GPU that the preset's folder names."""
+    flags = one_gpu_flags(name)
+    gib = int(name.split("/")[1].removesuffix("gb"))
+    return as_markdown(estimate(flags, shape_of(flags["actor.model_name_or_path"]), gib * GIB))
+
+
+def one_gpu_flags(name: str) -> dict[str, Any]:
+    """OpenRLHF's flags of a preset, as its record has them."""
+    parser = recorded_parser()
+    return vars(parse(to_arguments(host_flags(load_run_config(find_config(name))), parser), parser))
 
 
 def table(model: type[BaseModel]) -> str:

@@ -26,7 +26,9 @@ def evaluate(
     protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
     n: Annotated[int | None, typer.Option(min=1, help="Responses per problem.", show_default="the protocol's")] = None,
     shard: ShardOption = "0/1",
-    template: Annotated[str, typer.Option(help="Prompt template (docs/journeys/evaluation.md).")] = "auto",
+    template: Annotated[
+        str, typer.Option(help="Prompt template: a name, or a text with {} (docs/journeys/evaluation.md).")
+    ] = "auto",
     benchmark_dir: BenchmarkDir = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest response, in tokens.")] = 4096,
     context: Annotated[

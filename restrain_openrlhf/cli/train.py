@@ -1,8 +1,10 @@
 """`restrain train`, `restrain show` and `restrain presets`."""
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
 
 import typer
 import yaml
@@ -12,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from restrain_openrlhf.cli.options import ConfigFile, Overrides
 from restrain_openrlhf.config.command_line import parse_overrides, preset_names
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags
 from restrain_openrlhf.run.metrics import StepRow
 
@@ -28,8 +31,23 @@ def train(config: ConfigFile, overrides: Overrides = None) -> None:
     console.print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
 
 
-def show(config: ConfigFile, overrides: Overrides = None) -> None:
-    """Print the resolved method and the exact OpenRLHF command. Starts nothing."""
+def show(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Print an estimate of the memory instead.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --memory: print JSON.")] = False,
+    gpu_memory: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", min=1, help="With --memory: a GPU's memory.", show_default="this machine's"),
+    ] = None,
+    model_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --memory: the model's config.json.", show_default="as far as known here"
+        ),
+    ] = None,
+) -> None:
+    """Print the resolved method and the exact OpenRLHF command, or with --memory what it needs. Starts nothing."""
     from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: PLC0415
     from restrain_openrlhf.hook.recorded_flags import VERSION, is_installed, recorded_parser  # noqa: PLC0415
@@ -37,14 +55,32 @@ def show(config: ConfigFile, overrides: Overrides = None) -> None:
     from restrain_openrlhf.run.folder import RunFolder  # noqa: PLC0415
     from restrain_openrlhf.run.train import command  # noqa: PLC0415
 
+    if not memory and (as_json or gpu_memory is not None or model_config is not None):
+        raise ConfigError("--json, --gpu-memory and --model-config belong to --memory. Add it.")
     resolved = load_run_config(config, parse_overrides(overrides or []))
     parser = host_parser() if is_installed() else recorded_parser()
     words = to_arguments({**detect().host_flags, **host_flags(on_this_machine(resolved, parser))}, parser)
-    parse(words, parser)
+    flags = vars(parse(words, parser))
+    if memory:
+        typer.echo(_memory(flags, gpu_memory, model_config, as_json))
+        return
     typer.echo(_method_block(resolved))
     typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))
     if not is_installed():
         typer.echo(f"OpenRLHF is not installed: the flags were checked against the record of {VERSION}.", err=True)
+
+
+def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config: Path | None, as_json: bool) -> str:
+    from restrain_openrlhf.memory import GIB, estimate, shape_of  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.memory.gpu import visible_memory  # noqa: PLC0415
+    from restrain_openrlhf.memory.table import as_markdown, to_json  # noqa: PLC0415
+
+    model = str(flags["actor.model_name_or_path"])
+    shape = shape_of(model, model_config)
+    found = estimate(flags, shape, int(gpu_memory * GIB) if gpu_memory is not None else visible_memory())
+    if as_json:
+        return to_json(found)
+    return f"{model}: {shape.parameters:,} parameters. GiB (2^30 bytes) on each GPU.\n\n{as_markdown(found)}"
 
 
 def presets() -> None:

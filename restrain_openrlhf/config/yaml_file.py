@@ -107,6 +107,10 @@ class RunConfig(HookConfig):
         default=False,
         description="Where this machine has fewer GPUs than the layout asks for, put all models on the same ones.",
     )
+    deadline_days: Annotated[float, Field(gt=0)] | None = Field(
+        default=None,
+        description="Kubernetes ends the training job after so many days, restarts included; null: after 14.",
+    )
     openrlhf: Mapping[str, Any] = Field(
         default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."
     )

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark
 from restrain_openrlhf.evaluation.protocol import SamplingProtocol, Template, choose_template, end_tokens, render
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
-from restrain_openrlhf.hook.offline_engine import RolloutEngine, Sampling
+from restrain_openrlhf.hook.offline_engine import RolloutEngine, Sampling, prompt_tokens
 from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.sampling_pass import WHOLE, SamplingPass, Shard
 
@@ -84,8 +84,9 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark]) -> Evaluati
     template = choose_template(request.template, tokenizer)
     special = adds_special_tokens(template)
     prompts = {entry.name: _prompts(entry, template, tokenizer) for entry in benchmarks}
-    longest = max(_longest(name, group, tokenizer, special, context, request) for name, group in prompts.items())
-    sampling = _sampling(request, template, tokenizer, longest, special)
+    sampling = _sampling(request, template, tokenizer, special)
+    longest = max(_longest(name, group, tokenizer, sampling, context) for name, group in prompts.items())
+    sampling = replace(sampling, max_len=longest + sampling.max_new_tokens)
     passes = [
         _pass(
             request, entry, prompts[entry.name], _provenance(request, entry, template, tokenizer, fingerprint, context)
@@ -102,7 +103,10 @@ def _context(request: Request, most: int) -> int:
 
 
 def adds_special_tokens(template: Template) -> bool:
-    """As vLLM does with a text prompt: the beginning mark a tokenizer adds, unless the chat template has written it."""
+    """As vLLM does with a text prompt: the beginning mark a tokenizer adds, unless the chat template has written it.
+
+    A template that begins with the mark gets no second one (hook/offline_engine.py).
+    """
     return not template.chat
 
 
@@ -113,30 +117,27 @@ def _prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> 
     ]
 
 
-def _longest(
-    name: str, prompts: Sequence[Prompt], tokenizer: Any, special: bool, context: int, request: Request
-) -> int:
+def _longest(name: str, prompts: Sequence[Prompt], tokenizer: Any, sampling: Sampling, context: int) -> int:
     """Tokens of the longest prompt. Nothing is cut: prompts without room for a response are an error."""
-    lengths = {prompt.id: len(tokenizer(prompt.text, add_special_tokens=special)["input_ids"]) for prompt in prompts}
-    room = context - request.protocol.max_new_tokens
+    lengths = {prompt.id: len(prompt_tokens(prompt, tokenizer, sampling)) for prompt in prompts}
+    room = context - sampling.max_new_tokens
     long = [f"{prompt_id} ({length})" for prompt_id, length in lengths.items() if length > room]
     if long:
         raise DataError(
             f"{name}: {len(long)} of {len(prompts)} prompts are longer than the {max(room, 0)} tokens that a context "
-            f"of {context} leaves beside {request.protocol.max_new_tokens} new ones. Ids (tokens): {', '.join(long)}. "
+            f"of {context} leaves beside {sampling.max_new_tokens} new ones. Ids (tokens): {', '.join(long)}. "
             "Lower --max-new-tokens, or raise --context where the model allows it."
         )
     return max(lengths.values())
 
 
-def _sampling(request: Request, template: Template, tokenizer: Any, longest: int, special: bool) -> Sampling:
+def _sampling(request: Request, template: Template, tokenizer: Any, special: bool) -> Sampling:
     protocol = request.protocol
     return Sampling(
         n=protocol.n,
         temperature=protocol.temperature,
         top_p=protocol.top_p,
         max_new_tokens=protocol.max_new_tokens,
-        max_len=longest + protocol.max_new_tokens,
         seed=protocol.seed,
         tensor_parallel_size=request.tensor_parallel_size,
         stops=template.stops,

@@ -78,7 +78,7 @@ AUTO = "auto"
 
 def choose_template(name: str, tokenizer: Any) -> Template:
     """The template of that name; `auto` is qwen25-math-cot for a model that knows <|im_start|>, else chat-boxed
-    for one with a chat template, else cot.
+    for one with a chat template, else cot. A text with {} is a template itself, as data.input_template has it.
 
     Raises ConfigError for an unknown name, and for a chat template the tokenizer does not have.
     """
@@ -86,12 +86,21 @@ def choose_template(name: str, tokenizer: Any) -> Template:
         if "<|im_start|>" in tokenizer.get_vocab():
             return TEMPLATES["qwen25-math-cot"]
         return TEMPLATES["chat-boxed" if tokenizer.chat_template else "cot"]
+    if "{}" in name.replace("{{}}", ""):
+        return _given(name)
     if name not in TEMPLATES:
         raise ConfigError(f"--template {name!r}: is no template. Known: {AUTO}, {', '.join(TEMPLATES)}.")
     template = TEMPLATES[name]
     if template.chat and not tokenizer.chat_template:
         raise ConfigError(f"--template {name}: the model's tokenizer has no chat template. Choose boxed or cot.")
     return template
+
+
+def _given(text: str) -> Template:
+    try:
+        return Template("given", text.format("{input}"), "any model: the words of a training run")
+    except (IndexError, KeyError, ValueError):
+        raise ConfigError(f"--template {text!r}: has other braces than {{}}. Write them twice.") from None
 
 
 def render(template: Template, problem: str, tokenizer: Any) -> str:

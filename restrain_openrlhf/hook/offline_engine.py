@@ -7,7 +7,7 @@ from typing import Any
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.prompts import Prompt
+from restrain_openrlhf.hook.prompts import Prompt, begins_with_mark
 
 # Of prompts that are too long; a whole training set of them would fill the terminal.
 MOST_NAMED = 200
@@ -88,8 +88,12 @@ class RolloutEngine:
 
 
 def prompt_tokens(prompt: Prompt, tokenizer: Any, sampling: Sampling) -> list[int]:
-    """Token ids as the host makes them (openrlhf/utils/agent.py)."""
-    ids: list[int] = tokenizer(text=prompt.text, add_special_tokens=sampling.add_special_tokens)["input_ids"]
+    """Token ids as the host makes them (openrlhf/utils/agent.py), or with the marks that the tokenizer adds itself.
+
+    A text that begins with the tokenizer's beginning mark gets no second one.
+    """
+    special = sampling.add_special_tokens and not begins_with_mark(prompt.text, tokenizer)
+    ids: list[int] = tokenizer(text=prompt.text, add_special_tokens=special)["input_ids"]
     return ids
 
 

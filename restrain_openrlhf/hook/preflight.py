@@ -11,7 +11,9 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.layout import refuse_impossible
-from restrain_openrlhf.hook.prompts import PromptSource, load_prompts, template_identity
+from restrain_openrlhf.hook.prompts import PromptSource, load_prompts, refuse_lost_mark, template_identity
+from restrain_openrlhf.memory.fit import refuse_what_cannot_fit
+from restrain_openrlhf.memory.gpu import visible_memory
 from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.checks import refuse_mismatch, refuse_other_n, selected
@@ -29,10 +31,13 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     model = flags["actor.model_name_or_path"]
     if not model:
         raise ConfigError("actor.model_name_or_path is not set. Name the model to train.")
+    refuse_what_cannot_fit(flags, visible_memory())
     fingerprint = model_fingerprint(model)
     source = prompt_source(flags)
-    tokenizer = load_tokenizer(model) if source.apply_chat_template else None
+    tokenizer = load_tokenizer(model)
     prompts = load_prompts(source, tokenizer)
+    if not source.apply_chat_template:
+        refuse_lost_mark(prompts[0].text, tokenizer)
     if config.service is not None:
         from restrain_openrlhf.hook.group_scoring import try_service  # noqa: PLC0415 - needs aiohttp, as OpenRLHF does
 
@@ -70,7 +75,7 @@ def prompt_source(flags: dict[str, Any]) -> PromptSource:
 
 def load_tokenizer(model: str) -> Any:
     """The model's tokenizer, as the host loads it (openrlhf/utils/utils.py)."""
-    from transformers import AutoTokenizer  # noqa: PLC0415 - needed only with a chat template
+    from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
     return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data.jsonl import read_numbered_rows
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,28 @@ def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
 
 def _as_chat(field: Any) -> Any:
     return [{"role": "user", "content": field}] if isinstance(field, str) else field
+
+
+def begins_with_mark(text: str, tokenizer: Any) -> bool:
+    """Whether a text begins with the tokenizer's beginning mark, such as Llama's <|begin_of_text|>."""
+    mark: str | None = getattr(tokenizer, "bos_token", None)
+    return mark is not None and text.startswith(mark)
+
+
+def refuse_lost_mark(text: str, tokenizer: Any) -> None:
+    """Raises ConfigError where the tokenizer begins every text with a mark that OpenRLHF would leave out.
+
+    OpenRLHF tokenizes prompts without special tokens (openrlhf/utils/agent.py). A chat template writes the mark itself.
+    A base model has seen it before every text, and evaluation gives it.
+    """
+    mark = getattr(tokenizer, "bos_token_id", None)
+    if mark is None or begins_with_mark(text, tokenizer) or tokenizer("a")["input_ids"][:1] != [mark]:
+        return
+    raise ConfigError(
+        f"The model's tokenizer begins every text with {tokenizer.bos_token!r}, and the prompts do not: OpenRLHF adds "
+        "no special tokens, so that training would differ from evaluation. Begin data.input_template with it: "
+        f'"{tokenizer.bos_token}{{}}".'
+    )
 
 
 def template_identity(source: PromptSource, tokenizer: Any = None) -> str:

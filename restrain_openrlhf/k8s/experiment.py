@@ -14,6 +14,8 @@ from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.recorded_flags import recorded_parser
 from restrain_openrlhf.k8s.layout import Layout, plan
 from restrain_openrlhf.k8s.overlay import NodeShape
+from restrain_openrlhf.memory.fit import refuse_what_cannot_fit
+from restrain_openrlhf.memory.lines import GIB
 from restrain_openrlhf.method import build
 
 WORK = PurePosixPath("/mnt/work")
@@ -31,6 +33,8 @@ class Experiment:
     document: dict[str, Any]
     flags: dict[str, Any]
     layout: Layout
+    # None: as the base manifests have it.
+    deadline_days: float | None = None
 
     @property
     def run_dir(self) -> str:
@@ -57,17 +61,18 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape) 
     """Read a configuration as `restrain train` would, and move its paths to the cluster's volumes.
 
     Raises ConfigError for a wrong configuration, a checkpoint that would never be written or resumed, or a layout that
-    does not fit the overlay's nodes.
+    does not fit the overlay's nodes or their GPUs.
     """
     config = load_run_config(path, overrides)
     document = _document(config)
     # Rendering needs no OpenRLHF: the defaults of its flags are on record.
     parser = recorded_parser()
     flags = vars(parse(to_arguments(host_flags(config), parser), parser))
+    refuse_what_cannot_fit(flags, shape.gpu_memory * GIB if shape.gpu_memory else None)
     flags |= {name: document["openrlhf"][name] for name in document["openrlhf"] if name in PATH_FLAGS}
     _refuse_lost_work(flags)
     _refuse_secrets(flags)
-    return Experiment(run_name(config.run_dir.name), document, flags, plan(flags, shape))
+    return Experiment(run_name(config.run_dir.name), document, flags, plan(flags, shape), config.deadline_days)
 
 
 PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")

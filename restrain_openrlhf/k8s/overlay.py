@@ -18,6 +18,8 @@ class NodeShape(BaseModel):
     gpus_per_node: int = Field(ge=1)
     max_nodes: int = Field(ge=1)
     cpus_per_node: int = Field(ge=1)
+    # GiB of each GPU; None: what a run needs is not checked against it.
+    gpu_memory: int | None = Field(default=None, ge=1)
 
 
 @dataclass(frozen=True)

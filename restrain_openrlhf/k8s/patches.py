@@ -17,6 +17,7 @@ WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
 ARGS = "/spec/template/spec/containers/0/args"
 SHARD = "$(JOB_COMPLETION_INDEX)"
 BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
+SECONDS_A_DAY = 86_400
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 
 
@@ -33,6 +34,8 @@ def patches(
     configuration's if None; an experiment without an offline pass gets no patch for it.
     """
     ray_job = [*_size(experiment), _replace("/metadata/name", f"{job}-{experiment.name.removeprefix(f'{job}-')}")]
+    if experiment.deadline_days is not None:
+        ray_job.append(_replace("/spec/activeDeadlineSeconds", int(experiment.deadline_days * SECONDS_A_DAY)))
     if job is Job.TEST_TIME:
         ray_job.append(_replace("/spec/entrypoint", test_time_entrypoint(experiment)))
     evaluation = [_replace(ARGS, evaluation_words(experiment, shards, benchmarks)), *_indexes(shards)]
@@ -73,7 +76,7 @@ def merge_words(reference: str, shards: int) -> list[str]:
 
 
 def evaluation_words(experiment: Experiment, shards: int, benchmarks: Sequence[str]) -> list[str]:
-    """`restrain eval` of the trained model, with responses as long as in training.
+    """`restrain eval` of the trained model, with the prompts' template and the length of responses of its training.
 
     Benchmarks come from the work volume: pods have no network.
     """
@@ -83,9 +86,15 @@ def evaluation_words(experiment: Experiment, shards: int, benchmarks: Sequence[s
         "benchmark-dir": BENCHMARKS_IN_POD,
         "out": f"{experiment.run_dir}/evaluation",
         "max-new-tokens": experiment.flags["rollout.max_new_tokens"],
+        "template": _template(experiment),
     }
     words = [f"--{name}={_literal(str(value))}" for name, value in options.items()]
     return [*words, f"--shard={SHARD}/{shards}"]
+
+
+def _template(experiment: Experiment) -> str:
+    flags = experiment.flags
+    return "chat" if flags["data.apply_chat_template"] else str(flags["data.input_template"] or "plain")
 
 
 def _literal(value: Any) -> Any:

@@ -15,6 +15,8 @@ REPRESENTATIVES = (
     "ablations/sigma-0.5",
     "test_time/llama3.1-8b-instruct/aime24/restrain",
     "test_time/llama3.1-8b-instruct/aime24/ttrl_protocol/ettrl",
+    "one_gpu/24gb/qwen3-1.7b-base-lora",
+    "one_gpu/80gb/qwen3-4b-base",
     "cpu/demo",
     "cpu/study/right/restrain",
 )

@@ -186,3 +186,15 @@ def test_values_that_the_paper_does_not_state_are_marked():
     for name in ("rollout.batch_size", "train.batch_size", "actor.lr_scheduler"):
         (line,) = [line for line in text.splitlines() if line.strip().startswith(f"{name}:")]
         assert "# ours" in line
+
+
+@pytest.mark.parametrize("benchmark", ["aime24", "amc23", "math500"])
+def test_the_ttrl_protocol_takes_an_optimizer_step_for_as_many_rollouts_as_a_prompt_has(benchmark):
+    steps = {}
+    for method in ("ttrl", "restrain", "ettrl"):
+        flags = parsed(f"test_time/llama3.1-8b-instruct/{benchmark}/ttrl_protocol/{method}")
+        rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
+        steps[method] = (flags["train.batch_size"], rollouts // flags["train.batch_size"])
+    prompts = {"aime24": 8, "amc23": 8, "math500": 32}[benchmark]
+    # 60 leaves are no multiple of 8 GPUs: ETTRL's steps have two prompts.
+    assert steps == {"ttrl": (32, prompts), "restrain": (32, prompts), "ettrl": (120, prompts // 2)}

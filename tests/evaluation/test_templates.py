@@ -2,6 +2,7 @@
 
 import pytest
 
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.protocol import TEMPLATES, choose_template, end_tokens, render
 
 LLAMA = (
@@ -72,3 +73,15 @@ def test_only_cot_ends_a_response_by_words():
     assert {name: template.stops for name, template in TEMPLATES.items() if template.stops} == {
         "cot": ("\n\nQuestion:",)
     }
+
+
+def test_a_text_with_braces_is_a_template_as_training_has_it():
+    given = "<s>{}\nThink, and box it: \\boxed{{}}."
+    template = choose_template(given, tokenizer=None)
+    assert render(template, "What is {x}?", tokenizer=None) == given.format("What is {x}?")
+
+
+@pytest.mark.parametrize("text", ["{} {}x{a}", "{} {", "{} {1}"])
+def test_a_template_of_other_braces_is_refused(text):
+    with pytest.raises(ConfigError, match="Write them twice"):
+        choose_template(text, tokenizer=None)

@@ -29,6 +29,8 @@ ONE_GPU = {
     "openrlhf.ref.num_gpus_per_node": 1,
     "openrlhf.vllm.num_engines": 1,
     "openrlhf.train.colocate_all": True,
+    # The states of 4B and 8B models are more than one GPU holds.
+    "openrlhf.ds.adam_offload": True,
 }
 
 

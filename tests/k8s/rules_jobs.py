@@ -186,7 +186,7 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
             expected = {
                 **({} if model.startswith("/") else {"prefetch": {model}}),
                 **_offline_words(document, shards),
-                "evaluation": {f"--model={run}/model", f"--out={run}/evaluation", length},
+                "evaluation": {f"--model={run}/model", f"--out={run}/evaluation", length, _template(flags)},
                 "regrade": {f"{run}/evaluation"},
             }
             if ("reference" in words) is not ("reference" in document):
@@ -194,6 +194,11 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
         for step, wanted in expected.items():
             if missing := wanted - set(words.get(step, [])):
                 yield f"{step}: does not fit the experiment of {each['metadata']['name']}: lacks {sorted(missing)}"
+
+
+def _template(flags: dict[str, Any]) -> str:
+    given = "chat" if flags.get("data.apply_chat_template") else flags.get("data.input_template", "plain")
+    return f"--template={given}"
 
 
 def _offline_words(document: dict[str, Any], shards: int) -> dict[str, set[str]]:

@@ -100,7 +100,7 @@ CHECKS: Mapping[str, Callable[[Any], object]] = {
     "input_template": _takes_a_problem,
     "protocol": PROTOCOLS.__getitem__,
     "shard": parse_shard,
-    "template": lambda name: name == "auto" or TEMPLATES[name],
+    "template": lambda name: _takes_a_problem(name) if "{}" in name else name == "auto" or TEMPLATES[name],
 }
 
 

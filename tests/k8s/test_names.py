@@ -80,6 +80,14 @@ def test_responses_are_as_long_in_evaluation_as_in_training(preset, length):
 
 
 @pytest.mark.host
+@pytest.mark.parametrize(("preset", "days"), [(OCTOTHINKER, 60), (PRESET, 14)])
+def test_the_jobs_deadline_is_the_configurations_or_two_weeks(preset, days):
+    needs_kustomize()
+    (job,) = [each for each in steps(preset, "8xa100-80g") if each["kind"] == "RayJob"]
+    assert job["spec"]["activeDeadlineSeconds"] == days * 24 * 3600
+
+
+@pytest.mark.host
 def test_fewer_benchmarks_may_be_asked_for():
     objects = rendered("--benchmarks", "math500, aime25", "--only", "evaluation")
     assert words_of(objects, "evaluation")["benchmarks"] == "math500,aime25"

@@ -1,0 +1,56 @@
+"""Training and evaluation begin a prompt alike: with the mark that the tokenizer itself begins a text with, once."""
+
+from itertools import product
+
+import pytest
+
+pytest.importorskip("transformers", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.errors import ConfigError  # noqa: E402
+from restrain_openrlhf.evaluation.job import adds_special_tokens  # noqa: E402
+from restrain_openrlhf.evaluation.protocol import choose_template, render  # noqa: E402
+from restrain_openrlhf.hook.offline_engine import Sampling, prompt_tokens  # noqa: E402
+from restrain_openrlhf.hook.prompts import Prompt, refuse_lost_mark  # noqa: E402
+
+TEMPLATE = "<s>{} box it"
+BOS = 1
+
+
+def tokenizer(adds_mark):
+    """Words of one vocabulary, with Llama's way of beginning a text or without."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["<unk>", "<s>", "a", "sum", "box", "it"]
+    made = Tokenizer(models.WordLevel({word: place for place, word in enumerate(words)}, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    if adds_mark:
+        made.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", BOS)])
+    return PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", bos_token="<s>")
+
+
+def of(text):
+    return Prompt("1", "a sum", text, "line 1")
+
+
+def test_the_host_and_evaluation_give_the_same_tokens_to_the_same_template():
+    llama = tokenizer(adds_mark=True)
+    trained = llama(text=TEMPLATE.format("a sum"), add_special_tokens=False)["input_ids"]
+    template = choose_template(TEMPLATE, llama)
+    sampling = Sampling(add_special_tokens=adds_special_tokens(template))
+    evaluated = prompt_tokens(of(render(template, "a sum", llama)), llama, sampling)
+    assert trained == evaluated == [BOS, 2, 3, 4, 5]
+
+
+def test_evaluation_adds_the_mark_where_the_template_has_none():
+    assert prompt_tokens(of("a sum"), tokenizer(adds_mark=True), Sampling(add_special_tokens=True)) == [BOS, 2, 3]
+
+
+@pytest.mark.parametrize(("adds", "text"), list(product([True, False], ["a sum", "<s>a sum"])))
+def test_only_prompts_that_would_lose_the_mark_are_refused(adds, text):
+    if adds and text == "a sum":
+        with pytest.raises(ConfigError, match=r'begins every text with \'<s>\'.*"<s>\{\}"'):
+            refuse_lost_mark(text, tokenizer(adds))
+    else:
+        refuse_lost_mark(text, tokenizer(adds))

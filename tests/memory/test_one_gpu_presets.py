@@ -1,0 +1,67 @@
+"""The presets for one GPU fit it by the estimate, with room, and the page says what the command prints."""
+
+import re
+
+import pytest
+
+from restrain_openrlhf.config.command_line import find_config, preset_names
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.hook import devices
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.hook.recorded_flags import recorded_parser
+from restrain_openrlhf.hook.sizes import gpus_needed
+from restrain_openrlhf.memory import GIB, estimate, shape_of
+from tests.commands import restrain
+from tests.docs.test_pages import reference_pages
+
+__all__ = ["reference_pages"]
+
+NAMES = [name for name in preset_names() if name.startswith("one_gpu/")]
+ROOM = 0.1
+
+
+def size_of(name):
+    return int(name.split("/")[1].removesuffix("gb"))
+
+
+def flags_of(name, **changed):
+    parser = recorded_parser()
+    asked = {**host_flags(load_run_config(find_config(name))), **changed}
+    return vars(parse(to_arguments(asked, parser), parser))
+
+
+def test_there_is_one_of_each_that_is_promised():
+    assert sorted(name.split("/", 1)[1] for name in NAMES) == [
+        "24gb/qwen3-0.6b-base",
+        "24gb/qwen3-1.7b-base-lora",
+        "80gb/qwen3-4b-base",
+        "80gb/qwen3-4b-base-lora",
+        "80gb/test_time-llama3.1-8b-instruct-lora",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_fits_one_gpu_with_room(name):
+    flags = flags_of(name)
+    assert gpus_needed(flags) == 1
+    found = estimate(flags, shape_of(flags["actor.model_name_or_path"]), size_of(name) * GIB)
+    assert found.peak[1] <= (1 - ROOM) * size_of(name) * GIB
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_has_what_the_command_prints(name, reference_pages, monkeypatch):
+    # A machine's own default flags are not the preset's.
+    monkeypatch.setattr(devices, "detect", lambda: devices.Device("plain"))
+    printed = restrain("show", name, "--memory", "--gpu-memory", size_of(name)).stdout
+    assert printed.split("\n\n", 1)[1].strip() in reference_pages.one_gpu_page()
+
+
+def test_the_hours_are_their_own_arithmetic(reference_pages):
+    rows = re.findall(
+        r"^\| `one_gpu/[^`]+` \| (\d+) \| (.+) = (\d+) \+ (\d+) \| (\d+) \|$", reference_pages.one_gpu_page(), re.M
+    )
+    assert len(rows) == len(NAMES)
+    for steps, formula, generation, passes, hours in rows:
+        seconds = [eval(part.replace("×", "*").replace(",", "")) for part in formula.split(" + ")]
+        assert [round(each) for each in seconds] == pytest.approx([int(generation), int(passes)], abs=1)
+        assert round(int(steps) * sum(seconds) / 3600) == pytest.approx(int(hours), abs=1)

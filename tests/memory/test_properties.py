@@ -1,0 +1,38 @@
+"""What holds of every layout: more sharing never needs more, and what is certain is part of the estimate."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.memory import estimate
+from tests.memory.cases import TINY, flags
+
+GPUS = st.sampled_from([1, 2, 4, 8])
+STAGES = st.sampled_from([1, 2, 3])
+
+
+def found(gpus, stage, **more):
+    counts = dict.fromkeys(("actor__num_gpus_per_node", "ref__num_gpus_per_node", "vllm__num_engines"), gpus)
+    return estimate(flags(**counts, ds__zero_stage=stage, **more), TINY, 10_000)
+
+
+@given(gpus=GPUS, stage=STAGES, sleep=st.booleans(), offload=st.booleans())
+def test_certain_is_never_more_than_the_estimate(gpus, stage, sleep, offload):
+    each = found(gpus, stage, ds__enable_sleep=sleep, ds__adam_offload=offload)
+    assert all(each.certain_bytes[phase] <= each.peak_bytes[phase] for phase in each.certain_bytes)
+
+
+@given(gpus=GPUS, stage=STAGES)
+def test_more_gpus_never_need_more_of_each(gpus, stage):
+    assert found(2 * gpus, stage).certain[1] <= found(gpus, stage).certain[1]
+
+
+@given(gpus=GPUS, stage=st.sampled_from([1, 2]))
+def test_a_higher_stage_never_needs_more(gpus, stage):
+    assert found(gpus, stage + 1).certain[1] <= found(gpus, stage).certain[1]
+
+
+@given(gpus=GPUS, stage=STAGES, rank=st.integers(1, 3))
+def test_lora_needs_less_of_the_host_and_the_disk(gpus, stage, rank):
+    full, lora = found(gpus, stage), found(gpus, stage, ds__lora__rank=rank)
+    assert sum(line.bytes for line in lora.disk) < sum(line.bytes for line in full.disk)
+    assert sum(line.bytes for line in lora.host) < sum(line.bytes for line in full.host)

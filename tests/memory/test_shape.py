@@ -1,0 +1,80 @@
+"""Shapes: parameters as the hub counts them, and what is not covered says how to give it."""
+
+import json
+import struct
+from math import prod
+
+import pytest
+
+from restrain_openrlhf.config.command_line import preset_names
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.memory.shape import shape_of, shipped
+from restrain_openrlhf.shipped import CONFIGS
+from tests.conftest import ROOT
+from tests.memory.cases import PARAMETERS, TINY
+
+# As the hub shows them for the weights of these models.
+ON_THE_HUB = {
+    "Qwen/Qwen3-0.6B-Base": 596_049_920,
+    "Qwen/Qwen3-1.7B-Base": 1_720_574_976,
+    "Qwen/Qwen3-4B-Base": 4_022_468_096,
+    "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248,
+    "OctoThinker/OctoThinker-8B-Hybrid-Base": 8_030_261_248,
+}
+
+
+@pytest.mark.parametrize("model", ON_THE_HUB)
+def test_parameters_are_those_of_the_weights(model):
+    assert shape_of(model).parameters == ON_THE_HUB[model]
+
+
+def test_parameters_worked_by_hand():
+    assert TINY.parameters == PARAMETERS
+
+
+def test_a_local_models_parameters_are_those_of_its_file():
+    folder = ROOT / "restrain_openrlhf" / "demo" / "model"
+    with (folder / "model.safetensors").open("rb") as file:
+        head = json.loads(file.read(*struct.unpack("<Q", file.read(8))))
+    counts = [prod(entry["shape"]) for name, entry in head.items() if name != "__metadata__"]
+    assert shape_of(str(folder)).parameters == sum(counts)
+
+
+def test_every_presets_model_has_a_shape():
+    configs = [load_run_config(CONFIGS / f"{name}.yaml") for name in preset_names()]
+    named = {str(config.openrlhf["actor.model_name_or_path"]) for config in configs}
+    # The study trains its model itself.
+    models = {model for model in named if not model.startswith("runs/")}
+    assert [model for model in sorted(models) if shape_of(model).parameters < 1] == []
+    assert len(models & set(shipped())) >= 3
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "qwen3_moe", "num_experts": 128}, "has experts"),
+        ({"model_type": "mamba"}, "is of the type 'mamba', which is not covered"),
+        ({"model_type": "llama", "hidden_size": 4}, "intermediate_size: field required"),
+        ([], "holds no keys"),
+    ],
+)
+def test_what_is_not_covered_is_refused_with_the_way_out(tmp_path, config, message):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    with pytest.raises(ConfigError, match="--model-config FILE") as error:
+        shape_of("any/model", path)
+    assert message in str(error.value)
+
+
+def test_an_unknown_model_is_refused_and_not_fetched(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    with pytest.raises(ConfigError, match="no-one/no-model: its shape is not known here"):
+        shape_of("no-one/no-model")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_given_config_goes_before_what_is_known(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(TINY.model_dump_json(exclude={"head_dim"}))
+    assert shape_of("Qwen/Qwen3-4B-Base", path) == TINY
