@@ -140,7 +140,7 @@ def score_groups() -> float:
     """Seconds of scoring the same number of rollouts in groups, and of counting the step's votes."""
     import torch
 
-    from restrain_openrlhf.hook.group_columns import MAJORITY, columns, majority_digest, take_votes
+    from restrain_openrlhf.hook.group_columns import GENERATED, MAJORITY, columns, majority_digest, take_votes
     from restrain_openrlhf.method import build, parse_settings
     from restrain_openrlhf.reward.whole_group import score_whole_group
     from restrain_openrlhf.reward.wire import GroupRequest
@@ -155,7 +155,7 @@ def score_groups() -> float:
         group = GroupRequest(prompt=prompt, responses=[{"text": text, "finished": True} for text in texts])
         reply = score_whole_group(scorer, group)
         digest = majority_digest(reply.majority_key)
-        rows = [{**row, MAJORITY: digest} for row in columns(group, reply)]
+        rows = [{**row, MAJORITY: digest, GENERATED: 1000} for row in columns(group, reply)]
         infos = [{name: torch.tensor([value]) for name, value in row.items()} for row in rows]
         samples += [SimpleNamespace(prompts=[prompt], info=info) for info in infos]
     step_votes(take_votes(samples, N))

@@ -92,7 +92,9 @@ def _take_vote(samples: Sequence[Any]) -> GroupVote:
 
 
 def _refuse_unscored(samples: Sequence[Any]) -> None:
-    without = sum(any(name not in sample.info for name in (*TRAINED_ON, *VOTE, MAJORITY)) for sample in samples)
+    without = sum(
+        any(name not in sample.info for name in (*TRAINED_ON, *VOTE, MAJORITY, GENERATED)) for sample in samples
+    )
     if without:
         raise HookNotActiveError(
             f"{without} of a prompt's {len(samples)} rollouts carry no advantages, so the rollout actors that drew "

@@ -42,8 +42,9 @@ def watch_cache(actor: Any) -> None:
 
 def cache_peak(engines: Sequence[Any]) -> dict[str, float]:
     """The fullest engine's share in [0, 1] since the last call; nothing without engines."""
-    peaks = ray.get([engine.__ray_call__.remote(_take) for engine in engines])
-    return {CACHE_PEAK: max(peaks)} if peaks else {}
+    if not engines:
+        return {}
+    return {CACHE_PEAK: max(ray.get([engine.__ray_call__.remote(_take) for engine in engines]))}
 
 
 def _take(actor: Any) -> float:

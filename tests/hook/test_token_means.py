@@ -16,6 +16,7 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.hook.token_means import LossBatch, TokenSums  # noqa: E402
 from restrain_openrlhf.run.metrics import CLIPPED, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
 from tests.hook.token_means_case import BATCHINGS  # noqa: E402
+from tests.k8s import known_metrics  # noqa: E402
 
 RANKS = (1, 2)
 SEQUENCE_LEVEL = [name for name in BATCHINGS if name.startswith("sequences")]
@@ -44,6 +45,10 @@ def test_every_batching_logs_the_means_over_all_tokens(steps, batching):
     if batching == TWICE:
         expected[TRAINED_TOKENS] *= 2
     assert {name: logged[name] for name in expected} == pytest.approx(expected, rel=1e-5)
+
+
+def test_the_policy_logs_what_alerts_and_dashboards_ask_for(steps):
+    assert known_metrics.of_the_policy() <= set(steps["logged"]["whole"])
 
 
 def test_the_hosts_own_depend_on_batching(steps):

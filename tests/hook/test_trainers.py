@@ -22,6 +22,7 @@ from restrain_openrlhf.hook.kv_cache import CACHE_PEAK, cache_peak, watch_cache 
 from restrain_openrlhf.hook.throughput import tokens_per_second  # noqa: E402
 from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from tests.k8s import known_metrics  # noqa: E402
 
 RESTRAIN = {"name": "restrain", "kappa": 2, "prompt_weight": "none", "delta": 0.5}
 SCRIPTS = (
@@ -123,15 +124,16 @@ def test_a_row_has_the_times_of_all_phases_and_the_speed(hooked, tmp_path):
     assert (row["step"], row["rollout/num_samples"], row["votes"]["voters"]) == (7, 3, 3)
     phases = [row[f"timing/{phase}"] for phase in ("generation", "make_experience", "ppo_train", "broadcast")]
     assert row["timing/step_total"] == pytest.approx(sum(phases))
-    # Three responses of eight letters and the end of text.
-    assert row["restrain/generated_tokens"] == 27
-    assert row["restrain/generated_tokens_per_second"] == 27 / row["timing/generation"] < 27 / 0.05
+    # Three responses of nine letters and the end of text.
+    assert row["restrain/generated_tokens"] == 30
+    assert row["restrain/generated_tokens_per_second"] == 30 / row["timing/generation"] < 30 / 0.05
     assert row["restrain/trained_tokens_per_second"] == 30 / row["timing/ppo_train"]
     assert row["restrain/kv_cache_peak"] == 0.75
+    assert known_metrics.of_the_trainer() <= set(row), "alerts and dashboards ask for these"
     assert row["restrain/logprob_gap"] == 0
 
 
-def test_the_caches_peak_begins_anew_at_every_step():
+def test_the_caches_peak_begins_anew_at_every_step(hooked):
     engines = [Engine(0.25), Engine()]
     assert [cache_peak(engines), cache_peak(engines)] == [{CACHE_PEAK: 0.25}, {CACHE_PEAK: 0.0}]
     assert cache_peak([]) == {}
