@@ -74,7 +74,7 @@ class TokenSums:
 
         A mean of no values is left out: without a reference policy there is no KL.
         """
-        sums = self._sums
+        sums = self._sums.clone()
         if distributed.is_initialized():
             sums = sums.to(torch.cuda.current_device())
             distributed.all_reduce(sums, group=group)

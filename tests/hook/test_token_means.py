@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.hook.actor import PEAK_MEMORY, peak_memory  # noqa: E402
 from restrain_openrlhf.hook.token_means import LossBatch, TokenSums  # noqa: E402
 from restrain_openrlhf.run.metrics import CLIPPED, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
 from tests.hook.token_means_case import BATCHINGS  # noqa: E402
@@ -107,3 +109,19 @@ def test_a_micro_batch_without_a_response_token_changes_nothing():
     metrics = {"policy_loss": 0.0, "entropy_loss": 0.0, "ppo_clip_ratio": float("nan")}
     sums.add_micro_batch({name: torch.tensor(value) for name, value in metrics.items()}, empty, torch.ones(1, 2))
     assert sums.over_ranks() == before
+
+
+def test_peak_memory_is_the_fullest_gpus_and_begins_anew(monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 7)
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: asked.append("reset"))
+    strategy = SimpleNamespace(all_reduce=lambda value, op: asked.append((value, op)) or 9.0)
+    assert peak_memory(strategy) == {PEAK_MEMORY: 9.0}
+    assert asked == [(7.0, "max"), "reset"]
+
+
+def test_without_cuda_there_is_no_peak():
+    if torch.cuda.is_available():
+        pytest.skip("there is CUDA")
+    assert peak_memory(SimpleNamespace()) == {}
