@@ -32,23 +32,26 @@ def main() -> None:
     detect().install()
     install()
     stock_trainer, hooked_trainer, experiences = prepare(sizes.hidden, sizes.layers)
-    stock, hooked, scoring = [], [], []
+    stock, hooked, scoring, means = [], [], [], []
     for repeat in track(range(REPEATS + 1), "measuring"):
         uninstall()
         first = optimizer_pass(stock_trainer, experiences(hooked=False))
         install()
         second = optimizer_pass(hooked_trainer, experiences(hooked=True))
         third = score_groups()
+        fourth = token_means(hooked_trainer.actor_loss_fn.batch)
         if repeat:
             stock.append(first)
             hooked.append(second)
             scoring.append(third)
+            means.append(fourth)
     base = statistics.median(stock)
     difference = statistics.median(b - a for a, b in zip(stock, hooked, strict=True))
     Console().print(
         f"stock optimizer pass over {PROMPTS * N} rollouts: {base:.2f} s (median of {REPEATS})\n"
-        f"paired loss and weighted KL: {difference / base:+.2%} of it "
+        f"paired loss, weighted KL and token means: {difference / base:+.2%} of it "
         f"(single repeats: {', '.join(f'{(b - a) / a:+.1%}' for a, b in zip(stock, hooked, strict=True))})\n"
+        f"of which token means: {statistics.median(means) / base:.3%} of it\n"
         f"decoding, extraction, votes and advantages: {statistics.median(scoring) / base:.2%} of it"
     )
 
@@ -136,11 +139,27 @@ def optimizer_pass(trainer: Any, experiences: list[Any]) -> float:
     return time.perf_counter() - start
 
 
+def token_means(loss_batch: dict[str, Any]) -> float:
+    """Seconds of the sums over as many micro-batches as that pass has, and of their means."""
+    import torch
+
+    from restrain_openrlhf.hook.token_means import LossBatch, TokenSums
+
+    metrics = {name: torch.rand(()) for name in ("policy_loss", "entropy_loss", "ppo_clip_ratio")}
+    kl = torch.rand(loss_batch["action_mask"].shape)
+    start = time.perf_counter()
+    sums = TokenSums()
+    for _ in range(PROMPTS * N // MICRO):
+        sums.add_micro_batch(metrics, LossBatch.of(loss_batch, token_level=True), kl)
+    sums.over_ranks()
+    return time.perf_counter() - start
+
+
 def score_groups() -> float:
     """Seconds of scoring the same number of rollouts in groups, and of counting the step's votes."""
     import torch
 
-    from restrain_openrlhf.hook.group_columns import MAJORITY, columns, majority_digest, take_votes
+    from restrain_openrlhf.hook.group_columns import GENERATED, MAJORITY, columns, majority_digest, take_votes
     from restrain_openrlhf.method import build, parse_settings
     from restrain_openrlhf.reward.whole_group import score_whole_group
     from restrain_openrlhf.reward.wire import GroupRequest
@@ -155,7 +174,7 @@ def score_groups() -> float:
         group = GroupRequest(prompt=prompt, responses=[{"text": text, "finished": True} for text in texts])
         reply = score_whole_group(scorer, group)
         digest = majority_digest(reply.majority_key)
-        rows = [{**row, MAJORITY: digest} for row in columns(group, reply)]
+        rows = [{**row, MAJORITY: digest, GENERATED: 1000} for row in columns(group, reply)]
         infos = [{name: torch.tensor([value]) for name, value in row.items()} for row in rows]
         samples += [SimpleNamespace(prompts=[prompt], info=info) for info in infos]
     step_votes(take_votes(samples, N))

@@ -37,7 +37,7 @@ class StepVotes:
     """Statistics over the groups of one step. Shares are of groups unless they say voters.
 
     Voters are all rollouts that voted: the trained ones, and those that only vote (TTRL's `votes` beyond `train_on`).
-    The host's own `rollout/` metrics are of trained rollouts.
+    The host's own `rollout/` metrics are of trained rollouts. `generated_tokens` are the step's, of all voters.
     """
 
     prompts: int
@@ -54,6 +54,7 @@ class StepVotes:
     advantage_neg_norm: float
     prompt_weight_mean: float
     residual_timeouts: int
+    generated_tokens: int
     majority_histogram: tuple[int, ...]
 
     def scalars(self) -> dict[str, float]:
@@ -67,7 +68,7 @@ class GroupVote:
 
     `positive` and `negative` are A⁺ and A⁻ of the trained rollouts, (n,). `majority` is equal for two groups whose
     majority answers are equal, None where no rollout gave an answer. `residual_timeouts` counts answers that
-    latex2sympy2 took too long over.
+    latex2sympy2 took too long over, `generated_tokens` what vLLM generated of responses.
     """
 
     prompt: str
@@ -80,6 +81,7 @@ class GroupVote:
     penalized: float
     prompt_weight: float
     residual_timeouts: float
+    generated_tokens: int
     positive: Floats
     negative: Floats
 
@@ -110,6 +112,7 @@ def step_votes(groups: Sequence[GroupVote]) -> StepVotes:
         advantage_neg_norm=float(np.linalg.norm(np.concatenate([group.negative for group in groups]))),
         prompt_weight_mean=float(np.mean([group.prompt_weight for group in groups])),
         residual_timeouts=int(sum(group.residual_timeouts for group in groups)),
+        generated_tokens=sum(group.generated_tokens for group in groups),
         majority_histogram=tuple(int(count) for count in histogram),
     )
 

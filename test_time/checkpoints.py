@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.run.folder import RunFolder
-from restrain_openrlhf.run.metrics import StepRow
+from restrain_openrlhf.run.metrics import KL, StepRow
 from test_time.stopping import Alarm
 
 # Steps that a checkpoint's signal is averaged over, and how much a nat of KL counts against agreement (ours,
@@ -61,7 +61,7 @@ def agreement_without_drift(rows: Sequence[StepRow], step: int) -> float:
     """
     window = [row for row in rows if row.step <= step][-WINDOW:]
     agreement = sum(float(row.votes["majority_share_mean"]) for row in window) / len(window)
-    drift = sum(row.numbers.get("kl") or 0.0 for row in window) / len(window)
+    drift = sum(row.numbers.get(KL) or 0.0 for row in window) / len(window)
     return agreement - KL_COST * drift
 
 

@@ -18,7 +18,7 @@ SHOWN = 50
 def write_report(folder: AdaptationFolder, outcome: Outcome, rows: Sequence[Prediction]) -> None:
     """Write report.html and its pictures."""
     plots = folder.path / "plots"
-    training, votes, majority = save_run_figures([load_curves(folder.training.path)], plots)
+    training, votes, speed, majority = save_run_figures([load_curves(folder.training.path)], plots)
     shares = plots / "shares.png"
     draw_shares(rows).savefig(shares, dpi=120)
     write_page(
@@ -31,6 +31,7 @@ def write_report(folder: AdaptationFolder, outcome: Outcome, rows: Sequence[Pred
             Picture("Votes during training", votes),
             Picture("Size of the majority", majority),
             Picture("Training", training),
+            Picture("Times and speed", speed),
         ],
     )
 

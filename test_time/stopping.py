@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.run.metrics import StepRow
+from restrain_openrlhf.run.metrics import ENTROPY, KL, StepRow
 
 # Of fewer prompts, several may well have the same answer.
 FEWEST_PROMPTS = 5
@@ -17,9 +17,9 @@ FIRST_STEPS = 3
 class StopRules(BaseModel):
     """Limits. A rule fires when its limit is passed in `patience` steps in a row (docs/journeys/adapt.md).
 
-    `kl`: mean KL to the base model, in nats per token as the host logs it (k3, weighted by u_x). `template`: rise of
-    the share of prompts with the most common majority answer, over the base model's share. `entropy`: the policy's
-    entropy as a share of its entropy in the first steps.
+    `kl`: mean KL to the base model over the tokens trained on, in nats (`restrain/kl`). `template`: rise of the share
+    of prompts with the most common majority answer, over the base model's share. `entropy`: the policy's entropy as a
+    share of its entropy in the first steps.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -73,7 +73,7 @@ def _top_answer_share(row: StepRow, _start: Start) -> float | None:
 RULES = {
     "kl": Rule(
         "the KL to the base model",
-        lambda row, _start: row.numbers.get("kl"),
+        lambda row, _start: row.numbers.get(KL),
         lambda rules, _start: rules.kl,
         lambda value, limit: value > limit,
     ),
@@ -85,7 +85,7 @@ RULES = {
     ),
     "entropy": Rule(
         "the policy's entropy",
-        lambda row, _start: row.numbers.get("entropy_loss"),
+        lambda row, _start: row.numbers.get(ENTROPY),
         lambda rules, start: None if start.entropy is None else start.entropy * rules.entropy,
         lambda value, limit: value < limit,
     ),
@@ -94,7 +94,7 @@ RULES = {
 
 def start_of(rows: Sequence[StepRow], top_answer_share: float) -> Start:
     """From the base model's votes and the first steps; entropy is None until those are logged."""
-    first = [value for row in rows[:FIRST_STEPS] if (value := row.numbers.get("entropy_loss")) is not None]
+    first = [value for row in rows[:FIRST_STEPS] if (value := row.numbers.get(ENTROPY)) is not None]
     return Start(top_answer_share, sum(first) / FIRST_STEPS if len(first) == FIRST_STEPS else None)
 
 

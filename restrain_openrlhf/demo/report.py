@@ -46,7 +46,7 @@ def write_report(folder: Path, method: str, run_dir: Path, before: Accuracy, aft
     """
     MethodResult(method, before, after).write(folder)
     plots = folder / "plots"
-    training, votes, majority = save_run_figures([load_curves(run_dir)], plots)
+    training, votes, speed, majority = save_run_figures([load_curves(run_dir)], plots)
     gain = plots / "gain.png"
     draw_gain(method, before, after).savefig(gain, dpi=120)
     page = folder / "report.html"
@@ -60,6 +60,7 @@ def write_report(folder: Path, method: str, run_dir: Path, before: Accuracy, aft
             Picture("Votes during training", votes),
             Picture("Size of the majority", majority),
             Picture("Training", training),
+            Picture("Times and speed", speed),
         ],
     )
     return page

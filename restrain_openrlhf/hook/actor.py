@@ -1,4 +1,4 @@
-"""Wraps ActorPPOTrainer: its loss is paired, and each step reads the pair that came with the rollouts."""
+"""Wraps ActorPPOTrainer: its loss is paired, each step reads the rollouts' pair, and token means are kept."""
 
 import sys
 from collections.abc import Callable
@@ -10,23 +10,39 @@ from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.paired_loss import PairedLoss, weighted_kl
 from restrain_openrlhf.hook.progress import shuffle_seed
+from restrain_openrlhf.hook.token_means import LossBatch, TokenSums
 from restrain_openrlhf.reward.wire import KL_WEIGHT, NEGATIVE, POSITIVE
+
+PEAK_MEMORY = "restrain/peak_gpu_memory_bytes"
 
 
 def initialise(wrapped: Callable[..., None], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """After the host built its loss (trainer/ray/ppo_actor.py, ActorPPOTrainer.__init__), pair it."""
     wrapped(*args, **kwargs)
     trainer.actor_loss_fn = PairedLoss(trainer.actor_loss_fn)
+    trainer.restrain_sums = TokenSums()
 
 
 def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """One training step: micro-batches are shuffled from torch's own generator, which a restart would begin anew.
 
-    DeepSpeed counts optimizer steps on through its checkpoints.
+    DeepSpeed counts optimizer steps on through its checkpoints. Adds the step's token means to the host's numbers.
     """
     if config_here().seeded_rollouts:
         torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
-    return wrapped(*args, **kwargs)
+    trainer.restrain_sums = TokenSums()
+    status = wrapped(*args, **kwargs)
+    means = trainer.restrain_sums.over_ranks(trainer.strategy.ds_device_mesh["dp"].get_group())
+    return {**status, **means, **peak_memory(trainer.strategy)}
+
+
+def peak_memory(strategy: Any) -> dict[str, float]:
+    """Bytes that torch had allocated at most since the last call, on the policy's fullest GPU; nothing without CUDA."""
+    if not torch.cuda.is_available():
+        return {}
+    peak = strategy.all_reduce(float(torch.cuda.max_memory_allocated()), "max")
+    torch.cuda.reset_peak_memory_stats()
+    return {PEAK_MEMORY: peak}
 
 
 def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -42,8 +58,12 @@ def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ..
     device = experience.sequences.device
     experience.advantages = torch.stack([positive, negative]).unsqueeze(-1).to(device)
     host_module = sys.modules[type(trainer).__module__]
-    with weighted_kl(host_module, column(experience.info, KL_WEIGHT)):
-        return wrapped(*args, **kwargs)
+    with weighted_kl(host_module, column(experience.info, KL_WEIGHT)) as kl:
+        status = wrapped(*args, **kwargs)
+    loss = trainer.actor_loss_fn
+    batch = LossBatch.of(loss.batch, loss.host_loss.token_level_loss)
+    trainer.restrain_sums.add_micro_batch(status["metrics"], batch, kl[0] if kl else None)
+    return status
 
 
 def column(info: dict[str, Any], name: str) -> torch.Tensor:

@@ -13,12 +13,12 @@ from restrain_openrlhf.evaluation.grade import grade
 from restrain_openrlhf.hook import contract
 from restrain_openrlhf.hook.compatibility import refuse_other_size
 from restrain_openrlhf.hook.environment import config_of_agent
-from restrain_openrlhf.hook.group_columns import MAJORITY, PLACE, columns, majority_digest
+from restrain_openrlhf.hook.group_columns import GENERATED, MAJORITY, PLACE, columns, majority_digest
 from restrain_openrlhf.hook.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.group_scoring import scoring_of
 from restrain_openrlhf.hook.instrument import is_active
 from restrain_openrlhf.hook.patches import VLLM_ENGINE
-from restrain_openrlhf.hook.rollout_engine import PlannedEngine, SeededEngine
+from restrain_openrlhf.hook.rollout_engine import CountingEngine, PlannedEngine, SeededEngine
 from restrain_openrlhf.hook.training_data import TrainingRow
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse
@@ -86,12 +86,14 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
                 f"OpenRLHF drew one rollout of the prompt {call.prompt[:60]!r}, and a vote needs a group. Set "
                 "rollout.n_samples_per_prompt to 2 or more (the paper uses 16)."
             )
-        outputs, chains = await self._draw(call, row, n)
+        counting = CountingEngine(call.llm_engine)
+        outputs, chains = await self._draw(replace(call, llm_engine=counting), row, n)
         request = group_request(call, row, outputs, chains)
         reply = await self._scoring.score(request)
+        extras = extra_logs(request, reply, row, counting.tokens)
         return [
             {**output, **reward_of(reply, index), "label": row.gold or "", "extra_logs": extra}
-            for index, (output, extra) in enumerate(zip(outputs, extra_logs(request, reply, row), strict=True))
+            for index, (output, extra) in enumerate(zip(outputs, extras, strict=True))
         ]
 
     async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[Output], list[Chain] | None]:
@@ -185,9 +187,11 @@ def reward_of(reply: GroupReply, index: int) -> dict[str, float]:
     return {"reward": reply.rewards[index] if is_active() else net, "scores": reply.rewards[index]}
 
 
-def extra_logs(request: GroupRequest, reply: GroupReply, row: TrainingRow) -> list[dict[str, float]]:
-    """The group's columns; those for the hooked trainer alone where there is one."""
-    for_trainer: dict[str, float] = {MAJORITY: majority_digest(reply.majority_key)} if is_active() else {}
+def extra_logs(request: GroupRequest, reply: GroupReply, row: TrainingRow, tokens: int) -> list[dict[str, float]]:
+    """The group's columns; those for the hooked trainer alone where there is one. `tokens` were generated for it."""
+    for_trainer: dict[str, float] = {}
+    if is_active():
+        for_trainer = {MAJORITY: majority_digest(reply.majority_key), GENERATED: tokens}
     if row.visit is not None:
         for_trainer[PLACE] = row.visit.place
     return [{**one, **for_trainer} for one in columns(request, reply)]

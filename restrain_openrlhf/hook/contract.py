@@ -25,6 +25,9 @@ ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
 CALLED = (
     HostMethod(PPO_TRAINER, "BasePPOTrainer.train_step", "(self, rollout_samples, global_step)"),
     HostMethod(PPO_TRAINER, "BasePPOTrainer.save_best_checkpoint", "(self, eval_metrics, global_step, client_states)"),
+    HostMethod(
+        PPO_TRAINER, "BasePPOTrainer.save_logs_and_checkpoints", "(self, global_step, logs_dict, client_states)"
+    ),
     HostMethod(PPO_TRAINER, "PPOTrainer.init_checkpoint_states", "(self)"),
     HostMethod(PPO_TRAINER, "PPOTrainer.evaluate", "(self, global_step, **generate_kwargs)"),
     HostMethod(VLLM_ENGINE, "RolloutRayActor.generate", "(self, prompt_token_ids, sampling_params, multi_modal_data)"),
@@ -55,17 +58,22 @@ READ = (
     HostAttributes(
         PPO_TRAINER,
         "PPOTrainer",
-        ("args", "eval_dataloader", "experience_maker", "generate_kwargs", "samples_generator"),
+        ("args", "eval_dataloader", "experience_maker", "generate_kwargs", "samples_generator", "vllm_engines"),
     ),
-    HostAttributes("openrlhf.trainer.ppo_trainer_async", "TrainingActor", ("args", "experience_maker")),
+    HostAttributes("openrlhf.trainer.ppo_trainer_async", "TrainingActor", ("args", "experience_maker", "vllm_engines")),
     HostAttributes(MAKER, "RemoteExperienceMaker", ("args", "tokenizer")),
     HostAttributes(SAMPLES, "SamplesGenerator", ("args",)),
-    HostAttributes(PPO_ACTOR, "ActorPPOTrainer", ("actor", "actor_loss_fn", "args")),
+    HostAttributes(PPO_ACTOR, "ActorPPOTrainer", ("actor", "actor_loss_fn", "args", "strategy")),
+    HostAttributes("openrlhf.models.loss", "PolicyLoss", ("token_level_loss",)),
     HostAttributes(LAUNCHER, "RayActorGroup", ("_actor_handlers", "ray_actor_type")),
     HostAttributes(LAUNCHER, "ReferenceModelActor", ("__ray_call__",)),
     SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
+    HostAttributes(VLLM_ENGINE, "RolloutRayActor", ("__ray_call__", "llm")),
+    HostAttributes("vllm.v1.engine.async_llm", "AsyncLLM", ("logger_manager",)),
+    HostAttributes("vllm.v1.metrics.loggers", "StatLoggerManager", ("stat_loggers",)),
+    HostAttributes("vllm.v1.metrics.stats", "SchedulerStats", ("kv_cache_usage",)),
     HostAttributes(PROMPTS_DATASET, "PromptDataset", ("prompts", "labels", "images", "datasources")),
-    HostAttributes(STRATEGY, "DeepspeedStrategy", ("args", "seed")),
+    HostAttributes(STRATEGY, "DeepspeedStrategy", ("all_reduce", "args", "ds_device_mesh", "seed")),
     HostAttributes(
         "openrlhf.trainer.ppo_utils.experience",
         "Experience",

@@ -29,6 +29,8 @@ TRUNCATED = "restrain/truncated"
 RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
 # For the hooked trainer alone. A digest of the majority answer, 0 where there is none: equal where answers are equal.
 MAJORITY = "restrain/majority"
+# Also for the trainer: response tokens that were generated for the group.
+GENERATED = "restrain/generated_tokens"
 # The prompt's place among all that the run dispatched, where its rollouts are seeded.
 PLACE = "restrain/place"
 TRAINED_ON = (POSITIVE, NEGATIVE, KL_WEIGHT)
@@ -80,16 +82,19 @@ def _take_vote(samples: Sequence[Any]) -> GroupVote:
         positive=_column(samples, POSITIVE),
         negative=_column(samples, NEGATIVE),
         majority=int(samples[0].info[MAJORITY].item()) or None,
+        generated_tokens=int(samples[0].info[GENERATED].item()),
         **{name.removeprefix("restrain/"): float(samples[0].info[name].item()) for name in VOTE},
     )
     for sample in samples:
-        for name in (*VOTE, MAJORITY, PLACE):
+        for name in (*VOTE, MAJORITY, GENERATED, PLACE):
             sample.info.pop(name, None)
     return vote
 
 
 def _refuse_unscored(samples: Sequence[Any]) -> None:
-    without = sum(any(name not in sample.info for name in (*TRAINED_ON, *VOTE, MAJORITY)) for sample in samples)
+    without = sum(
+        any(name not in sample.info for name in (*TRAINED_ON, *VOTE, MAJORITY, GENERATED)) for sample in samples
+    )
     if without:
         raise HookNotActiveError(
             f"{without} of a prompt's {len(samples)} rollouts carry no advantages, so the rollout actors that drew "

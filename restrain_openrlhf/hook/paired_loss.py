@@ -20,6 +20,7 @@ class PairedLoss(nn.Module):
     def __init__(self, host_loss: nn.Module) -> None:
         super().__init__()
         self.host_loss = host_loss
+        self.batch: dict[str, Any] = {}
 
     def forward(
         self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, **batch: Any
@@ -27,8 +28,9 @@ class PairedLoss(nn.Module):
         """As the host's, but `advantages` is (2, B, 1): A⁺ and A⁻ of each rollout.
 
         A token is clipped under A⁺ or under A⁻, never both, so the clip ratios add up; the other diagnostics do not
-        depend on the advantage.
+        depend on the advantage. `batch` is kept until the next call: it says what the sums were divided by.
         """
+        self.batch = batch
         positive, negative = advantages
         loss_positive, clipped_above, *diagnostics = self.host_loss(log_probs, old_log_probs, positive, **batch)
         loss_negative, clipped_below, *_ = self.host_loss(log_probs, old_log_probs, negative, **batch)
@@ -36,20 +38,23 @@ class PairedLoss(nn.Module):
 
 
 @contextmanager
-def weighted_kl(host_module: ModuleType, weights: torch.Tensor) -> Iterator[None]:
+def weighted_kl(host_module: ModuleType, weights: torch.Tensor) -> Iterator[list[torch.Tensor]]:
     """Within the block, `host_module.compute_approx_kl` gives each rollout's KL times its weight (u_x, eq. 6).
 
-    `weights` is (B,). The name is rebound because training_step (trainer/ray/ppo_actor.py) computes and aggregates KL
-    in one go; this can go when the host takes per-sample KL weights.
+    `weights` is (B,). Yields a list that gets the KL without its weights, (B, T), when it is computed. The name is
+    rebound because training_step (trainer/ray/ppo_actor.py) computes and aggregates KL in one go; this can go when the
+    host takes per-sample KL weights.
     """
     original = host_module.compute_approx_kl
+    unweighted: list[torch.Tensor] = []
 
     def weighted(*args: Any, **kwargs: Any) -> torch.Tensor:
         per_token: torch.Tensor = original(*args, **kwargs)
+        unweighted.append(per_token.detach())
         return per_token * weights.to(per_token).unsqueeze(-1)
 
     host_module.compute_approx_kl = weighted  # type: ignore[attr-defined]
     try:
-        yield
+        yield unweighted
     finally:
         host_module.compute_approx_kl = original  # type: ignore[attr-defined]

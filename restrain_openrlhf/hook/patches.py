@@ -137,6 +137,18 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         "(self, rollout_samples, global_step)",
         f"{HERE}.trainer:train_step",
     ),
+    Replacement(
+        PPO_TRAINER,
+        "PPOTrainer.save_logs_and_checkpoints",
+        "(self, global_step, logs_dict, client_states)",
+        f"{HERE}.trainer:save_logs_and_checkpoints",
+    ),
+    Replacement(
+        PPO_TRAINER_ASYNC,
+        "TrainingActor.save_logs_and_checkpoints",
+        "(self, global_step, logs_dict, client_states)",
+        f"{HERE}.trainer:save_logs_and_checkpoints",
+    ),
     Replacement(PPO_TRAINER, "PPOTrainer.fit", "(self, global_step)", f"{HERE}.trainer:fit"),
     Replacement(PPO_TRAINER, "PPOTrainer.get_max_steps", "(self)", f"{HERE}.trainer:get_max_steps"),
     Replacement(

@@ -1,4 +1,4 @@
-"""Stands in for the engine while the host draws a group: seeds each request, or hands out a plan's rollouts."""
+"""Stands in for the engine while the host draws a group: counts tokens, seeds requests, hands out a plan's rollouts."""
 
 import asyncio
 from collections.abc import Sequence
@@ -40,6 +40,20 @@ class Output:
     """What the host reads of vLLM's RequestOutput."""
 
     outputs: tuple[Completion, ...]
+
+
+class CountingEngine:
+    """The engine of one group's rollouts, which counts the tokens that it generates: a tree's shared ones once."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.tokens = 0
+
+    async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
+        """What the engine generates."""
+        output = await self._engine.generate(prompt_token_ids, sampling_params, multi_modal_data)
+        self.tokens += len(output.outputs[0].token_ids)
+        return output
 
 
 class SeededEngine:

@@ -7,10 +7,12 @@ from typing import Any
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.experience import LogProbGap
 from restrain_openrlhf.hook.held_out import evaluate_left_out
+from restrain_openrlhf.hook.kv_cache import cache_peak
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import resume_counting
 from restrain_openrlhf.hook.sizes import optimizer_steps
 from restrain_openrlhf.hook.step_records import append_row, finite, numbers, publish
+from restrain_openrlhf.hook.throughput import tokens_per_second
 from restrain_openrlhf.vote_statistics import StepVotes
 
 
@@ -28,18 +30,36 @@ def get_max_steps(trainer: Any) -> int:
 
 
 def train_step(trainer: Any, rollout_samples: list[Any], global_step: int) -> tuple[dict[str, Any], int]:
-    """The host's step; what it returns goes on to its TensorBoard and W&B loggers, votes included."""
+    """The host's step, with votes and the gap among its numbers. The host adds the time of generation to them later."""
     from openrlhf.trainer.ppo_trainer import BasePPOTrainer  # noqa: PLC0415 - its import is what loads this module
 
     status, step = BasePPOTrainer.train_step(trainer, rollout_samples, global_step)
     votes: StepVotes = trainer.experience_maker.restrain_votes
     gap: LogProbGap = trainer.experience_maker.restrain_logprob_gap
     status.update({f"restrain/{name}": value for name, value in {**votes.scalars(), **gap.scalars()}.items()})
+    return status, step
+
+
+def save_logs_and_checkpoints(
+    trainer: Any,
+    global_step: int,
+    logs_dict: dict[str, Any] | None = None,
+    client_states: dict[str, Any] | None = None,
+) -> None:
+    """Takes the place of BasePPOTrainer.save_logs_and_checkpoints, to which both trainers bring a step's whole numbers.
+
+    The row is written before the step's checkpoint: a step that a resumed run does not repeat has its row.
+    """
+    from openrlhf.trainer.ppo_trainer import BasePPOTrainer  # noqa: PLC0415 - its import is what loads this module
+
+    logs = logs_dict or {}
+    logs.update(tokens_per_second(logs))
+    logs.update(cache_peak(trainer.vllm_engines or ()))
     metrics = config_here().metrics
     if metrics is not None:
-        append_step(metrics, step, status, votes)
-    publish(metrics.parent.name if metrics else "", step, numbers(status))
-    return status, step
+        append_step(metrics, global_step, logs, trainer.experience_maker.restrain_votes)
+    publish(metrics.parent.name if metrics else "", global_step, numbers(logs))
+    BasePPOTrainer.save_logs_and_checkpoints(trainer, global_step, logs, client_states)
 
 
 def append_step(path: Path, step: int, status: dict[str, Any], votes: StepVotes) -> None:

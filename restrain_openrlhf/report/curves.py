@@ -1,4 +1,4 @@
-"""Training curves of one or several runs, and their vote statistics, as figures."""
+"""Training curves of one or several runs, their vote statistics and their speed, as figures."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.run.metrics import StepRow, read_steps
+from restrain_openrlhf.run.metrics import ENTROPY, KL, LOSS, StepRow, read_steps
 
 mpl.use("Agg")
 
@@ -32,7 +32,7 @@ class Panel:
 
 
 def number(name: str) -> Callable[[StepRow], float | None]:
-    """A metric the host logs."""
+    """A metric by its logged name."""
     return lambda row: row.numbers.get(name)
 
 
@@ -43,9 +43,9 @@ def vote(name: str) -> Callable[[StepRow], float | None]:
 
 TRAINING = (
     Panel("mean reward", number("rollout/reward_mean")),
-    Panel("policy loss", number("policy_loss")),
-    Panel("KL to the reference policy, weighted", number("kl")),
-    Panel("entropy, nats per token", number("entropy_loss")),
+    Panel("policy loss", number(LOSS)),
+    Panel("KL to the reference policy, nats per token", number(KL)),
+    Panel("entropy, nats per token", number(ENTROPY)),
     Panel("gradient norm", number("actor_grad_norm")),
     Panel("response length, tokens", number("rollout/response_length_mean")),
 )
@@ -56,6 +56,14 @@ VOTES = (
     Panel("effective number of labels", vote("effective_labels_mean")),
     Panel("voters without an answer", vote("missing_share_of_voters")),
     Panel("most common majority across prompts", vote("top_answer_share")),
+)
+SPEED = (
+    Panel("generation and scoring, seconds", number("timing/generation")),
+    Panel("log-probabilities, seconds", number("timing/make_experience")),
+    Panel("training, seconds", number("timing/ppo_train")),
+    Panel("weight sync, seconds", number("timing/broadcast")),
+    Panel("generated tokens per second", number("restrain/generated_tokens_per_second")),
+    Panel("trained tokens per second", number("restrain/trained_tokens_per_second")),
 )
 
 
@@ -100,9 +108,10 @@ def draw_majority_sizes(run: RunCurves) -> Figure:
 
 
 def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
-    """Write training.png, votes.png and one majority-size figure per run into `out`; returns their paths."""
+    """Write training.png, votes.png, speed.png and one majority-size figure per run into `out`; returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
-    figures = {"training.png": draw_panels(runs, TRAINING), "votes.png": draw_panels(runs, VOTES)}
+    panels = {"training.png": TRAINING, "votes.png": VOTES, "speed.png": SPEED}
+    figures = {name: draw_panels(runs, of) for name, of in panels.items()}
     figures |= {f"majority-{run.name}.png": draw_majority_sizes(run) for run in runs}
     for name, figure in figures.items():
         figure.savefig(out / name, dpi=120)

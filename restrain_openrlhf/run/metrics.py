@@ -8,6 +8,15 @@ from typing import Any
 
 HELD_OUT_FILE = "evaluations.jsonl"
 PASS_AT_1 = "_pass1"
+# Means over all response tokens that a step trained on; hook/token_means.py makes them, docs/operations/running.md says
+# what each is.
+KL = "restrain/kl"
+ENTROPY = "restrain/policy_entropy"
+LOSS = "restrain/policy_loss"
+CLIPPED = "restrain/clip_ratio"
+TRAINED_TOKENS = "restrain/trained_tokens"
+# OpenRLHF's own numbers, which stand for them in runs from before they were logged.
+BEFORE_TOKEN_MEANS = {KL: "kl", ENTROPY: "entropy_loss", LOSS: "policy_loss"}
 # Earlier names of these columns, so that older runs can be plotted and resumed.
 EARLIER_NAMES = {"rollouts": "voters", "missing_share_of_rollouts": "missing_share_of_voters"}
 
@@ -28,7 +37,13 @@ def read_steps(path: Path) -> list[StepRow]:
 
 def _step(row: dict[str, Any]) -> StepRow:
     votes = {EARLIER_NAMES.get(name, name): value for name, value in row.pop("votes").items()}
-    return StepRow(step=row.pop("step"), votes=votes, numbers=row)
+    return StepRow(step=row.pop("step"), votes=votes, numbers=_with_token_means(row))
+
+
+def _with_token_means(row: dict[str, Any]) -> dict[str, Any]:
+    if LOSS in row:
+        return row
+    return {**row, **{name: row[earlier] for name, earlier in BEFORE_TOKEN_MEANS.items() if earlier in row}}
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def test_a_report_shows_its_own_result_and_compares_with_the_others(tmp_path):
         page = write_report(folder, method, folder / "train", accuracy(0.5), accuracy(after))
     text = page.read_text()
     assert "restrain: pass@1 on 200 held-out problems went from 50.0% to 75.0% (+25.0%)" in text
-    assert text.count("data:image/png") == 4
+    assert text.count("data:image/png") == 5
     assert text.index("<td>ttrl</td>") < text.index("<td>restrain</td>")
     assert [result.method for result in results_beside(tmp_path / "restrain")] == ["ttrl", "restrain"]
     assert MethodResult.read(tmp_path / "ttrl" / "result.json").after == accuracy(0.8)

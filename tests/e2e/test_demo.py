@@ -16,7 +16,7 @@ def test_restrain_improves_held_out_accuracy_without_gold(tmp_path):
     assert done.returncode == 0, done.stderr[-3000:]
     outcome = run_demo(Demo(tmp_path, "restrain", steps=20), Listener())
     assert outcome.after.pass_at_1 - outcome.before.pass_at_1 >= 0.08
-    assert outcome.report.read_text().count("data:image/png") == 4
+    assert outcome.report.read_text().count("data:image/png") == 5
     assert (outcome.model / "model.safetensors").exists()
     prompts = (tmp_path / "prompts.jsonl").read_text()
     assert "answer" not in prompts

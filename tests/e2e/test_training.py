@@ -31,6 +31,19 @@ def test_vllm_has_the_policys_weights_at_every_step(pair: Pair):
     assert max(gaps) < 0.03
 
 
+def test_every_row_has_the_times_of_all_phases_and_the_speed(pair: Pair):
+    phases = ("generation", "make_experience", "ppo_train", "broadcast")
+    for row in pair.resumed.rows():
+        assert row["timing/step_total"] == pytest.approx(sum(row[f"timing/{phase}"] for phase in phases))
+        tokens = row["rollout/response_length_mean"] * row["rollout/num_samples"]
+        assert row["restrain/generated_tokens"] == row["restrain/trained_tokens"] == pytest.approx(tokens)
+        assert row["restrain/generated_tokens_per_second"] == pytest.approx(tokens / row["timing/generation"])
+        assert row["restrain/trained_tokens_per_second"] == pytest.approx(tokens / row["timing/ppo_train"])
+        assert 0 < row["restrain/kv_cache_peak"] < 1
+        assert row["restrain/policy_entropy"] > 0
+        assert row["restrain/kl"] >= 0
+
+
 def test_evaluations_on_held_out_gold_are_kept_the_base_models_first(pair: Pair):
     for job in (pair.whole, pair.resumed):
         rows = [json.loads(line) for line in (job.run_dir / "evaluations.jsonl").read_text().splitlines()]

@@ -24,7 +24,7 @@ from tests.k8s.manifests import Object, Pod, of_kind, pick, pods
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 DIGEST = "registry.example/restrain-train@sha256:" + "1" * 64
 STEPS = 10
-WATCHED = {"ray_restrain_majority_share_mean", "ray_restrain_host_kl", "ray_restrain_last_step_timestamp_seconds"}
+WATCHED = {"ray_restrain_majority_share_mean", "ray_restrain_policy_loss", "ray_restrain_last_step_timestamp_seconds"}
 
 
 def rendered() -> list[Object]:

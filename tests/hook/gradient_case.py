@@ -28,55 +28,13 @@ def main(agg_mode: str) -> dict[str, float]:
     detect().install()
     install()
     import torch
-    from openrlhf.models import Actor
-    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
-    from openrlhf.utils import get_strategy
-    from openrlhf.utils.config import hierarchize
-    from transformers import Qwen3Config, Qwen3ForCausalLM
-
-    from restrain_openrlhf.hook.host_flags import parse, to_arguments
 
     rollouts = N * len(GROUPS)
-    arguments = parse(
-        to_arguments(
-            {
-                "train.batch_size": rollouts,
-                "train.micro_batch_size": rollouts,
-                "algo.advantage.estimator": "group_norm",
-                "algo.kl.use_loss": True,
-                "algo.kl.estimator": "k3",
-                "algo.kl.init_coef": BETA,
-                "ds.zero_stage": 0,
-                "actor.loss_agg_mode": agg_mode,
-                "actor.max_norm": 0.0,
-            }
-        )
-    )
-    args = hierarchize(arguments)
-    args.actor.eps_clip_low_high = (CLIP, CLIP)
-    args.ds.param_dtype = "fp32"
-    strategy = get_strategy(args)
-    strategy.setup_distributed()
-    torch.manual_seed(0)
-    model = Qwen3ForCausalLM(
-        Qwen3Config(vocab_size=32, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
-                    num_key_value_heads=2, head_dim=16, tie_word_embeddings=False)
-    )  # fmt: skip
+    flags = {"train.micro_batch_size": rollouts, "actor.loss_agg_mode": agg_mode}
+    model = small_model(torch)
     # DeepSpeed wants all backward passes to itself: the paper's loss is differentiated on a copy.
-    actor, plain = Actor(model), Actor(copy.deepcopy(model))
-    for policy in (actor, plain):
-        policy.packing_samples, policy.temperature = False, 1.0
-    config = {
-        "optim": "adam",
-        "adam": {"lr": 1e-3, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0},
-        "lr_scheduler": "constant",
-        "scheduler_steps": 10,
-        "max_norm": 0.0,
-    }
-    actor, optimizer, scheduler = strategy.prepare((actor, config))
-    trainer = ActorPPOTrainer(
-        strategy, actor, None, optimizer, scheduler, micro_train_batch_size=rollouts, dataloader_pin_memory=False
-    )
+    plain = plain_policy(copy.deepcopy(model))
+    strategy, actor, trainer = host_trainer(model, flags)
     strategy.optimizer_step = lambda *_, **__: None
     strategy.get_grad_norm = lambda _model: 0.0
 
@@ -92,6 +50,67 @@ def main(agg_mode: str) -> dict[str, float]:
         "kl_without_prompt_weight": relative(unweighted_kl, paper),
         "clipped_share": case.clipped_share,
     }
+
+
+def small_model(torch):
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    torch.manual_seed(0)
+    return Qwen3ForCausalLM(
+        Qwen3Config(vocab_size=32, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=2,
+                    num_key_value_heads=2, head_dim=16, tie_word_embeddings=False, use_cache=False)
+    )  # fmt: skip
+
+
+def plain_policy(model, packed=False):
+    """The host's policy around the model, without DeepSpeed."""
+    from openrlhf.models import Actor
+
+    policy = Actor(model)
+    policy.packing_samples, policy.temperature = packed, 1.0
+    return policy
+
+
+def host_trainer(model, flags):
+    """OpenRLHF's strategy, policy and trainer around the model, in the process group that the environment names."""
+    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
+    from openrlhf.utils import get_strategy
+    from openrlhf.utils.config import hierarchize
+
+    from restrain_openrlhf.hook.host_flags import parse, to_arguments
+
+    every = {
+        "rollout.batch_size": len(GROUPS),
+        "rollout.n_samples_per_prompt": N,
+        "train.batch_size": N * len(GROUPS),
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.use_loss": True,
+        "algo.kl.estimator": "k3",
+        "algo.kl.init_coef": BETA,
+        "ds.zero_stage": 0,
+        "actor.max_norm": 0.0,
+        "actor.adam.lr": 1e-3,
+        **flags,
+    }
+    args = hierarchize(parse(to_arguments(every)))
+    args.actor.eps_clip_low_high = (CLIP, CLIP)
+    args.ds.param_dtype = "fp32"
+    strategy = get_strategy(args)
+    strategy.setup_distributed()
+    config = {
+        "optim": "adam",
+        "adam": {"lr": args.actor.adam.lr, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0},
+        "lr_scheduler": "constant",
+        "scheduler_steps": 10,
+        "max_norm": 0.0,
+    }
+    policy = plain_policy(model, packed=args.ds.packing_samples)
+    actor, optimizer, scheduler = strategy.prepare((policy, config))
+    micro = args.train.micro_batch_size
+    trainer = ActorPPOTrainer(
+        strategy, actor, None, optimizer, scheduler, micro_train_batch_size=micro, dataloader_pin_memory=False
+    )
+    return strategy, actor, trainer
 
 
 def not_patched() -> list[str]:

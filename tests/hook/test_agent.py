@@ -190,7 +190,7 @@ def test_the_engine_reports_log_probabilities_of_what_it_samples_from_and_has_th
     given = {}
 
     class Engine:
-        pass
+        llm = SimpleNamespace(logger_manager=SimpleNamespace(stat_loggers=[]))
 
     async def host_init(actor, *args, **kwargs):
         given.update(kwargs)

@@ -8,7 +8,14 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import GroupError, HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook.group_columns import MAJORITY, TRAINED_ON, columns, majority_digest, take_votes  # noqa: E402
+from restrain_openrlhf.hook.group_columns import (  # noqa: E402
+    GENERATED,
+    MAJORITY,
+    TRAINED_ON,
+    columns,
+    majority_digest,
+    take_votes,
+)
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
 from restrain_openrlhf.reward.wire import GroupRequest  # noqa: E402
@@ -21,7 +28,7 @@ def rollouts(prompt, *answers):
     texts = [{"text": rf"\boxed{{{answer}}}", "finished": answer is not None} for answer in answers]
     request = GroupRequest(prompt=prompt, responses=texts)
     reply = score_whole_group(scorer, request)
-    extra = {MAJORITY: majority_digest(reply.majority_key), "restrain/place": 7}
+    extra = {MAJORITY: majority_digest(reply.majority_key), GENERATED: 50, "restrain/place": 7}
     rows = [{**row, **extra} for row in columns(request, reply)]
     return [
         SimpleNamespace(prompts=[prompt], info={name: torch.tensor([value]) for name, value in row.items()})
@@ -35,7 +42,7 @@ def test_votes_are_taken_off_the_rollouts_and_what_is_trained_on_stays():
     assert (first.prompt, first.voters, first.majority_count, first.missing, first.truncated) == ("1+1=", 4, 2, 1, 1)
     assert (first.penalized, second.penalized) == (0, 1)
     assert (second.prompt, second.majority_count, second.missing) == ("2+2=", 1, 0)
-    assert first.prompt_weight == 0.5
+    assert (first.prompt_weight, first.generated_tokens) == (0.5, 50)
     assert first.positive.shape == (4,)
     assert {frozenset(sample.info) for sample in samples} == {frozenset(TRAINED_ON)}
 
@@ -61,7 +68,7 @@ def test_what_is_no_group_is_refused(samples, message):
         take_votes(samples, 2)
 
 
-@pytest.mark.parametrize("name", [*TRAINED_ON, MAJORITY, "restrain/voters"])
+@pytest.mark.parametrize("name", [*TRAINED_ON, MAJORITY, GENERATED, "restrain/voters"])
 def test_a_rollout_without_its_columns_stops_the_run(name):
     samples = rollouts("a", "1", "2")
     del samples[1].info[name]

@@ -154,6 +154,8 @@ def test_the_votes_of_a_step_are_counted_over_all_that_voted(hooked, tmp_path):
     assert votes.missing_share_of_voters == votes.truncated_share_of_voters == 1 / 12
     assert votes.majority_share_mean == (3 / 6 + 3 / 6) / 2
     assert votes.majority_histogram == (0, 0, 0, 2, 0, 0, 0)
+    # Eleven of nine letters and the end of text, and one that was cut off.
+    assert votes.generated_tokens == 11 * 10 + 9
 
 
 def test_the_leaves_of_trees_carry_their_entropy_and_log_probabilities(hooked, tmp_path):
@@ -161,3 +163,5 @@ def test_the_leaves_of_trees_carry_their_entropy_and_log_probabilities(hooked, t
     entropy = [math.log(2) / tokens for tokens in (10, 10, 10, 20)]
     assert column(experiences, "restrain/entropy") == pytest.approx(entropy * 2)
     assert maker.restrain_logprob_gap.mean == 0
+    # The three branches go on after the seven tokens before the digit.
+    assert maker.restrain_votes.generated_tokens == 2 * (10 + 3 + 3 + 13)

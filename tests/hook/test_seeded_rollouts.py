@@ -164,12 +164,13 @@ class Policy:
     """What the hook reads of ActorPPOTrainer."""
 
     args = SimpleNamespace(train=SimpleNamespace(seed=42))
+    strategy = SimpleNamespace(ds_device_mesh={"dp": SimpleNamespace(get_group=lambda: None)})
 
     def __init__(self, optimizer_steps):
         self.actor = SimpleNamespace(model=SimpleNamespace(global_steps=optimizer_steps))
 
     def shuffled(self):
-        return actor.ppo_train(lambda _kl: torch.randperm(64).tolist(), self, (0.0,), {})
+        return actor.ppo_train(lambda _kl: {"order": torch.randperm(64).tolist()}, self, (0.0,), {})["order"]
 
 
 def test_micro_batches_are_shuffled_by_the_step_and_not_by_what_was_drawn_before(seeded):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from restrain_openrlhf.hook.trainer import append_step
-from restrain_openrlhf.run.metrics import read_steps
+from restrain_openrlhf.run.metrics import ENTROPY, KL, LOSS, read_steps
 from restrain_openrlhf.vote_statistics import GroupVote, step_votes
 
 
-def vote(prompt, count, majority, missing=0, truncated=0, voters=4, penalized=0, timeouts=0):
+def vote(prompt, count, majority, missing=0, truncated=0, voters=4, penalized=0, timeouts=0, tokens=10):
     """A group's vote; the pair is that of a prompt of weight one half."""
     return GroupVote(
-        prompt, voters, count, majority, float(count > 0), missing, truncated, penalized, 0.5, timeouts,
+        prompt, voters, count, majority, float(count > 0), missing, truncated, penalized, 0.5, timeouts, tokens,
         positive=np.array([0.3, 0.0, 0.0, 0.0]), negative=np.array([0.0, -0.4, 0.0, 0.0]),
     )  # fmt: skip
 
@@ -44,6 +44,7 @@ def test_vote_statistics_of_worked_groups():
     assert found.effective_labels_mean == 0.75
     assert found.prompt_weight_mean == 0.5
     assert found.residual_timeouts == 3
+    assert found.generated_tokens == 40
 
 
 def test_shares_are_of_voters_where_more_vote_than_are_trained_on():
@@ -58,6 +59,18 @@ def test_a_run_that_began_with_the_earlier_names_can_be_read(tmp_path):
     path.write_text('{"step": 1, "votes": {"rollouts": 96, "missing_share_of_rollouts": 0.25, "prompts": 8}}\n')
     (row,) = read_steps(path)
     assert row.votes == {"voters": 96, "missing_share_of_voters": 0.25, "prompts": 8}
+
+
+def test_the_hosts_numbers_stand_for_the_token_means_in_a_run_from_before_them(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    rows = [
+        {"step": 1, "kl": 0.5, "entropy_loss": 2.0, "policy_loss": 0.1, "votes": {}},
+        {"step": 2, "kl": 0.5, "policy_loss": 0.1, "restrain/policy_loss": 0.2, "votes": {}},
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    before, now = (row.numbers for row in read_steps(path))
+    assert (before[KL], before[ENTROPY], before[LOSS]) == (0.5, 2.0, 0.1)
+    assert (now.get(KL), now[LOSS]) == (None, 0.2)
 
 
 def test_rows_of_a_killed_run_are_replaced(tmp_path):

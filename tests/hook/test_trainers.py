@@ -1,6 +1,8 @@
 """Both trainers of the host take hooked steps: the synchronous one's, and the loop of the asynchronous one."""
 
 import json
+import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,8 +18,11 @@ from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
 from openrlhf.trainer.ppo_trainer_async import TrainingActor  # noqa: E402
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: E402
 
+from restrain_openrlhf.hook.kv_cache import CACHE_PEAK, cache_peak, watch_cache  # noqa: E402
+from restrain_openrlhf.hook.throughput import tokens_per_second  # noqa: E402
 from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from tests.k8s import known_metrics  # noqa: E402
 
 RESTRAIN = {"name": "restrain", "kappa": 2, "prompt_weight": "none", "delta": 0.5}
 SCRIPTS = (
@@ -66,9 +71,80 @@ def test_a_step_sends_the_pair_to_the_policy_and_counts_votes(actor_class, hooke
     assert column(sent, POSITIVE) == [0, 0, 0]
     assert column(sent, NEGATIVE) == [-0.5, -0.5, -0.5]
     assert (step, status["policy_loss"], status["restrain/low_consensus_share"]) == (7, 0.5, 1)
+    assert status["restrain/logprob_gap"] == 0
+    assert not (tmp_path / "metrics.jsonl").exists(), "the host adds the time of generation later"
+
+
+class Engine:
+    """A rollout actor whose cache was that full since it was asked last."""
+
+    def __init__(self, *usage):
+        self.llm = SimpleNamespace(logger_manager=SimpleNamespace(stat_loggers=[]))
+        self.__ray_call__ = SimpleNamespace(remote=lambda function: function(self))
+        watch_cache(self)
+        (logger,) = self.llm.logger_manager.stat_loggers
+        for each in usage:
+            logger.record(each and SimpleNamespace(kv_cache_usage=each), None, mm_cache_stats=None, engine_idx=0)
+
+
+def synchronous_trainer(script, arguments):
+    """It draws one batch of rollouts, which takes some time."""
+    trainer = trainer_of(PPOTrainer, arguments)
+    trainer.eval_dataloader, trainer.generate_kwargs = None, {}
+    trainer.prompts_dataloader = Prompts([0])
+    batches = iter([drawn_by_the_host(script, [""], arguments)])
+
+    def generate_samples(**_):
+        time.sleep(0.05)
+        return next(batches), None, 1, True
+
+    trainer.samples_generator = SimpleNamespace(generate_samples=generate_samples)
+    trainer.init_checkpoint_states = lambda: START
+    trainer.broadcast_to_vllm = lambda: None
+    return trainer
+
+
+class Prompts(list):
+    """The host's dataloader, as far as its loop asks it."""
+
+    def state_dict(self):
+        return {}
+
+
+START = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
+
+
+def test_a_row_has_the_times_of_all_phases_and_the_speed(hooked, tmp_path):
+    hooked(RESTRAIN, metrics=tmp_path / "metrics.jsonl")
+    arguments = host_arguments(1, 3, **{"ckpt.save_steps": 100})
+    trainer = synchronous_trainer(SCRIPTS[0], arguments)
+    trainer.vllm_engines = [Engine(0.25, 0.75, None), Engine(0.5)]
+    trainer.fit(6)
     (row,) = lines(tmp_path / "metrics.jsonl")
     assert (row["step"], row["rollout/num_samples"], row["votes"]["voters"]) == (7, 3, 3)
+    phases = [row[f"timing/{phase}"] for phase in ("generation", "make_experience", "ppo_train", "broadcast")]
+    assert row["timing/step_total"] == pytest.approx(sum(phases))
+    # Three responses of nine letters and the end of text.
+    assert row["restrain/generated_tokens"] == 30
+    assert row["restrain/generated_tokens_per_second"] == 30 / row["timing/generation"] < 30 / 0.05
+    assert row["restrain/trained_tokens_per_second"] == 30 / row["timing/ppo_train"]
+    assert row["restrain/kv_cache_peak"] == 0.75
+    assert known_metrics.of_the_trainer() <= set(row), "alerts and dashboards ask for these"
     assert row["restrain/logprob_gap"] == 0
+
+
+def test_the_caches_peak_begins_anew_at_every_step(hooked):
+    engines = [Engine(0.25), Engine()]
+    assert [cache_peak(engines), cache_peak(engines)] == [{CACHE_PEAK: 0.25}, {CACHE_PEAK: 0.0}]
+    assert cache_peak([]) == {}
+
+
+def test_what_took_no_time_or_was_not_done_has_no_speed():
+    assert tokens_per_second({}) == {}
+    assert tokens_per_second({"restrain/generated_tokens": 5, "timing/generation": 0.0}) == {}
+    assert tokens_per_second({"restrain/trained_tokens": 6, "timing/ppo_train": 2.0}) == {
+        "restrain/trained_tokens_per_second": 3.0
+    }
 
 
 def test_the_asynchronous_loop_keeps_a_row_of_every_step_and_evaluation(hooked, tmp_path):
@@ -81,6 +157,7 @@ def test_the_asynchronous_loop_keeps_a_row_of_every_step_and_evaluation(hooked, 
     trainer.fit()
     assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
     assert [row["votes"]["majority_share_mean"] for row in lines(tmp_path / "metrics.jsonl")] == [1 / 3, 2 / 3]
+    assert [row["timing/generation"] for row in lines(tmp_path / "metrics.jsonl")] == [0.25, 0.25]
     (evaluation,) = lines(tmp_path / "evaluations.jsonl")
     assert (evaluation["step"], evaluation["eval_default_pass1"]) == (1, 0.75)
     assert trainer.rollout_slots.items == [0, 1, 1]

@@ -4,16 +4,17 @@ import dataclasses
 
 from restrain_openrlhf.vote_statistics import StepVotes
 
-# Numbers that OpenRLHF's own train_step reports (trainer/ppo_trainer.py); seen in a real run by tests/e2e.
+# Numbers that OpenRLHF's own trainer adds to each step's (trainer/ppo_trainer.py): tests/hook/test_trainers.py.
 HOST = (
-    "kl",
-    "entropy_loss",
-    "actor_grad_norm",
     "rollout/response_length_mean",
+    "timing/generation",
     "timing/make_experience",
     "timing/ppo_train",
     "timing/broadcast",
+    "timing/step_total",
 )
+# That its policy does (trainer/ray/ppo_actor.py): tests/hook/test_token_means.py.
+HOST_POLICY = ("actor_grad_norm",)
 
 
 def all_of_them() -> set[str]:
@@ -22,11 +23,34 @@ def all_of_them() -> set[str]:
 
 
 def training() -> set[str]:
+    from restrain_openrlhf.hook.actor import PEAK_MEMORY
     from restrain_openrlhf.hook.step_records import gauge_name
 
-    votes = [f"restrain/{field.name}" for field in dataclasses.fields(StepVotes)]
-    names = {gauge_name(name) for name in [*votes, *HOST]} | {"restrain_step", "restrain_last_step_timestamp_seconds"}
-    return {f"ray_{name}" for name in names}
+    names = {gauge_name(name) for name in [*of_the_trainer(), *of_the_policy(), PEAK_MEMORY]}
+    return {f"ray_{name}" for name in names | {"restrain_step", "restrain_last_step_timestamp_seconds"}}
+
+
+def of_the_trainer() -> set[str]:
+    """As they are logged, in every row."""
+    from restrain_openrlhf.hook.experience import LogProbGap
+    from restrain_openrlhf.hook.kv_cache import CACHE_PEAK
+    from restrain_openrlhf.hook.throughput import SPEEDS
+
+    votes = {
+        f"restrain/{field.name}"
+        for field in dataclasses.fields(StepVotes)
+        if field.type in ("int", "float", int, float)
+    }
+    gap = {f"restrain/{name}" for name in LogProbGap(0, 0).scalars()}
+    return votes | gap | {CACHE_PEAK, *SPEEDS, *HOST}
+
+
+def of_the_policy() -> set[str]:
+    """As they are logged, where there is a reference policy and OpenRLHF computes entropies."""
+    from restrain_openrlhf.hook.token_means import MEANS
+    from restrain_openrlhf.run.metrics import TRAINED_TOKENS
+
+    return {*MEANS, TRAINED_TOKENS, *HOST_POLICY}
 
 
 def service() -> set[str]:

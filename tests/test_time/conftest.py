@@ -67,7 +67,7 @@ def stand_ins(tmp_path, monkeypatch) -> StandIns:
     from restrain_openrlhf.run import train
     from tests.hook.test_trainer_metrics import votes
 
-    append_step(tmp_path / "row.jsonl", 1, {"entropy_loss": 1.0}, votes())
+    append_step(tmp_path / "row.jsonl", 1, {"restrain/policy_entropy": 1.0}, votes())
     made = StandIns(json.loads((tmp_path / "row.jsonl").read_text()))
     for module in (job, offline_pass):
         monkeypatch.setattr(module, "RolloutEngine", lambda model, sampling, _: Sampler(made.asked, model, sampling))

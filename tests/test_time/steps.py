@@ -1,11 +1,11 @@
 """Rows of metrics for tests, as a run would have logged them."""
 
-from restrain_openrlhf.run.metrics import StepRow
+from restrain_openrlhf.run.metrics import ENTROPY, KL, StepRow
 
 
 def step(number: int, kl=0.01, entropy=1.0, top=0.1, majority=0.5, prompts=8) -> StepRow:
     votes = {"top_answer_share": top, "majority_share_mean": majority, "prompts": prompts}
-    return StepRow(step=number, numbers={"kl": kl, "entropy_loss": entropy}, votes=votes)
+    return StepRow(step=number, numbers={KL: kl, ENTROPY: entropy}, votes=votes)
 
 
 def steps(count: int, **series) -> list[StepRow]:

@@ -105,7 +105,7 @@ def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adap
     assert {(one["benchmark"], one["policy"]) for one in found["scores"]} > {("other", "adapted model")}
     assert (found["comparison"]["problems"], found["heldout"]) == (4, ["other"])
     assert "pass@1 went from 25.0% to 75.0%; a vote of 64 of the base model alone gives 100.0%." in done.stderr
-    assert (out / "report.html").read_text().count("data:image/png") == 4
+    assert (out / "report.html").read_text().count("data:image/png") == 5
 
 
 def test_without_gold_nothing_is_evaluated(adapt, paths):

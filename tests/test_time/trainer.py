@@ -66,7 +66,9 @@ def train(out: Path, hook: Path, flags: dict[str, str]) -> None:
         if step == plan.fail:
             sys.exit("error: the policy has no gradient")
         with metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps({**plan.row, "step": step, "kl": step / 100}) + "\n")
+            file.write(
+                json.dumps({**plan.row, "step": step, "restrain/kl": step / 100, "restrain/policy_loss": 0.0}) + "\n"
+            )
         if step % int(flags["ckpt.save_steps"]) == 0:
             save(flags["actor.model_name_or_path"], Path(flags["ckpt.path"]) / f"global_step{step}_hf", step)
         if step == plan.stop:
