@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.errors import CheckpointError
+from restrain_openrlhf.hook.lora import without_base
 
 # bf16 parameters (2) with fp32 master weights and Adam's two moments (12), and a tenth for everything else.
 BYTES_PER_PARAMETER = 14 * 1.1
@@ -14,10 +15,11 @@ BYTES_PER_PARAMETER = 14 * 1.1
 def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises CheckpointError where the disk is too full, before or while writing; older checkpoints stay usable."""
     model, folder = args[0], Path(args[1])
-    needed = int(sum(parameter.numel() for parameter in model.parameters()) * BYTES_PER_PARAMETER)
+    needed = int(sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad) * BYTES_PER_PARAMETER)
     check_space(folder, needed)
     try:
-        wrapped(*args, **kwargs)
+        with without_base(strategy, model):
+            wrapped(*args, **kwargs)
     except OSError as error:
         raise CheckpointError(_advice(folder, f"writing failed: {error}")) from error
     except RuntimeError as error:
