@@ -48,8 +48,8 @@ def refuse_adapter(folder: Path) -> None:
     """Raises ConfigError for a folder that holds a LoRA adapter without its base model's weights."""
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigError(
-            f"{folder}: holds a LoRA adapter, and a whole model is needed. The folder above it has that, where a run of "
-            f"ours made it; else write it: restrain merge {folder} --out DIR."
+            f"{folder}: holds a LoRA adapter, and a whole model is needed. The folder above it has one, where a run "
+            f"wrote both; else write it: restrain merge {folder} --out DIR."
         )
 
 

@@ -15,7 +15,9 @@ BYTES_PER_PARAMETER = 14 * 1.1
 def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raises CheckpointError where the disk is too full, before or while writing; older checkpoints stay usable."""
     model, folder = args[0], Path(args[1])
-    needed = int(sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad) * BYTES_PER_PARAMETER)
+    needed = int(
+        sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad) * BYTES_PER_PARAMETER
+    )
     check_space(folder, needed)
     try:
         with without_base(strategy, model):

@@ -77,8 +77,8 @@ CONTRADICTIONS = (
     ),
     Contradiction(
         lambda flags: bool(flags["ds.load_in_4bit"]),
-        "ds.load_in_4bit is set: vLLM would be sent packed 4-bit weights, which it cannot load, and would draw rollouts "
-        "from another model than the one that is trained. Remove it. LoRA (ds.lora.rank) needs less memory too.",
+        "ds.load_in_4bit is set: vLLM would be sent packed 4-bit weights, which it cannot load, and rollouts would be "
+        "another model's than the one that is trained. Remove it. LoRA (ds.lora.rank) needs less memory too.",
     ),
     Contradiction(
         lambda flags: _has_lora(flags) and flags["ds.zero_stage"] == PARTITIONED_WEIGHTS,

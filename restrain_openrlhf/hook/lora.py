@@ -87,7 +87,7 @@ def initialise_actor(wrapped: Callable[..., None], actor: Any, args: tuple[Any, 
     wrapped(*args, **kwargs)
     if isinstance(actor.model, PeftModel):
         refuse_shared_weights(actor.model)
-        actor.model.register_load_state_dict_post_hook(_expect_no_base)
+        actor.model.register_load_state_dict_post_hook(_expect_no_base)  # type: ignore[no-untyped-call]
 
 
 def refuse_shared_weights(model: PeftModel) -> None:
@@ -98,8 +98,8 @@ def refuse_shared_weights(model: PeftModel) -> None:
         sharing = [other.replace(BASE, ".") for other, parameter in every if parameter is weight]
         if len(sharing) > 1:
             raise ConfigError(
-                f"ds.lora.target_modules has {name.rpartition('.')[2]!r}, and in this model {' and '.join(sharing)} are "
-                "one weight: it cannot have the adapter in one place alone. Leave it out; all-linear does."
+                f"ds.lora.target_modules has {name.rpartition('.')[2]!r}, and in this model {' and '.join(sharing)} "
+                "are one weight: it cannot have the adapter in one place alone. Leave it out; all-linear does."
             )
 
 
@@ -109,14 +109,16 @@ def _expect_no_base(model: torch.nn.Module, keys: Any) -> None:
     keys.missing_keys[:] = [name for name in keys.missing_keys if name not in frozen]
 
 
-def broadcast_to_vllm(wrapped: Callable[..., None], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def broadcast_to_vllm(
+    wrapped: Callable[..., None], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """The weight sync of ActorPPOTrainer (trainer/ray/ppo_actor.py), over NCCL, TCP or CUDA IPC, with whole weights."""
-    with _naming_whole_weights(trainer.strategy._unwrap_model(trainer.actor)):
+    with naming_whole_weights(trainer.strategy._unwrap_model(trainer.actor)):
         wrapped(*args, **kwargs)
 
 
 @contextmanager
-def _naming_whole_weights(model: Any) -> Iterator[None]:
+def naming_whole_weights(model: Any) -> Iterator[None]:
     """Within the block, a LoRA model's `named_parameters` are the base model's, one merged after the other."""
     if not isinstance(model, PeftModel):
         yield
@@ -156,7 +158,8 @@ class WholeModel:
 
     def save_pretrained(self, folder: str, state_dict: dict[str, torch.Tensor], **options: Any) -> None:
         """Weights, config.json and generation_config.json, as transformers writes them."""
-        self.model.get_base_model().save_pretrained(folder, state_dict=state_dict, **options)
+        base: Any = self.model.get_base_model()
+        base.save_pretrained(folder, state_dict=state_dict, **options)
 
 
 @contextmanager
@@ -167,7 +170,7 @@ def without_base(strategy: Any, engine: Any) -> Iterator[None]:
         yield
         return
     engine.save_checkpoint = partial(engine.save_checkpoint, exclude_frozen_parameters=True)
-    second_names = model.register_state_dict_post_hook(_drop_second_names)
+    second_names = model.register_state_dict_post_hook(_drop_second_names)  # type: ignore[no-untyped-call]
     try:
         yield
     finally:

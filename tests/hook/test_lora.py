@@ -1,5 +1,8 @@
-"""LoRA: whole weights under the base model's names, for vLLM and for whoever loads the model; the base is never written."""
+"""LoRA: whole weights under the base model's names, for vLLM and for the saved model; the base is never written."""
 
+import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -8,11 +11,17 @@ import torch
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
+
+detect().install()
+
 from peft import LoraConfig, TaskType, get_peft_model  # noqa: E402
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from restrain_openrlhf.hook.lora import MergedWeight, WholeModel, refuse_shared_weights, whole_weights  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+from tests.hook.test_gradient import free_port  # noqa: E402
 
 SMALL = {
     "vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
@@ -192,3 +201,34 @@ def test_the_whole_model_loads(base, tmp_path):
         found = AutoModelForCausalLM.from_pretrained(tmp_path).eval()(tokens).logits
     assert torch.allclose(found, expected, atol=1e-5)
     assert not torch.allclose(found, model.unload()(tokens).logits, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A LoRA policy of the host under DeepSpeed's ZeRO 2, in a process of its own."""
+    words = ["-m", "tests.hook.lora_case", str(free_port()), str(tmp_path_factory.mktemp("lora")), "2"]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_training_moves_the_adapter_alone(trained):
+    assert trained["moved"] > 0.1
+    assert trained["frozen_moved"] == trained["trained_still"] == []
+
+
+def test_the_reference_policy_is_the_base_to_the_bit_before_and_after_training(trained):
+    """And asking it between two steps does not disturb the second."""
+    assert trained["gap_at_first"] == 0.0
+    assert trained["base_after_training"]
+
+
+def test_a_checkpoint_holds_the_adapter_alone_and_training_goes_on_from_it(trained):
+    assert trained["in_checkpoint"] == ["lora_A", "lora_B"]
+    assert trained["resumed"]
+    assert "Unexpected key(s)" in trained["other_adapter"], "another adapter's checkpoint is refused"
+
+
+def test_the_saved_model_is_whole_and_has_its_adapter_beside_it(trained):
+    assert trained["saved_whole"]
+    assert {"model.safetensors", "adapter/adapter_model.safetensors"} <= set(trained["files"])
