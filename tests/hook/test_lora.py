@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ detect().install()
 from peft import LoraConfig, TaskType, get_peft_model  # noqa: E402
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
-from restrain_openrlhf.errors import ConfigError  # noqa: E402
+from restrain_openrlhf.errors import CheckpointError, ConfigError  # noqa: E402
 from restrain_openrlhf.hook.lora import MergedWeight, WholeModel, refuse_shared_weights, whole_weights  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.hook.test_gradient import free_port  # noqa: E402
@@ -232,3 +233,111 @@ def test_a_checkpoint_holds_the_adapter_alone_and_training_goes_on_from_it(train
 def test_the_saved_model_is_whole_and_has_its_adapter_beside_it(trained):
     assert trained["saved_whole"]
     assert {"model.safetensors", "adapter/adapter_model.safetensors"} <= set(trained["files"])
+
+
+class Process:
+    """A policy or reference process and its handle in one; it answers whether its adapter is on."""
+
+    def __init__(self, kind):
+        self.kind, self.on, self.emptied = kind, True, 0
+        self.strategy, self.actor = SimpleNamespace(_unwrap_model=lambda actor: actor), self
+        self.empty_cache = SimpleNamespace(remote=self._empty)
+
+    @property
+    def __ray_call__(self):
+        return SimpleNamespace(remote=lambda function, *words: function(self, *words))
+
+    @property
+    def execute_batch(self):
+        return Execute(self)
+
+    @contextmanager
+    def disable_adapter(self):
+        self.on = False
+        yield
+        self.on = True
+
+    def _empty(self):
+        self.emptied += 1
+
+
+class Execute:
+    """Called by the process itself, or with `remote` by whoever has its handle."""
+
+    def __init__(self, process):
+        self.process, self.remote = process, self
+
+    def __call__(self, method, data, start, end):
+        return [(self.process.kind, self.process.on, each) for each in data["sequences"][start:end]]
+
+
+@pytest.fixture
+def groups(hooked):
+    """The host's maker over two policy and two reference processes; a LoRA run unless rank is 0."""
+    hooked({"name": "ttrl"})
+    from openrlhf.trainer.ray.launcher import RayActorGroup
+
+    from tests.hook.in_process import host_arguments, maker_of
+
+    def made(rank):
+        policy, reference = (RayActorGroup.__new__(RayActorGroup) for _ in range(2))
+        policy._actor_handlers = [Process("policy"), Process("policy")]
+        reference._actor_handlers = [Process("reference"), Process("reference")]
+        policy.duplicate_actors = reference.duplicate_actors = 1
+        maker = maker_of(host_arguments(1, 2, **{"ds.lora.rank": rank}))
+        maker.actor_model_group, maker.initial_model_group = policy, reference
+        return maker, policy, reference
+
+    return made
+
+
+def test_what_is_for_the_reference_policy_goes_to_the_policy_without_its_adapter(groups):
+    maker, policy, reference = groups(rank=8)
+    batch = {"sequences": ["a", "b", "c"]}
+    assert maker._dispatch_forward(policy, True, **batch) == [
+        [("policy", True, "a"), ("policy", True, "b")],
+        [("policy", True, "c")],
+    ]
+    assert maker._dispatch_forward(reference, True, **batch) == [
+        [("policy", False, "a"), ("policy", False, "b")],
+        [("policy", False, "c")],
+    ]
+    assert [process.on for process in policy._actor_handlers] == [True, True]
+    assert [process.emptied for process in policy._actor_handlers] == [2, 2], "as the host does where GPUs are shared"
+
+
+def test_without_lora_the_reference_policy_is_asked(groups):
+    maker, _, reference = groups(rank=0)
+    assert maker._dispatch_forward(reference, False, sequences=["a", "b"]) == [
+        [("reference", True, "a")],
+        [("reference", True, "b")],
+    ]
+
+
+@pytest.mark.parametrize(("kind", "rank", "killed"), [("reference", 8, 2), ("reference", 0, 0), ("policy", 8, 0)])
+def test_a_lora_run_has_no_second_copy_of_the_base(groups, monkeypatch, kind, rank, killed):
+    import ray
+    from openrlhf.trainer.ray import launcher, ppo_actor
+
+    _, policy, reference = groups(rank=rank)
+    policy.ray_actor_type, reference.ray_actor_type = ppo_actor.PolicyModelActor, launcher.ReferenceModelActor
+    group, ended = {"policy": policy, "reference": reference}[kind], []
+    for process in group._actor_handlers:
+        process.init_model_from_pretrained = SimpleNamespace(remote=lambda *_: "loaded")
+    monkeypatch.setattr(ray, "kill", ended.append)
+    strategy = SimpleNamespace(args=SimpleNamespace(ds=SimpleNamespace(lora=SimpleNamespace(rank=rank))))
+    assert group.async_init_model_from_pretrained(strategy, "model") == ([] if killed else ["loaded", "loaded"])
+    assert len(ended) == killed
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_disk_needs_room_for_what_is_trained(tmp_path, trained):
+    from restrain_openrlhf.hook.checkpoints import save_ckpt
+
+    model, saved = torch.nn.Module(), []
+    model.huge = torch.nn.Parameter(torch.empty(10**14, device="meta"), requires_grad=trained)
+    strategy = SimpleNamespace(_unwrap_model=lambda engine: engine)
+    expected = pytest.raises(CheckpointError, match="are free") if trained else nullcontext()
+    with expected:
+        save_ckpt(lambda *words: saved.append(words), strategy, (model, str(tmp_path)), {})
+    assert bool(saved) != trained
