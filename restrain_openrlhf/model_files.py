@@ -7,6 +7,9 @@ from pathlib import Path
 from restrain_openrlhf.errors import ConfigError
 
 INDEX = "model.safetensors.index.json"
+# Where a LoRA run keeps its adapter, beside the whole model; and the file by which an adapter's folder is known.
+ADAPTER = "adapter"
+ADAPTER_CONFIG = "adapter_config.json"
 # What a policy is loaded from; the hub often has the same weights in other formats too.
 PATTERNS = ("*.json", "*.safetensors", "*.model", "*.jinja", "tokenizer*", "*.txt", "*.py")
 
@@ -38,6 +41,15 @@ def refuse_incomplete(folder: Path) -> None:
         raise ConfigError(
             f"{folder}: {len(missing) + len(cut)} of {len(names)} weight files are incomplete ({'; '.join(found)}). A "
             "download or a copy was interrupted. Repeat it."
+        )
+
+
+def refuse_adapter(folder: Path) -> None:
+    """Raises ConfigError for a folder that holds a LoRA adapter without its base model's weights."""
+    if (folder / ADAPTER_CONFIG).exists():
+        raise ConfigError(
+            f"{folder}: holds a LoRA adapter, and a whole model is needed. The folder above it has one, where a run "
+            f"wrote both; else write it: restrain merge {folder} --out DIR."
         )
 
 

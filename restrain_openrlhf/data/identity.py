@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.model_files import refuse_adapter
 
 SAMPLED_BYTES = 1 << 20
 
@@ -22,10 +23,11 @@ def set_digest(texts: Iterable[str]) -> str:
 def model_fingerprint(model: str, revision: str | None = None) -> str:
     """`commit:<sha>` for a hub id (from the local cache when offline), `folder:<digest>` for a local path.
 
-    Raises ConfigError where the model cannot be found.
+    Raises ConfigError where the model cannot be found, or is an adapter alone.
     """
     folder = Path(model)
     if folder.is_dir():
+        refuse_adapter(folder)
         return f"folder:{folder_digest(folder)}"
     if folder.is_absolute() or model.startswith("."):
         raise ConfigError(f"{model}: no such model folder. Check actor.model_name_or_path.")

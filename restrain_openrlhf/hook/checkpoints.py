@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.errors import CheckpointError
+from restrain_openrlhf.hook.lora import without_base
 
-# A parameter in bf16; with one that is trained, its fp32 master weight and Adam's two moments.
-WEIGHT_BYTES, OPTIMIZER_BYTES = 2, 12
-# And a tenth for everything else.
-SPARE = 1.1
+# A trained parameter in bf16 (2) with its fp32 master weight and Adam's two moments (12), and a tenth for the rest.
+BYTES_PER_PARAMETER = 14 * 1.1
 GIGABYTE = 10**9
 
 
@@ -19,7 +18,8 @@ def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...]
     model, folder = args[0], Path(args[1])
     check_space(folder, checkpoint_bytes(model.parameters()))
     try:
-        wrapped(*args, **kwargs)
+        with without_base(strategy, model):
+            wrapped(*args, **kwargs)
     except OSError as error:
         raise CheckpointError(_advice(folder, f"writing failed: {error}")) from error
     except RuntimeError as error:
@@ -30,10 +30,11 @@ def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...]
 
 
 def checkpoint_bytes(parameters: Iterable[Any]) -> int:
-    """About how many bytes DeepSpeed's checkpoint of these parameters has, over all ranks: 112 GB for 8B parameters."""
-    counted = [(_elements(each), each.requires_grad) for each in parameters]
-    weighed = sum(count * (WEIGHT_BYTES + OPTIMIZER_BYTES * trained) for count, trained in counted)
-    return int(weighed * SPARE)
+    """About how many bytes DeepSpeed's checkpoint of these parameters has, over all ranks: 112 GB for 8B parameters.
+
+    Frozen ones, a LoRA run's base, are left out of it.
+    """
+    return int(sum(_elements(each) for each in parameters if each.requires_grad) * BYTES_PER_PARAMETER)
 
 
 def _elements(parameter: Any) -> int:

@@ -1,8 +1,9 @@
-"""Host flags that would silently change RESTRAIN's maths, each refused with its reason."""
+"""Host flags that would silently change RESTRAIN's maths, or stop a run halfway, each refused with its reason."""
 
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
@@ -13,6 +14,8 @@ from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.rollouts import RolloutPlan
 
 Flags = dict[str, Any]
+# The ZeRO stage that partitions the weights themselves.
+PARTITIONED_WEIGHTS = 3
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,32 @@ CONTRADICTIONS = (
         "Remove it. To score groups by the reward service, set `service:` in the hook's configuration.",
     ),
     Contradiction(
+        lambda flags: flags["ds.ring_attn_size"] > 1 and find_spec("ring_flash_attn") is None,
+        "ds.ring_attn_size is {ds.ring_attn_size}, and ring attention is the package ring_flash_attn, which is not "
+        "installed. Install it, or set ds.ring_attn_size to 1.",
+    ),
+    Contradiction(
+        lambda flags: bool(flags["ds.load_in_4bit"]),
+        "ds.load_in_4bit is set: vLLM would be sent packed 4-bit weights, which it cannot load, and rollouts would be "
+        "another model's than the one that is trained. Remove it. LoRA (ds.lora.rank) needs less memory too.",
+    ),
+    Contradiction(
+        lambda flags: _has_lora(flags) and flags["ds.zero_stage"] == PARTITIONED_WEIGHTS,
+        "ds.lora.rank is {ds.lora.rank} and ds.zero_stage is 3: the whole weights that vLLM needs are made where base "
+        "and adapter are whole, and ZeRO 3 leaves a part of them to each GPU. Set ds.zero_stage to 2: little is "
+        "trained, so that little is left to divide.",
+    ),
+    Contradiction(
+        lambda flags: _has_lora(flags) and flags["ds.tensor_parallel_size"] > 1,
+        "ds.lora.rank is {ds.lora.rank} and ds.tensor_parallel_size is {ds.tensor_parallel_size}: DeepSpeed would "
+        "split the layers that the adapter is made of. Set ds.tensor_parallel_size to 1.",
+    ),
+    Contradiction(
+        lambda flags: _has_lora(flags) and bool(flags["train.enable_ema"]),
+        "ds.lora.rank is {ds.lora.rank} and train.enable_ema is set: OpenRLHF's moving average is of a model without "
+        "adapter, and would take one weight for another. Remove one of the two.",
+    ),
+    Contradiction(
         lambda flags: bool(flags["reward.normalize_enable"]),
         "reward.normalize_enable normalises rewards that the hook replaces. Remove it.",
     ),
@@ -82,6 +111,10 @@ GOLD_IN_SELECTION = Contradiction(
     "eval.dataset is set and ckpt.best_metric_key is {ckpt.best_metric_key!r}: the best checkpoint would be chosen by "
     "gold answers. Set ckpt.best_metric_key to none.",
 )
+
+
+def _has_lora(flags: Flags) -> bool:
+    return bool(flags["ds.lora.rank"] > 0)
 
 
 def _contains_unit_interval(bounds: tuple[float, float]) -> bool:

@@ -14,6 +14,7 @@ EXPERIENCE_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
 PPO_TRAINER = "openrlhf.trainer.ppo_trainer"
 PPO_TRAINER_ASYNC = "openrlhf.trainer.ppo_trainer_async"
 PPO_ACTOR = "openrlhf.trainer.ray.ppo_actor"
+ACTOR = "openrlhf.models.actor"
 LAUNCHER = "openrlhf.trainer.ray.launcher"
 SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
 VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
@@ -81,6 +82,12 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         f"{HERE}.experience:make_experience_batch",
     ),
     Wrapping(
+        EXPERIENCE_MAKER,
+        "RemoteExperienceMaker._dispatch_forward",
+        "(self, group, sync_condition, **kwargs)",
+        f"{HERE}.lora_reference:dispatch_forward",
+    ),
+    Wrapping(
         STRATEGY,
         "DeepspeedStrategy.setup_dataloader",
         "(self, replay_buffer, batch_size, pin_memory, shuffle, collate_fn, drop_last, sampler, consumed_samples, "
@@ -92,6 +99,12 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         "DeepspeedStrategy.save_ckpt",
         "(self, model, save_dir, tag, max_num, max_mem, client_state, save_latest, metric_value, metric_key)",
         f"{HERE}.checkpoints:save_ckpt",
+    ),
+    Wrapping(
+        STRATEGY,
+        "DeepspeedStrategy.save_model",
+        "(self, model, tokenizer, output_dir, **kwargs)",
+        f"{HERE}.lora:save_model",
     ),
     Wrapping(
         PROMPTS_DATASET,
@@ -116,6 +129,15 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         f"{HERE}.actor:initialise",
     ),
     Wrapping(PPO_ACTOR, "ActorPPOTrainer.ppo_train", "(self, kl_ctl)", f"{HERE}.actor:ppo_train"),
+    Wrapping(PPO_ACTOR, "ActorPPOTrainer.broadcast_to_vllm", "(self)", f"{HERE}.lora:broadcast_to_vllm"),
+    Wrapping(
+        ACTOR,
+        "Actor.__init__",
+        "(self, pretrain_or_model, attn_implementation, param_dtype, load_in_4bit, lora_rank, lora_alpha, "
+        "lora_dropout, target_modules, ds_config, device_map, packing_samples, temperature, use_liger_kernel, "
+        "freeze_visual_encoder, experts_implementation, **kwargs)",
+        f"{HERE}.lora:initialise_actor",
+    ),
     Wrapping(
         PPO_ACTOR,
         "ActorPPOTrainer.training_step",

@@ -8,6 +8,7 @@ import ray
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.instrument import install, is_active
+from restrain_openrlhf.hook.lora_reference import end_processes, replaces_reference
 
 SETUP_HOOK = "restrain_openrlhf.hook.worker.setup"
 
@@ -19,7 +20,10 @@ def setup() -> None:
 
 
 def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Raises HookNotActiveError if any process of the group (trainer/ray/launcher.py) runs the host unhooked."""
+    """Raises HookNotActiveError if any process of the group (trainer/ray/launcher.py) runs the host unhooked.
+
+    A LoRA run's reference policy is the policy without its adapter, and needs no processes.
+    """
     answers = ray.get([actor.__ray_call__.remote(report) for actor in group._actor_handlers])
     unhooked = sum(not hooked for hooked in answers)
     if unhooked:
@@ -27,6 +31,9 @@ def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], k
             f"{unhooked} of {len(answers)} {group.ray_actor_type.__ray_metadata__.class_name} processes run without "
             "the RESTRAIN hook."
         )
+    if replaces_reference(group, args[0]):
+        end_processes(group)
+        return []
     return wrapped(*args, **kwargs)
 
 

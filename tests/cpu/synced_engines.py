@@ -17,9 +17,12 @@ from restrain_openrlhf.hook.devices import detect
 detect().install()
 
 import torch  # noqa: E402 - the stand-ins come first
+from peft import LoraConfig, get_peft_model  # noqa: E402
 from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
+
+from restrain_openrlhf.hook.lora import naming_whole_weights  # noqa: E402
 
 VOCABULARY, LENGTH = 96, 24
 
@@ -73,23 +76,26 @@ def of_vllm(engine: LLM, tokens: list[list[int]]) -> torch.Tensor:
 
 
 @torch.no_grad()
-def of_policy(policy: Qwen3ForCausalLM, tokens: list[list[int]]) -> torch.Tensor:
+def of_policy(policy: Any, tokens: list[list[int]]) -> torch.Tensor:
     ids = torch.tensor(tokens)
     log_probs = policy(ids).logits.float().log_softmax(-1)
     return log_probs[:, :-1].gather(2, ids[:, 1:, None])[..., 0]
 
 
 @torch.no_grad()
-def train(policy: Qwen3ForCausalLM) -> None:
-    """Move every weight by about a tenth."""
+def train(policy: Any) -> None:
+    """Move every weight that is trained by about a tenth; half of an adapter's are 0 at first."""
     for parameter in policy.parameters():
-        parameter.add_(0.1 * parameter.std() * torch.randn_like(parameter))
+        if parameter.requires_grad:
+            size = 0.1 * parameter.std() if parameter.any() else 0.2
+            parameter.add_(size * torch.randn_like(parameter))
 
 
-def sync(policy: Qwen3ForCausalLM, worker: Any) -> None:
+def sync(policy: Any, worker: Any) -> None:
     """As trainer/ray/ppo_actor.py does (broadcast_to_vllm), parameter by parameter."""
     worker._model_update_group, worker._model_update_with_ray = Handed(), False
-    parameters = list(policy.named_parameters())
+    with naming_whole_weights(policy):
+        parameters = list(policy.named_parameters())
     for number, (name, parameter) in enumerate(parameters, start=1):
         worker._model_update_group.weight = parameter.data
         worker.update_weight(name, parameter.dtype, parameter.shape, empty_cache=number == len(parameters))
@@ -101,8 +107,10 @@ def gap(one: torch.Tensor, other: torch.Tensor) -> float:
 
 def compare(folder: Path, case: str) -> dict[str, object]:
     head, dtype = case.split("/")
-    policy = policy_of(head == "tied", getattr(torch, dtype))
+    policy: Any = policy_of(head != "untied", getattr(torch, dtype))
     policy.save_pretrained(folder)
+    if head == "lora":
+        policy = get_peft_model(policy, LoraConfig(r=4, target_modules="all-linear")).to(getattr(torch, dtype)).eval()
     tokens = torch.randint(VOCABULARY, (8, LENGTH), generator=torch.Generator().manual_seed(1)).tolist()
     engine = engine_of(folder, dtype)
     loaded = of_vllm(engine, tokens)

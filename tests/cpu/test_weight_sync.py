@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(300)]
 
 # What rounding gives, in nats a token.
 ROUNDING = {"float32": 1e-4, "bfloat16": 0.1}
-CASES = [f"{head}/{dtype}" for head in ("tied", "untied") for dtype in ROUNDING]
+CASES = [f"{head}/{dtype}" for head in ("tied", "untied", "lora") for dtype in ROUNDING]
 
 
 @pytest.fixture(scope="module")

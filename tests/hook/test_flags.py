@@ -84,6 +84,12 @@ CONTRADICTED = [
     ({"reward.normalize_enable": True}, "normalize"),
     ({"train.agent_func_path": "agent.py"}, "not this project's agent"),
     ({"reward.remote_url": "http://reward:8000/get_reward"}, "OpenRLHF would not ask there"),
+    ({"ds.ring_attn_size": 2}, "ring_flash_attn"),
+    ({"ds.load_in_4bit": True}, "4-bit weights"),
+    ({"ds.lora.rank": 8, "ds.load_in_4bit": True}, "4-bit weights"),
+    ({"ds.lora.rank": 8, "ds.zero_stage": 3}, "Set ds.zero_stage to 2"),
+    ({"ds.lora.rank": 8, "ds.tensor_parallel_size": 2}, "Set ds.tensor_parallel_size to 1"),
+    ({"ds.lora.rank": 8, "train.enable_ema": True}, "moving average"),
     ({"eval.dataset": "x.jsonl"}, "chosen by gold"),
 ]
 
@@ -105,6 +111,15 @@ def test_a_correction_is_refused_where_the_method_draws_the_rollouts():
     refuse_contradictions(parse(to_arguments(flags)), method())
     with pytest.raises(ConfigError, match="is_correction_level is 'token'"):
         refuse_contradictions(parse(to_arguments(flags)), build(parse_settings({"name": "ttrl", "votes": 16})))
+
+
+def test_lora_is_taken_where_weights_are_whole():
+    refuse_contradictions(parse(to_arguments({**GOOD, "ds.lora.rank": 8, "ds.zero_stage": 2})), method())
+
+
+def test_ring_attention_is_taken_where_its_package_is(monkeypatch):
+    monkeypatch.setattr("restrain_openrlhf.hook.compatibility.find_spec", lambda name: name)
+    refuse_contradictions(parse(to_arguments({**GOOD, "ds.ring_attn_size": 2})), method())
 
 
 def test_no_kl_at_all_needs_no_kl_loss():

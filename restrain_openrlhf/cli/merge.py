@@ -1,0 +1,23 @@
+"""`restrain merge`: the whole model of a LoRA run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def merge(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A LoRA run's folder, a model's folder, or an adapter's.")],
+    out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="RUN/merged")] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(help="Base model, where it is not where training had it.", show_default="the adapter's"),
+    ] = None,
+) -> None:
+    """Write a LoRA run's whole model, base and adapter in one. The end of a run does that by itself, in RUN/model."""
+    from restrain_openrlhf.run.merge import find_adapter  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.run.merge import merge as write  # noqa: PLC0415
+
+    adapter, folder = find_adapter(run, base), out or run / "merged"
+    write(adapter, folder)
+    typer.echo(f"whole model: {folder}")

@@ -1,0 +1,343 @@
+"""LoRA: whole weights under the base model's names, for vLLM and for the saved model; the base is never written."""
+
+import json
+import subprocess
+import sys
+from contextlib import contextmanager, nullcontext
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
+
+detect().install()
+
+from peft import LoraConfig, TaskType, get_peft_model  # noqa: E402
+from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
+
+from restrain_openrlhf.errors import CheckpointError, ConfigError  # noqa: E402
+from restrain_openrlhf.hook.lora import MergedWeight, WholeModel, refuse_shared_weights, whole_weights  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+from tests.hook.test_gradient import free_port  # noqa: E402
+
+SMALL = {
+    "vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
+    "num_attention_heads": 2, "num_key_value_heads": 1,
+}  # fmt: skip
+
+
+def qwen(tied):
+    """With biases in its attention."""
+    return Qwen2ForCausalLM(Qwen2Config(**SMALL, tie_word_embeddings=tied))
+
+
+MODELS = {
+    "tied": lambda: qwen(True),
+    "untied": lambda: qwen(False),
+    # Its layers keep their weights the other way around.
+    "gpt2": lambda: GPT2LMHeadModel(GPT2Config(vocab_size=32, n_embd=16, n_layer=2, n_head=2, n_positions=32)),
+}
+
+
+def adapted(base, target_modules="all-linear", trained=True, dtype=torch.float32):
+    """A LoRA model as the host makes one; `trained` gives B values, which begins as 0."""
+    torch.manual_seed(0)
+    config = LoraConfig(
+        task_type=TaskType.CAUSAL_LM, r=4, lora_alpha=8, target_modules=target_modules, fan_in_fan_out=is_gpt2(base)
+    )
+    model = get_peft_model(base.to(dtype), config).to(dtype)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if trained and ("lora_B" in name or "lora_embedding_A" in name):
+                parameter.normal_(std=0.1)
+    return model
+
+
+def is_gpt2(base):
+    return isinstance(base, GPT2LMHeadModel)
+
+
+def whole(model):
+    return dict(whole_weights(model, model.get_base_model().named_parameters()))
+
+
+@pytest.fixture(params=MODELS)
+def base(request):
+    torch.manual_seed(1)
+    return MODELS[request.param]()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("target_modules", ["all-linear", ["q_proj", "down_proj", "c_attn"]], ids=["all", "some"])
+def test_whole_weights_are_what_peft_merges_to_the_bit(base, target_modules, dtype):
+    model = adapted(base, target_modules, dtype=dtype)
+    ours = {name: tensor.data.clone() for name, tensor in whole(model).items()}
+    state = WholeModel(model).state_dict()
+    merged = model.merge_and_unload()
+    assert list(ours) == [name for name, _ in merged.named_parameters()]
+    assert all(torch.equal(ours[name], parameter) for name, parameter in merged.named_parameters())
+    assert state.keys() == merged.state_dict().keys(), "tied heads included, as the host wants them"
+    assert all(torch.equal(state[name], tensor) for name, tensor in merged.state_dict().items())
+
+
+def test_the_base_is_not_written(base):
+    before = {name: parameter.clone() for name, parameter in base.named_parameters()}
+    untrained, model = adapted(base, trained=False, dtype=torch.bfloat16), None
+    assert all(torch.equal(tensor.data, before[name].bfloat16()) for name, tensor in whole(untrained).items())
+    model = adapted(untrained.unload(), dtype=torch.bfloat16)
+    changed = [name for name, tensor in whole(model).items() if not torch.equal(tensor.data, before[name].bfloat16())]
+    assert len(changed) > 7
+    left = model.unload().named_parameters()
+    assert all(torch.equal(parameter, before[name].bfloat16()) for name, parameter in left)
+
+
+def test_what_has_no_adapter_is_handed_on_as_it_is(base):
+    model = adapted(base)
+    handed = [name for name, tensor in whole(model).items() if not isinstance(tensor, MergedWeight)]
+    assert handed
+    assert not any(name.endswith(("proj.weight", "c_attn.weight")) for name in handed)
+
+
+@pytest.mark.parametrize("name", ["lm_head", "embed_tokens"])
+def test_an_adapter_on_one_of_two_tied_layers_is_refused(name):
+    with pytest.raises(ConfigError, match=f"{name}.*are one weight"):
+        refuse_shared_weights(adapted(qwen(True), [name]))
+    refuse_shared_weights(adapted(qwen(False), [name]))
+    refuse_shared_weights(adapted(qwen(True)))
+
+
+def test_all_linear_is_understood_as_it_comes_from_the_command_line(hooked, tmp_path):
+    from openrlhf.models import Actor
+
+    hooked({"name": "ttrl"})
+    qwen(True).save_pretrained(tmp_path)
+    actor = Actor(str(tmp_path), attn_implementation="sdpa", lora_rank=2, target_modules=["all-linear"])
+    layers = {name.split(".")[-4] for name, each in actor.model.named_parameters() if each.requires_grad}
+    assert layers == {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+
+
+class Engine:
+    """A handle of a vLLM engine that keeps the weights it is sent, by name."""
+
+    def __init__(self, broadcast):
+        self.received, self.last = {}, []
+        self.update_weight = SimpleNamespace(remote=self._update_weight)
+        self.update_weight_cuda_ipc = SimpleNamespace(remote=self._update_weight_cuda_ipc)
+        self._broadcast = broadcast
+
+    def _update_weight(self, name, dtype, shape, empty_cache):
+        self._broadcast.expected = (self, name, dtype, shape)
+        self.last.append(empty_cache)
+
+    def _update_weight_cuda_ipc(self, name, dtype, shape, ipc_handles, empty_cache):
+        function, words = ipc_handles["gpu"]
+        weight = function(*words)
+        assert (weight.dtype, weight.shape) == (dtype, shape)
+        self.received[name] = weight.clone()
+        self.last.append(empty_cache)
+
+
+class Broadcast:
+    """Stands for the group of trainer and engines."""
+
+    def broadcast(self, tensor, src, stream):
+        engine, name, dtype, shape = self.expected
+        assert (tensor.dtype, tensor.shape) == (dtype, shape)
+        engine.received[name] = tensor.clone()
+
+
+@pytest.fixture(params=[False, True], ids=["broadcast", "cuda-ipc"])
+def sync(request, hooked, monkeypatch):
+    """The host's own weight sync of a model, in either way; gives the engine that received it."""
+    from openrlhf.trainer.ray import ppo_actor
+
+    hooked({"name": "ttrl"})
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 0)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "all_gather_object", lambda into, one: into.__setitem__(0, one))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: None)
+    monkeypatch.setattr(ppo_actor, "torch_dist_barrier_and_cuda_sync", lambda: None)
+    monkeypatch.setattr(ppo_actor, "get_physical_gpu_id", lambda: "gpu")
+
+    def run(model):
+        group = Broadcast()
+        trainer = ppo_actor.ActorPPOTrainer.__new__(ppo_actor.ActorPPOTrainer)
+        vllm = SimpleNamespace(enable_prefix_caching=False, sync_with_ray=False)
+        args = SimpleNamespace(vllm=vllm, ds=SimpleNamespace(zero_stage=2, tensor_parallel_size=1))
+        trainer.strategy = SimpleNamespace(args=args, _unwrap_model=lambda actor: actor.model.module)
+        trainer.actor = SimpleNamespace(model=SimpleNamespace(module=model), is_vlm=False)
+        trainer.vllm_engines, trainer._model_update_group = [Engine(group)], group
+        trainer.use_cuda_ipc = request.param
+        trainer.broadcast_to_vllm()
+        return trainer.vllm_engines[0]
+
+    return run
+
+
+def test_the_hosts_sync_sends_whole_weights_under_plain_names(sync, base):
+    model = adapted(base, dtype=torch.bfloat16)
+    engine = sync(model)
+    assert "named_parameters" not in vars(model), "the model is as it was"
+    merged = model.merge_and_unload()
+    assert list(engine.received) == [name for name, _ in merged.named_parameters()]
+    assert all(torch.equal(engine.received[name], parameter) for name, parameter in merged.named_parameters())
+    assert engine.last == [False] * (len(engine.received) - 1) + [True], "the CPU loads at the last one"
+
+
+def test_a_model_without_adapter_is_sent_as_before(sync, base):
+    engine = sync(base)
+    assert list(engine.received) == [name for name, _ in base.named_parameters()]
+
+
+def test_the_whole_model_loads(base, tmp_path):
+    model = adapted(base)
+    WholeModel(model).save_pretrained(tmp_path, WholeModel(model).state_dict())
+    tokens = torch.randint(0, 32, (2, 9))
+    with torch.no_grad():
+        expected = model.eval()(tokens).logits
+        found = AutoModelForCausalLM.from_pretrained(tmp_path).eval()(tokens).logits
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert not torch.allclose(found, model.unload()(tokens).logits, atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A LoRA policy of the host under DeepSpeed's ZeRO 2, in a process of its own."""
+    words = ["-m", "tests.hook.lora_case", str(free_port()), str(tmp_path_factory.mktemp("lora")), "2"]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def test_training_moves_the_adapter_alone(trained):
+    assert trained["moved"] > 0.1
+    assert trained["frozen_moved"] == trained["trained_still"] == []
+
+
+def test_the_reference_policy_is_the_base_to_the_bit_before_and_after_training(trained):
+    """And asking it between two steps does not disturb the second."""
+    assert trained["gap_at_first"] == 0.0
+    assert trained["base_after_training"]
+
+
+def test_a_checkpoint_holds_the_adapter_alone_and_training_goes_on_from_it(trained):
+    assert trained["in_checkpoint"] == ["lora_A", "lora_B"]
+    assert trained["resumed"]
+    assert "Unexpected key(s)" in trained["other_adapter"], "another adapter's checkpoint is refused"
+
+
+def test_the_saved_model_is_whole_and_has_its_adapter_beside_it(trained):
+    assert trained["saved_whole"]
+    assert {"model.safetensors", "adapter/adapter_model.safetensors"} <= set(trained["files"])
+
+
+class Process:
+    """A policy or reference process and its handle in one; it answers whether its adapter is on."""
+
+    def __init__(self, kind):
+        self.kind, self.on, self.emptied = kind, True, 0
+        self.strategy, self.actor = SimpleNamespace(_unwrap_model=lambda actor: actor), self
+        self.empty_cache = SimpleNamespace(remote=self._empty)
+
+    @property
+    def __ray_call__(self):
+        return SimpleNamespace(remote=lambda function, *words: function(self, *words))
+
+    @property
+    def execute_batch(self):
+        return Execute(self)
+
+    @contextmanager
+    def disable_adapter(self):
+        self.on = False
+        yield
+        self.on = True
+
+    def _empty(self):
+        self.emptied += 1
+
+
+class Execute:
+    """Called by the process itself, or with `remote` by whoever has its handle."""
+
+    def __init__(self, process):
+        self.process, self.remote = process, self
+
+    def __call__(self, method, data, start, end):
+        return [(self.process.kind, self.process.on, each) for each in data["sequences"][start:end]]
+
+
+@pytest.fixture
+def groups(hooked):
+    """The host's maker over two policy and two reference processes; a LoRA run unless rank is 0."""
+    hooked({"name": "ttrl"})
+    from openrlhf.trainer.ray.launcher import RayActorGroup
+
+    from tests.hook.in_process import host_arguments, maker_of
+
+    def made(rank):
+        policy, reference = (RayActorGroup.__new__(RayActorGroup) for _ in range(2))
+        policy._actor_handlers = [Process("policy"), Process("policy")]
+        reference._actor_handlers = [Process("reference"), Process("reference")]
+        policy.duplicate_actors = reference.duplicate_actors = 1
+        maker = maker_of(host_arguments(1, 2, **{"ds.lora.rank": rank}))
+        maker.actor_model_group, maker.initial_model_group = policy, reference
+        return maker, policy, reference
+
+    return made
+
+
+def test_what_is_for_the_reference_policy_goes_to_the_policy_without_its_adapter(groups):
+    maker, policy, reference = groups(rank=8)
+    batch = {"sequences": ["a", "b", "c"]}
+    assert maker._dispatch_forward(policy, True, **batch) == [
+        [("policy", True, "a"), ("policy", True, "b")],
+        [("policy", True, "c")],
+    ]
+    assert maker._dispatch_forward(reference, True, **batch) == [
+        [("policy", False, "a"), ("policy", False, "b")],
+        [("policy", False, "c")],
+    ]
+    assert [process.on for process in policy._actor_handlers] == [True, True]
+    assert [process.emptied for process in policy._actor_handlers] == [2, 2], "as the host does where GPUs are shared"
+
+
+def test_without_lora_the_reference_policy_is_asked(groups):
+    maker, _, reference = groups(rank=0)
+    assert maker._dispatch_forward(reference, False, sequences=["a", "b"]) == [
+        [("reference", True, "a")],
+        [("reference", True, "b")],
+    ]
+
+
+@pytest.mark.parametrize(("kind", "rank", "killed"), [("reference", 8, 2), ("reference", 0, 0), ("policy", 8, 0)])
+def test_a_lora_run_has_no_second_copy_of_the_base(groups, monkeypatch, kind, rank, killed):
+    import ray
+    from openrlhf.trainer.ray import launcher, ppo_actor
+
+    _, policy, reference = groups(rank=rank)
+    policy.ray_actor_type, reference.ray_actor_type = ppo_actor.PolicyModelActor, launcher.ReferenceModelActor
+    group, ended = {"policy": policy, "reference": reference}[kind], []
+    for process in group._actor_handlers:
+        process.init_model_from_pretrained = SimpleNamespace(remote=lambda *_: "loaded")
+    monkeypatch.setattr(ray, "kill", ended.append)
+    strategy = SimpleNamespace(args=SimpleNamespace(ds=SimpleNamespace(lora=SimpleNamespace(rank=rank))))
+    assert group.async_init_model_from_pretrained(strategy, "model") == ([] if killed else ["loaded", "loaded"])
+    assert len(ended) == killed
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_the_disk_needs_room_for_what_is_trained(tmp_path, trained):
+    from restrain_openrlhf.hook.checkpoints import save_ckpt
+
+    model, saved = torch.nn.Module(), []
+    model.huge = torch.nn.Parameter(torch.empty(10**14, device="meta"), requires_grad=trained)
+    strategy = SimpleNamespace(_unwrap_model=lambda engine: engine)
+    expected = pytest.raises(CheckpointError, match="are free") if trained else nullcontext()
+    with expected:
+        save_ckpt(lambda *words: saved.append(words), strategy, (model, str(tmp_path)), {})
+    assert bool(saved) != trained
