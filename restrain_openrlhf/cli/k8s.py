@@ -26,7 +26,7 @@ def render(
     config: ConfigFile,
     overlay: Annotated[str, typer.Option(help="Overlay, a folder of k8s/overlays, such as 8xa100-80g.")],
     out: Annotated[str, typer.Option(metavar="DIR|-", help="New folder for one file per step, or - for the terminal.")],
-    job: Annotated[str, typer.Option(help="train or test-time.")] = "train",
+    job: Annotated[str | None, typer.Option(help="train or test-time.", show_default="what CONFIG is for")] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="STEP", help="Render only this step. Repeatable.")] = None,
     image: Annotated[
         list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="Image by digest. Repeatable.")
@@ -45,21 +45,25 @@ def render(
 ) -> None:
     """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
     from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.k8s.experiment import load_experiment  # noqa: PLC0415
+    from restrain_openrlhf.k8s.experiment import Job, load_experiment  # noqa: PLC0415
     from restrain_openrlhf.k8s.images import parse_images  # noqa: PLC0415
     from restrain_openrlhf.k8s.overlay import load_overlay  # noqa: PLC0415
     from restrain_openrlhf.k8s.render import Rendering  # noqa: PLC0415
     from restrain_openrlhf.k8s.render import render as manifests_of  # noqa: PLC0415
-    from restrain_openrlhf.k8s.stages import Job, Stage  # noqa: PLC0415
+    from restrain_openrlhf.k8s.stages import Stage  # noqa: PLC0415
 
     chosen = load_overlay(overlay, manifests or KUBERNETES)
-    experiment = load_experiment(config, dict(parse_overrides(overrides or [])), chosen.nodes)
+    experiment = load_experiment(
+        config,
+        dict(parse_overrides(overrides or [])),
+        chosen.nodes,
+        job=None if job is None else _choice(Job, job, "--job"),
+        shards=shards,
+        rollouts=reference_n,
+    )
     rendering = Rendering(
         experiment,
         chosen,
-        job=_choice(Job, job, "--job"),
-        shards=shards,
-        reference_rollouts=reference_n,
         benchmarks=PAPER_BENCHMARKS if benchmarks is None else _known(benchmarks),
         images=parse_images(image or []),
         only=tuple(_choice(Stage, step, "--only") for step in only or []),
