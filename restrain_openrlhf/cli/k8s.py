@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
 from restrain_openrlhf.cli.options import ConfigFile, Overrides
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.shipped import KUBERNETES
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.k8s.stages import Manifest, Stage
 
 k8s = typer.Typer(help="Write Kubernetes manifests.", no_args_is_help=True)
 
@@ -87,19 +89,13 @@ def _choice(kind: Any, text: str, option: str) -> Any:
         raise ConfigError(f"{option} {text!r}: choose one of {', '.join(kind)}.") from None
 
 
-def _write(found: Mapping[Any, list[dict[str, Any]]], out: str) -> None:
-    texts = {str(stage): yaml.safe_dump_all(objects, sort_keys=False) for stage, objects in found.items()}
+def _write(found: Mapping["Stage", list["Manifest"]], out: str) -> None:
+    from restrain_openrlhf.k8s.files import text_of, write  # noqa: PLC0415 - see render
+
     if out == "-":
-        typer.echo("---\n".join(texts.values()), nl=False)
+        typer.echo("---\n".join(map(text_of, found.values())), nl=False)
         return
-    folder = Path(out)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(
-            f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for number, (stage, text) in enumerate(texts.items()):
-        path = folder / f"{number}-{stage}.yaml"
-        path.write_text(text, encoding="utf-8")
-        console.print(f"kubectl apply --server-side -f {path}")
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    for command in write(found, Path(out)):
+        console.print(command)
+    console.print(f"In order, waiting for each, and as often as you like: {Path(out) / 'run.sh'}")
