@@ -1,15 +1,13 @@
 """Stands for kubectl where `run.sh` is tested: objects in a file, jobs that end as the test says, every call noted.
 
-`cluster.json` beside it holds `namespaces`, `jobs` (resource to its state, labels and coming states) and `calls`.
+`cluster.json` beside it holds `namespaces`, `jobs` (resource to its state, labels and coming states) and `calls`;
+`files` are the objects of each manifest. It imports little, because it is started for every word to the cluster.
 """
 
 import json
 import sys
-from pathlib import Path
 
-import yaml
-
-FILE = Path(__file__).with_name("cluster.json")
+FILE = f"{sys.path[0]}/cluster.json"
 # What a status looks like through run.sh's jsonpath; a queued job of Kueue's has the condition Suspended.
 SEEN = {
     "job": {"running": "Suspended", "complete": "SuccessCriteriaMet Complete", "failed": "FailureTarget Failed"},
@@ -23,7 +21,7 @@ def main(words, cluster):
     if words[:2] == ["get", "namespace"]:
         return "" if words[2] in cluster["namespaces"] else fail(f'namespaces "{words[2]}" not found')
     if words[:3] == ["apply", "--server-side", "-f"]:
-        return "\n".join(apply(each, cluster) for each in yaml.safe_load_all(Path(words[3]).read_text()))
+        return "\n".join(apply(each, cluster) for each in cluster["files"][words[3]])
     assert words[0] == "-n", words
     assert words[2] == "get", words
     if cluster.get("down"):
@@ -68,8 +66,10 @@ def fail(text):
 
 
 if __name__ == "__main__":
-    state = json.loads(FILE.read_text())
+    with open(FILE) as file:
+        state = json.load(file)
     try:
         print(main(sys.argv[1:], state))
     finally:
-        FILE.write_text(json.dumps(state))
+        with open(FILE, "w") as file:
+            json.dump(state, file)

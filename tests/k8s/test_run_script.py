@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.k8s.files import write
@@ -67,10 +68,12 @@ def place(tmp_path):
     made = Place(tmp_path / "manifests", tmp_path / "bin")
     write(steps(), made.manifests)
     made.bin.mkdir()
-    source = Path(stand_in_kubectl.__file__).read_text()
-    (made.bin / "kubectl").write_text(f"#!{sys.executable}\n{source}")
+    shutil.copy(stand_in_kubectl.__file__, made.bin / "stand_in.py")
+    program = f'#!/bin/sh\nexec {sys.executable} -S -E "{made.bin}/stand_in.py" "$@"\n'
+    (made.bin / "kubectl").write_text(program)
     (made.bin / "kubectl").chmod(0o755)
-    state = {"namespaces": ["restrain"], "jobs": {}, "ends": {}, "calls": []}
+    files = {path.name: list(yaml.safe_load_all(path.read_text())) for path in made.manifests.glob("*.yaml")}
+    state = {"namespaces": ["restrain"], "jobs": {}, "ends": {}, "calls": [], "files": files}
     (made.bin / "cluster.json").write_text(json.dumps(state))
     return made
 
