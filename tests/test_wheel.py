@@ -175,12 +175,10 @@ def test_the_packages_own_model_is_found_from_its_presets(installed):
     assert f"--actor.model_name_or_path {installed.package / 'demo' / 'model'}" in shown
 
 
-@pytest.mark.parametrize(
-    ("preset", "job"), [(PRESET, "train"), ("test_time/llama3.1-8b-instruct/aime24/restrain", "test-time")]
-)
-def test_k8s_renders_a_preset_by_name(installed, preset, job):
+@pytest.mark.parametrize("preset", [PRESET, "test_time/llama3.1-8b-instruct/aime24/restrain"])
+def test_k8s_renders_a_preset_by_name(installed, preset):
     needs_kustomize()
-    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-", "--job", job)
+    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-")
     done = installed("restrain", "k8s", "render", preset, *words)
     assert done.returncode == 0, done.stderr
     (ray_job,) = (each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "RayJob")

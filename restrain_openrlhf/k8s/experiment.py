@@ -12,13 +12,13 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.recorded_flags import recorded_parser
 from restrain_openrlhf.k8s.layout import Layout, plan
-from restrain_openrlhf.k8s.naming import run_name
+from restrain_openrlhf.k8s.naming import LONGEST_PREFIX, run_name
 from restrain_openrlhf.k8s.overlay import NodeShape
 from restrain_openrlhf.k8s.shared_pass import SharedPass
 from restrain_openrlhf.method import build
 
 WORK = PurePosixPath("/mnt/work")
-# Where `test-time adapt` keeps the base model's vote (test_time/adaptation.py); its presets name this file.
+# Where `test-time adapt` keeps the base model's vote, above the run's folder or in it; its presets name this file.
 VOTE_BEFORE = "before.jsonl"
 SHARDS = 8
 # OpenRLHF turns W&B on by a key alone; the real one comes from the secret, as WANDB_API_KEY.
@@ -93,10 +93,11 @@ def load_experiment(
 
 
 def _job(config: RunConfig, asked: Job | None) -> Job:
-    adapts = config.reference == config.run_dir / VOTE_BEFORE
+    vote = config.reference
+    adapts = vote is not None and vote.name == VOTE_BEFORE and config.run_dir.is_relative_to(vote.parent)
     if adapts and asked is Job.TRAIN:
         raise ConfigError(
-            f"--job train: the configuration is for test-time RL: its reference is {VOTE_BEFORE} in the run's folder. "
+            f"--job train: the configuration is for test-time RL: its reference is the {VOTE_BEFORE} of the run. "
             "Leave --job out, or name the reference of a training."
         )
     return asked or (Job.TEST_TIME if adapts else Job.TRAIN)
@@ -113,10 +114,13 @@ def _offline(config: RunConfig, flags: dict[str, Any], rollouts: int | None, sha
 def _name(document: dict[str, Any], job: Job) -> str:
     """From the run's folder below `runs`, of which each experiment has its own."""
     folder = PurePosixPath(document["run_dir"])
-    for root in (WORK / "runs", WORK, PurePosixPath("/")):
-        if folder.is_relative_to(root) and folder != root:
-            return run_name(str(folder.relative_to(root)).removeprefix(f"{job}-"))
-    raise ConfigError(f"run_dir: {folder} is a whole volume. Name a folder of the run's own.")
+    root = next((root for root in (WORK / "runs", WORK) if root in folder.parents), PurePosixPath("/mnt"))
+    text = str(folder.relative_to(root))
+    if job is Job.TRAIN:
+        return run_name(text)
+    # The job's own name begins with these words, so a folder that has them gives the rest. Any other folder gives what
+    # is no label, so that its name ends in a hash and is not the first one's.
+    return run_name(text.removeprefix(LONGEST_PREFIX) if text.startswith(LONGEST_PREFIX) else f"{text}/")
 
 
 PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")

@@ -57,13 +57,13 @@ def training_is_reached_by_its_own(objects: list[Object]) -> Iterator[str]:
     """Of our pods, a Ray head is reached by its own cluster and its own submitter."""
     everyone = list(pods(objects))
     for head in (pod for pod in everyone if pod.role == "head"):
-        allowed = {pod.name for pod in everyone if _reaches(objects, pod, head)}
+        allowed = {pod.name for pod in everyone if reaches(objects, pod, head)}
         own = {pod.name for pod in everyone if pod.owner is head.owner}
         if allowed != own:
             yield f"{head.name}: is reached by {sorted(allowed ^ own)} or not reached by its own"
 
 
-def _reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
+def reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
     """Whether some policy of the target lets the source in, and some policy of the source lets it out to the target."""
     let_in = _lets(objects, target, source, "ingress", "from")
     return let_in and _lets(objects, source, target, "egress", "to")
