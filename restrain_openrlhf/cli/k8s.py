@@ -13,7 +13,8 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.shipped import KUBERNETES
 
 if TYPE_CHECKING:
-    from restrain_openrlhf.k8s.stages import Manifest, Stage
+    from restrain_openrlhf.k8s.naming import Manifest
+    from restrain_openrlhf.k8s.stages import Stage
 
 k8s = typer.Typer(help="Write Kubernetes manifests.", no_args_is_help=True)
 

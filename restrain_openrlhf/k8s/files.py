@@ -7,8 +7,9 @@ from pathlib import Path
 import yaml
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.k8s.naming import Manifest
 from restrain_openrlhf.k8s.patches import PASS
-from restrain_openrlhf.k8s.stages import Manifest, Stage
+from restrain_openrlhf.k8s.stages import Stage
 from restrain_openrlhf.shipped import KUBERNETES
 
 APPLY = "kubectl apply --server-side -f"

@@ -2,10 +2,11 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from copy import deepcopy
 from typing import Any
 
+Manifest = dict[str, Any]
 # On every pod of an experiment, and in the selectors of its network policies. The tree's own value stands for none.
 EXPERIMENT = "restrain-experiment"
 # KubeRay refuses longer names of RayJobs: it appends suffixes for the cluster and its services.
@@ -27,30 +28,27 @@ def run_name(text: str) -> str:
     return f"{slug[: longest - 7].rstrip('-')}-{digest}"
 
 
-def named(objects: Iterable[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """Copies of an experiment's objects that no other experiment has: `reference` becomes `reference-NAME`.
-
-    A ConfigMap keeps its generated name, which ends in a hash of the configuration, the run's folder included.
-    """
-    return [_named(deepcopy(each), name) for each in objects]
-
-
-def _named(each: dict[str, Any], name: str) -> dict[str, Any]:
-    _fill(each, name)
-    metadata = each["metadata"]
-    metadata["labels"] = {**metadata.get("labels", {}), EXPERIMENT: name}
-    if each["kind"] != "ConfigMap":
+def named(objects: Iterable[Manifest], name: str) -> list[Manifest]:
+    """Copies of an experiment's objects that no other experiment has: `reference` becomes `reference-NAME`."""
+    copies = deepcopy(list(objects))
+    configs = {each["metadata"]["name"] for each in copies if each["kind"] == "ConfigMap"}
+    for each in copies:
+        _fill(each, name, configs)
+        metadata = each["metadata"]
         metadata["name"] = f"{metadata['name']}-{name}"
-    return each
+        metadata["labels"] = {**metadata.get("labels", {}), EXPERIMENT: name}
+    return copies
 
 
-def _fill(node: Any, name: str) -> None:
-    """Every label and selector of the key takes the name as its value."""
+def _fill(node: Any, name: str, configs: Container[str]) -> None:
+    """Labels and selectors of the key take the name as their value; volumes follow the ConfigMaps' new names."""
     if isinstance(node, dict):
         if EXPERIMENT in node:
             node[EXPERIMENT] = name
+        if (mounted := node.get("configMap")) and mounted["name"] in configs:
+            mounted["name"] = f"{mounted['name']}-{name}"
         for value in node.values():
-            _fill(value, name)
+            _fill(value, name, configs)
     elif isinstance(node, list):
         for value in node:
-            _fill(value, name)
+            _fill(value, name, configs)

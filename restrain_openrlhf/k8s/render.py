@@ -13,12 +13,11 @@ from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS
 from restrain_openrlhf.k8s.experiment import Experiment
 from restrain_openrlhf.k8s.images import configured_images, refuse_unknown, refuse_unset
 from restrain_openrlhf.k8s.kustomize import build
-from restrain_openrlhf.k8s.naming import named
+from restrain_openrlhf.k8s.naming import Manifest, named
 from restrain_openrlhf.k8s.overlay import Overlay
 from restrain_openrlhf.k8s.patches import patches
 from restrain_openrlhf.k8s.stages import (
     SHARED,
-    Manifest,
     Stage,
     by_stage,
     images_in,

@@ -6,8 +6,8 @@ from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.k8s.experiment import Experiment, Job
+from restrain_openrlhf.k8s.naming import Manifest
 
-Manifest = dict[str, Any]
 COMPONENT = "app.kubernetes.io/component"
 
 

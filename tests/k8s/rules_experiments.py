@@ -1,6 +1,5 @@
 """Rules: what belongs to one experiment is its own, and what is applied again takes nothing from anyone."""
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,7 +7,6 @@ from restrain_openrlhf.k8s.naming import EXPERIMENT
 from restrain_openrlhf.k8s.stages import SHARED, stage_of
 from tests.k8s.manifests import Object, of_kind, pods
 
-GENERATED = re.compile(r".*-[2456789bcdfghkmt]{10}")
 # What a server or a controller writes; a manifest that holds it conflicts with its owner when it is applied again.
 SERVERS_OWN = {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "ownerReferences"}
 
@@ -23,11 +21,11 @@ def identity(each: Object) -> tuple[str, str | None, str]:
 
 
 def experiments_are_apart(objects: list[Object]) -> Iterator[str]:
-    """Objects, pods and policies of an experiment carry its label; names end in it, or in its configuration's hash."""
+    """Objects, pods and policies of an experiment carry its label; their names end in it."""
     for each in own(objects):
         # In the tree, before `restrain k8s render`, the label says "none" and an object has its step's name alone.
         name, label = each["metadata"]["name"], each["metadata"].get("labels", {}).get(EXPERIMENT, "none")
-        if label != "none" and not (name.endswith(f"-{label}") or GENERATED.fullmatch(name)):
+        if label != "none" and not name.endswith(f"-{label}"):
             yield f"{each['kind']}/{name}: another experiment has this name too"
         if set(_values(each)) - {label}:
             yield f"{each['kind']}/{name}: is another experiment's in part"
