@@ -111,6 +111,11 @@ class RunConfig(HookConfig):
         default=None,
         description="Kubernetes ends the training job after so many days, restarts included; null: after 14.",
     )
+    pass_n: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None,
+        description="Rollouts per prompt of the pass that `restrain k8s render` makes, where the reference is cut from "
+        "a larger pass that other runs share; null: as many as the reference has.",
+    )
     openrlhf: Mapping[str, Any] = Field(
         default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."
     )

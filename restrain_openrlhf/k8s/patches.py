@@ -4,78 +4,58 @@ Strategic merge would drop a RayJob's pod templates: its worker groups are a pla
 """
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
-from restrain_openrlhf.k8s.experiment import Experiment
-from restrain_openrlhf.k8s.stages import Job
-from restrain_openrlhf.run.offline_options import OfflineOptions
+from restrain_openrlhf.k8s.experiment import Experiment, Job
+from restrain_openrlhf.k8s.shared_pass import SharedPass
 
 Operation = dict[str, Any]
 Patch = dict[str, Any]
 WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
 ARGS = "/spec/template/spec/containers/0/args"
+PASS = "restrain-pass"
 SHARD = "$(JOB_COMPLETION_INDEX)"
 BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
 SECONDS_A_DAY = 86_400
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 
 
-def patches(
-    experiment: Experiment,
-    job: Job,
-    shards: int,
-    benchmarks: Sequence[str],
-    reference_rollouts: int | None = None,
-) -> list[Patch]:
-    """For the RayJob of `job` and every batch Job; `shards` is the number of indexes of the Indexed Jobs.
+def patches(experiment: Experiment, benchmarks: Sequence[str]) -> list[Patch]:
+    """For the RayJob and every batch Job, under the names that they have in the tree; `benchmarks` are names.
 
-    `benchmarks` are names, for the evaluation. `reference_rollouts` is the offline pass's rollouts per prompt, the
-    configuration's if None; an experiment without an offline pass gets no patch for it.
+    An experiment without an offline pass gets no patch for one.
     """
-    ray_job = [*_size(experiment), _replace("/metadata/name", f"{job}-{experiment.name.removeprefix(f'{job}-')}")]
+    ray_job = _size(experiment)
     if experiment.deadline_days is not None:
         ray_job.append(_replace("/spec/activeDeadlineSeconds", int(experiment.deadline_days * SECONDS_A_DAY)))
-    if job is Job.TEST_TIME:
+    if experiment.job is Job.TEST_TIME:
         ray_job.append(_replace("/spec/entrypoint", test_time_entrypoint(experiment)))
-    evaluation = [_replace(ARGS, evaluation_words(experiment, shards, benchmarks)), *_indexes(shards)]
+    evaluation = [_replace(ARGS, evaluation_words(experiment, benchmarks)), *_indexes(experiment.shards)]
     return [
-        _patch("RayJob", str(job), ray_job),
+        _patch("RayJob", str(experiment.job), ray_job),
         _patch("Job", "prefetch", [_replace(ARGS, [experiment.model])]),
-        *(_offline(experiment, experiment.reference, shards, reference_rollouts) if experiment.reference else ()),
+        *(_offline(experiment.offline) if experiment.offline else ()),
         _patch("Job", "evaluation", evaluation),
         _patch("Job", "regrade", [_replace(ARGS, [f"{experiment.run_dir}/evaluation"])]),
     ]
 
 
-def _offline(experiment: Experiment, out: str, shards: int, rollouts: int | None) -> list[Patch]:
-    words = reference_words(experiment, out, shards, rollouts)
+def _offline(shared: SharedPass) -> list[Patch]:
+    """The pass is a label too, by which `run.sh` finds other experiments that draw the same one."""
+    key = _replace(f"/metadata/labels/{PASS}", shared.key)
     return [
-        _patch("Job", "reference", [_replace(ARGS, words), *_indexes(shards)]),
-        _patch("Job", "merge-reference", [_replace(ARGS, merge_words(out, shards))]),
+        _patch("Job", "reference", [_replace(ARGS, reference_words(shared)), *_indexes(shared.shards), key]),
+        _patch("Job", "merge-reference", [_replace(ARGS, shared.merge_words())]),
+        _patch("Job", "subset-reference", [_replace(ARGS, shared.subset_words())]),
     ]
 
 
-def reference_words(experiment: Experiment, out: str, shards: int, rollouts: int | None = None) -> list[str]:
+def reference_words(shared: SharedPass) -> list[str]:
     """`restrain reference` with the prompts, template and sampling of the training, which checks them."""
-    return OfflineOptions.from_flags(
-        {name: _literal(value) for name, value in experiment.flags.items()},
-        model=_literal(experiment.model),
-        out=_literal(out),
-        n=rollouts or experiment.document.get("reference_n"),
-        tensor_parallel_size=1,
-        shard=f"{SHARD}/{shards}",
-    ).words()
+    return [*map(_literal, shared.options.words()), f"--shard={SHARD}/{shared.shards}"]
 
 
-def merge_words(reference: str, shards: int) -> list[str]:
-    """`restrain merge-reference` over the files that the shards write (reference/parts.py)."""
-    out = PurePosixPath(reference)
-    parts = [out.with_name(f"{out.stem}.shard-{index}-of-{shards}{out.suffix}") for index in range(shards)]
-    return [f"--out={out}", *map(str, parts)]
-
-
-def evaluation_words(experiment: Experiment, shards: int, benchmarks: Sequence[str]) -> list[str]:
+def evaluation_words(experiment: Experiment, benchmarks: Sequence[str]) -> list[str]:
     """`restrain eval` of the trained model, with the prompts' template and the length of responses of its training.
 
     Benchmarks come from the work volume: pods have no network.
@@ -89,7 +69,7 @@ def evaluation_words(experiment: Experiment, shards: int, benchmarks: Sequence[s
         "template": _template(experiment),
     }
     words = [f"--{name}={_literal(str(value))}" for name, value in options.items()]
-    return [*words, f"--shard={SHARD}/{shards}"]
+    return [*words, f"--shard={SHARD}/{experiment.shards}"]
 
 
 def _template(experiment: Experiment) -> str:
@@ -97,9 +77,9 @@ def _template(experiment: Experiment) -> str:
     return "chat" if flags["data.apply_chat_template"] else str(flags["data.input_template"] or "plain")
 
 
-def _literal(value: Any) -> Any:
+def _literal(word: str) -> str:
     """Kubernetes reads $(NAME) in a container's arguments as a variable, and $$ as a plain $."""
-    return value.replace("$", "$$") if isinstance(value, str) else value
+    return word.replace("$", "$$")
 
 
 def test_time_entrypoint(experiment: Experiment) -> str:

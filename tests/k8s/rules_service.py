@@ -38,7 +38,8 @@ def default_deny(objects: list[Object]) -> Iterator[str]:
             if not rule.get(peers) or {} in rule[peers]:
                 yield f"NetworkPolicy/{name}: lets anyone through"
             for peer in rule.get(peers, []):
-                if "ipBlock" in peer and (name != "prefetch" or not peer["ipBlock"].get("except")):
+                goes_out = each["metadata"]["labels"]["app.kubernetes.io/component"] == "prefetch"
+                if "ipBlock" in peer and not (goes_out and peer["ipBlock"].get("except")):
                     yield f"NetworkPolicy/{name}: opens addresses outside the cluster"
 
 
@@ -57,13 +58,13 @@ def training_is_reached_by_its_own(objects: list[Object]) -> Iterator[str]:
     """Of our pods, a Ray head is reached by its own cluster and its own submitter."""
     everyone = list(pods(objects))
     for head in (pod for pod in everyone if pod.role == "head"):
-        allowed = {pod.name for pod in everyone if _reaches(objects, pod, head)}
+        allowed = {pod.name for pod in everyone if reaches(objects, pod, head)}
         own = {pod.name for pod in everyone if pod.owner is head.owner}
         if allowed != own:
             yield f"{head.name}: is reached by {sorted(allowed ^ own)} or not reached by its own"
 
 
-def _reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
+def reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
     """Whether some policy of the target lets the source in, and some policy of the source lets it out to the target."""
     let_in = _lets(objects, target, source, "ingress", "from")
     return let_in and _lets(objects, source, target, "egress", "to")
