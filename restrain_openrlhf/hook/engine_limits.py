@@ -22,7 +22,7 @@ def limits_of_run(config: HookConfig, flags: Flags, device: Device) -> EngineLim
     stated = config.engine
     if not device.has_gpus:
         return stated
-    seqs = stated.max_num_seqs or min(max(rollouts_in_flight(config, flags), LEAST_ROLLOUTS), MOST_ROLLOUTS)
+    seqs: int = stated.max_num_seqs or min(max(rollouts_in_flight(config, flags), LEAST_ROLLOUTS), MOST_ROLLOUTS)
     tokens = stated.max_num_batched_tokens or max(BATCHED_TOKENS, seqs)
     return EngineLimits(max_num_seqs=min(seqs, tokens), max_num_batched_tokens=tokens)
 
