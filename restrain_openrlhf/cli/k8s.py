@@ -31,7 +31,10 @@ def render(
     image: Annotated[
         list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="Image by digest. Repeatable.")
     ] = None,
-    shards: Annotated[int, typer.Option(min=1, help="Pods of the offline pass and of the evaluation.")] = 8,
+    shards: Annotated[
+        int | None,
+        typer.Option(min=1, help="Pods of the offline pass and of the evaluation.", show_default="the GPUs of a node"),
+    ] = None,
     reference_n: Annotated[
         int | None, typer.Option(min=1, help="Rollouts per prompt in the offline pass.", show_default="CONFIG's")
     ] = None,
@@ -58,7 +61,7 @@ def render(
         experiment,
         chosen,
         job=_choice(Job, job, "--job"),
-        shards=shards,
+        shards=shards or chosen.nodes.gpus_per_node,
         reference_rollouts=reference_n,
         benchmarks=PAPER_BENCHMARKS if benchmarks is None else _known(benchmarks),
         images=parse_images(image or []),

@@ -27,17 +27,20 @@ def patches(
     benchmarks: Sequence[str],
     reference_rollouts: int | None = None,
 ) -> list[Patch]:
-    """For the RayJob of `job` and every batch Job; `shards` is the number of indexes of the Indexed Jobs.
+    """For the RayJob of `job`, or the Job in its place on one node, and every batch Job; `shards` is the number of indexes
+    of the Indexed Jobs.
 
     `benchmarks` are names, for the evaluation. `reference_rollouts` is the offline pass's rollouts per prompt, the
     configuration's if None; an experiment without an offline pass gets no patch for it.
     """
-    ray_job = [*_size(experiment), _replace("/metadata/name", f"{job}-{experiment.name.removeprefix(f'{job}-')}")]
+    name = _replace("/metadata/name", f"{job}-{experiment.name.removeprefix(f'{job}-')}")
+    ray_job = [*_size(experiment), name]
     if job is Job.TEST_TIME:
         ray_job.append(_replace("/spec/entrypoint", test_time_entrypoint(experiment)))
     evaluation = [_replace(ARGS, evaluation_words(experiment, shards, benchmarks)), *_indexes(shards)]
     return [
         _patch("RayJob", str(job), ray_job),
+        _patch("Job", str(job), [*_on_one_node(experiment, job), name]),
         _patch("Job", "prefetch", [_replace(ARGS, [experiment.model])]),
         *(_offline(experiment, experiment.reference, shards, reference_rollouts) if experiment.reference else ()),
         _patch("Job", "evaluation", evaluation),
@@ -95,10 +98,27 @@ def _literal(value: Any) -> Any:
 
 def test_time_entrypoint(experiment: Experiment) -> str:
     """`test-time adapt`. Ray hides GPUs from an entrypoint that reserves none, so they are made visible."""
-    return (
-        f"env -u CUDA_VISIBLE_DEVICES test-time adapt --config {CONFIG_IN_POD} --model {experiment.model} "
-        f"--prompts {experiment.flags['data.prompt_dataset']} --out {experiment.run_dir}"
-    )
+    words = " ".join(f"--{name} {value}" for name, value in _test_time_options(experiment).items())
+    return f"env -u CUDA_VISIBLE_DEVICES test-time adapt {words}"
+
+
+def _test_time_options(experiment: Experiment) -> dict[str, str]:
+    return {
+        "config": CONFIG_IN_POD,
+        "model": experiment.model,
+        "prompts": str(experiment.flags["data.prompt_dataset"]),
+        "out": experiment.run_dir,
+    }
+
+
+def _on_one_node(experiment: Experiment, job: Job) -> list[Operation]:
+    """For the Job that runs where there is no KubeRay, with a Ray of its own in one pod."""
+    words = [f"--{name}={_literal(value)}" for name, value in _test_time_options(experiment).items()]
+    resources = "/spec/template/spec/containers/0/resources"
+    gpus = [
+        _replace(f"{resources}/{kind}/nvidia.com~1gpu", str(experiment.layout.gpus)) for kind in ("requests", "limits")
+    ]
+    return [*gpus, *([_replace(ARGS, words)] if job is Job.TEST_TIME else ())]
 
 
 def _size(experiment: Experiment) -> list[Operation]:

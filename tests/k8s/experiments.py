@@ -63,10 +63,11 @@ def steps(preset: str, name: str) -> list[Object]:
     A test holds this equal to the real rendering.
     """
     made, job = experiment(preset, name), job_of(preset)
+    shards = load_overlay(name).nodes.gpus_per_node
     stages = stages_of(made, job)
     objects = [each for each in overlay(name) if each["metadata"].get("labels", {}).get(COMPONENT) in stages]
     objects = copy.deepcopy(objects)
-    for patch in patches(made, job, 8, PAPER_BENCHMARKS):
+    for patch in patches(made, job, shards, PAPER_BENCHMARKS):
         for each in _targets(objects, patch):
             for operation in patch["operations"]:
                 replace(each, operation["path"], operation["value"])

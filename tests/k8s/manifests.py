@@ -85,6 +85,16 @@ def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
     return [each for each in objects if each["kind"] in kinds]
 
 
+def runs(objects: list[Object]) -> list[Object]:
+    """What trains: RayJobs, and the Jobs of a tree without KubeRay."""
+    steps = ("train", "test-time")
+    return [
+        each
+        for each in of_kind(objects, "RayJob", "Job")
+        if each["metadata"]["labels"]["app.kubernetes.io/component"] in steps
+    ]
+
+
 def pick(objects: list[Object], kind: str, name: str) -> Object:
     """The one object of this name, be it followed by the hash of a generated one."""
     hashed = re.compile(re.escape(name) + "(-[2456789bcdfghkmt]{10})?")
