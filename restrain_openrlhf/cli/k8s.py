@@ -41,6 +41,29 @@ def render(
     benchmarks: Annotated[
         str | None, typer.Option(help="Benchmarks of the evaluation, comma-separated.", show_default="the paper's")
     ] = None,
+    component: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Folder of k8s/components to add, such as runtime-class. Repeatable."),
+    ] = None,
+    storage_class: Annotated[
+        str | None, typer.Option(help="Storage class of the volumes.", show_default="the cluster's")
+    ] = None,
+    access_mode: Annotated[
+        str | None, typer.Option(help="ReadWriteMany or ReadWriteOnce.", show_default="the overlay's")
+    ] = None,
+    models_size: Annotated[
+        str | None, typer.Option(help="Size of the models volume.", show_default="the overlay's")
+    ] = None,
+    work_size: Annotated[
+        str | None, typer.Option(help="Size of the work volume.", show_default="the overlay's")
+    ] = None,
+    deny_egress: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CIDR", help="Range that downloads may not reach, beside private ones. Repeatable."),
+    ] = None,
+    prometheus_release: Annotated[
+        str | None, typer.Option(help="The label `release` that kube-prometheus-stack asks of monitors and rules.")
+    ] = None,
     overrides: Overrides = None,
     manifests: Annotated[
         Path | None, typer.Option(help="Kustomize tree: a copy of k8s/.", show_default="the package's")
@@ -48,6 +71,7 @@ def render(
 ) -> None:
     """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
     from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS  # noqa: PLC0415 - keeps `--help` quick
+    from restrain_openrlhf.k8s.cluster import Cluster, parse_networks  # noqa: PLC0415
     from restrain_openrlhf.k8s.experiment import load_experiment  # noqa: PLC0415
     from restrain_openrlhf.k8s.images import parse_images  # noqa: PLC0415
     from restrain_openrlhf.k8s.overlay import load_overlay  # noqa: PLC0415
@@ -66,6 +90,14 @@ def render(
         benchmarks=PAPER_BENCHMARKS if benchmarks is None else _known(benchmarks),
         images=parse_images(image or []),
         only=tuple(_choice(Stage, step, "--only") for step in only or []),
+        components=tuple(component or []),
+        cluster=Cluster(
+            storage_class=storage_class,
+            access_mode=access_mode,
+            sizes={name: size for name, size in (("models", models_size), ("work", work_size)) if size is not None},
+            closed=parse_networks(deny_egress or []),
+            prometheus_release=prometheus_release,
+        ),
     )
     _write(manifests_of(rendering), out)
 
@@ -87,6 +119,8 @@ def _choice(kind: Any, text: str, option: str) -> Any:
 
 
 def _write(found: Mapping[Any, list[dict[str, Any]]], out: str) -> None:
+    from restrain_openrlhf.k8s.downloads import copy_lines  # noqa: PLC0415 - see render
+
     texts = {str(stage): yaml.safe_dump_all(objects, sort_keys=False) for stage, objects in found.items()}
     if out == "-":
         typer.echo("---\n".join(texts.values()), nl=False)
@@ -102,3 +136,5 @@ def _write(found: Mapping[Any, list[dict[str, Any]]], out: str) -> None:
         path = folder / f"{number}-{stage}.yaml"
         path.write_text(text, encoding="utf-8")
         console.print(f"kubectl apply --server-side -f {path}")
+        for line in copy_lines(found[stage]):
+            console.print(line)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from restrain_openrlhf.k8s.downloads import BENCHMARKS_IN_POD, benchmark_words, data_words
 from restrain_openrlhf.k8s.experiment import Experiment
 from restrain_openrlhf.k8s.stages import Job
 from restrain_openrlhf.run.offline_options import OfflineOptions
@@ -16,7 +17,6 @@ Patch = dict[str, Any]
 WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
 ARGS = "/spec/template/spec/containers/0/args"
 SHARD = "$(JOB_COMPLETION_INDEX)"
-BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 
 
@@ -27,8 +27,7 @@ def patches(
     benchmarks: Sequence[str],
     reference_rollouts: int | None = None,
 ) -> list[Patch]:
-    """For the RayJob of `job`, or the Job in its place on one node, and every batch Job; `shards` is the number of indexes
-    of the Indexed Jobs.
+    """For the RayJob of `job` (on one node a Job) and all batch Jobs; `shards`: indexes of the Indexed Jobs.
 
     `benchmarks` are names, for the evaluation. `reference_rollouts` is the offline pass's rollouts per prompt, the
     configuration's if None; an experiment without an offline pass gets no patch for it.
@@ -42,10 +41,16 @@ def patches(
         _patch("RayJob", str(job), ray_job),
         _patch("Job", str(job), [*_on_one_node(experiment, job), name]),
         _patch("Job", "prefetch", [_replace(ARGS, [experiment.model])]),
+        *(_patch("Job", "data", [_replace(ARGS, words)]) for words in [_data_words(experiment, job)] if words),
+        _patch("Job", "benchmarks", [_replace(ARGS, benchmark_words(benchmarks))]),
         *(_offline(experiment, experiment.reference, shards, reference_rollouts) if experiment.reference else ()),
         _patch("Job", "evaluation", evaluation),
         _patch("Job", "regrade", [_replace(ARGS, [f"{experiment.run_dir}/evaluation"])]),
     ]
+
+
+def _data_words(experiment: Experiment, job: Job) -> list[str] | None:
+    return data_words(str(experiment.flags["data.prompt_dataset"]), test_time=job is Job.TEST_TIME)
 
 
 def _offline(experiment: Experiment, out: str, shards: int, rollouts: int | None) -> list[Patch]:

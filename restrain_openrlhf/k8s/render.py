@@ -9,7 +9,9 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS
+from restrain_openrlhf.k8s.cluster import Cluster
 from restrain_openrlhf.k8s.experiment import Experiment
 from restrain_openrlhf.k8s.images import configured_images, refuse_unknown, refuse_unset
 from restrain_openrlhf.k8s.kustomize import build
@@ -22,7 +24,8 @@ from restrain_openrlhf.k8s.stages import Job, Manifest, Stage, by_stage, images_
 class Rendering:
     """What to render: `images` overrides the tree's (name to reference by digest); no `only` means the usual steps.
 
-    `reference_rollouts` is the offline pass's rollouts per prompt, the configuration's if None. `benchmarks` are names.
+    `components` are those of the tree that are added to the overlay's. `reference_rollouts` is the offline pass's
+    rollouts per prompt, the configuration's if None. `benchmarks` are names.
     """
 
     experiment: Experiment
@@ -33,6 +36,8 @@ class Rendering:
     benchmarks: tuple[str, ...] = PAPER_BENCHMARKS
     images: Mapping[str, str] = field(default_factory=dict)
     only: tuple[Stage, ...] = ()
+    cluster: Cluster = field(default_factory=Cluster)
+    components: tuple[str, ...] = ()
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -44,7 +49,7 @@ def render(rendering: Rendering) -> Mapping[Stage, list[Manifest]]:
     """The manifests of each step, in order.
 
     Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that nothing reads,
-    or where Kustomize is missing.
+    volumes that its pods cannot share, or where Kustomize is missing.
     """
     refuse_unread_pass(rendering.experiment, rendering.stages)
     refuse_unknown(rendering.images, configured_images(rendering.overlay.tree))
@@ -52,6 +57,7 @@ def render(rendering: Rendering) -> Mapping[Stage, list[Manifest]]:
         write_kustomization(rendering, Path(folder).resolve())
         manifests = build(Path(folder).resolve())
     found = by_stage(manifests, rendering.stages)
+    rendering.cluster.refuse_one_node(each["kind"] for objects in found.values() for each in objects)
     refuse_unset(image for objects in found.values() for image in images_in(objects))
     return found
 
@@ -64,10 +70,11 @@ def write_kustomization(rendering: Rendering, folder: Path) -> None:
         "kind": "Kustomization",
         # Kustomize takes a base by a relative path alone.
         "resources": [os.path.relpath(rendering.overlay.path, folder)],
+        "components": [os.path.relpath(path, folder) for path in _components(rendering)],
         "configMapGenerator": [
             {"name": f"{rendering.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}
         ],
-        "patches": [_as_text(patch) for patch in _present(rendering)],
+        "patches": [_as_text(patch) for patch in (*_present(rendering), *rendering.cluster.patches())],
         "images": [_image(name, reference) for name, reference in _new_images(rendering)],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization, sort_keys=False), encoding="utf-8")
@@ -80,6 +87,16 @@ def _present(rendering: Rendering) -> Sequence[dict[str, Any]]:
         rendering.experiment, rendering.job, rendering.shards, rendering.benchmarks, rendering.reference_rollouts
     )
     return [patch for patch in every if (patch["target"]["kind"], patch["target"]["name"]) in names]
+
+
+def _components(rendering: Rendering) -> Sequence[Path]:
+    """Raises ConfigError for a component that the tree does not have."""
+    folder = rendering.overlay.tree / "components"
+    known = sorted(path.parent.name for path in folder.glob("*/kustomization.yaml"))
+    for name in rendering.components:
+        if name not in known:
+            raise ConfigError(f"--component {name!r}: unknown component. Choose one of {', '.join(known)}.")
+    return [folder / name for name in rendering.components]
 
 
 def _as_text(patch: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.k8s.downloads import data_words
 from restrain_openrlhf.k8s.experiment import Experiment
 
 Manifest = dict[str, Any]
@@ -16,6 +17,9 @@ class Stage(StrEnum):
 
     PLATFORM = "platform"
     PREFETCH = "prefetch"
+    DATA = "data"
+    BENCHMARKS = "benchmarks"
+    FILES = "files"
     REFERENCE = "reference"
     MERGE_REFERENCE = "merge-reference"
     TRAIN = "train"
@@ -36,12 +40,17 @@ class Job(StrEnum):
 
 
 def stages_of(experiment: Experiment, job: Job) -> tuple[Stage, ...]:
-    """The steps this experiment needs: no download if the model is on a volume, no offline pass unless it is read."""
+    """The steps this experiment needs: no download if the model is on a volume or the prompts are the user's own, no
+    offline pass unless it is read.
+    """
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
+    known = data_words(str(experiment.flags["data.prompt_dataset"]), test_time=job is Job.TEST_TIME)
+    prompts = (Stage.DATA,) if known else ()
     if job is Job.TEST_TIME:
-        return (Stage.PLATFORM, *from_hub, Stage.TEST_TIME)
+        return (Stage.PLATFORM, *from_hub, *prompts, Stage.TEST_TIME)
     offline = OFFLINE_PASS if experiment.reference else ()
-    return (Stage.PLATFORM, *from_hub, *offline, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+    first = (Stage.PLATFORM, *from_hub, *prompts, Stage.BENCHMARKS)
+    return (*first, *offline, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
 
 
 def refuse_unread_pass(experiment: Experiment, stages: Iterable[Stage]) -> None:

@@ -104,6 +104,8 @@ def pick(objects: list[Object], kind: str, name: str) -> Object:
 
 def pods(objects: list[Object]) -> Iterator[Pod]:
     """Every pod that these objects make, KubeRay's submitter included."""
+    for each in of_kind(objects, "Pod"):
+        yield _pod(each, "", each)
     for each in of_kind(objects, "Job", "Deployment"):
         yield _pod(each, "", each["spec"]["template"])
     for each in of_kind(objects, "RayJob"):

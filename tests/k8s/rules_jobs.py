@@ -184,6 +184,7 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
             found = _words(each) if each["kind"] == "Job" else shlex.split(each["spec"]["entrypoint"])
             words["test-time"] = [part for word in found for part in word.split("=", 1)]
             expected = {"test-time": {"--model", model, "--prompts", prompts, "--out", run}}
+            yield from _fetched(words, prompts, set())
         else:
             shards = pick(objects, "Job", "evaluation")["spec"]["completions"]
             length = f"--max-new-tokens={flags['rollout.max_new_tokens']}"
@@ -193,11 +194,29 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
                 "evaluation": {f"--model={run}/model", f"--out={run}/evaluation", length},
                 "regrade": {f"{run}/evaluation"},
             }
+            yield from _fetched(words, prompts, {word for word in words["evaluation"] if "benchmark" in word})
             if ("reference" in words) is not ("reference" in document):
                 yield f"{each['metadata']['name']}: an offline pass that nothing reads, or none where one is read"
         for step, wanted in expected.items():
             if missing := wanted - set(words.get(step, [])):
                 yield f"{step}: does not fit the experiment of {each['metadata']['name']}: lacks {sorted(missing)}"
+
+
+def _fetched(words: dict[str, list[str]], prompts: str, evaluation: set[str]) -> Iterator[str]:
+    """The prompts are those of the `data` step, where there is one; benchmarks are put where the evaluation looks."""
+    command, *rest = words.get("data", ["none"])
+    options = dict(word.removeprefix("--").split("=", 1) for word in rest if "=" in word)
+    made = {
+        "none": prompts,
+        "prepare": options.get("supervised") or options.get("out"),
+        "benchmarks": f"{options.get('out')}/{rest[0]}.jsonl" if rest else "",
+    }
+    if made[command] != prompts:
+        yield f"data: makes {made[command]}, the experiment reads {prompts}"
+    if evaluation:
+        _, names, folder = words["benchmarks"]
+        if evaluation != {f"--benchmarks={names}", folder.replace("--out", "--benchmark-dir")}:
+            yield f"benchmarks: {names} in {folder} are not the evaluation's {sorted(evaluation)}"
 
 
 def _offline_words(document: dict[str, Any], shards: int) -> dict[str, set[str]]:

@@ -121,7 +121,7 @@ def test_test_time_presets_render_to_a_job_that_the_command_line_takes():
     objects = rendered("--job", "test-time", config=config)
     name = "test-time-math500-ttrl-protocol-ettrl"
     job = pick(objects, "RayJob", name)
-    assert [each["metadata"]["name"] for each in objects if each["kind"] == "Job"] == ["prefetch"]
+    assert [each["metadata"]["name"] for each in objects if each["kind"] == "Job"] == ["prefetch", "data"]
     words = job["spec"]["entrypoint"].split()
     assert words[words.index("--out") + 1] == "/mnt/work/runs/test-time-math500-ttrl_protocol-ettrl"
     assert words[words.index("--prompts") + 1] == "/mnt/work/data/math500.jsonl"
@@ -142,19 +142,22 @@ def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
     done = render("--image", IMAGE, out=tmp_path / "new")
     assert done.returncode == 0, done.stderr
     names = [path.name for path in sorted((tmp_path / "new").iterdir())]
-    steps = ["platform", "prefetch", "reference", "merge-reference", "train", "evaluation", "regrade"]
+    first = ["platform", "prefetch", "data", "benchmarks", "reference", "merge-reference"]
+    steps = [*first, "train", "evaluation", "regrade"]
     assert names == [f"{number}-{step}.yaml" for number, step in enumerate(steps)]
     assert done.stderr.count("kubectl apply --server-side -f ") == len(steps)
-    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "4-train.yaml").read_text())]
+    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "6-train.yaml").read_text())]
     assert sorted(set(kinds)) == ["ConfigMap", "NetworkPolicy", "RayJob"]
     assert "is not empty" in refused("--image", IMAGE, out=tmp_path / "new")
 
 
 @pytest.mark.host
 def test_steps_that_nothing_needs_are_left_out(tmp_path):
-    words = ("--set", "method={name: ttrl}", "--set", "openrlhf.actor.model_name_or_path=/mnt/work/models/mine")
-    objects = rendered(*words)
-    assert [each["metadata"]["name"] for each in objects if each["kind"] == "Job"] == ["evaluation", "regrade"]
+    own = {"actor.model_name_or_path": "/mnt/work/models/mine", "data.prompt_dataset": "data/mine.jsonl"}
+    sets = [word for name, value in own.items() for word in ("--set", f"openrlhf.{name}={value}")]
+    words = ("--set", "method={name: ttrl}", *sets)
+    jobs = [each["metadata"]["name"] for each in rendered(*words) if each["kind"] == "Job"]
+    assert jobs == ["benchmarks", "evaluation", "regrade"]
     assert [
         each["metadata"]["name"] for each in rendered("--job", "test-time", *words) if each["kind"] != "NetworkPolicy"
     ][-1] == ("test-time-dapo14k-qwen3-4b-restrain")
