@@ -1,4 +1,4 @@
-"""Copies of benchmarks for machines without a hub: rows as they are, or problems without answers; what is there is kept."""
+"""Copies of benchmarks for machines without a hub: rows as they are, or problems alone; what is there is kept."""
 
 import json
 

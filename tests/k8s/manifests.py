@@ -22,11 +22,12 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod template: whose it is, its role in a Ray cluster ("" elsewhere), labels and spec."""
+    """A pod template: whose it is, its role in a Ray cluster ("" elsewhere), metadata and spec."""
 
     owner: Object
     role: str
     labels: dict[str, str]
+    annotations: dict[str, str]
     spec: dict[str, Any]
 
     @property
@@ -118,7 +119,8 @@ def pods(objects: list[Object]) -> Iterator[Pod]:
 
 
 def _pod(owner: Object, role: str, template: dict[str, Any]) -> Pod:
-    return Pod(owner, role, template.get("metadata", {}).get("labels", {}), template["spec"])
+    metadata = template.get("metadata", {})
+    return Pod(owner, role, metadata.get("labels", {}), metadata.get("annotations", {}), template["spec"])
 
 
 def quantity(text: object) -> float:
