@@ -149,7 +149,7 @@ def _shared_memory(pod: Pod, volume: dict, container: dict) -> Iterator[str]:
 
 
 def _ray_store(pod: Pod, volume: dict, container: dict) -> Iterator[str]:
-    """Where Ray puts its store by default: beyond /dev/shm, in /tmp (ray/_private/utils.py, resolve_object_store_memory)."""
+    """Where it is larger than /dev/shm, Ray puts it into /tmp (ray/_private/utils.py, resolve_object_store_memory)."""
     ray = pod.role or pod.labels.get("app.kubernetes.io/component") in ("train", "test-time")
     shared = quantity(volume.get("sizeLimit", 0))
     memory = quantity(container.get("resources", {}).get("limits", {}).get("memory", 0))
