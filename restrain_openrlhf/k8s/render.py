@@ -19,6 +19,12 @@ from restrain_openrlhf.k8s.overlay import Overlay
 from restrain_openrlhf.k8s.patches import patches
 from restrain_openrlhf.k8s.stages import Job, Manifest, Stage, by_stage, images_in, refuse_unread_pass, stages_of
 
+# What is rendered has no unset image, but its objects were marked before they got another one.
+UNMARK = {
+    "target": {"annotationSelector": "restrain-openrlhf/image-registry=registry.invalid"},
+    "operations": [{"op": "remove", "path": "/metadata/annotations/restrain-openrlhf~1image-registry"}],
+}
+
 
 @dataclass(frozen=True)
 class Rendering:
@@ -74,7 +80,7 @@ def write_kustomization(rendering: Rendering, folder: Path) -> None:
         "configMapGenerator": [
             {"name": f"{rendering.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}
         ],
-        "patches": [_as_text(patch) for patch in (*_present(rendering), *rendering.cluster.patches())],
+        "patches": [_as_text(patch) for patch in (*_present(rendering), *rendering.cluster.patches(), UNMARK)],
         "images": [_image(name, reference) for name, reference in _new_images(rendering)],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization, sort_keys=False), encoding="utf-8")

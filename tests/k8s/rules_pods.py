@@ -158,6 +158,18 @@ def _ray_store(pod: Pod, volume: dict, container: dict) -> Iterator[str]:
         yield f"{pod.name}: Ray's object store of {store / 2**30:.1f} GiB is not in /dev/shm, which is smaller"
 
 
+def registries_are_told(objects: list[Object]) -> Iterator[str]:
+    """Where an image is unset, its owner says so where admission policies look: in an annotation."""
+    for pod in pods(objects):
+        registries = {each["image"].split("/")[0] for each in pod.containers}
+        told = pod.owner["metadata"].get("annotations", {}).get("restrain-openrlhf/image-registry")
+        if (UNSET in registries) is not (told == UNSET):
+            yield f"{pod.name}: has an image of {registries} and says {told}"
+
+
+UNSET = "registry.invalid"
+
+
 def kept_by_the_autoscaler(objects: list[Object]) -> Iterator[str]:
     """Whatever would start again from its last checkpoint says that its node is not to be emptied."""
     for pod in pods(objects):

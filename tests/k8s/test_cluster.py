@@ -5,7 +5,7 @@ import pytest
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.k8s.cluster import Cluster, parse_networks
 from restrain_openrlhf.k8s.downloads import copy_lines, data_words
-from tests.k8s import rules_jobs, rules_service
+from tests.k8s import rules_jobs, rules_pods, rules_service
 from tests.k8s.experiments import IMAGE, render, rendered
 from tests.k8s.manifests import needs_kustomize, of_kind, pick, pods
 from tests.k8s.rules_names import unresolved
@@ -68,6 +68,12 @@ def test_pods_with_a_gpu_ask_for_nvidias_runtime_where_it_is_not_the_default(ove
     classes = {pod.name: (bool(pod.gpus), pod.spec.get("runtimeClassName")) for pod in pods(objects)}
     assert set(classes.values()) == {(True, "nvidia"), (False, None)}
     assert "unknown component. Choose one of images" in refused("--component", "runtime")
+
+
+@pytest.mark.host
+def test_what_is_rendered_has_no_mark_of_an_unset_image():
+    for overlay in (ONE_NODE, "8xa100-80g"):
+        assert list(rules_pods.registries_are_told(rendered(overlay=overlay))) == []
 
 
 @pytest.mark.host

@@ -23,6 +23,7 @@ EVERYWHERE = [
     rules_pods.resources_are_whole,
     rules_pods.writable_places,
     rules_pods.kept_by_the_autoscaler,
+    rules_pods.registries_are_told,
     rules_jobs.ray_job_rules,
     rules_jobs.head_without_gpu,
     rules_jobs.indexed_jobs,
