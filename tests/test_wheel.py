@@ -20,6 +20,8 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.k8s.kustomize import kustomize_command
 from restrain_openrlhf.shipped import CONFIGS, KUBERNETES
 from tests.conftest import ROOT
+from tests.k8s.experiments import ONE_GPU
+from tests.k8s.manifests import OVERLAYS
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"
 IMAGE = "restrain-train=registry.example/restrain-train@sha256:" + "1" * 64
@@ -175,17 +177,29 @@ def test_the_packages_own_model_is_found_from_its_presets(installed):
     assert f"--actor.model_name_or_path {installed.package / 'demo' / 'model'}" in shown
 
 
-@pytest.mark.parametrize(
-    ("preset", "job"), [(PRESET, "train"), ("test_time/llama3.1-8b-instruct/aime24/restrain", "test-time")]
-)
-def test_k8s_renders_a_preset_by_name(installed, preset, job):
+@pytest.mark.parametrize("preset", [PRESET, "test_time/llama3.1-8b-instruct/aime24/restrain"])
+def test_k8s_renders_a_preset_by_name(installed, preset):
     needs_kustomize()
-    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-", "--job", job)
+    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-")
     done = installed("restrain", "k8s", "render", preset, *words)
     assert done.returncode == 0, done.stderr
     (ray_job,) = (each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "RayJob")
     workers = ray_job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
     assert workers["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_k8s_renders_every_overlay_into_a_folder_that_can_be_applied(installed, tmp_path, overlay):
+    """With the wheel's own tree and script; a preset of eight GPUs is made smaller for nodes of one."""
+    needs_kustomize()
+    shape = yaml.safe_load((ROOT / "k8s" / "overlays" / overlay / "overlay.yaml").read_text())
+    small = {name: value for name, value in ONE_GPU.items() if shape["gpus_per_node"] == 1}
+    sets = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
+    words = ("--overlay", overlay, "--image", IMAGE, "--out", tmp_path / "out", *sets)
+    done = installed("restrain", "k8s", "render", PRESET, *words)
+    assert done.returncode == 0, done.stderr
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".yaml", ".sh"}
+    assert (tmp_path / "out" / "run.sh").read_text().startswith("#!/bin/sh\n")
 
 
 @pytest.mark.parametrize(

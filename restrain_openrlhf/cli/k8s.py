@@ -2,16 +2,19 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
 from restrain_openrlhf.cli.options import ConfigFile, Overrides
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.shipped import KUBERNETES
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.k8s.naming import Manifest
+    from restrain_openrlhf.k8s.stages import Stage
 
 k8s = typer.Typer(help="Write Kubernetes manifests.", no_args_is_help=True)
 
@@ -26,7 +29,7 @@ def render(
     config: ConfigFile,
     overlay: Annotated[str, typer.Option(help="Overlay, a folder of k8s/overlays, such as 8xa100-80g.")],
     out: Annotated[str, typer.Option(metavar="DIR|-", help="New folder for one file per step, or - for the terminal.")],
-    job: Annotated[str, typer.Option(help="train or test-time.")] = "train",
+    job: Annotated[str | None, typer.Option(help="train or test-time.", show_default="what CONFIG is for")] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="STEP", help="Render only this step. Repeatable.")] = None,
     image: Annotated[
         list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="Image by digest. Repeatable.")
@@ -72,21 +75,25 @@ def render(
     """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
     from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.k8s.cluster import Cluster, parse_networks  # noqa: PLC0415
-    from restrain_openrlhf.k8s.experiment import load_experiment  # noqa: PLC0415
+    from restrain_openrlhf.k8s.experiment import Job, load_experiment  # noqa: PLC0415
     from restrain_openrlhf.k8s.images import parse_images  # noqa: PLC0415
     from restrain_openrlhf.k8s.overlay import load_overlay  # noqa: PLC0415
     from restrain_openrlhf.k8s.render import Rendering  # noqa: PLC0415
     from restrain_openrlhf.k8s.render import render as manifests_of  # noqa: PLC0415
-    from restrain_openrlhf.k8s.stages import Job, Stage  # noqa: PLC0415
+    from restrain_openrlhf.k8s.stages import Stage  # noqa: PLC0415
 
     chosen = load_overlay(overlay, manifests or KUBERNETES)
-    experiment = load_experiment(config, dict(parse_overrides(overrides or [])), chosen.nodes)
+    experiment = load_experiment(
+        config,
+        dict(parse_overrides(overrides or [])),
+        chosen.nodes,
+        job=None if job is None else _choice(Job, job, "--job"),
+        shards=shards or chosen.nodes.gpus_per_node,
+        rollouts=reference_n,
+    )
     rendering = Rendering(
         experiment,
         chosen,
-        job=_choice(Job, job, "--job"),
-        shards=shards or chosen.nodes.gpus_per_node,
-        reference_rollouts=reference_n,
         benchmarks=PAPER_BENCHMARKS if benchmarks is None else _known(benchmarks),
         images=parse_images(image or []),
         only=tuple(_choice(Stage, step, "--only") for step in only or []),
@@ -118,23 +125,16 @@ def _choice(kind: Any, text: str, option: str) -> Any:
         raise ConfigError(f"{option} {text!r}: choose one of {', '.join(kind)}.") from None
 
 
-def _write(found: Mapping[Any, list[dict[str, Any]]], out: str) -> None:
+def _write(found: Mapping["Stage", list["Manifest"]], out: str) -> None:
     from restrain_openrlhf.k8s.downloads import copy_lines  # noqa: PLC0415 - see render
+    from restrain_openrlhf.k8s.files import text_of, write  # noqa: PLC0415
 
-    texts = {str(stage): yaml.safe_dump_all(objects, sort_keys=False) for stage, objects in found.items()}
     if out == "-":
-        typer.echo("---\n".join(texts.values()), nl=False)
+        typer.echo("---\n".join(map(text_of, found.values())), nl=False)
         return
-    folder = Path(out)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(
-            f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
-    for number, (stage, text) in enumerate(texts.items()):
-        path = folder / f"{number}-{stage}.yaml"
-        path.write_text(text, encoding="utf-8")
-        console.print(f"kubectl apply --server-side -f {path}")
-        for line in copy_lines(found[stage]):
-            console.print(line)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    for command in write(found, Path(out)):
+        console.print(command)
+    for line in (line for objects in found.values() for line in copy_lines(objects)):
+        console.print(line)
+    console.print(f"In order, waiting for each, and as often as you like: {Path(out) / 'run.sh'}")

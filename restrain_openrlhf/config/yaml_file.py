@@ -98,6 +98,11 @@ class RunConfig(HookConfig):
     """A whole run: the method, a folder for everything it writes, and OpenRLHF's flags under their dotted names."""
 
     run_dir: Path = Field(description="Folder for checkpoints, metrics, logs and the trained model.")
+    pass_n: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None,
+        description="Rollouts per prompt of the pass that `restrain k8s render` makes, where the reference is cut from "
+        "a larger pass that other runs share; null: as many as the reference has.",
+    )
     openrlhf: Mapping[str, Any] = Field(
         default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."
     )

@@ -1,8 +1,7 @@
 """One configuration as the cluster runs it: paths on its volumes, its layout, and a name that Kubernetes accepts."""
 
-import hashlib
-import re
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,34 +12,45 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.recorded_flags import recorded_parser
 from restrain_openrlhf.k8s.layout import Layout, plan
+from restrain_openrlhf.k8s.naming import LONGEST_PREFIX, run_name
 from restrain_openrlhf.k8s.overlay import NodeShape
+from restrain_openrlhf.k8s.shared_pass import SharedPass
 from restrain_openrlhf.method import build
 
 WORK = PurePosixPath("/mnt/work")
-# KubeRay refuses longer names of RayJobs: it appends suffixes for the cluster and its services.
-LONGEST_NAME = 47
+# Where `test-time adapt` keeps the base model's vote, above the run's folder or in it; its presets name this file.
+VOTE_BEFORE = "before.jsonl"
+SHARDS = 8
 # OpenRLHF turns W&B on by a key alone; the real one comes from the secret, as WANDB_API_KEY.
 DUMMY_KEY = "dummy"
 
 
+class Job(StrEnum):
+    """What a configuration is rendered for."""
+
+    TRAIN = "train"
+    TEST_TIME = "test-time"
+
+
 @dataclass(frozen=True)
 class Experiment:
-    """What the manifests are made from; `document` is the configuration file in the pods."""
+    """What the manifests are made from; `document` is the configuration file in the pods.
+
+    `offline` is the offline pass that is made for it: None where it reads none, or one that is on a volume already.
+    """
 
     name: str
+    job: Job
     document: dict[str, Any]
     flags: dict[str, Any]
     layout: Layout
+    shards: int
+    offline: SharedPass | None
 
     @property
     def run_dir(self) -> str:
         """The run's folder on the work volume."""
         return str(self.document["run_dir"])
-
-    @property
-    def reference(self) -> str | None:
-        """The offline pass's file on the work volume; None where the method reads none, or it is not named."""
-        return self.document.get("reference")
 
     @property
     def model(self) -> str:
@@ -53,13 +63,23 @@ class Experiment:
         return yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True, width=120)
 
 
-def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape) -> Experiment:
+def load_experiment(
+    path: Path,
+    overrides: dict[str, object],
+    shape: NodeShape,
+    *,
+    job: Job | None = None,
+    shards: int = SHARDS,
+    rollouts: int | None = None,
+) -> Experiment:
     """Read a configuration as `restrain train` would, and move its paths to the cluster's volumes.
 
-    Raises ConfigError for a wrong configuration, a checkpoint that would never be written or resumed, or a layout that
-    does not fit the overlay's nodes.
+    `job` is what it is for, as the configuration tells if None. `rollouts` is the offline pass's number per prompt.
+    Raises ConfigError for a wrong configuration, another job than it is for, a checkpoint that would never be written
+    or resumed, or a layout that does not fit the overlay's nodes.
     """
     config = load_run_config(path, overrides)
+    chosen = _job(config, job)
     document = _document(config)
     # Rendering needs no OpenRLHF: the defaults of its flags are on record.
     parser = recorded_parser()
@@ -67,7 +87,40 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape) 
     flags |= {name: document["openrlhf"][name] for name in document["openrlhf"] if name in PATH_FLAGS}
     _refuse_lost_work(flags)
     _refuse_secrets(flags)
-    return Experiment(run_name(config.run_dir.name), document, flags, plan(flags, shape))
+    offline = _offline(config, flags, rollouts, shards) if chosen is Job.TRAIN else None
+    document |= {"reference": str(offline.reference)} if offline else {}
+    return Experiment(_name(document, chosen), chosen, document, flags, plan(flags, shape), shards, offline)
+
+
+def _job(config: RunConfig, asked: Job | None) -> Job:
+    vote = config.reference
+    adapts = vote is not None and vote.name == VOTE_BEFORE and config.run_dir.is_relative_to(vote.parent)
+    if adapts and asked is Job.TRAIN:
+        raise ConfigError(
+            f"--job train: the configuration is for test-time RL: its reference is the {VOTE_BEFORE} of the run. "
+            "Leave --job out, or name the reference of a training."
+        )
+    return asked or (Job.TEST_TIME if adapts else Job.TRAIN)
+
+
+def _offline(config: RunConfig, flags: dict[str, Any], rollouts: int | None, shards: int) -> SharedPass | None:
+    """The pass to be made: none for a method that reads none, and none for a file that is on a volume already."""
+    if config.reference is None or not build(config.method).needs_reference or _on_mount(config.reference):
+        return None
+    kept = config.reference_n or int(flags["rollout.n_samples_per_prompt"])
+    return SharedPass.of(flags, kept, rollouts or max(config.pass_n or kept, kept), shards)
+
+
+def _name(document: dict[str, Any], job: Job) -> str:
+    """From the run's folder below `runs`, of which each experiment has its own."""
+    folder = PurePosixPath(document["run_dir"])
+    root = next((root for root in (WORK / "runs", WORK) if root in folder.parents), PurePosixPath("/mnt"))
+    text = str(folder.relative_to(root))
+    if job is Job.TRAIN:
+        return run_name(text)
+    # The job's own name begins with these words, so a folder that has them gives the rest. Any other folder gives what
+    # is no label, so that its name ends in a hash and is not the first one's.
+    return run_name(text.removeprefix(LONGEST_PREFIX) if text.startswith(LONGEST_PREFIX) else f"{text}/")
 
 
 PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")
@@ -94,7 +147,7 @@ def on_volume(path: Path) -> str:
 
     Raises ConfigError for a path outside the working folder.
     """
-    if path.is_absolute() and path.is_relative_to("/mnt"):
+    if _on_mount(path):
         return str(path)
     here = Path.cwd()
     inside = path.absolute()
@@ -103,15 +156,8 @@ def on_volume(path: Path) -> str:
     return str(WORK / inside.relative_to(here))
 
 
-def run_name(text: str) -> str:
-    """A DNS-1035 label of at most 40 characters, so that a prefix or suffix fits; a longer text ends in a hash."""
-    slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "run"
-    slug = slug if slug[0].isalpha() else f"run-{slug}"
-    longest = LONGEST_NAME - len("test-time-")
-    if len(slug) <= longest:
-        return slug
-    digest = hashlib.sha256(text.encode()).hexdigest()[:6]
-    return f"{slug[: longest - 7].rstrip('-')}-{digest}"
+def _on_mount(path: Path) -> bool:
+    return path.is_relative_to("/mnt")
 
 
 def _refuse_lost_work(flags: dict[str, Any]) -> None:

@@ -15,9 +15,18 @@ from restrain_openrlhf.k8s.cluster import Cluster
 from restrain_openrlhf.k8s.experiment import Experiment
 from restrain_openrlhf.k8s.images import configured_images, refuse_unknown, refuse_unset
 from restrain_openrlhf.k8s.kustomize import build
+from restrain_openrlhf.k8s.naming import Manifest, named
 from restrain_openrlhf.k8s.overlay import Overlay
 from restrain_openrlhf.k8s.patches import patches
-from restrain_openrlhf.k8s.stages import Job, Manifest, Stage, by_stage, images_in, refuse_unread_pass, stages_of
+from restrain_openrlhf.k8s.stages import (
+    SHARED,
+    Stage,
+    by_stage,
+    images_in,
+    refuse_unread_pass,
+    stage_of,
+    stages_of,
+)
 
 # What is rendered has no unset image, but its objects were marked before they got another one.
 UNMARK = {
@@ -30,15 +39,11 @@ UNMARK = {
 class Rendering:
     """What to render: `images` overrides the tree's (name to reference by digest); no `only` means the usual steps.
 
-    `components` are those of the tree that are added to the overlay's. `reference_rollouts` is the offline pass's
-    rollouts per prompt, the configuration's if None. `benchmarks` are names.
+    `components` are those of the tree that are added to the overlay's. `benchmarks` are names.
     """
 
     experiment: Experiment
     overlay: Overlay
-    job: Job = Job.TRAIN
-    shards: int = 8
-    reference_rollouts: int | None = None
     benchmarks: tuple[str, ...] = PAPER_BENCHMARKS
     images: Mapping[str, str] = field(default_factory=dict)
     only: tuple[Stage, ...] = ()
@@ -48,28 +53,31 @@ class Rendering:
     @property
     def stages(self) -> tuple[Stage, ...]:
         """The steps that are written."""
-        return self.only or stages_of(self.experiment, self.job)
+        return self.only or stages_of(self.experiment)
 
 
 def render(rendering: Rendering) -> Mapping[Stage, list[Manifest]]:
     """The manifests of each step, in order.
 
-    Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that nothing reads,
+    Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that is not made,
     volumes that its pods cannot share, or where Kustomize is missing.
     """
     refuse_unread_pass(rendering.experiment, rendering.stages)
     refuse_unknown(rendering.images, configured_images(rendering.overlay.tree))
+    overlay = build(rendering.overlay.path)
+    by_stage(overlay, rendering.stages)
     with tempfile.TemporaryDirectory(prefix="restrain-k8s-") as folder:
-        write_kustomization(rendering, Path(folder).resolve())
+        write_kustomization(rendering, overlay, Path(folder).resolve())
         manifests = build(Path(folder).resolve())
     found = by_stage(manifests, rendering.stages)
     rendering.cluster.refuse_one_node(each["kind"] for objects in found.values() for each in objects)
     refuse_unset(image for objects in found.values() for image in images_in(objects))
-    return found
+    name = rendering.experiment.name
+    return {stage: objects if stage in SHARED else named(objects, name) for stage, objects in found.items()}
 
 
-def write_kustomization(rendering: Rendering, folder: Path) -> None:
-    """Write the experiment as a kustomization on top of the overlay."""
+def write_kustomization(rendering: Rendering, overlay: Sequence[Manifest], folder: Path) -> None:
+    """Write the experiment as a kustomization on top of the overlay, whose objects these are."""
     (folder / "experiment.yaml").write_text(rendering.experiment.text, encoding="utf-8")
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
@@ -78,20 +86,19 @@ def write_kustomization(rendering: Rendering, folder: Path) -> None:
         "resources": [os.path.relpath(rendering.overlay.path, folder)],
         "components": [os.path.relpath(path, folder) for path in _components(rendering)],
         "configMapGenerator": [
-            {"name": f"{rendering.job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}
+            {"name": f"{job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}
+            for job in {rendering.experiment.job} & {stage_of(each) for each in overlay}
         ],
-        "patches": [_as_text(patch) for patch in (*_present(rendering), *rendering.cluster.patches(), UNMARK)],
+        "patches": [_as_text(patch) for patch in (*_present(rendering, overlay), *rendering.cluster.patches(), UNMARK)],
         "images": [_image(name, reference) for name, reference in _new_images(rendering)],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization, sort_keys=False), encoding="utf-8")
 
 
-def _present(rendering: Rendering) -> Sequence[dict[str, Any]]:
+def _present(rendering: Rendering, overlay: Sequence[Manifest]) -> list[dict[str, Any]]:
     """The patches whose target is in the overlay; Kustomize refuses others."""
-    names = {(each["kind"], each["metadata"]["name"]) for each in build(rendering.overlay.path)}
-    every = patches(
-        rendering.experiment, rendering.job, rendering.shards, rendering.benchmarks, rendering.reference_rollouts
-    )
+    names = {(each["kind"], each["metadata"]["name"]) for each in overlay}
+    every = patches(rendering.experiment, rendering.benchmarks)
     return [patch for patch in every if (patch["target"]["kind"], patch["target"]["name"]) in names]
 
 

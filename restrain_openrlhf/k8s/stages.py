@@ -6,15 +6,16 @@ from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.k8s.downloads import data_words
-from restrain_openrlhf.k8s.experiment import Experiment
+from restrain_openrlhf.k8s.experiment import Experiment, Job
+from restrain_openrlhf.k8s.naming import Manifest
 
-Manifest = dict[str, Any]
 COMPONENT = "app.kubernetes.io/component"
 
 
 class Stage(StrEnum):
-    """Value of the component label of a step's objects."""
+    """Value of the component label of a step's objects; the cluster administrator's are known by their kind."""
 
+    ADMIN = "admin"
     PLATFORM = "platform"
     PREFETCH = "prefetch"
     DATA = "data"
@@ -22,6 +23,7 @@ class Stage(StrEnum):
     FILES = "files"
     REFERENCE = "reference"
     MERGE_REFERENCE = "merge-reference"
+    SUBSET_REFERENCE = "subset-reference"
     TRAIN = "train"
     TEST_TIME = "test-time"
     EVALUATION = "evaluation"
@@ -29,47 +31,73 @@ class Stage(StrEnum):
     REWARD = "reward"
 
 
-OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE)
+OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE, Stage.SUBSET_REFERENCE)
+# What all experiments of a namespace use; every other step's objects are one experiment's own.
+SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.REWARD})
+# What a namespace's own administrator may not write: objects of the whole cluster, and the namespace's share of it.
+ADMIN_KINDS = frozenset(
+    {
+        "ClusterQueue",
+        "LocalQueue",
+        "Namespace",
+        "PriorityClass",
+        "ResourceFlavor",
+        "ResourceQuota",
+        "WorkloadPriorityClass",
+    }
+)
 
 
-class Job(StrEnum):
-    """What a configuration is rendered for."""
-
-    TRAIN = "train"
-    TEST_TIME = "test-time"
-
-
-def stages_of(experiment: Experiment, job: Job) -> tuple[Stage, ...]:
+def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
     """The steps this experiment needs: no download if the model is on a volume or the prompts are the user's own, no
-    offline pass unless it is read.
+    offline pass unless it is made.
     """
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
-    known = data_words(str(experiment.flags["data.prompt_dataset"]), test_time=job is Job.TEST_TIME)
-    prompts = (Stage.DATA,) if known else ()
-    if job is Job.TEST_TIME:
-        return (Stage.PLATFORM, *from_hub, *prompts, Stage.TEST_TIME)
-    offline = OFFLINE_PASS if experiment.reference else ()
-    first = (Stage.PLATFORM, *from_hub, *prompts, Stage.BENCHMARKS)
-    return (*first, *offline, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+    test_time = experiment.job is Job.TEST_TIME
+    known = data_words(str(experiment.flags["data.prompt_dataset"]), test_time)
+    first = (Stage.ADMIN, Stage.PLATFORM, *from_hub, *((Stage.DATA,) if known else ()))
+    if test_time:
+        return (*first, Stage.TEST_TIME)
+    return (*first, Stage.BENCHMARKS, *_offline(experiment), Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+
+
+def _offline(experiment: Experiment) -> tuple[Stage, ...]:
+    if experiment.offline is None:
+        return ()
+    return OFFLINE_PASS if experiment.offline.is_cut else OFFLINE_PASS[:2]
 
 
 def refuse_unread_pass(experiment: Experiment, stages: Iterable[Stage]) -> None:
-    """Raises ConfigError where a step of the offline pass is selected and the method reads none."""
-    if experiment.reference is None and (asked := [stage for stage in stages if stage in OFFLINE_PASS]):
+    """Raises ConfigError where a step of the offline pass is selected and the experiment has none of it."""
+    asked = [stage for stage in stages if stage in OFFLINE_PASS and stage not in _offline(experiment)]
+    if asked and experiment.offline:
+        raise ConfigError(
+            f"--only {asked[0]}: the run reads every rollout of its offline pass. Leave the step out, or draw more "
+            f"than {experiment.offline.kept} with --reference-n."
+        )
+    if asked:
         raise ConfigError(
             f"--only {asked[0]}: the method {experiment.document['method']['name']!r} reads no offline pass with these "
-            "settings, or the configuration names no `reference:`. Leave the step out, or set it."
+            "settings, or the configuration names no `reference:`, or one on a volume. Leave the step out, or set it."
         )
 
 
 def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[Stage, list[Manifest]]:
     """The manifests of each of `stages`. Raises ConfigError for a step that the overlay does not have."""
     objects = list(manifests)
-    found = {stage: [each for each in objects if _component(each) == stage] for stage in stages}
+    found = {stage: [each for each in objects if stage_of(each) == stage] for stage in stages}
     for stage, its_objects in found.items():
         if not its_objects:
             raise ConfigError(f"This overlay has no {stage} step. Choose another overlay, or leave it out of --only.")
     return found
+
+
+def stage_of(manifest: Manifest) -> str | None:
+    """The step that an object belongs to."""
+    if manifest["kind"] in ADMIN_KINDS:
+        return Stage.ADMIN
+    label: str | None = manifest["metadata"].get("labels", {}).get(COMPONENT)
+    return label
 
 
 def images_in(node: Any) -> Iterable[str]:
@@ -82,8 +110,3 @@ def images_in(node: Any) -> Iterable[str]:
     elif isinstance(node, list):
         for value in node:
             yield from images_in(value)
-
-
-def _component(manifest: Manifest) -> str | None:
-    label: str | None = manifest["metadata"].get("labels", {}).get(COMPONENT)
-    return label

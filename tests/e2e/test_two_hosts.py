@@ -1,4 +1,4 @@
-"""The RayJob's entrypoint on a Ray cluster of two hosts, submitted from a third as KubeRay does, a fourth kept out."""
+"""The RayJob's entrypoint on a Ray cluster of two hosts, submitted from a third as KubeRay does, two kept out."""
 
 import shlex
 import shutil
@@ -20,6 +20,7 @@ from tests.e2e.hosts import Host, hosts
 from tests.e2e.ray_cluster import TOKEN, Cluster, http, takes_connections, wait_for
 from tests.k8s.firewall import rules_for
 from tests.k8s.manifests import Object, Pod, of_kind, pick, pods
+from tests.k8s.rules_experiments import identity, own
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 DIGEST = "registry.example/restrain-train@sha256:" + "1" * 64
@@ -27,10 +28,15 @@ STEPS = 10
 WATCHED = {"ray_restrain_majority_share_mean", "ray_restrain_host_kl", "ray_restrain_last_step_timestamp_seconds"}
 
 
-def rendered() -> list[Object]:
+MACHINES = ("head", "worker", "submitter", "intruder", "neighbour")
+# Not of the cluster: another pod of its experiment, and a worker of another experiment with rules of its own.
+STRANGERS = ("intruder", "neighbour")
+
+
+def rendered(run: str = "two-hosts") -> list[Object]:
     """The demo's manifests, by the real command."""
     sets = {
-        "run_dir": "/mnt/work/runs/two-hosts",
+        "run_dir": f"/mnt/work/runs/{run}",
         "reference": "",
         "method.prompt_weight": "online",
         "method.kappa": 2,
@@ -47,13 +53,19 @@ def rendered() -> list[Object]:
     return list(yaml.safe_load_all(done.stdout))
 
 
+def both() -> list[Object]:
+    """Two experiments, applied one after the other."""
+    objects = [*rendered("neighbour"), *rendered()]
+    return list({identity(each): each for each in objects}.values())
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-    with hosts("head", "worker", "submitter", "intruder") as machines:
+    with hosts(*MACHINES) as machines:
         objects = rendered()
         prepare(objects, tmp_path)
-        keep_policies(objects, machines)
+        keep_policies(both(), machines)
         job = pick(objects, "RayJob", "train-two-hosts")["spec"]
         made = Cluster(job, pick(objects, "ConfigMap", "runtime-environment")["data"], machines, tmp_path)
         with killed_in_the_end(made):
@@ -80,15 +92,19 @@ def prepare(objects: list[Object], folder: Path) -> None:
 
 
 def keep_policies(objects: list[Object], machines: dict[str, Host]) -> None:
-    """The rendered NetworkPolicies on every host; the intruder is the evaluation's pod, in the same namespace."""
-    found: dict[str, Pod] = {
-        pod.role: pod for pod in pods(objects) if pod.owner["metadata"]["name"] == "train-two-hosts"
-    }
-    (found["intruder"],) = [pod for pod in pods(objects) if pod.owner["metadata"]["name"] == "evaluation"]
-    for name, machine in machines.items():
-        if name != "intruder":  # its own kernel may be lying: the others must keep it out
-            peers = [(pod, machines[role].address) for role, pod in found.items()]
-            machine.firewall(rules_for(objects, found[name], peers))
+    """The NetworkPolicies of all these objects on every host; the intruder is the evaluation's pod."""
+    found: dict[str, Pod] = {pod.role: pod for pod in pods_of(objects, "train-two-hosts")}
+    (found["intruder"],) = pods_of(objects, "evaluation-two-hosts")
+    for pod in pods_of(objects, "train-neighbour"):
+        found |= {"neighbour": pod} if pod.role == "worker" else {}
+    peers = [(pod, machines[role].address) for role, pod in found.items()]
+    for name in found:
+        if name not in STRANGERS:  # their own kernels may be lying: the others must keep them out
+            machines[name].firewall(rules_for(objects, found[name], peers))
+
+
+def pods_of(objects: list[Object], name: str) -> list[Pod]:
+    return [pod for pod in pods(objects) if pod.owner["metadata"]["name"] == name]
 
 
 def test_train_on_two_hosts_survives_a_lost_worker_and_keeps_an_intruder_out(cluster):
@@ -124,14 +140,14 @@ def test_train_on_two_hosts_survives_a_lost_worker_and_keeps_an_intruder_out(clu
 def the_policies_and_the_token_hold(cluster: Cluster) -> None:
     """While the cluster is up: nobody but its own may talk to it, and nobody without the token."""
     machines = cluster.machines
-    head, worker, intruder = (machines[name].address for name in ("head", "worker", "intruder"))
+    head, worker = (machines[name].address for name in ("head", "worker"))
     assert takes_connections(machines["submitter"], head, 8265)
     assert not takes_connections(machines["submitter"], head, 6379)
     for address, ports in ((head, (6379, 8080, 8265)), (worker, (8080, 52365))):
         friend = "worker" if address == head else "head"
         assert all(takes_connections(machines[friend], address, port) for port in ports)
-        assert not any(takes_connections(machines["intruder"], address, port) for port in ports)
-    assert not takes_connections(machines["worker"], intruder, 22)
+        assert not any(takes_connections(machines[name], address, port) for name in STRANGERS for port in ports)
+    assert not any(takes_connections(machines["worker"], machines[name].address, 22) for name in STRANGERS)
     assert http(machines["submitter"], f"{cluster.address}/api/jobs/")[0] == 401
     assert http(machines["submitter"], f"{cluster.address}/api/jobs/", "a-wrong-token-of-the-same-length")[0] in {
         401,
@@ -151,22 +167,40 @@ def sees_metrics(cluster: Cluster, published: set[str]) -> bool:
     return published == WATCHED
 
 
-def test_it_is_the_policies_that_keep_an_intruder_out(tmp_path):
-    with hosts("head", "worker", "submitter", "intruder") as machines:
-        objects = rendered()
-        prepare(objects, tmp_path)
-        volumes = (tmp_path / "work", tmp_path / "config", {}, tmp_path / "server.log")
-        server = machines["head"].start_pod([sys.executable, "-m", "http.server", "6379"], *volumes)
-        try:
-            head, intruder = machines["head"], machines["intruder"]
-            wait_for(lambda: takes_connections(intruder, head.address, 6379), "a server without policies")
-            keep_policies(objects, machines)
-            assert takes_connections(machines["worker"], head.address, 6379)
-            assert not takes_connections(machines["submitter"], head.address, 6379)
-            assert not takes_connections(intruder, head.address, 6379)
-        finally:
-            server.kill()
-            server.wait()
+def test_it_is_the_policies_that_keep_strangers_out(tmp_path):
+    with hosts(*MACHINES) as machines, serving(machines["head"], tmp_path) as head:
+        for name in STRANGERS:
+            wait_for(lambda name=name: takes_connections(machines[name], head, 6379), "a server without policies")
+        keep_policies(both(), machines)
+        assert who_reaches(machines, head) == {"worker"}
+
+
+def test_ending_one_experiment_leaves_the_others_network_as_it_was(tmp_path):
+    with hosts(*MACHINES) as machines, serving(machines["head"], tmp_path) as head:
+        ended = {identity(each) for each in own(rendered("neighbour"))}
+        left = [each for each in both() if identity(each) not in ended]
+        assert {"NetworkPolicy", "RayJob"} <= {kind for kind, *_ in ended}
+        keep_policies(left, machines)
+        assert who_reaches(machines, head) == {"worker"}
+
+
+def who_reaches(machines: dict[str, Host], address: str) -> set[str]:
+    """Ray's own port on the head."""
+    return {name for name in MACHINES if name != "head" and takes_connections(machines[name], address, 6379)}
+
+
+@contextmanager
+def serving(head: Host, folder: Path) -> Iterator[str]:
+    """Something that takes connections on Ray's port; gives the address."""
+    prepare(rendered(), folder)
+    volumes = (folder / "work", folder / "config", {}, folder / "server.log")
+    server = head.start_pod([sys.executable, "-m", "http.server", "6379"], *volumes)
+    try:
+        wait_for(lambda: takes_connections(head, head.address, 6379), "the server")
+        yield head.address
+    finally:
+        server.kill()
+        server.wait()
 
 
 def test_the_entrypoint_is_the_manifests_own():

@@ -10,11 +10,12 @@ from typing import Any
 import yaml
 
 from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS
-from restrain_openrlhf.k8s.experiment import Experiment, load_experiment
+from restrain_openrlhf.k8s.experiment import Experiment, Job, load_experiment
 from restrain_openrlhf.k8s.kustomize import LOADER
+from restrain_openrlhf.k8s.naming import named
 from restrain_openrlhf.k8s.overlay import load_overlay
 from restrain_openrlhf.k8s.patches import Patch, patches
-from restrain_openrlhf.k8s.stages import COMPONENT, Job, stages_of
+from restrain_openrlhf.k8s.stages import SHARED, stage_of, stages_of
 from tests.commands import Done, restrain
 from tests.conftest import ROOT
 from tests.k8s.manifests import Object, needs_kustomize, overlay
@@ -62,19 +63,17 @@ def steps(preset: str, name: str) -> list[Object]:
 
     A test holds this equal to the real rendering.
     """
-    made, job = experiment(preset, name), job_of(preset)
-    shards = load_overlay(name).nodes.gpus_per_node
-    stages = stages_of(made, job)
-    objects = [each for each in overlay(name) if each["metadata"].get("labels", {}).get(COMPONENT) in stages]
-    objects = copy.deepcopy(objects)
-    for patch in patches(made, job, shards, PAPER_BENCHMARKS):
+    made = experiment(preset, name)
+    objects = copy.deepcopy([each for each in overlay(name) if stage_of(each) in stages_of(made)])
+    for patch in patches(made, PAPER_BENCHMARKS):
         for each in _targets(objects, patch):
             for operation in patch["operations"]:
                 replace(each, operation["path"], operation["value"])
     for each in objects:
-        if each["kind"] == "ConfigMap" and each["metadata"]["name"].startswith(f"{job}-experiment"):
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"].startswith(f"{made.job}-experiment"):
             each["data"]["experiment.yaml"] = made.text
-    return objects
+    own = [each for each in objects if stage_of(each) not in SHARED]
+    return [*(each for each in objects if stage_of(each) in SHARED), *named(own, made.name)]
 
 
 def _targets(objects: list[Object], patch: Patch) -> Iterator[Object]:

@@ -13,7 +13,7 @@ from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.sizes import gpus_needed
 from tests.conftest import ROOT
-from tests.k8s.manifests import Object, of_kind, pick, pods, runs
+from tests.k8s.manifests import Object, of_kind, pods, runs
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 
@@ -91,15 +91,15 @@ def indexed_jobs(objects: list[Object]) -> Iterator[str]:
 
 
 def queued_by_component(objects: list[Object]) -> Iterator[str]:
-    """With Kueue every GPU job waits, labelled and suspended; without it nothing is suspended, or it never starts."""
+    """With Kueue every GPU job has a queue that is there and covers what it asks for; without it none has."""
     queues = {each["metadata"]["name"] for each in of_kind(objects, "LocalQueue")}
     classes = {each["metadata"]["name"] for each in of_kind(objects, "WorkloadPriorityClass")}
     gpu_owners = {pod.name.split("/")[1] for pod in pods(objects) if pod.gpus}
     for each in of_kind(objects, "Job", "RayJob"):
         name, labels = each["metadata"]["name"], each["metadata"]["labels"]
         waits = bool(queues) and name in gpu_owners
-        if each["spec"].get("suspend", False) is not waits or (labels.get(QUEUE) in queues) is not waits:
-            yield f"{each['kind']}/{name}: suspend or queue label do not fit"
+        if (labels.get(QUEUE) in queues) is not waits:
+            yield f"{each['kind']}/{name}: its queue label does not fit"
         if waits and labels.get(PRIORITY) not in classes:
             yield f"{each['kind']}/{name}: its workload priority is not there"
     cluster_queues = {each["metadata"]["name"] for each in of_kind(objects, "ClusterQueue")}
@@ -175,12 +175,12 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
 
     There is an offline pass exactly where the experiment names the file that it writes.
     """
-    words = {each["metadata"]["name"]: _words(each) for each in of_kind(objects, "Job")}
+    words = {_step(each): _words(each) for each in of_kind(objects, "Job")}
     for each in runs(objects):
         document = yaml.safe_load(_mounted_text(objects, each))
         flags, run = document["openrlhf"], document["run_dir"]
         model, prompts = flags["actor.model_name_or_path"], flags["data.prompt_dataset"]
-        if each["metadata"]["labels"]["app.kubernetes.io/component"] == "test-time":
+        if _step(each) == "test-time":
             found = _words(each) if each["kind"] == "Job" else shlex.split(each["spec"]["entrypoint"])
             words["test-time"] = [part for word in found for part in word.split("=", 1)]
             expected = {"test-time": {"--model", model, "--prompts", prompts, "--out", run}}
@@ -188,7 +188,7 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
             if len(runs(objects)) == 1:
                 yield from _fetched(words, prompts, set())
         else:
-            shards = pick(objects, "Job", "evaluation")["spec"]["completions"]
+            (shards,) = {job["spec"]["completions"] for job in of_kind(objects, "Job") if _step(job) == "evaluation"}
             length = f"--max-new-tokens={flags['rollout.max_new_tokens']}"
             expected = {
                 **({} if model.startswith("/") else {"prefetch": {model}}),
@@ -221,22 +221,34 @@ def _fetched(words: dict[str, list[str]], prompts: str, evaluation: set[str]) ->
             yield f"benchmarks: {names} in {folder} are not the evaluation's {sorted(evaluation)}"
 
 
+def _step(each: Object) -> str:
+    return each["metadata"]["labels"]["app.kubernetes.io/component"]
+
+
 def _offline_words(document: dict[str, Any], shards: int) -> dict[str, set[str]]:
+    """The pass is the run's reference itself, or what `.first-K` of it is cut from; its name says how many it draws."""
     if "reference" not in document:
         return {}
     flags, reference = document["openrlhf"], PurePosixPath(document["reference"])
-    count = document.get("reference_n", flags["rollout.n_samples_per_prompt"])
-    parts = {f"{reference.with_suffix('')}.shard-{index}-of-{shards}.jsonl" for index in range(shards)}
+    kept = document.get("reference_n", flags["rollout.n_samples_per_prompt"])
+    stem, _, first = reference.stem.partition(".first-")
+    whole, drawn = f"{reference.with_name(stem)}.jsonl", int(stem.rpartition(".n")[2])
+    cut = {"subset-reference": {f"--out={reference}", f"--n={kept}", whole}} if first else {}
+    assert (int(first) if first else drawn) == kept, f"{reference} has not the {kept} rollouts that the run reads"
     return {
         "reference": {
             f"--model={flags['actor.model_name_or_path']}",
             f"--prompts={flags['data.prompt_dataset']}",
-            f"--out={reference}",
-            f"--n={count}",
+            f"--out={whole}",
+            f"--n={drawn}",
             f"--max-new-tokens={flags['rollout.max_new_tokens']}",
             f"--max-len={flags['data.max_len']}",
         },
-        "merge-reference": {f"--out={reference}", *parts},
+        "merge-reference": {
+            f"--out={whole}",
+            *(f"{whole.removesuffix('.jsonl')}.shard-{index}-of-{shards}.jsonl" for index in range(shards)),
+        },
+        **cut,
     }
 
 

@@ -49,9 +49,10 @@ NEVER_OUT = ("169.254.169.254", "fd00:ec2::254", "10.96.0.1", "172.20.0.1", "192
 
 def _is_way_out(policy: Object, block: dict[str, Any]) -> bool:
     """Whether a policy of what downloads leaves the metadata service and private addresses out."""
-    name, closed = policy["metadata"]["name"], [ip_network(each) for each in block.get("except", [])]
+    step = policy["metadata"]["labels"]["app.kubernetes.io/component"]
+    closed = [ip_network(each) for each in block.get("except", [])]
     inside = [each for each in map(ip_address, NEVER_OUT) if each in ip_network(block["cidr"])]
-    return name in ("prefetch", "data", "benchmarks") and all(any(each in net for net in closed) for each in inside)
+    return step in ("prefetch", "data", "benchmarks") and all(any(each in net for net in closed) for each in inside)
 
 
 def policies_select_pods(objects: list[Object]) -> Iterator[str]:
@@ -69,13 +70,13 @@ def training_is_reached_by_its_own(objects: list[Object]) -> Iterator[str]:
     """Of our pods, a Ray head is reached by its own cluster and its own submitter."""
     everyone = list(pods(objects))
     for head in (pod for pod in everyone if pod.role == "head"):
-        allowed = {pod.name for pod in everyone if _reaches(objects, pod, head)}
+        allowed = {pod.name for pod in everyone if reaches(objects, pod, head)}
         own = {pod.name for pod in everyone if pod.owner is head.owner}
         if allowed != own:
             yield f"{head.name}: is reached by {sorted(allowed ^ own)} or not reached by its own"
 
 
-def _reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
+def reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
     """Whether some policy of the target lets the source in, and some policy of the source lets it out to the target."""
     let_in = _lets(objects, target, source, "ingress", "from")
     return let_in and _lets(objects, source, target, "egress", "to")

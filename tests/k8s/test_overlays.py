@@ -10,7 +10,7 @@ import yaml
 from restrain_openrlhf.k8s.experiment import load_experiment
 from restrain_openrlhf.k8s.overlay import NodeShape, load_overlay
 from tests.conftest import ROOT
-from tests.k8s import known_metrics, rules_jobs, rules_names, rules_pods, rules_service
+from tests.k8s import known_metrics, rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
 from tests.k8s.manifests import OVERLAYS, of_kind, overlay, pick, pods, quantity, runs, url_only
 from tests.k8s.schemas import problems
 
@@ -34,6 +34,8 @@ EVERYWHERE = [
     rules_jobs.quota_holds_the_largest_job,
     rules_names.names_resolve,
     rules_names.paths_are_mounted,
+    rules_experiments.experiments_are_apart,
+    rules_experiments.nothing_needs_a_force,
     rules_service.default_deny,
     rules_service.policies_select_pods,
     rules_service.training_is_reached_by_its_own,
@@ -141,7 +143,9 @@ def test_what_an_overlay_runs_is_the_preset_that_it_names(folder, differs, job):
     preset = load_experiment(ROOT / PRESETS[job], {}, shape).document
     flags = {*found["openrlhf"], *preset["openrlhf"]} - differs
     assert {key: found["openrlhf"].get(key) for key in flags} == {key: preset["openrlhf"].get(key) for key in flags}
-    own = {"openrlhf"} if differs.isdisjoint(SMALL) or job == "test-time" else {"openrlhf", "run_dir", "reference"}
+    # A rendered training reads a pass named by what it draws; an overlay's own has the name that its Jobs are given.
+    own = {"openrlhf", *(["reference"] if job == "train" else [])}
+    own |= set() if differs.isdisjoint(SMALL) or job == "test-time" else {"run_dir"}
     assert {key: found[key] for key in found if key not in own} == {
         key: preset[key] for key in preset if key not in own
     }

@@ -1,18 +1,25 @@
 """`restrain k8s render`: what it writes for a configuration, and what it refuses in one line."""
 
+import contextlib
+import re
+
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.k8s.experiment import LONGEST_NAME, on_volume, run_name
+from restrain_openrlhf.k8s.experiment import load_experiment, on_volume
 from restrain_openrlhf.k8s.images import BY_DIGEST, configured_images
 from restrain_openrlhf.k8s.kustomize import kustomize_command
 from restrain_openrlhf.k8s.layout import Layout, plan
+from restrain_openrlhf.k8s.naming import LONGEST_NAME, run_name
 from restrain_openrlhf.k8s.overlay import NodeShape
-from restrain_openrlhf.k8s.stages import Job, Stage, stages_of
+from restrain_openrlhf.k8s.stages import COMPONENT, OFFLINE_PASS, Stage, stages_of
 from restrain_openrlhf.shipped import KUBERNETES
+from tests.conftest import ROOT
 from tests.k8s import rules_jobs, rules_names, rules_pods
-from tests.k8s.experiments import IMAGE, experiment, needs_kustomize, render, rendered, steps
+from tests.k8s.experiments import IMAGE, PRESETS, experiment, job_of, needs_kustomize, render, rendered
 from tests.k8s.manifests import pick
 
 FLAGS = {
@@ -82,46 +89,110 @@ def test_the_experiment_is_in_every_step(tmp_path):
     objects = rendered("--shards", 4, *words, overlay="multi-node-h100")
     job = pick(objects, "RayJob", "train-mine")
     assert rules_jobs.worker_gpus(job) == 16
-    assert job["spec"]["suspend"] is True
     config = rules_jobs.experiment_of(objects, job, tmp_path)
-    assert (str(config.run_dir), str(config.reference)) == (
-        "/mnt/work/runs/mine",
-        "/mnt/work/data/dapo14k.qwen3-4b.n16.jsonl",
-    )
-    reference = pick(objects, "Job", "reference")["spec"]
-    words = reference["template"]["spec"]["containers"][0]["args"]
-    assert reference["completions"] == 4
-    out = "--out=/mnt/work/data/dapo14k.qwen3-4b.n16.jsonl"
-    assert {"--n=16", out, "--shard=$(JOB_COMPLETION_INDEX)/4"} <= set(words)
-    template = config.openrlhf["data.input_template"]
-    assert f"--input-template={template}" in words
-    merge = pick(objects, "Job", "merge-reference")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert merge[-1] == "/mnt/work/data/dapo14k.qwen3-4b.n16.shard-3-of-4.jsonl"
-    evaluation = pick(objects, "Job", "evaluation")["spec"]["template"]["spec"]["containers"][0]["args"]
-    assert "--model=/mnt/work/runs/mine/model" in evaluation
-    assert pick(objects, "Job", "prefetch")["spec"]["template"]["spec"]["containers"][0]["args"] == [
-        "Qwen/Qwen3-4B-Base"
-    ]
+    assert str(config.run_dir) == "/mnt/work/runs/mine"
+    assert PASS.fullmatch(str(config.reference))[2] == ".first-16"
+    whole = str(config.reference).replace(".first-16", "")
+    words = args_of(objects, "reference-mine")
+    assert pick(objects, "Job", "reference-mine")["spec"]["completions"] == 4
+    assert {"--n=32", f"--out={whole}", "--shard=$(JOB_COMPLETION_INDEX)/4"} <= set(words)
+    assert f"--input-template={config.openrlhf['data.input_template']}" in words
+    parts = [whole.replace(".jsonl", f".shard-{index}-of-4.jsonl") for index in range(4)]
+    assert args_of(objects, "merge-reference-mine") == [f"--out={whole}", *parts]
+    assert args_of(objects, "subset-reference-mine") == [f"--out={config.reference}", "--n=16", whole]
+    assert "--model=/mnt/work/runs/mine/model" in args_of(objects, "evaluation-mine")
+    assert args_of(objects, "prefetch-mine") == ["Qwen/Qwen3-4B-Base"]
     assert [
         p for rule in (rules_pods.images_by_digest, rules_pods.pod_security_restricted) for p in rule(objects)
     ] == []
 
 
+# The pass of a preset: prompts, model, what it is drawn with, rollouts of each prompt, and those of them that are read.
+PASS = re.compile(r"/mnt/work/passes/dapo14k\.qwen3-4b-base\.([0-9a-f]{8})\.n\d+(\.first-\d+)?\.jsonl")
+
+
+def args_of(objects, name):
+    return pick(objects, "Job", name)["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+QWEN = "configs/dapo14k/qwen3-4b-base"
+
+
+def pass_of(preset, **changed):
+    sets = {f"openrlhf.{name}": value for name, value in changed.pop("openrlhf", {}).items()}
+    with contextlib.chdir(ROOT):
+        return load_experiment(ROOT / preset, sets, NODE_OF_8, **changed).offline
+
+
+@pytest.mark.host
+def test_one_pass_serves_every_method_of_a_preset():
+    srt, ours, ablated = (
+        pass_of(f"{QWEN}/srt_offline.yaml"),
+        pass_of(f"{QWEN}/restrain.yaml"),
+        pass_of("configs/ablations/kappa-5.yaml"),
+    )
+    assert srt.file == ours.file == ablated.file
+    assert (srt.reference, srt.is_cut) == (srt.file, False)
+    assert ours.reference == ablated.reference == srt.file.with_name(f"{srt.file.stem}.first-16.jsonl")
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"openrlhf": {"actor.model_name_or_path": "Qwen/Qwen3-8B-Base"}},
+        {"openrlhf": {"actor.model_name_or_path": "Other/Qwen3-4B-Base"}},
+        {"openrlhf": {"data.prompt_dataset": "data/s1k.jsonl"}},
+        {"openrlhf": {"data.prompt_dataset": "other/dapo14k.jsonl"}},
+        {"openrlhf": {"data.input_template": "{}"}},
+        {"openrlhf": {"rollout.temperature": 0.6}},
+        {"openrlhf": {"rollout.max_new_tokens": 2048}},
+        {"openrlhf": {"data.apply_chat_template": True}},
+        {"rollouts": 48},
+        {"shards": 4},
+    ],
+    ids=str,
+)
+def test_passes_that_differ_lie_in_different_files(changed):
+    usual, other = pass_of(f"{QWEN}/restrain.yaml"), pass_of(f"{QWEN}/restrain.yaml", **changed)
+    assert {usual.file, usual.reference, *usual.parts}.isdisjoint({other.file, other.reference, *other.parts})
+    assert usual.key != other.key
+
+
+@pytest.mark.host
+def test_what_does_not_change_the_draws_does_not_change_the_pass():
+    usual = pass_of(f"{QWEN}/restrain.yaml")
+    changed = {"actor.adam.lr": 1e-5, "train.num_episodes": 2, "vllm.num_engines": 8, "actor.num_nodes": 1}
+    assert pass_of(f"{QWEN}/restrain.yaml", openrlhf=changed) == usual
+
+
 @pytest.mark.host
 def test_an_offline_pass_may_have_rollouts_of_its_own_number():
-    config = "configs/dapo14k/qwen3-4b-base/srt_offline.yaml"
-    for objects, n in ((steps(config, "8xa100-80g"), 32), (rendered("--reference-n", 64, config=config), 64)):
-        words = pick(objects, "Job", "reference")["spec"]["template"]["spec"]["containers"][0]["args"]
-        assert {f"--n={n}", "--out=/mnt/work/data/dapo14k.qwen3-4b.n32.jsonl"} <= set(words)
+    objects = rendered("--reference-n", 64, config=f"{QWEN}/srt_offline.yaml")
+    name = "dapo14k-qwen3-4b-srt-offline-"
+    (reference,) = [each for each in objects if each["metadata"]["name"].startswith(f"reference-{name}")]
+    assert "--n=64" in reference["spec"]["template"]["spec"]["containers"][0]["args"]
+    (cut,) = [each for each in objects if each["metadata"]["name"].startswith(f"subset-reference-{name}")]
+    assert "--n=32" in cut["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.host
+def test_a_reference_on_a_volume_is_used_as_it_is():
+    objects = rendered("--set", "reference=/mnt/work/data/mine.jsonl")
+    assert not {each["metadata"]["labels"][COMPONENT] for each in objects} & set(OFFLINE_PASS)
+    (config,) = [each for each in objects if "experiment.yaml" in each.get("data", {})]
+    assert yaml.safe_load(config["data"]["experiment.yaml"])["reference"] == "/mnt/work/data/mine.jsonl"
 
 
 @pytest.mark.host
 def test_test_time_presets_render_to_a_job_that_the_command_line_takes():
     config = "configs/test_time/llama3.1-8b-instruct/math500/ttrl_protocol/ettrl.yaml"
-    objects = rendered("--job", "test-time", config=config)
-    name = "test-time-math500-ttrl-protocol-ettrl"
-    job = pick(objects, "RayJob", name)
-    assert [each["metadata"]["name"] for each in objects if each["kind"] == "Job"] == ["prefetch", "data"]
+    objects = rendered(config=config)
+    assert rendered("--job", "test-time", config=config) == objects
+    (job,) = [each for each in objects if each["kind"] == "RayJob"]
+    assert re.fullmatch("test-time-math500-ttrl-protocol-ettrl-[0-9a-f]{6}", job["metadata"]["name"])
+    jobs = [each["metadata"]["name"] for each in objects if each["kind"] == "Job"]
+    assert jobs == [f"{step}-{job['metadata']['name'].removeprefix('test-time-')}" for step in ("prefetch", "data")]
     words = job["spec"]["entrypoint"].split()
     assert words[words.index("--out") + 1] == "/mnt/work/runs/test-time-math500-ttrl_protocol-ettrl"
     assert words[words.index("--prompts") + 1] == "/mnt/work/data/math500.jsonl"
@@ -132,7 +203,7 @@ def test_test_time_presets_render_to_a_job_that_the_command_line_takes():
 @pytest.mark.host
 def test_a_dollar_in_a_template_reaches_the_pod():
     objects = rendered("--set", "openrlhf.data.input_template=$(HOME) {} costs 5$", "--only", "reference")
-    words = pick(objects, "Job", "reference")["spec"]["template"]["spec"]["containers"][0]["args"]
+    words = args_of(objects, "reference-dapo14k-qwen3-4b-restrain")
     assert "--input-template=$$(HOME) {} costs 5$$" in words
 
 
@@ -141,26 +212,57 @@ def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
     needs_kustomize()
     done = render("--image", IMAGE, out=tmp_path / "new")
     assert done.returncode == 0, done.stderr
-    names = [path.name for path in sorted((tmp_path / "new").iterdir())]
-    first = ["platform", "prefetch", "data", "benchmarks", "reference", "merge-reference"]
-    steps = [*first, "train", "evaluation", "regrade"]
-    assert names == [f"{number}-{step}.yaml" for number, step in enumerate(steps)]
-    assert done.stderr.count("kubectl apply --server-side -f ") == len(steps)
-    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "6-train.yaml").read_text())]
-    assert sorted(set(kinds)) == ["ConfigMap", "NetworkPolicy", "RayJob"]
+    names = [
+        path.name
+        for path in sorted(
+            (tmp_path / "new").iterdir(), key=lambda path: int(path.name.partition("-")[0].replace("run.sh", "99"))
+        )
+    ]
+    offline = ["reference", "merge-reference", "subset-reference"]
+    steps = ["admin", "platform", "prefetch", "data", "benchmarks", *offline, "train", "evaluation", "regrade"]
+    assert names == [*(f"{number}-{step}.yaml" for number, step in enumerate(steps)), "run.sh"]
+    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "8-train.yaml").read_text())]
+    assert (sorted(set(kinds)), kinds[-1]) == (["ConfigMap", "NetworkPolicy", "RayJob"], "RayJob")
+    commands = done.stderr.splitlines()[: len(steps)]
+    assert [f"kubectl apply --server-side -f {tmp_path}/new/{name}" for name in names[:-1]] == [
+        re.split("   #| &&", command)[0] for command in commands
+    ]
+    name = "dapo14k-qwen3-4b-restrain"
+    assert commands[5].endswith(f" wait --for=condition=complete --timeout=259200s job/reference-{name}")
+    assert commands[8].endswith(f"'{{.status.jobStatus}}'=SUCCEEDED --timeout=1209600s rayjob/train-{name}")
+    assert done.stderr.splitlines()[len(steps)].endswith(f"{tmp_path}/new/run.sh")
+    script = (tmp_path / "new" / "run.sh").read_text()
+    assert (tmp_path / "new" / "run.sh").stat().st_mode & 0o111
+    assert script.endswith(f'step 10-regrade.yaml job/regrade-{name}\nsay "Everything is complete."\n')
     assert "is not empty" in refused("--image", IMAGE, out=tmp_path / "new")
 
 
 @pytest.mark.host
-def test_steps_that_nothing_needs_are_left_out(tmp_path):
+def test_what_only_the_clusters_administrator_may_write_is_apart(tmp_path):
+    needs_kustomize()
+    done = render("--image", IMAGE, overlay="multi-node-h100", out=tmp_path / "new")
+    assert done.returncode == 0, done.stderr
+    kinds = {
+        path.stem.partition("-")[2]: {each["kind"] for each in yaml.safe_load_all(path.read_text())}
+        for path in (tmp_path / "new").glob("*.yaml")
+    }
+    admin = kinds.pop("admin")
+    assert admin >= rules_jobs.CLUSTER_WIDE
+    assert admin - rules_jobs.CLUSTER_WIDE == {"ResourceQuota", "LocalQueue"}
+    assert admin.isdisjoint(set().union(*kinds.values()))
+
+
+@pytest.mark.host
+def test_steps_that_nothing_needs_are_left_out():
     own = {"actor.model_name_or_path": "/mnt/work/models/mine", "data.prompt_dataset": "data/mine.jsonl"}
-    sets = [word for name, value in own.items() for word in ("--set", f"openrlhf.{name}={value}")]
+    sets = [word for key, value in own.items() for word in ("--set", f"openrlhf.{key}={value}")]
     words = ("--set", "method={name: ttrl}", *sets)
-    jobs = [each["metadata"]["name"] for each in rendered(*words) if each["kind"] == "Job"]
-    assert jobs == ["benchmarks", "evaluation", "regrade"]
-    assert [
-        each["metadata"]["name"] for each in rendered("--job", "test-time", *words) if each["kind"] != "NetworkPolicy"
-    ][-1] == ("test-time-dapo14k-qwen3-4b-restrain")
+    name = "dapo14k-qwen3-4b-restrain"
+    objects = rendered(*words)
+    jobs = [each["metadata"]["name"] for each in objects if each["kind"] == "Job"]
+    assert jobs == [f"{step}-{name}" for step in ("benchmarks", "evaluation", "regrade")]
+    (job,) = [each for each in rendered("--job", "test-time", *words) if each["kind"] == "RayJob"]
+    assert re.fullmatch(f"test-time-{name}-[0-9a-f]{{6}}", job["metadata"]["name"])
 
 
 @pytest.mark.host
@@ -174,12 +276,14 @@ def test_steps_that_nothing_needs_are_left_out(tmp_path):
             "8xa100-80g",
             "--only reference: the method 'restrain' reads no offline pass",
         ),
+        (("--only", "subset-reference", "--reference-n", 16), "8xa100-80g", "reads every rollout of its offline pass"),
+        (("--reference-n", 8), "8xa100-80g", "draws 8 rollouts per prompt, and the run reads 16"),
         (("--image", IMAGE), "8xh100", "Choose one of 8xa100-80g, multi-node-h100"),
         (("--image", IMAGE), "single-node", "a node of this overlay has 1 GPUs"),
         (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),
         (("--image", IMAGE.replace("train=", "trein=")), "8xa100-80g", "The images are restrain-train"),
         (("--image", IMAGE, "--only", "reward"), "8xa100-80g", "restrain-reward has no digest"),
-        (("--image", IMAGE, "--only", "training"), "8xa100-80g", "--only 'training': choose one of platform"),
+        (("--image", IMAGE, "--only", "training"), "8xa100-80g", "--only 'training': choose one of admin, platform"),
         (("--image", IMAGE, "--only", "reward"), "multi-node-h100-rdma", "has no reward step"),
         (("--image", IMAGE, "--job", "serve"), "8xa100-80g", "--job 'serve': choose one of train, test-time"),
         (("--set", "openrlhf.ckpt.save_steps=-1"), "8xa100-80g", "start again from nothing"),
@@ -204,11 +308,28 @@ def test_a_missing_or_old_kustomize_is_named(monkeypatch, tmp_path):
 
 
 def test_names_are_ones_that_kubernetes_accepts():
-    assert run_name("DAPO_14k/σ=0.5") == "dapo-14k-0-5"
-    assert run_name("3-seeds") == "run-3-seeds"
+    assert run_name("dapo14k-qwen3-4b-restrain") == "dapo14k-qwen3-4b-restrain"
+    assert re.fullmatch("dapo-14k-0-5-[0-9a-f]{6}", run_name("DAPO_14k/σ=0.5"))
+    assert re.fullmatch("run-3-seeds-[0-9a-f]{6}", run_name("3-seeds"))
     long = run_name("a" * 60)
     assert len(f"test-time-{long}") <= LONGEST_NAME
     assert long != run_name("a" * 61)
+
+
+@given(st.lists(st.text(min_size=1), unique=True, min_size=2, max_size=2), st.sampled_from(["/", "-", "_", "."]))
+def test_other_folders_have_other_names(texts, joint):
+    names = [run_name(text) for text in [*texts, joint.join(texts), joint.join(texts).upper()]]
+    assert len(set(names)) == len({*texts, joint.join(texts), joint.join(texts).upper()})
+    assert all(re.fullmatch("[a-z]([-a-z0-9]{0,35}[a-z0-9])?", name) for name in names)
+
+
+@pytest.mark.host
+def test_a_training_is_told_from_test_time_rl_by_its_configuration():
+    config = "configs/test_time/llama3.1-8b-instruct/aime24/restrain.yaml"
+    assert "This overlay has no test-time step." in refused(config=config, overlay="multi-node-h100-rdma")
+    assert "the configuration is for test-time RL" in refused("--job", "train", config=config)
+    for preset in PRESETS:
+        assert experiment(preset, "8xa100-80g").job is job_of(preset), preset
 
 
 def test_paths_move_to_the_work_volume(monkeypatch, tmp_path):
@@ -223,7 +344,7 @@ def test_paths_move_to_the_work_volume(monkeypatch, tmp_path):
 def test_a_model_that_can_be_no_id_of_the_hub_is_not_downloaded():
     study = experiment("configs/cpu/study/spurious/ttrl.yaml", "8xa100-80g")
     assert study.model == "/mnt/work/runs/study/spurious/model"
-    assert Stage.PREFETCH not in stages_of(study, Job.TRAIN)
+    assert Stage.PREFETCH not in stages_of(study)
 
 
 def test_the_trees_own_images_are_unset_on_purpose():

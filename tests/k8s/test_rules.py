@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from tests.conftest import ROOT
-from tests.k8s import rules_jobs, rules_names, rules_pods, rules_service
+from tests.k8s import rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
 from tests.k8s.experiments import replace
 from tests.k8s.manifests import built, of_kind, overlay, pick, url_only
 from tests.k8s.schemas import problems
@@ -35,12 +35,14 @@ BROKEN = [
     (rules_jobs.head_without_gpu, "RayJob/train", f"{HEAD}/containers/0/env", []),
     (rules_jobs.indexed_jobs, "Job/reference", "/spec/completions", 9),
     (rules_jobs.steps_agree, "Job/reference", f"{POD}/containers/0/args/2", "--out=/mnt/work/data/other.jsonl"),
-    (rules_jobs.queued_by_component, "RayJob/train", "/spec/suspend", False),
+    (rules_jobs.queued_by_component, "RayJob/train", "/metadata/labels", {"app.kubernetes.io/component": "train"}),
     (rules_jobs.in_the_namespace, "ResourceQuota/restrain", "/metadata/namespace", "default"),
     (rules_jobs.priorities_exist, "Job/regrade", f"{POD}/priorityClassName", "other"),
     (rules_jobs.quota_holds_the_largest_job, "RayJob/train", "/spec/rayClusterSpec/workerGroupSpecs/0/replicas", 5),
     (rules_names.names_resolve, "Job/evaluation", f"{POD}/containers/0/args/1", "--benchmarks=minerva"),
     (rules_names.paths_are_mounted, "RayJob/train", "/spec/entrypoint", "restrain train /etc/restrain/other.yaml"),
+    (rules_experiments.experiments_are_apart, "NetworkPolicy/prefetch", "/spec/podSelector", {"matchLabels": {}}),
+    (rules_experiments.nothing_needs_a_force, "RayJob/train", "/spec/suspend", True),
     (rules_service.default_deny, "NetworkPolicy/train-head", "/spec/ingress", ANYONE),
     (rules_service.default_deny, "NetworkPolicy/data", "/spec/egress/0/to/0/ipBlock/except", ["169.254.0.0/16"]),
     (rules_service.policies_select_pods, "NetworkPolicy/reward", "/spec/ingress/0/ports", [{"port": 9}]),
