@@ -15,7 +15,7 @@ from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, kill_when, run
 from tests.e2e.ray_cluster import SMALL_MACHINE
 from tests.k8s.experiments import rendered
-from tests.k8s.manifests import Object, Pod, pick, pods, runs
+from tests.k8s.manifests import Object, Pod, of_kind, pick, pods, runs
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 STEPS = 6
@@ -105,7 +105,7 @@ class Watched(Job):
 
 def fill(objects: list[Object], volumes: Volumes) -> None:
     """What the steps before put on the volumes, and the ConfigMap."""
-    text = pick(objects, "ConfigMap", "train-experiment")["data"]["experiment.yaml"]
+    (text,) = [found for each in of_kind(objects, "ConfigMap") if (found := each["data"].get("experiment.yaml"))]
     (volumes.mounts["/etc/restrain"] / "experiment.yaml").write_text(volumes.mapped(text))
     data = volumes.mounts["/mnt/work"] / "data"
     data.mkdir()

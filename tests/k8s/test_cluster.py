@@ -7,10 +7,14 @@ from restrain_openrlhf.k8s.cluster import Cluster, parse_networks
 from restrain_openrlhf.k8s.downloads import copy_lines, data_words
 from tests.k8s import rules_jobs, rules_pods, rules_service
 from tests.k8s.experiments import IMAGE, render, rendered
-from tests.k8s.manifests import needs_kustomize, of_kind, pick, pods
+from tests.k8s.manifests import needs_kustomize, of_kind, pods, runs
 from tests.k8s.rules_names import unresolved
 
 ONE_NODE = "single-node-8gpu"
+
+
+def step_of(each):
+    return each["metadata"]["labels"]["app.kubernetes.io/component"]
 
 
 def refused(*words, overlay=ONE_NODE):
@@ -49,7 +53,7 @@ def test_downloads_do_not_reach_what_is_closed():
     for each in policies:
         blocks = [peer["ipBlock"] for peer in each["spec"]["egress"][0]["to"] if "ipBlock" in peer]
         if blocks:
-            found[each["metadata"]["name"]] = [block["except"][-1] for block in blocks]
+            found[step_of(each)] = [block["except"][-1] for block in blocks]
     assert found == {name: ["34.118.224.0/20", "2001:db8::1/128"] for name in ("prefetch", "data", "benchmarks")}
     assert list(rules_service.default_deny(objects)) == []
 
@@ -83,12 +87,12 @@ def test_files_are_copied_through_a_pod_that_reaches_nobody(tmp_path):
     lines = done.stderr.splitlines()
     assert lines[0].endswith("0-files.yaml")
     (pod,) = of_kind(rendered("--only", "files"), "Pod")
-    assert lines[1:] == list(copy_lines([pod]))
+    assert lines[1:6] == list(copy_lines([pod]))
     name, (work,) = (
         pod["metadata"]["name"],
         [m for m in pod["spec"]["containers"][0]["volumeMounts"] if m["name"] == "work"],
     )
-    assert all(f" {name}" in line or f"/{name}" in line for line in lines[1:])
+    assert all(f" {name}" in line or f"/{name}" in line for line in lines[1:6])
     assert f"{name}:{work['mountPath']}/data" in done.stderr
     assert pod["spec"]["activeDeadlineSeconds"] <= 4 * 3600
 
@@ -109,6 +113,11 @@ def test_files_are_copied_through_a_pod_that_reaches_nobody(tmp_path):
             ],
         ),
         ("aime24", True, ["benchmarks", "aime24", "--problems-only", "--out=/mnt/work/data"]),
+        (
+            "dapo14k.6400",
+            False,
+            ["prepare", "dapo14k", "--keep", "--first=6400", "--out=/mnt/work/data/dapo14k.6400.jsonl"],
+        ),
         # Training on the problems of a benchmark is nobody's wish by a file's name alone; neither has a known place.
         ("aime24", False, None),
         ("s1k", False, None),
@@ -150,6 +159,7 @@ def test_the_run_has_its_gpus_from_the_layout():
     objects = rendered(
         *[w for name, value in two.items() for w in ("--set", f"openrlhf.{name}={value}")], overlay=ONE_NODE
     )
-    job = pick(objects, "Job", "train-dapo14k-qwen3-4b-restrain")
-    assert rules_jobs.worker_gpus(job) == 2
-    assert pick(objects, "Job", "evaluation")["spec"]["completions"] == 8
+    (job,) = runs(objects)
+    assert (job["metadata"]["name"], rules_jobs.worker_gpus(job)) == ("train-dapo14k-qwen3-4b-restrain", 2)
+    (evaluation,) = [each for each in of_kind(objects, "Job") if step_of(each) == "evaluation"]
+    assert evaluation["spec"]["completions"] == 8
