@@ -53,6 +53,7 @@ def prepare(
     any_count: Annotated[bool, typer.Option(help="Accept a number of rows that differs from the known set's.")] = False,
     drop_duplicates: Annotated[bool, typer.Option(help="Keep the first of duplicate prompts.")] = False,
     expect_digest: Annotated[str | None, typer.Option(help="Refuse prompts with another digest.")] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Write so many prompts, the first of the set.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Do nothing where OUT is there already.")] = False,
 ) -> None:
     """Write a training file without answers and a gold file beside it, joined by the prompt's hash."""
@@ -65,7 +66,7 @@ def prepare(
         typer.echo(f"{supervised or out}: is there already, and is kept as it is")
         return
     entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
-    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest), supervised)
+    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest), supervised, first)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{made.count:,} prompts: {made.prompts}")
     console.print(f"gold: {made.gold or 'none'}")

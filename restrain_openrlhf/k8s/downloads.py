@@ -1,7 +1,7 @@
 """How prompts and benchmarks come to the work volume: fetched by pods with a way out, or copied by hand."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 from restrain_openrlhf.data.catalogue import TRAINING_SETS
@@ -9,23 +9,28 @@ from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
 
 BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
 SUPERVISED = ".supervised"
+NAMED = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
 
 
 def data_words(prompts: str, test_time: bool) -> list[str] | None:
     """`restrain data` words that make this file, by its name; None where it is a file of the user's own.
 
-    Training reads `dapo14k.jsonl` or `dapo14k.supervised.jsonl`, test-time RL a benchmark's problems: `aime24.jsonl`.
+    Training reads `dapo14k.jsonl`, `dapo14k.6400.jsonl` (its first prompts) or `dapo14k.supervised.jsonl` (with gold),
+    test-time RL a benchmark's problems: `aime24.jsonl`.
     """
-    path = PurePosixPath(prompts)
-    name = path.stem.removesuffix(SUPERVISED)
-    if path.suffix != ".jsonl" or not path.is_absolute():
+    named = NAMED.fullmatch(prompts)
+    if named is None:
         return None
-    if test_time and name in BENCHMARKS:
-        return ["benchmarks", name, "--problems-only", f"--out={path.parent}"]
-    if not test_time and name in TRAINING_SETS and TRAINING_SETS[name].hub:
-        supervised = [f"--supervised={path}"] if path.stem != name else []
-        return ["prepare", name, "--keep", f"--out={path.with_name(f'{name}.jsonl')}", *supervised]
-    return None
+    folder, name, first, supervised = named.groups()
+    if test_time:
+        known = name in BENCHMARKS and not (first or supervised)
+        return ["benchmarks", name, "--problems-only", f"--out={folder}"] if known else None
+    if name not in TRAINING_SETS or TRAINING_SETS[name].hub is None:
+        return None
+    cut = [f"--first={first}"] if first else []
+    gold = [f"--supervised={prompts}"] if supervised else []
+    plain = prompts.replace(SUPERVISED, "") if supervised else prompts
+    return ["prepare", name, "--keep", *cut, f"--out={plain}", *gold]
 
 
 def benchmark_words(names: Sequence[str]) -> list[str]:

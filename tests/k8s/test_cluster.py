@@ -113,6 +113,11 @@ def test_files_are_copied_through_a_pod_that_reaches_nobody(tmp_path):
             ],
         ),
         ("aime24", True, ["benchmarks", "aime24", "--problems-only", "--out=/mnt/work/data"]),
+        (
+            "dapo14k.6400",
+            False,
+            ["prepare", "dapo14k", "--keep", "--first=6400", "--out=/mnt/work/data/dapo14k.6400.jsonl"],
+        ),
         # Training on the problems of a benchmark is nobody's wish by a file's name alone; neither has a known place.
         ("aime24", False, None),
         ("s1k", False, None),
