@@ -1,4 +1,4 @@
-"""Stands for kubectl, helm and pip on PATH: writes down what it is asked, and answers as a cluster where all is well."""
+"""Stands for kubectl, helm and pip on PATH: writes down what it is asked, and answers as a cluster that is well."""
 
 import os
 import re

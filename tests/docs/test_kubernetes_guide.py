@@ -1,4 +1,4 @@
-"""The commands of the Kubernetes guide, copied from its page and run: `restrain` and `run.sh` really, others stood in."""
+"""The Kubernetes guide's commands, copied from its page and run: `restrain` and `run.sh` really, others stood in."""
 
 import os
 import re
