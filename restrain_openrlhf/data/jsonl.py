@@ -2,9 +2,11 @@
 
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -59,12 +61,23 @@ def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
     if path.is_dir():
         raise DataError(f"{path}: is a folder. Name the file to write.")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with whole_file(path) as file:
         file.writelines(dump(row.model_dump(mode="json")) for row in rows)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[IO[str]]:
+    """A file that takes `path`'s place once it is complete; two writers do not meet, whoever is last stays."""
+    # Not the process's number: in pods that share a volume it is often 1.
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
 
 
 def drop_cut_line(path: Path) -> None:

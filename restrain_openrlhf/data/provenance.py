@@ -5,6 +5,7 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from restrain_openrlhf.data.jsonl import whole_file
 from restrain_openrlhf.errors import RestrainError
 
 
@@ -32,7 +33,8 @@ class Provenance(BaseModel):
 
     def write(self, file: Path) -> None:
         """Write it beside `file`."""
-        provenance_path(file).write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        with whole_file(provenance_path(file)) as text:
+            text.write(self.model_dump_json(indent=2) + "\n")
 
     @classmethod
     def of(cls, file: Path) -> Self:

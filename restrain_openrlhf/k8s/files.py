@@ -36,11 +36,9 @@ class Step:
         apply = f"{APPLY} {folder / self.file}"
         if self.job is None:
             return f"{apply}   # once, by the cluster's administrator" if self.stage is Stage.ADMIN else apply
-        seconds = self.job["spec"]["activeDeadlineSeconds"]
-        wait = (
-            f"kubectl -n {self.job['metadata']['namespace']} wait --for={ENDS[self.job['kind']]} --timeout={seconds}s"
-        )
-        return f"{apply} && {wait} {self.resource}"
+        longest = f"--timeout={self.job['spec']['activeDeadlineSeconds']}s"
+        space, end = self.job["metadata"]["namespace"], ENDS[self.job["kind"]]
+        return f"{apply} && kubectl -n {space} wait --for={end} {longest} {self.resource}"
 
     def lines(self) -> list[str]:
         """What `run.sh` does."""
@@ -61,15 +59,16 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> list[s
         (folder / step.file).write_text(text_of(objects), encoding="utf-8")
     script = folder / "run.sh"
     namespace = next(name for objects in manifests.values() for name in map(_namespace, objects) if name)
-    lines = [
-        f"namespace={namespace}",
-        *(line for step in steps for line in step.lines()),
-        'say "Everything is complete."',
-    ]
-    program = (KUBERNETES / "run.sh").read_text(encoding="utf-8")
-    script.write_text(program + "\n".join(lines) + "\n", encoding="utf-8")
+    script.write_text(script_of(steps, namespace), encoding="utf-8")
     script.chmod(0o755)
     return [step.command(folder) for step in steps]
+
+
+def script_of(steps: Sequence[Step], namespace: str) -> str:
+    """`run.sh` of these steps: the tree's functions, and a call for each step."""
+    functions = (KUBERNETES / "run.sh").read_text(encoding="utf-8")
+    calls = [line for step in steps for line in step.lines()]
+    return "\n".join([functions + f"namespace={namespace}", *calls, 'say "Everything is complete."', ""])
 
 
 def text_of(objects: Sequence[Manifest]) -> str:

@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.data.jsonl import read_rows, whole_file, write_rows
 from restrain_openrlhf.errors import DataError
 
 
@@ -55,10 +55,23 @@ def test_a_failure_while_writing_leaves_the_old_file(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_rows(path, failing())
     assert read_rows(path, Row) == [Row(id=1)]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_two_writers_do_not_meet(tmp_path):
+    """Both with the number of this process, as pods have that share a volume."""
+    path = tmp_path / "rows.jsonl"
+    with whole_file(path) as first:
+        first.write("a" * 10)
+        with whole_file(path) as second:
+            second.write("b")
+        assert path.read_text() == "b"
+    assert path.read_text() == "a" * 10
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_a_folder_is_not_written_over(tmp_path):
     with pytest.raises(DataError, match="is a folder"):
         write_rows(tmp_path, [Row(id=1)])
     assert list(tmp_path.iterdir()) == []
-    assert not tmp_path.with_name(tmp_path.name + ".partial").exists()
+    assert not list(tmp_path.parent.glob("*.partial"))

@@ -1,11 +1,14 @@
 """Rules: what belongs to one experiment is its own, and what is applied again takes nothing from anyone."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from restrain_openrlhf.k8s.naming import EXPERIMENT
 from restrain_openrlhf.k8s.stages import SHARED, stage_of
-from tests.k8s.manifests import Object, of_kind, pods
+from tests.conftest import ROOT
+from tests.k8s.manifests import Object, Pod, of_kind, pods
+from tests.k8s.rules_service import matches
 
 # What a server or a controller writes; a manifest that holds it conflicts with its owner when it is applied again.
 SERVERS_OWN = {"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "ownerReferences"}
@@ -52,7 +55,7 @@ def _open_selectors(policy: Object) -> Iterator[dict[str, Any]]:
     spec = policy["spec"]
     rules = [*spec.get("ingress", []), *spec.get("egress", [])]
     sides = [side for rule in rules for side in [*rule.get("from", []), *rule.get("to", [])]]
-    inside = [side["podSelector"] for side in sides if "podSelector" in side and "namespaceSelector" not in side]
+    inside = [side["podSelector"] for side in sides if _is_inside(side)]
     for selector in (spec["podSelector"], *inside):
         if EXPERIMENT not in selector.get("matchLabels", {}):
             yield selector
@@ -69,3 +72,41 @@ def nothing_needs_a_force(objects: list[Object]) -> Iterator[str]:
             yield f"{name}: sets replicas, which its autoscaler sets"
         if "status" in each or SERVERS_OWN & set(each["metadata"]):
             yield f"{name}: holds what the server writes"
+
+
+def secrets_are_made_by_the_page(objects: list[Object]) -> Iterator[str]:
+    """A secret is in no manifest: the page says how each one, with the key that is read, is made."""
+    page = (ROOT / "docs" / "operations" / "kubernetes.md").read_text(encoding="utf-8")
+    made = set(re.findall(r"create secret generic (\S+) --from-file=([\w-]+)", page))
+    for pod in pods(objects):
+        variables = [each for container in pod.containers for each in container.get("env", [])]
+        sources = [each["valueFrom"]["secretKeyRef"] for each in variables if "valueFrom" in each]
+        volumes = [each["secret"] for each in pod.spec.get("volumes", []) if "secret" in each]
+        named = {(each["name"], each["key"]) for each in sources}
+        named |= {(each["secretName"], item["key"]) for each in volumes for item in each["items"]}
+        yield from (f"{pod.name}: nobody is told to make the secret {name}, key {key}" for name, key in named - made)
+
+
+def policies_name_what_is_there(objects: list[Object]) -> Iterator[str]:
+    """A rule about pods of this namespace names some, and ports that the pods behind them have."""
+    found = list(pods(objects))
+    for each in of_kind(objects, "NetworkPolicy"):
+        name, spec = f"NetworkPolicy/{each['metadata']['name']}", each["spec"]
+        selected = [pod for pod in found if matches(spec["podSelector"], pod.labels)]
+        for direction, side in (("ingress", "from"), ("egress", "to")):
+            for rule in spec.get(direction, []):
+                inside = [peer["podSelector"] for peer in rule[side] if _is_inside(peer)]
+                peers = [pod for selector in inside for pod in found if matches(selector, pod.labels)]
+                if inside and not peers:
+                    yield f"{name}: {direction} names pods that are not there"
+                for port in rule.get("ports", []) if inside else []:
+                    if not any(port["port"] in _ports(pod) for pod in (selected if direction == "ingress" else peers)):
+                        yield f"{name}: {direction} names port {port['port']}, which nobody has"
+
+
+def _is_inside(peer: dict[str, Any]) -> bool:
+    return "podSelector" in peer and "namespaceSelector" not in peer
+
+
+def _ports(pod: Pod) -> set[int]:
+    return {port["containerPort"] for each in pod.containers for port in each.get("ports", [])}

@@ -10,7 +10,14 @@ from tests.conftest import ROOT
 from tests.k8s import rules_jobs, rules_pods, rules_service
 from tests.k8s.experiments import PRESETS, experiment, needs_kustomize, rendered, replace, steps
 from tests.k8s.manifests import OVERLAYS, Object, Pod, built, of_kind, overlay, pods
-from tests.k8s.rules_experiments import experiments_are_apart, identity, nothing_needs_a_force, own
+from tests.k8s.rules_experiments import (
+    experiments_are_apart,
+    identity,
+    nothing_needs_a_force,
+    own,
+    policies_name_what_is_there,
+    secrets_are_made_by_the_page,
+)
 from tests.k8s.schemas import problems
 from tests.k8s.test_overlays import EVERYWHERE
 
@@ -123,6 +130,8 @@ EACH = [
     rules_jobs.quota_holds_the_largest_job,
     experiments_are_apart,
     nothing_needs_a_force,
+    policies_name_what_is_there,
+    secrets_are_made_by_the_page,
     rules_service.default_deny,
     rules_service.policies_select_pods,
     rules_service.training_is_reached_by_its_own,

@@ -10,7 +10,7 @@ import yaml
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.k8s.experiment import Job
-from restrain_openrlhf.k8s.stages import OFFLINE_PASS, stage_of, stages_of
+from restrain_openrlhf.k8s.stages import OFFLINE_PASS, Stage, stage_of, stages_of
 from restrain_openrlhf.method import build
 from tests.conftest import ROOT
 from tests.k8s import rules_jobs
@@ -129,6 +129,29 @@ def test_every_command_line_of_the_page_parses():
     ]
     assert len(commands) > 3
     assert [problem for words in commands for problem in unresolved(words)] == []
+
+
+# What Kubernetes' ClusterRole `admin` may write, of the kinds that are used here.
+ADMIN_ROLE = {
+    "ConfigMap",
+    "Deployment",
+    "HorizontalPodAutoscaler",
+    "Job",
+    "NetworkPolicy",
+    "PersistentVolumeClaim",
+    "PodDisruptionBudget",
+    "Service",
+    "ServiceAccount",
+}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_the_page_grants_what_a_namespaces_administrator_lacks(name):
+    text = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
+    granted = set(re.findall(r"--verb=\S*create\S*\s+--resource=(\S+)", text))
+    resources = {resource.partition(".")[0] for words in granted for resource in words.split(",")}
+    used = {each["kind"] for each in overlay(name) if stage_of(each) is not Stage.ADMIN}
+    assert {f"{kind.lower()}s" for kind in used - ADMIN_ROLE} <= resources
 
 
 def test_the_page_names_every_benchmark_that_an_evaluation_needs():

@@ -36,6 +36,8 @@ EVERYWHERE = [
     rules_names.paths_are_mounted,
     rules_experiments.experiments_are_apart,
     rules_experiments.nothing_needs_a_force,
+    rules_experiments.policies_name_what_is_there,
+    rules_experiments.secrets_are_made_by_the_page,
     rules_service.default_deny,
     rules_service.policies_select_pods,
     rules_service.training_is_reached_by_its_own,

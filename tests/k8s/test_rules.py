@@ -43,6 +43,18 @@ BROKEN = [
     (rules_names.paths_are_mounted, "RayJob/train", "/spec/entrypoint", "restrain train /etc/restrain/other.yaml"),
     (rules_experiments.experiments_are_apart, "NetworkPolicy/prefetch", "/spec/podSelector", {"matchLabels": {}}),
     (rules_experiments.nothing_needs_a_force, "RayJob/train", "/spec/suspend", True),
+    (
+        rules_experiments.policies_name_what_is_there,
+        "NetworkPolicy/train-submitter",
+        "/spec/egress/0/ports",
+        [{"port": 9}],
+    ),
+    (
+        rules_experiments.secrets_are_made_by_the_page,
+        "Deployment/reward",
+        f"{POD}/volumes/1/secret/secretName",
+        "other",
+    ),
     (rules_service.default_deny, "NetworkPolicy/train-head", "/spec/ingress", ANYONE),
     (rules_service.default_deny, "NetworkPolicy/data", "/spec/egress/0/to/0/ipBlock/except", ["169.254.0.0/16"]),
     (rules_service.policies_select_pods, "NetworkPolicy/reward", "/spec/ingress/0/ports", [{"port": 9}]),
