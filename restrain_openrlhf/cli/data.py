@@ -12,7 +12,7 @@ from rich.table import Table
 from restrain_openrlhf.cli.options import BenchmarkDir
 from restrain_openrlhf.data.contamination import NGRAM
 from restrain_openrlhf.data.gold_split import sidecar_path
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from restrain_openrlhf.data.catalogue import TrainingSet
@@ -53,6 +53,8 @@ def prepare(
     any_count: Annotated[bool, typer.Option(help="Accept a number of rows that differs from the known set's.")] = False,
     drop_duplicates: Annotated[bool, typer.Option(help="Keep the first of duplicate prompts.")] = False,
     expect_digest: Annotated[str | None, typer.Option(help="Refuse prompts with another digest.")] = None,
+    first: Annotated[int | None, typer.Option(min=1, help="Write so many prompts, the first of the set.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Do nothing where OUT is there already.")] = False,
 ) -> None:
     """Write a training file without answers and a gold file beside it, joined by the prompt's hash."""
     from restrain_openrlhf.data.catalogue import training_set  # noqa: PLC0415
@@ -60,8 +62,11 @@ def prepare(
     from restrain_openrlhf.data.prepare import prepare as write  # noqa: PLC0415
 
     _refuse_bad_files(source, out, supervised)
+    if keep and all(path.exists() for path in (out, supervised or out)):
+        typer.echo(f"{supervised or out}: is there already, and is kept as it is")
+        return
     entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
-    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest), supervised)
+    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest), supervised, first)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{made.count:,} prompts: {made.prompts}")
     console.print(f"gold: {made.gold or 'none'}")
@@ -91,6 +96,28 @@ def _chosen(
         raise ConfigError(f"--config {config}: needs --hub-id.")
     hub = HubSet(hub_id, config, split) if hub_id else entry.hub
     return replace(entry, hub=hub, prompt=prompt or entry.prompt, answer=answer or entry.answer)
+
+
+@data.command()
+def benchmarks(
+    names: Annotated[str, typer.Argument(help="Benchmarks, comma-separated.")],
+    out: Annotated[Path, typer.Option(help="Folder for NAME.jsonl of each, as --benchmark-dir reads it.")],
+    problems_only: Annotated[
+        bool, typer.Option("--problems-only", help="Without answers: what `test-time adapt --prompts` reads.")
+    ] = False,
+) -> None:
+    """Copy benchmarks from the hub into a folder. A copy that is there already is kept."""
+    from restrain_openrlhf.evaluation.copies import copy_benchmark, copy_problems  # noqa: PLC0415
+
+    refused = []
+    for name in dict.fromkeys(word.strip() for word in names.split(",")):
+        try:
+            typer.echo((copy_problems if problems_only else copy_benchmark)(name, out))
+        except DataError as error:
+            # The others are fetched all the same: a gated set holds none of them up.
+            refused.append(str(error))
+    if refused:
+        raise DataError(" ".join(refused))
 
 
 @data.command()

@@ -34,12 +34,38 @@ def render(
     image: Annotated[
         list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="Image by digest. Repeatable.")
     ] = None,
-    shards: Annotated[int, typer.Option(min=1, help="Pods of the offline pass and of the evaluation.")] = 8,
+    shards: Annotated[
+        int | None,
+        typer.Option(min=1, help="Pods of the offline pass and of the evaluation.", show_default="the GPUs of a node"),
+    ] = None,
     reference_n: Annotated[
         int | None, typer.Option(min=1, help="Rollouts per prompt in the offline pass.", show_default="CONFIG's")
     ] = None,
     benchmarks: Annotated[
         str | None, typer.Option(help="Benchmarks of the evaluation, comma-separated.", show_default="the paper's")
+    ] = None,
+    component: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Folder of k8s/components to add, such as runtime-class. Repeatable."),
+    ] = None,
+    storage_class: Annotated[
+        str | None, typer.Option(help="Storage class of the volumes.", show_default="the cluster's")
+    ] = None,
+    access_mode: Annotated[
+        str | None, typer.Option(help="ReadWriteMany or ReadWriteOnce.", show_default="the overlay's")
+    ] = None,
+    models_size: Annotated[
+        str | None, typer.Option(help="Size of the models volume.", show_default="the overlay's")
+    ] = None,
+    work_size: Annotated[
+        str | None, typer.Option(help="Size of the work volume.", show_default="the overlay's")
+    ] = None,
+    deny_egress: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CIDR", help="Range that downloads may not reach, beside private ones. Repeatable."),
+    ] = None,
+    prometheus_release: Annotated[
+        str | None, typer.Option(help="The label `release` that kube-prometheus-stack asks of monitors and rules.")
     ] = None,
     overrides: Overrides = None,
     manifests: Annotated[
@@ -48,6 +74,7 @@ def render(
 ) -> None:
     """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
     from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS  # noqa: PLC0415 - keeps `--help` quick
+    from restrain_openrlhf.k8s.cluster import Cluster, parse_networks  # noqa: PLC0415
     from restrain_openrlhf.k8s.experiment import Job, load_experiment  # noqa: PLC0415
     from restrain_openrlhf.k8s.images import parse_images  # noqa: PLC0415
     from restrain_openrlhf.k8s.overlay import load_overlay  # noqa: PLC0415
@@ -61,7 +88,7 @@ def render(
         dict(parse_overrides(overrides or [])),
         chosen.nodes,
         job=None if job is None else _choice(Job, job, "--job"),
-        shards=shards,
+        shards=shards or chosen.nodes.gpus_per_node,
         rollouts=reference_n,
     )
     rendering = Rendering(
@@ -70,6 +97,14 @@ def render(
         benchmarks=PAPER_BENCHMARKS if benchmarks is None else _known(benchmarks),
         images=parse_images(image or []),
         only=tuple(_choice(Stage, step, "--only") for step in only or []),
+        components=tuple(component or []),
+        cluster=Cluster(
+            storage_class=storage_class,
+            access_mode=access_mode,
+            sizes={name: size for name, size in (("models", models_size), ("work", work_size)) if size is not None},
+            closed=parse_networks(deny_egress or []),
+            prometheus_release=prometheus_release,
+        ),
     )
     _write(manifests_of(rendering), out)
 
@@ -91,7 +126,8 @@ def _choice(kind: Any, text: str, option: str) -> Any:
 
 
 def _write(found: Mapping["Stage", list["Manifest"]], out: str) -> None:
-    from restrain_openrlhf.k8s.files import text_of, write  # noqa: PLC0415 - see render
+    from restrain_openrlhf.k8s.downloads import copy_lines  # noqa: PLC0415 - see render
+    from restrain_openrlhf.k8s.files import text_of, write  # noqa: PLC0415
 
     if out == "-":
         typer.echo("---\n".join(map(text_of, found.values())), nl=False)
@@ -99,4 +135,6 @@ def _write(found: Mapping["Stage", list["Manifest"]], out: str) -> None:
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
     for command in write(found, Path(out)):
         console.print(command)
+    for line in (line for objects in found.values() for line in copy_lines(objects)):
+        console.print(line)
     console.print(f"In order, waiting for each, and as often as you like: {Path(out) / 'run.sh'}")

@@ -49,21 +49,34 @@ class _Entry:
     answer: str | None
 
 
-def prepare(entry: TrainingSet, source: str, out: Path, checks: Checks, supervised: Path | None = None) -> Prepared:
+def prepare(
+    entry: TrainingSet,
+    source: str,
+    out: Path,
+    checks: Checks,
+    supervised: Path | None = None,
+    first: int | None = None,
+) -> Prepared:
     """Write `out` (prompts only), its gold sidecar and its description; `supervised` gets prompts with their answers.
 
-    Raises DataError for missing columns, empty prompts, duplicates, a count or digest other than expected, and for
-    prompts without an answer where `supervised` is asked for.
+    The whole set is checked; with `first`, so many of its prompts are written. Raises DataError for missing columns,
+    empty prompts, duplicates, a count or digest other than expected, fewer prompts than `first`, and for prompts
+    without an answer where `supervised` is asked for.
     """
     entries = [_entry(entry, number, row) for number, row in enumerate(load_rows(entry.hub, source), start=1)]
     if not entries:
         raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
     _check_count(entry, len(entries), checks)
-    kept = _without_duplicates(entries, checks)
-    digest = set_digest(item.problem for item in kept)
+    whole = _without_duplicates(entries, checks)
+    digest = set_digest(item.problem for item in whole)
     expected = checks.expected_digest or entry.digest
     if expected not in (None, digest):
         raise DataError(f"{entry.name}: the prompts' digest is {digest}, not {expected}. This is another set.")
+    if first is not None and first > len(whole):
+        raise DataError(
+            f"{entry.name}: has {len(whole):,} prompts, and the first {first:,} were asked for. Ask for less."
+        )
+    kept = whole[:first]
     if supervised is not None:
         write_rows(supervised, _supervised_rows(entry, kept))
     gold = {text_hash(item.problem): item.answer for item in kept if item.answer is not None}
@@ -75,9 +88,9 @@ def prepare(entry: TrainingSet, source: str, out: Path, checks: Checks, supervis
         prompts=out,
         gold=sidecar,
         count=len(kept),
-        digest=digest,
+        digest=set_digest(item.problem for item in kept),
         digest_checked=expected is not None,
-        dropped_duplicates=len(entries) - len(kept),
+        dropped_duplicates=len(entries) - len(whole),
     )
     about = out.with_name(f"{out.stem}.about.json")
     about.write_text(prepared.model_dump_json(indent=2) + "\n", encoding="utf-8")

@@ -56,13 +56,18 @@ def _named(word: str) -> tuple[str, Path | None]:
 def _in_folder(name: str, folder: Path | None) -> Path | str:
     if folder is None:
         return HUB
-    for suffix in (".jsonl", ".parquet", ".csv", ""):
-        if (folder / f"{name}{suffix}").exists():
-            return _file_of(folder / f"{name}{suffix}")
+    if place := copy_in(folder, name):
+        return _file_of(place)
     raise DataError(
         f"{folder}: has no {name}.jsonl, .parquet or .csv, and no folder {name}. Put the file there, or leave out the "
         "folder."
     )
+
+
+def copy_in(folder: Path, name: str) -> Path | None:
+    """The copy of a benchmark in a folder; None where there is none."""
+    places = (folder / f"{name}{suffix}" for suffix in (".jsonl", ".parquet", ".csv", ""))
+    return next((place for place in places if place.exists()), None)
 
 
 def _file_of(path: Path) -> Path:

@@ -6,6 +6,7 @@ Strategic merge would drop a RayJob's pod templates: its worker groups are a pla
 from collections.abc import Sequence
 from typing import Any
 
+from restrain_openrlhf.k8s.downloads import BENCHMARKS_IN_POD, benchmark_words, data_words
 from restrain_openrlhf.k8s.experiment import Experiment, Job
 from restrain_openrlhf.k8s.shared_pass import SharedPass
 
@@ -15,29 +16,40 @@ WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
 ARGS = "/spec/template/spec/containers/0/args"
 PASS = "restrain-pass"
 SHARD = "$(JOB_COMPLETION_INDEX)"
-BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
 SECONDS_A_DAY = 86_400
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 
 
 def patches(experiment: Experiment, benchmarks: Sequence[str]) -> list[Patch]:
-    """For the RayJob and every batch Job, under the names that they have in the tree; `benchmarks` are names.
+    """For the RayJob (on one node a Job) and every batch Job, under the names that they have in the tree.
 
-    An experiment without an offline pass gets no patch for one.
+    `benchmarks` are names. An experiment without an offline pass gets no patch for one.
     """
-    ray_job = _size(experiment)
-    if experiment.deadline_days is not None:
-        ray_job.append(_replace("/spec/activeDeadlineSeconds", int(experiment.deadline_days * SECONDS_A_DAY)))
+    deadline = _deadline(experiment)
+    ray_job = [*_size(experiment), *deadline]
     if experiment.job is Job.TEST_TIME:
         ray_job.append(_replace("/spec/entrypoint", test_time_entrypoint(experiment)))
     evaluation = [_replace(ARGS, evaluation_words(experiment, benchmarks)), *_indexes(experiment.shards)]
     return [
         _patch("RayJob", str(experiment.job), ray_job),
+        _patch("Job", str(experiment.job), [*_on_one_node(experiment), *deadline]),
         _patch("Job", "prefetch", [_replace(ARGS, [experiment.model])]),
+        *(_patch("Job", "data", [_replace(ARGS, words)]) for words in [_data_words(experiment)] if words),
+        _patch("Job", "benchmarks", [_replace(ARGS, benchmark_words(benchmarks))]),
         *(_offline(experiment.offline) if experiment.offline else ()),
         _patch("Job", "evaluation", evaluation),
         _patch("Job", "regrade", [_replace(ARGS, [f"{experiment.run_dir}/evaluation"])]),
     ]
+
+
+def _deadline(experiment: Experiment) -> list[Operation]:
+    if experiment.deadline_days is None:
+        return []
+    return [_replace("/spec/activeDeadlineSeconds", int(experiment.deadline_days * SECONDS_A_DAY))]
+
+
+def _data_words(experiment: Experiment) -> list[str] | None:
+    return data_words(str(experiment.flags["data.prompt_dataset"]), test_time=experiment.job is Job.TEST_TIME)
 
 
 def _offline(shared: SharedPass) -> list[Patch]:
@@ -84,10 +96,27 @@ def _literal(word: str) -> str:
 
 def test_time_entrypoint(experiment: Experiment) -> str:
     """`test-time adapt`. Ray hides GPUs from an entrypoint that reserves none, so they are made visible."""
-    return (
-        f"env -u CUDA_VISIBLE_DEVICES test-time adapt --config {CONFIG_IN_POD} --model {experiment.model} "
-        f"--prompts {experiment.flags['data.prompt_dataset']} --out {experiment.run_dir}"
-    )
+    words = " ".join(f"--{name} {value}" for name, value in _test_time_options(experiment).items())
+    return f"env -u CUDA_VISIBLE_DEVICES test-time adapt {words}"
+
+
+def _test_time_options(experiment: Experiment) -> dict[str, str]:
+    return {
+        "config": CONFIG_IN_POD,
+        "model": experiment.model,
+        "prompts": str(experiment.flags["data.prompt_dataset"]),
+        "out": experiment.run_dir,
+    }
+
+
+def _on_one_node(experiment: Experiment) -> list[Operation]:
+    """For the Job that runs where there is no KubeRay, with a Ray of its own in one pod."""
+    words = [f"--{name}={_literal(value)}" for name, value in _test_time_options(experiment).items()]
+    resources = "/spec/template/spec/containers/0/resources"
+    gpus = [
+        _replace(f"{resources}/{kind}/nvidia.com~1gpu", str(experiment.layout.gpus)) for kind in ("requests", "limits")
+    ]
+    return [*gpus, *([_replace(ARGS, words)] if experiment.job is Job.TEST_TIME else ())]
 
 
 def _size(experiment: Experiment) -> list[Operation]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS
+from restrain_openrlhf.k8s.cluster import Cluster
 from restrain_openrlhf.k8s.experiment import Experiment
 from restrain_openrlhf.k8s.images import configured_images, refuse_unknown, refuse_unset
 from restrain_openrlhf.k8s.kustomize import build
@@ -26,12 +28,18 @@ from restrain_openrlhf.k8s.stages import (
     stages_of,
 )
 
+# What is rendered has no unset image, but its objects were marked before they got another one.
+UNMARK = {
+    "target": {"annotationSelector": "restrain-openrlhf/image-registry=registry.invalid"},
+    "operations": [{"op": "remove", "path": "/metadata/annotations/restrain-openrlhf~1image-registry"}],
+}
+
 
 @dataclass(frozen=True)
 class Rendering:
     """What to render: `images` overrides the tree's (name to reference by digest); no `only` means the usual steps.
 
-    `benchmarks` are names.
+    `components` are those of the tree that are added to the overlay's. `benchmarks` are names.
     """
 
     experiment: Experiment
@@ -39,6 +47,8 @@ class Rendering:
     benchmarks: tuple[str, ...] = PAPER_BENCHMARKS
     images: Mapping[str, str] = field(default_factory=dict)
     only: tuple[Stage, ...] = ()
+    cluster: Cluster = field(default_factory=Cluster)
+    components: tuple[str, ...] = ()
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -50,7 +60,7 @@ def render(rendering: Rendering) -> Mapping[Stage, list[Manifest]]:
     """The manifests of each step, in order.
 
     Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that is not made,
-    or where Kustomize is missing.
+    volumes that its pods cannot share, or where Kustomize is missing.
     """
     refuse_unread_pass(rendering.experiment, rendering.stages)
     refuse_unknown(rendering.images, configured_images(rendering.overlay.tree))
@@ -60,6 +70,7 @@ def render(rendering: Rendering) -> Mapping[Stage, list[Manifest]]:
         write_kustomization(rendering, overlay, Path(folder).resolve())
         manifests = build(Path(folder).resolve())
     found = by_stage(manifests, rendering.stages)
+    rendering.cluster.refuse_one_node(each["kind"] for objects in found.values() for each in objects)
     refuse_unset(image for objects in found.values() for image in images_in(objects))
     name = rendering.experiment.name
     return {stage: objects if stage in SHARED else named(objects, name) for stage, objects in found.items()}
@@ -73,11 +84,12 @@ def write_kustomization(rendering: Rendering, overlay: Sequence[Manifest], folde
         "kind": "Kustomization",
         # Kustomize takes a base by a relative path alone.
         "resources": [os.path.relpath(rendering.overlay.path, folder)],
+        "components": [os.path.relpath(path, folder) for path in _components(rendering)],
         "configMapGenerator": [
             {"name": f"{job}-experiment", "behavior": "replace", "files": ["experiment.yaml"]}
             for job in {rendering.experiment.job} & {stage_of(each) for each in overlay}
         ],
-        "patches": [_as_text(patch) for patch in _present(rendering, overlay)],
+        "patches": [_as_text(patch) for patch in (*_present(rendering, overlay), *rendering.cluster.patches(), UNMARK)],
         "images": [_image(name, reference) for name, reference in _new_images(rendering)],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization, sort_keys=False), encoding="utf-8")
@@ -88,6 +100,16 @@ def _present(rendering: Rendering, overlay: Sequence[Manifest]) -> list[dict[str
     names = {(each["kind"], each["metadata"]["name"]) for each in overlay}
     every = patches(rendering.experiment, rendering.benchmarks)
     return [patch for patch in every if (patch["target"]["kind"], patch["target"]["name"]) in names]
+
+
+def _components(rendering: Rendering) -> Sequence[Path]:
+    """Raises ConfigError for a component that the tree does not have."""
+    folder = rendering.overlay.tree / "components"
+    known = sorted(path.parent.name for path in folder.glob("*/kustomization.yaml"))
+    for name in rendering.components:
+        if name not in known:
+            raise ConfigError(f"--component {name!r}: unknown component. Choose one of {', '.join(known)}.")
+    return [folder / name for name in rendering.components]
 
 
 def _as_text(patch: dict[str, Any]) -> dict[str, Any]:

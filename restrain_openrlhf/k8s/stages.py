@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import Any
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.k8s.downloads import data_words
 from restrain_openrlhf.k8s.experiment import Experiment, Job
 from restrain_openrlhf.k8s.naming import Manifest
 
@@ -17,6 +18,9 @@ class Stage(StrEnum):
     ADMIN = "admin"
     PLATFORM = "platform"
     PREFETCH = "prefetch"
+    DATA = "data"
+    BENCHMARKS = "benchmarks"
+    FILES = "files"
     REFERENCE = "reference"
     MERGE_REFERENCE = "merge-reference"
     SUBSET_REFERENCE = "subset-reference"
@@ -45,11 +49,16 @@ ADMIN_KINDS = frozenset(
 
 
 def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
-    """The steps this experiment needs: no download if the model is on a volume, no offline pass unless it is made."""
-    first = (Stage.ADMIN, Stage.PLATFORM, *(() if experiment.model.startswith("/") else (Stage.PREFETCH,)))
-    if experiment.job is Job.TEST_TIME:
+    """The steps this experiment needs: no download if the model is on a volume or the prompts are the user's own, no
+    offline pass unless it is made.
+    """
+    from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
+    test_time = experiment.job is Job.TEST_TIME
+    known = data_words(str(experiment.flags["data.prompt_dataset"]), test_time)
+    first = (Stage.ADMIN, Stage.PLATFORM, *from_hub, *((Stage.DATA,) if known else ()))
+    if test_time:
         return (*first, Stage.TEST_TIME)
-    return (*first, *_offline(experiment), Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+    return (*first, Stage.BENCHMARKS, *_offline(experiment), Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
 
 
 def _offline(experiment: Experiment) -> tuple[Stage, ...]:

@@ -127,3 +127,13 @@ def test_names_are_known_or_refused():
 def test_bad_gold_is_refused(write_jsonl, rows, message):
     with pytest.raises(DataError, match=message):
         load_gold(write_jsonl("gold.jsonl", rows))
+
+
+def test_the_first_prompts_of_a_set_that_is_checked_whole(write_jsonl, tmp_path):
+    source, out = str(write_jsonl("own.jsonl", ROWS)), tmp_path / "train.jsonl"
+    whole = [json.loads(line) for line in prepare(WITH_GOLD, source, out, Checks()).prompts.read_text().splitlines()]
+    made = prepare(WITH_GOLD, source, tmp_path / "first.jsonl", Checks(), first=1)
+    assert [json.loads(line) for line in made.prompts.read_text().splitlines()] == whole[:1]
+    assert (made.count, len(made.gold.read_text().splitlines()), made.dropped_duplicates) == (1, 1, 0)
+    with pytest.raises(DataError, match=r"has 2 prompts, and the first 3 were asked for"):
+        prepare(WITH_GOLD, source, tmp_path / "more.jsonl", Checks(), first=3)

@@ -98,7 +98,7 @@ def ok(*done: "subprocess.CompletedProcess[str]") -> None:
 def test_it_holds_the_lock_starts_as_its_uid_and_answers_its_probes(buildah, image, tmp_path):
     inspected = yaml.safe_load(buildah("inspect", "--type", "image", image).stdout)
     assert inspected["OCIv1"]["config"]["User"] == "10001:10001"
-    objects = overlay("dev-1gpu")
+    objects = overlay("8xa100-80g")
     container = pick(objects, "Deployment", "reward")["spec"]["template"]["spec"]["containers"][0]
     folder = mounted(objects, tmp_path / "mounted")
     ok(buildah("from", "--pull-never", "--name", CONTAINER, image))

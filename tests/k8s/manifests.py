@@ -22,11 +22,12 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod template: whose it is, its role in a Ray cluster ("" elsewhere), labels and spec."""
+    """A pod template: whose it is, its role in a Ray cluster ("" elsewhere), metadata and spec."""
 
     owner: Object
     role: str
     labels: dict[str, str]
+    annotations: dict[str, str]
     spec: dict[str, Any]
 
     @property
@@ -85,6 +86,16 @@ def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
     return [each for each in objects if each["kind"] in kinds]
 
 
+def runs(objects: list[Object]) -> list[Object]:
+    """What trains: RayJobs, and the Jobs of a tree without KubeRay."""
+    steps = ("train", "test-time")
+    return [
+        each
+        for each in of_kind(objects, "RayJob", "Job")
+        if each["metadata"]["labels"]["app.kubernetes.io/component"] in steps
+    ]
+
+
 def pick(objects: list[Object], kind: str, name: str) -> Object:
     """The one object of this name, be it followed by the hash of a generated one."""
     hashed = re.compile(re.escape(name) + "(-[2456789bcdfghkmt]{10})?")
@@ -94,6 +105,8 @@ def pick(objects: list[Object], kind: str, name: str) -> Object:
 
 def pods(objects: list[Object]) -> Iterator[Pod]:
     """Every pod that these objects make, KubeRay's submitter included."""
+    for each in of_kind(objects, "Pod"):
+        yield _pod(each, "", each)
     for each in of_kind(objects, "Job", "Deployment"):
         yield _pod(each, "", each["spec"]["template"])
     for each in of_kind(objects, "RayJob"):
@@ -106,7 +119,8 @@ def pods(objects: list[Object]) -> Iterator[Pod]:
 
 
 def _pod(owner: Object, role: str, template: dict[str, Any]) -> Pod:
-    return Pod(owner, role, template.get("metadata", {}).get("labels", {}), template["spec"])
+    metadata = template.get("metadata", {})
+    return Pod(owner, role, metadata.get("labels", {}), metadata.get("annotations", {}), template["spec"])
 
 
 def quantity(text: object) -> float:

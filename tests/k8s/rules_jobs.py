@@ -13,7 +13,7 @@ from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.sizes import gpus_needed
 from tests.conftest import ROOT
-from tests.k8s.manifests import Object, of_kind, pods
+from tests.k8s.manifests import Object, of_kind, pods, runs
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
 
@@ -140,28 +140,31 @@ def priorities_exist(objects: list[Object]) -> Iterator[str]:
 def quota_holds_the_largest_job(objects: list[Object]) -> Iterator[str]:
     (quota,) = of_kind(objects, "ResourceQuota")
     limit = int(quota["spec"]["hard"]["requests.nvidia.com/gpu"])
-    for each in of_kind(objects, "RayJob"):
+    for each in runs(objects):
         needed = worker_gpus(each)
         if needed > limit:
-            yield f"RayJob/{each['metadata']['name']}: needs {needed} GPUs, the quota is {limit}"
+            yield f"{each['kind']}/{each['metadata']['name']}: needs {needed} GPUs, the quota is {limit}"
 
 
-def worker_gpus(ray_job: Object) -> int:
-    """GPUs of all workers of a RayJob."""
-    (group,) = ray_job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+def worker_gpus(run: Object) -> int:
+    """GPUs of all workers of a RayJob, or of the one pod that trains."""
+    if run["kind"] == "Job":
+        (pod,) = pods([run])
+        return pod.gpus
+    (group,) = run["spec"]["rayClusterSpec"]["workerGroupSpecs"]
     limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
     return group["replicas"] * int(limits["nvidia.com/gpu"])
 
 
-def experiment_of(objects: list[Object], ray_job: Object, folder: Path) -> RunConfig:
-    """The configuration that a RayJob mounts. Raises RestrainError where it is wrong."""
-    path = folder / f"{ray_job['metadata']['name']}.yaml"
-    path.write_text(_mounted_text(objects, ray_job))
+def experiment_of(objects: list[Object], run: Object, folder: Path) -> RunConfig:
+    """The configuration that a run's pods mount. Raises RestrainError where it is wrong."""
+    path = folder / f"{run['metadata']['name']}.yaml"
+    path.write_text(_mounted_text(objects, run))
     return load_run_config(path)
 
 
-def _mounted_text(objects: list[Object], ray_job: Object) -> str:
-    volumes = ray_job["spec"]["rayClusterSpec"]["headGroupSpec"]["template"]["spec"]["volumes"]
+def _mounted_text(objects: list[Object], run: Object) -> str:
+    volumes = next(pod for pod in pods([run]) if pod.role in ("", "head")).spec["volumes"]
     (name,) = [each["configMap"]["name"] for each in volumes if "configMap" in each]
     (config,) = [each for each in of_kind(objects, "ConfigMap") if each["metadata"]["name"] == name]
     return config["data"]["experiment.yaml"]
@@ -173,13 +176,17 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
     There is an offline pass exactly where the experiment names the file that it writes.
     """
     words = {_step(each): _words(each) for each in of_kind(objects, "Job")}
-    for each in of_kind(objects, "RayJob"):
+    for each in runs(objects):
         document = yaml.safe_load(_mounted_text(objects, each))
         flags, run = document["openrlhf"], document["run_dir"]
         model, prompts = flags["actor.model_name_or_path"], flags["data.prompt_dataset"]
         if _step(each) == "test-time":
-            words["test-time"] = shlex.split(each["spec"]["entrypoint"])
+            found = _words(each) if each["kind"] == "Job" else shlex.split(each["spec"]["entrypoint"])
+            words["test-time"] = [part for word in found for part in word.split("=", 1)]
             expected = {"test-time": {"--model", model, "--prompts", prompts, "--out", run}}
+            # In an overlay as it is, what is fetched is what training reads.
+            if len(runs(objects)) == 1:
+                yield from _fetched(words, prompts, set())
         else:
             (shards,) = {job["spec"]["completions"] for job in of_kind(objects, "Job") if _step(job) == "evaluation"}
             length = f"--max-new-tokens={flags['rollout.max_new_tokens']}"
@@ -189,6 +196,7 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
                 "evaluation": {f"--model={run}/model", f"--out={run}/evaluation", length, _template(flags)},
                 "regrade": {f"{run}/evaluation"},
             }
+            yield from _fetched(words, prompts, {word for word in words["evaluation"] if "benchmark" in word})
             if ("reference" in words) is not ("reference" in document):
                 yield f"{each['metadata']['name']}: an offline pass that nothing reads, or none where one is read"
         for step, wanted in expected.items():
@@ -199,6 +207,23 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
 def _template(flags: dict[str, Any]) -> str:
     given = "chat" if flags.get("data.apply_chat_template") else flags.get("data.input_template", "plain")
     return f"--template={given}"
+
+
+def _fetched(words: dict[str, list[str]], prompts: str, evaluation: set[str]) -> Iterator[str]:
+    """The prompts are those of the `data` step, where there is one; benchmarks are put where the evaluation looks."""
+    command, *rest = words.get("data", ["none"])
+    options = dict(word.removeprefix("--").split("=", 1) for word in rest if "=" in word)
+    made = {
+        "none": prompts,
+        "prepare": options.get("supervised") or options.get("out"),
+        "benchmarks": f"{options.get('out')}/{rest[0]}.jsonl" if rest else "",
+    }
+    if made[command] != prompts:
+        yield f"data: makes {made[command]}, the experiment reads {prompts}"
+    if evaluation:
+        _, names, folder = words["benchmarks"]
+        if evaluation != {f"--benchmarks={names}", folder.replace("--out", "--benchmark-dir")}:
+            yield f"benchmarks: {names} in {folder} are not the evaluation's {sorted(evaluation)}"
 
 
 def _step(each: Object) -> str:
@@ -240,8 +265,8 @@ def experiments_fit(objects: list[Object], folder: Path) -> Iterator[str]:
     """OpenRLHF's parser takes the flags; nodes x GPUs are the layout's; a preempted run resumes."""
     claims = {each["metadata"]["name"]: each for each in of_kind(objects, "PersistentVolumeClaim")}
     shared = [name for name, claim in claims.items() if claim["spec"]["accessModes"] == ["ReadWriteMany"]]
-    for each in of_kind(objects, "RayJob"):
-        name = f"RayJob/{each['metadata']['name']}"
+    for each in runs(objects):
+        name = f"{each['kind']}/{each['metadata']['name']}"
         try:
             config = experiment_of(objects, each, folder)
             flags = vars(parse(to_arguments(host_flags(config))))
@@ -253,8 +278,10 @@ def experiments_fit(objects: list[Object], folder: Path) -> Iterator[str]:
         if flags["ckpt.save_steps"] <= 0 or not flags["ckpt.load_enable"]:
             yield f"{name}: a preempted run starts from nothing"
         for pod in pods([each]):
-            if pod.role != "submitter" and not _writes_to(pod.spec, flags["ckpt.path"], shared):
-                yield f"{pod.name}: {flags['ckpt.path']} is not on a shared volume"
+            # One pod alone may have a volume of its node.
+            kept = shared if pod.role else list(claims)
+            if pod.role != "submitter" and not _writes_to(pod.spec, flags["ckpt.path"], kept):
+                yield f"{pod.name}: {flags['ckpt.path']} is not on a volume that its cluster shares"
 
 
 def _writes_to(spec: dict, path: str, claims: list[str]) -> bool:

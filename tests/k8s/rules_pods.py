@@ -135,6 +135,7 @@ def writable_places(objects: list[Object]) -> Iterator[str]:
             if container.get("envFrom") and "emptyDir" not in mounts.get("/cache", {}):
                 yield f"{pod.name}: /cache is not writable"
             if pod.gpus or pod.role in ("head", "worker"):
+                yield from _ray_store(pod, mounts.get("/dev/shm", {}).get("emptyDir", {}), container)
                 yield from _shared_memory(pod, mounts.get("/dev/shm", {}).get("emptyDir", {}), container)
         for volume in volumes.values():
             if "emptyDir" in volume and "sizeLimit" not in volume["emptyDir"]:
@@ -145,3 +146,35 @@ def _shared_memory(pod: Pod, volume: dict, container: dict) -> Iterator[str]:
     limit = container.get("resources", {}).get("limits", {}).get("memory", 0)
     if volume.get("medium") != "Memory" or not 0 < quantity(volume.get("sizeLimit", 0)) < quantity(limit):
         yield f"{pod.name}: /dev/shm is not memory with a size below the memory limit"
+
+
+def _ray_store(pod: Pod, volume: dict, container: dict) -> Iterator[str]:
+    """Where it is larger than /dev/shm, Ray puts it into /tmp (ray/_private/utils.py, resolve_object_store_memory)."""
+    ray = pod.role or pod.labels.get("app.kubernetes.io/component") in ("train", "test-time")
+    shared = quantity(volume.get("sizeLimit", 0))
+    memory = quantity(container.get("resources", {}).get("limits", {}).get("memory", 0))
+    store = min(0.3 * memory, max(10e9, 0.95 * shared), 200e9)
+    if ray and store > shared:
+        yield f"{pod.name}: Ray's object store of {store / 2**30:.1f} GiB is not in /dev/shm, which is smaller"
+
+
+def registries_are_told(objects: list[Object]) -> Iterator[str]:
+    """Where an image is unset, its owner says so where admission policies look: in an annotation."""
+    for pod in pods(objects):
+        registries = {each["image"].split("/")[0] for each in pod.containers}
+        told = pod.owner["metadata"].get("annotations", {}).get("restrain-openrlhf/image-registry")
+        if (UNSET in registries) is not (told == UNSET):
+            yield f"{pod.name}: has an image of {registries} and says {told}"
+
+
+UNSET = "registry.invalid"
+
+
+def kept_by_the_autoscaler(objects: list[Object]) -> Iterator[str]:
+    """Whatever would start again from its last checkpoint says that its node is not to be emptied."""
+    for pod in pods(objects):
+        if pod.owner["kind"] in ("Job", "RayJob") and pod.annotations.get(SAFE_TO_EVICT) != "false":
+            yield f"{pod.name}: an autoscaler may evict it"
+
+
+SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from ipaddress import ip_address, ip_network
 from typing import Any
 
 import yaml
@@ -38,9 +39,20 @@ def default_deny(objects: list[Object]) -> Iterator[str]:
             if not rule.get(peers) or {} in rule[peers]:
                 yield f"NetworkPolicy/{name}: lets anyone through"
             for peer in rule.get(peers, []):
-                goes_out = each["metadata"]["labels"]["app.kubernetes.io/component"] == "prefetch"
-                if "ipBlock" in peer and not (goes_out and peer["ipBlock"].get("except")):
+                if "ipBlock" in peer and not _is_way_out(each, peer["ipBlock"]):
                     yield f"NetworkPolicy/{name}: opens addresses outside the cluster"
+
+
+# A cloud's metadata service, and where API servers and services of clusters are.
+NEVER_OUT = ("169.254.169.254", "fd00:ec2::254", "10.96.0.1", "172.20.0.1", "192.168.0.1", "100.64.0.1", "fe80::1")
+
+
+def _is_way_out(policy: Object, block: dict[str, Any]) -> bool:
+    """Whether a policy of what downloads leaves the metadata service and private addresses out."""
+    step = policy["metadata"]["labels"]["app.kubernetes.io/component"]
+    closed = [ip_network(each) for each in block.get("except", [])]
+    inside = [each for each in map(ip_address, NEVER_OUT) if each in ip_network(block["cidr"])]
+    return step in ("prefetch", "data", "benchmarks") and all(any(each in net for net in closed) for each in inside)
 
 
 def policies_select_pods(objects: list[Object]) -> Iterator[str]:

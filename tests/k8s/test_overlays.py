@@ -11,7 +11,7 @@ from restrain_openrlhf.k8s.experiment import load_experiment
 from restrain_openrlhf.k8s.overlay import NodeShape, load_overlay
 from tests.conftest import ROOT
 from tests.k8s import known_metrics, rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
-from tests.k8s.manifests import OVERLAYS, of_kind, overlay, pick, url_only
+from tests.k8s.manifests import OVERLAYS, of_kind, overlay, pick, pods, quantity, runs, url_only
 from tests.k8s.schemas import problems
 
 EVERYWHERE = [
@@ -22,6 +22,8 @@ EVERYWHERE = [
     rules_pods.mounts_resolve,
     rules_pods.resources_are_whole,
     rules_pods.writable_places,
+    rules_pods.kept_by_the_autoscaler,
+    rules_pods.registries_are_told,
     rules_jobs.ray_job_rules,
     rules_jobs.head_without_gpu,
     rules_jobs.indexed_jobs,
@@ -47,7 +49,7 @@ EVERYWHERE = [
 
 
 def test_there_are_overlays_for_one_gpu_one_node_and_many():
-    assert {"dev-1gpu", "8xa100-80g", "multi-node-h100", "multi-node-h100-rdma"} <= set(OVERLAYS)
+    assert {"single-node", "single-node-8gpu", "8xa100-80g", "multi-node-h100", "multi-node-h100-rdma"} <= set(OVERLAYS)
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
@@ -66,12 +68,16 @@ def test_every_overlay_keeps(name, rule):
     assert list(rule(overlay(name))) == []
 
 
-@pytest.mark.parametrize("name", [name for name in OVERLAYS if not name.endswith("-rdma")])
+# The others have training alone.
+WITH_SERVICE = ["8xa100-80g", "multi-node-h100"]
+
+
+@pytest.mark.parametrize("name", WITH_SERVICE)
 def test_the_reward_service_is_highly_available(name):
     assert list(rules_service.reward_service(overlay(name))) == []
 
 
-@pytest.mark.parametrize("name", [name for name in OVERLAYS if not name.endswith("-rdma")])
+@pytest.mark.parametrize("name", WITH_SERVICE)
 def test_url_only_is_one_process_and_keeps_every_rule(name, shared):
     objects, without = url_only(name), overlay(name)
     assert [problem for rule in EVERYWHERE for problem in rule(objects)] == []
@@ -123,11 +129,17 @@ SMALL = {
 @pytest.mark.host
 @pytest.mark.parametrize("job", PRESETS)
 @pytest.mark.parametrize(
-    ("name", "differs"), [("8xa100-80g", set()), ("multi-node-h100", SIZES), ("dev-1gpu", SIZES | SMALL)]
+    ("folder", "differs"),
+    [
+        ("overlays/8xa100-80g/{job}.yaml", set()),
+        ("overlays/multi-node-h100/{job}.yaml", SIZES),
+        ("overlays/single-node-8gpu/{job}.yaml", set()),
+        ("base/single-node/{job}/experiment.yaml", SIZES | SMALL),
+    ],
 )
-def test_what_an_overlay_runs_is_the_preset_that_it_names(name, differs, job):
+def test_what_an_overlay_runs_is_the_preset_that_it_names(folder, differs, job):
     pytest.importorskip("openrlhf", reason="needs OpenRLHF's own parser (make install)")
-    text = (ROOT / "k8s" / "overlays" / name / f"{job}.yaml").read_text()
+    text = (ROOT / "k8s" / folder.format(job=job)).read_text()
     assert f"made from {PRESETS[job]}.\n" in text
     found, shape = yaml.safe_load(text), NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
     preset = load_experiment(ROOT / PRESETS[job], {}, shape).document
@@ -144,10 +156,53 @@ def test_what_an_overlay_runs_is_the_preset_that_it_names(name, differs, job):
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_node_shapes_are_what_the_workers_ask_for(name):
     shape = load_overlay(name).nodes
-    (group,) = pick(overlay(name), "RayJob", "train")["spec"]["rayClusterSpec"]["workerGroupSpecs"]
-    limits = group["template"]["spec"]["containers"][0]["resources"]["limits"]
-    assert (limits["nvidia.com/gpu"], limits["cpu"]) == (str(shape.gpus_per_node), str(shape.cpus_per_node))
-    assert group["replicas"] <= shape.max_nodes
+    run = next(each for each in runs(overlay(name)) if each["metadata"]["name"] == "train")
+    worker = next(pod for pod in pods([run]) if pod.gpus)
+    asked = worker.spec["containers"][0]["resources"]["requests"]
+    assert (asked["nvidia.com/gpu"], asked["cpu"]) == (str(shape.gpus_per_node), str(shape.cpus_per_node))
+    assert rules_jobs.worker_gpus(run) <= shape.max_nodes * shape.gpus_per_node
+
+
+# What an overlay is for: vCPUs and GiB of its nodes as their clouds list them (p4de, a2-ultragpu-8g; p5, a3-highgpu-8g;
+# g2-standard-12 and a2-ultragpu-1g).
+NODES = {
+    "8xa100-80g": [(96, 1152), (96, 1266)],
+    "multi-node-h100": [(192, 2048), (208, 1743)],
+    "multi-node-h100-rdma": [(192, 2048), (208, 1743)],
+    "single-node": [(12, 44), (12, 158)],
+    "single-node-8gpu": [(96, 1152), (192, 2048), (208, 1743)],
+}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_pods_fit_their_nodes_beside_the_nodes_own(name):
+    """A tenth of the memory and 4 of 96 CPUs, and two at least, are the kubelet's and the daemonsets'."""
+    for run in runs(overlay(name)):
+        asked = [each["resources"]["requests"] for pod in pods([run]) for each in pod.containers]
+        cpus, memory = (sum(quantity(each[kind]) for each in asked) for kind in ("cpu", "memory"))
+        for vcpus, gib in NODES[name]:
+            assert cpus <= vcpus - max(2, vcpus / 24), name
+            assert memory <= 0.9 * gib * 2**30, name
+    for pod in pods(overlay(name)):
+        assert all(quantity(each["resources"]["requests"]["cpu"]) <= 10 for each in pod.containers if pod.gpus == 1)
+
+
+def test_the_h100_overlays_share_their_nodes():
+    queues = [of_kind(overlay(name), "ClusterQueue")[0]["spec"] for name in ("multi-node-h100", "multi-node-h100-rdma")]
+    assert {(each["cohortName"], each["preemption"]["reclaimWithinCohort"]) for each in queues} == {
+        ("restrain-h100", "Any")
+    }
+    shape, run = load_overlay("multi-node-h100").nodes, pick(overlay("multi-node-h100"), "RayJob", "train")
+    quotas = [
+        {each["name"]: quantity(each["nominalQuota"]) for each in spec["resourceGroups"][0]["flavors"][0]["resources"]}
+        for spec in queues
+    ]
+    together = {kind: sum(each[kind] for each in quotas) for kind in ("cpu", "memory", "nvidia.com/gpu")}
+    assert together["nvidia.com/gpu"] == shape.max_nodes * shape.gpus_per_node
+    for kind, quota in together.items():
+        once = sum(quantity(p.spec["containers"][0]["resources"]["requests"].get(kind, 0)) for p in pods([run]))
+        worker = next(p for p in pods([run]) if p.gpus).spec["containers"][0]["resources"]["requests"][kind]
+        assert once + (shape.max_nodes - 1) * quantity(worker) <= quota, kind
 
 
 def test_alerts_and_dashboards_ask_for_metrics_that_exist():

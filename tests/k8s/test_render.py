@@ -202,7 +202,7 @@ def test_test_time_presets_render_to_a_job_that_the_command_line_takes():
     (job,) = [each for each in objects if each["kind"] == "RayJob"]
     assert re.fullmatch("test-time-math500-ttrl-protocol-ettrl-[0-9a-f]{6}", job["metadata"]["name"])
     jobs = [each["metadata"]["name"] for each in objects if each["kind"] == "Job"]
-    assert jobs == [f"prefetch-{job['metadata']['name'].removeprefix('test-time-')}"]
+    assert jobs == [f"{step}-{job['metadata']['name'].removeprefix('test-time-')}" for step in ("prefetch", "data")]
     words = job["spec"]["entrypoint"].split()
     assert words[words.index("--out") + 1] == "/mnt/work/runs/test-time-math500-ttrl_protocol-ettrl"
     assert words[words.index("--prompts") + 1] == "/mnt/work/data/math500.jsonl"
@@ -222,23 +222,28 @@ def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
     needs_kustomize()
     done = render("--image", IMAGE, out=tmp_path / "new")
     assert done.returncode == 0, done.stderr
-    names = [path.name for path in sorted((tmp_path / "new").iterdir())]
+    names = [
+        path.name
+        for path in sorted(
+            (tmp_path / "new").iterdir(), key=lambda path: int(path.name.partition("-")[0].replace("run.sh", "99"))
+        )
+    ]
     offline = ["reference", "merge-reference", "subset-reference"]
-    steps = ["admin", "platform", "prefetch", *offline, "train", "evaluation", "regrade"]
+    steps = ["admin", "platform", "prefetch", "data", "benchmarks", *offline, "train", "evaluation", "regrade"]
     assert names == [*(f"{number}-{step}.yaml" for number, step in enumerate(steps)), "run.sh"]
-    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "6-train.yaml").read_text())]
+    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "8-train.yaml").read_text())]
     assert (sorted(set(kinds)), kinds[-1]) == (["ConfigMap", "NetworkPolicy", "RayJob"], "RayJob")
     commands = done.stderr.splitlines()[: len(steps)]
     assert [f"kubectl apply --server-side -f {tmp_path}/new/{name}" for name in names[:-1]] == [
         re.split("   #| &&", command)[0] for command in commands
     ]
     name = "dapo14k-qwen3-4b-restrain"
-    assert commands[3].endswith(f" wait --for=condition=complete --timeout=259200s job/reference-{name}")
-    assert commands[6].endswith(f"'{{.status.jobStatus}}'=SUCCEEDED --timeout=1209600s rayjob/train-{name}")
+    assert commands[5].endswith(f" wait --for=condition=complete --timeout=259200s job/reference-{name}")
+    assert commands[8].endswith(f"'{{.status.jobStatus}}'=SUCCEEDED --timeout=1209600s rayjob/train-{name}")
     assert done.stderr.splitlines()[len(steps)].endswith(f"{tmp_path}/new/run.sh")
     script = (tmp_path / "new" / "run.sh").read_text()
     assert (tmp_path / "new" / "run.sh").stat().st_mode & 0o111
-    assert script.endswith(f'step 8-regrade.yaml job/regrade-{name}\nsay "Everything is complete."\n')
+    assert script.endswith(f'step 10-regrade.yaml job/regrade-{name}\nsay "Everything is complete."\n')
     assert "is not empty" in refused("--image", IMAGE, out=tmp_path / "new")
 
 
@@ -259,11 +264,13 @@ def test_what_only_the_clusters_administrator_may_write_is_apart(tmp_path):
 
 @pytest.mark.host
 def test_steps_that_nothing_needs_are_left_out():
-    words = ("--set", "method={name: ttrl}", "--set", "openrlhf.actor.model_name_or_path=/mnt/work/models/mine")
+    own = {"actor.model_name_or_path": "/mnt/work/models/mine", "data.prompt_dataset": "data/mine.jsonl"}
+    sets = [word for key, value in own.items() for word in ("--set", f"openrlhf.{key}={value}")]
+    words = ("--set", "method={name: ttrl}", *sets)
     name = "dapo14k-qwen3-4b-restrain"
     objects = rendered(*words)
     jobs = [each["metadata"]["name"] for each in objects if each["kind"] == "Job"]
-    assert jobs == [f"evaluation-{name}", f"regrade-{name}"]
+    assert jobs == [f"{step}-{name}" for step in ("benchmarks", "evaluation", "regrade")]
     (job,) = [each for each in rendered("--job", "test-time", *words) if each["kind"] == "RayJob"]
     assert re.fullmatch(f"test-time-{name}-[0-9a-f]{{6}}", job["metadata"]["name"])
 
@@ -281,8 +288,8 @@ def test_steps_that_nothing_needs_are_left_out():
         ),
         (("--only", "subset-reference", "--reference-n", 16), "8xa100-80g", "reads every rollout of its offline pass"),
         (("--reference-n", 8), "8xa100-80g", "draws 8 rollouts per prompt, and the run reads 16"),
-        (("--image", IMAGE), "8xh100", "Choose one of 8xa100-80g, dev-1gpu"),
-        (("--image", IMAGE), "dev-1gpu", "a node of this overlay has 1 GPUs"),
+        (("--image", IMAGE), "8xh100", "Choose one of 8xa100-80g, multi-node-h100"),
+        (("--image", IMAGE), "single-node", "a node of this overlay has 1 GPUs"),
         (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),
         (("--image", IMAGE.replace("train=", "trein=")), "8xa100-80g", "The images are restrain-train"),
         (("--image", IMAGE, "--only", "reward"), "8xa100-80g", "restrain-reward has no digest"),
