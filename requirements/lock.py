@@ -1,9 +1,9 @@
 """Whether a stack's lock is whole: what it pins, what that requires (on record), and what is installed.
 
-`python requirements/lock.py check STACK` compares what is installed with the lock and with its own requirements, as `pip
-check` does, extras included. It fails on everything but what LEFT_OUT names. `python requirements/lock.py record STACK`,
-run after `make install STACK=...`, writes requirements/STACK-requires.txt; tests/test_locks.py reads it for the stack that
-is not installed.
+`python requirements/lock.py check STACK` compares what is installed with the lock and with its own requirements, as
+`pip check` does, extras included. It fails on everything but what LEFT_OUT names.
+`python requirements/lock.py record STACK`, run after `make install STACK=...`, writes requirements/STACK-requires.txt;
+tests/test_locks.py reads it for the stack that is not installed.
 """
 
 import re
@@ -14,6 +14,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 FOLDER = Path(__file__).parent
@@ -76,14 +77,27 @@ def extras_asked(stack: str, names: Iterable[str]) -> Extras:
 
 
 def unmet(who: str, lines: Iterable[Requirement], versions: Mapping[str, str], stack: str) -> Iterator[str]:
-    """A sentence for each requirement that these versions do not meet and LEFT_OUT does not name."""
+    """A sentence for each requirement that these versions do not meet and LEFT_OUT does not name.
+
+    A build's label (torch 2.13.0+cpu) is not compared: which build there is depends on the package index.
+    """
     for line in lines:
         name = canonicalize_name(line.name)
         found = versions.get(name)
         if found is None and (who, name) not in LEFT_OUT[stack]:
             yield f"{who} requires {name}, which is not there."
-        if found is not None and not line.specifier.contains(found, prereleases=True):
+        if found is not None and not without_label(line.specifier).contains(release(found), prereleases=True):
             yield f"{who} requires {name}{line.specifier}, and {found} is there."
+
+
+def release(version: str) -> str:
+    """A version without its build's label."""
+    return version.partition("+")[0]
+
+
+def without_label(specifier: SpecifierSet) -> SpecifierSet:
+    """A requirement without its build's label."""
+    return SpecifierSet(re.sub(r"\+[\w.]+", "", str(specifier)))
 
 
 def installed(names: Iterable[str]) -> dict[str, str]:
@@ -111,7 +125,7 @@ def record_line(name: str, extras: frozenset[str]) -> str:
         f"{canonicalize_name(line.name)}{_bracketed(line.extras)}{line.specifier}"
         for line in requirements(name, extras)
     )
-    version = distribution(name).version.split("+")[0]
+    version = release(distribution(name).version)
     return f"{name}{_bracketed(extras)}=={version}: {' | '.join(sorted(set(here)))}".rstrip()
 
 
@@ -127,7 +141,7 @@ def problems_here(stack: str) -> list[str]:
     found += [
         f"{name} {here[name]} is there; the lock has {version}."
         for name, version in locked.items()
-        if name in here and here[name].split("+")[0] != version
+        if name in here and release(here[name]) != version
     ]
     extras = extras_asked(stack, here)
     found += unmet("restrain-openrlhf", wanted(stack), here, stack)

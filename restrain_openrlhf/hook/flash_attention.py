@@ -32,7 +32,7 @@ def unsupported(reason: str) -> tuple[Unsupported, ...]:
             "train.dynamic_batch_enable", f"dynamic batches are packed, and packing needs flash-attn, {reason}"
         ),
         Unsupported(
-            "ds.attn_implementation", f"flash_attention_2 is flash-attn's, {reason}", value="flash_attention_2"
+            "ds.attn_implementation", f"flash_attention_2 needs flash-attn, {reason}", value="flash_attention_2"
         ),
     )
 

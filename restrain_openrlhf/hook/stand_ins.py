@@ -8,7 +8,7 @@ import wrapt
 
 from restrain_openrlhf.hook.host_methods import HostMethod
 
-_REGISTERED: set[str] = set()
+_REGISTERED: list["StandIn"] = []
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,6 @@ class StandIn:
 def adapt_when_imported(stand_ins: Iterable[StandIn]) -> None:
     """Ask to be called when each module is imported, or at once where it is. Safe to repeat."""
     for stand_in in stand_ins:
-        if stand_in.module not in _REGISTERED:
-            _REGISTERED.add(stand_in.module)
+        if stand_in not in _REGISTERED:
+            _REGISTERED.append(stand_in)
             wrapt.register_post_import_hook(stand_in.check_and_adapt, stand_in.module)
