@@ -85,11 +85,11 @@ install-cpu:
 	$(PIP) --no-deps -r requirements/cpu.txt
 	$(PIP) --no-deps --use-pep517 "deepspeed==0.19.6"
 
-# Wheels alone, no compiler for CUDA: sdpa and torch's AdamW stand in for what nvcc would build (`restrain doctor` says so).
+# DeepSpeed is built in isolation: with torch in sight its setup.py wants to compile extensions.
+# No compiler for CUDA: sdpa and torch's AdamW stand in for what nvcc would build (`restrain doctor` says so).
 install-gpu:
 	@echo "Installing the GPU stack: some minutes and about 9 GB."
-	$(PIP) --no-deps -r requirements/gpu.txt
-	$(PIP) --no-deps --use-pep517 "deepspeed==0.19.6"
+	$(PIP) --no-deps --use-pep517 -r requirements/gpu.txt
 
 # Built against the torch that is installed, for the GPUs of this machine unless FLASH_ATTN_CUDA_ARCHS names others.
 install-flash: ## Add flash-attn to the GPU stack, for packing and flash_attention_2: needs nvcc, builds for hours on few cores

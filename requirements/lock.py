@@ -42,8 +42,9 @@ Extras = Mapping[str, frozenset[str]]
 def pins(stack: str) -> dict[str, str]:
     """Canonical name to version: the lock's, and those of the Makefile's steps for this stack."""
     lock = (FOLDER / f"{stack}.txt").read_text(encoding="utf-8")
-    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    (steps,) = re.findall(rf"^install-{stack}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE)
+    # An image is built without the Makefile, which has no steps of its own for the GPU stack.
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8") if stack == "cpu" else ""
+    steps = "".join(re.findall(rf"^install-{stack}:.*\n((?:\t.*\n)+)", makefile, re.MULTILINE))
     found = re.findall(r"^([\w.-]+)==(\S+)$", lock, re.MULTILINE) + re.findall(r'"([\w.-]+)==([^"]+)"', steps)
     return {canonicalize_name(name): version for name, version in found}
 

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.hook import cuda  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
-from tests.hook.test_gradient import free_port  # noqa: E402
+from tests.hook.test_gradient import free_port, needs_its_accelerator  # noqa: E402
 
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.0}}
 MUON = {"type": "Muon", "params": {"lr": 1e-3}}
@@ -44,6 +44,7 @@ def test_other_optimizers_are_left_alone(other, monkeypatch):
 @pytest.mark.parametrize("where", ["stay", "offload"])
 def test_the_host_takes_torchs_steps_and_resumes_them(where, tmp_path):
     """In a process of its own: DeepSpeed takes hold of the whole process."""
+    needs_its_accelerator()
     done = subprocess.run(
         [sys.executable, "-m", "tests.hook.adam_case", str(free_port()), "2", where, str(tmp_path)],
         capture_output=True,
