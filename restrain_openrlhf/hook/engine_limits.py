@@ -2,7 +2,7 @@
 
 from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.config.yaml_file import HookConfig
-from restrain_openrlhf.hook.devices import Device
+from restrain_openrlhf.hook.device import Device
 from restrain_openrlhf.hook.layout import Flags
 from restrain_openrlhf.method import build
 
@@ -22,7 +22,7 @@ def limits_of_run(config: HookConfig, flags: Flags, device: Device) -> EngineLim
     stated = config.engine
     if not device.has_gpus:
         return stated
-    seqs: int = stated.max_num_seqs or min(max(rollouts_in_flight(config, flags), LEAST_ROLLOUTS), MOST_ROLLOUTS)
+    seqs = stated.max_num_seqs or min(max(rollouts_in_flight(config, flags), LEAST_ROLLOUTS), MOST_ROLLOUTS)
     tokens = stated.max_num_batched_tokens or max(BATCHED_TOKENS, seqs)
     return EngineLimits(max_num_seqs=min(seqs, tokens), max_num_batched_tokens=tokens)
 
@@ -31,5 +31,5 @@ def rollouts_in_flight(config: HookConfig, flags: Flags) -> int:
     """Rollouts that one engine gets at once, those that only vote included; the host spreads prompts evenly."""
     plan = build(config.method).rollouts
     voters = plan.voters if plan else flags["rollout.n_samples_per_prompt"]
-    prompts = flags["rollout.vllm_generate_batch_size"] or flags["rollout.batch_size"]
-    return -(-prompts // flags["vllm.num_engines"]) * int(voters)
+    prompts = int(flags["rollout.vllm_generate_batch_size"] or flags["rollout.batch_size"])
+    return -(-prompts // int(flags["vllm.num_engines"])) * int(voters)

@@ -15,7 +15,8 @@ import ray
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook import contract
-from restrain_openrlhf.hook.devices import Device, detect
+from restrain_openrlhf.hook.device import Device
+from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.engine_limits import limits_of_run
 from restrain_openrlhf.hook.environment import to_environment
 from restrain_openrlhf.hook.host_flags import agent_path, parse, to_arguments

@@ -1,5 +1,6 @@
 """Trains one configuration, from the start or the last checkpoint: checks it, starts OpenRLHF, follows its steps."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -45,7 +46,7 @@ def train(
     config = on_this_machine(config)
     flags = host_flags(config)
     words = to_arguments(flags)
-    check_run(config, parse(words))
+    check_run(config, with_the_devices(flags))
     lock = folder.lock()
     try:
         folder.claim(config, flags)
@@ -65,11 +66,16 @@ def check_flags(config: RunConfig) -> None:
     Raises ConfigError for a flag OpenRLHF does not take, flags that contradict the method or other settings, and a
     layout that it could not run.
     """
-    arguments = parse(to_arguments(host_flags(on_this_machine(config))))
+    arguments = with_the_devices(host_flags(on_this_machine(config)))
     refuse_contradictions(arguments, build(config.method))
     refuse_asynchronous(config, vars(arguments))
     refuse_unsupported(detect(), vars(arguments))
     refuse_impossible(vars(arguments))
+
+
+def with_the_devices(flags: dict[str, object]) -> argparse.Namespace:
+    """The host's namespace for these flags and those that this stack's accelerator adds, as the run will have it."""
+    return parse(to_arguments({**detect().host_flags, **flags}))
 
 
 def total_steps(config: RunConfig, flags: dict[str, object]) -> int:

@@ -15,8 +15,9 @@ if detect().name != "cpu":
     pytest.skip("the CUDA stack is installed; these adapt the CPU's", allow_module_level=True)
 detect().install()
 
-from restrain_openrlhf.cpu.host import STAND_INS, StandIn  # noqa: E402
+from restrain_openrlhf.cpu.host import STAND_INS  # noqa: E402
 from restrain_openrlhf.errors import HostError  # noqa: E402
+from restrain_openrlhf.hook.stand_ins import StandIn  # noqa: E402
 
 
 @pytest.mark.parametrize("stand_in", STAND_INS, ids=lambda stand_in: stand_in.module)

@@ -76,7 +76,7 @@ def image(buildah: Buildah, tmp_path: Path) -> str:
     volume = "/etc/ssl/certs:/etc/ssl/certs:ro"
     words = ["--file", "docker/reward.Dockerfile", "--pull-never", "--volume", volume, "--tag", IMAGE]
     words += ["--secret", f"id=pip-config,src={pip_config(tmp_path / 'pip.conf')}"]
-    ok(buildah("build", *words, "--build-arg", f"PYTHON_IMAGE={BASE}", "."))
+    ok(buildah("build", *words, "--build-arg", f"BASE_IMAGE={BASE}", "."))
     return IMAGE
 
 

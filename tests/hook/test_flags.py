@@ -3,7 +3,7 @@
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.devices import CUDA, Device
+from restrain_openrlhf.hook.device import Device, Unsupported
 from restrain_openrlhf.method import build, parse_settings
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
@@ -135,11 +135,12 @@ def test_a_kappa_above_the_groups_size_is_refused():
 
 @pytest.mark.parametrize("name", ["vllm.sync_with_ray", "ds.packing_samples"])
 def test_what_the_accelerator_cannot_serve_is_refused(name):
-    device = Device("cpu", unsupported={"vllm.sync_with_ray": "over TCP", "ds.packing_samples": "no flash-attn"})
+    unsupported = Unsupported("vllm.sync_with_ray", "over TCP"), Unsupported("ds.packing_samples", "no flash-attn")
+    device = Device("cpu", unsupported=unsupported)
     flags = vars(parse(to_arguments({**GOOD, name: True})))
-    with pytest.raises(ConfigError, match=rf"{name} is set, and the cpu stack has no such thing: .*\. Remove it"):
+    with pytest.raises(ConfigError, match=rf"{name} is set, and this cpu stack cannot: .*\. Remove it"):
         refuse_unsupported(device, flags)
-    refuse_unsupported(CUDA, flags)
+    refuse_unsupported(Device("whole"), flags)
 
 
 def test_gold_training_must_name_its_column():

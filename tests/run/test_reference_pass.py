@@ -10,15 +10,12 @@ from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.demo.task import training_problems, write_prompts  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
-from restrain_openrlhf.hook.host_flags import (  # noqa: E402
-    host_flags,
-    parse,
-    to_arguments,
-)
+from restrain_openrlhf.hook.host_flags import host_flags  # noqa: E402
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
 from restrain_openrlhf.reference import ReferenceRow  # noqa: E402
 from restrain_openrlhf.run import reference_pass  # noqa: E402
 from restrain_openrlhf.run.reference_pass import offline_pass  # noqa: E402
+from restrain_openrlhf.run.train import with_the_devices  # noqa: E402
 from restrain_openrlhf.study.plan import StudyRun  # noqa: E402
 from restrain_openrlhf.study.runner import Listener, make_reference  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
@@ -46,7 +43,7 @@ def sampled(job, path, answers=("1", "2")):
 
 
 def check(config):
-    check_run(config, parse(to_arguments(host_flags(config))))
+    check_run(config, with_the_devices(host_flags(config)))
 
 
 def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):

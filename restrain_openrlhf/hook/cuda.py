@@ -1,0 +1,62 @@
+"""The host's stack on NVIDIA GPUs, with or without a CUDA toolkit and flash-attn."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import wrapt
+
+from restrain_openrlhf.hook.cuda_toolkit import why_not_compiled
+from restrain_openrlhf.hook.device import Device
+from restrain_openrlhf.hook.flash_attention import has_extension, provide_flash_attention, unsupported
+from restrain_openrlhf.hook.stand_ins import StandIn, adapt_when_imported
+
+# DeepSpeed hands what is left of an optimizer's parameters to torch (runtime/engine.py, get_optimizer_configuration).
+TORCH_ADAM = {"torch_adam": True, "fused": True}
+
+
+def cuda() -> Device:
+    """CUDA as OpenRLHF expects it, less what is not installed here."""
+    flash = has_extension()
+    return Device(
+        name="cuda",
+        install=install,
+        environment=environment(),
+        host_flags={} if flash else {"ds.attn_implementation": "sdpa"},
+        unsupported=() if flash else unsupported("which is not installed; `make install-flash` builds it"),
+    )
+
+
+def environment() -> Mapping[str, str]:
+    """vLLM would sample with top-p by FlashInfer, which compiles its kernels with nvcc as they are first called."""
+    return {} if why_not_compiled() is None else {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
+
+
+def install() -> None:
+    """Prepare this process. Host modules are adapted as they are imported; nothing heavy is imported here."""
+    for name, value in environment().items():
+        os.environ.setdefault(name, value)
+    provide_flash_attention()
+    adapt_when_imported(STAND_INS)
+
+
+def _adapt_deepspeed_strategy(module: Any) -> None:
+    """utils/deepspeed/deepspeed.py asks for DeepSpeed's Adam, which is compiled when the optimizer is made."""
+    wrapt.wrap_function_wrapper(module.DeepspeedStrategy, "get_ds_train_config", _with_an_adam_that_is_there)
+
+
+def _with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    config: dict[str, Any] = wrapped(*args, **kwargs)
+    optimizer = config.get("optimizer")
+    if optimizer is None or optimizer["type"] != "AdamW" or why_not_compiled() is None:
+        return config
+    return {**config, "optimizer": {**optimizer, "params": {**optimizer["params"], **TORCH_ADAM}}}
+
+
+STAND_INS = (
+    StandIn(
+        "openrlhf.utils.deepspeed.deepspeed",
+        _adapt_deepspeed_strategy,
+        {"DeepspeedStrategy.get_ds_train_config": "(self, optim_dict, *, max_norm)"},
+    ),
+)

@@ -1,0 +1,151 @@
+"""What `restrain doctor` says of pretended machines with the CUDA stack: driver, nvcc, memory, attention, optimizer."""
+
+import os
+import re
+import subprocess
+import sys
+from collections import namedtuple
+
+import pytest
+
+from restrain_openrlhf import nvidia
+from restrain_openrlhf.cli import gpu_findings
+from restrain_openrlhf.hook import cuda_toolkit
+
+MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (dvs-builder)\nGCC version: 13\n"
+OLDER_MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sat Aug 19 01:15:15 UTC 2023\n"
+Usage = namedtuple("Usage", ["total", "used", "free"])
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine with nothing of NVIDIA's, 8 GiB of /dev/shm, and a torch for CUDA 13.0."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.delenv("CUDA_HOME", raising=False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setattr(nvidia, "KERNEL_MODULE", tmp_path / "version")
+    monkeypatch.setattr(cuda_toolkit, "DEFAULT_HOME", tmp_path / "none")
+    monkeypatch.setattr(cuda_toolkit, "cuda_of_torch", lambda: "13.0")
+    monkeypatch.setattr(gpu_findings, "cuda_of_torch", lambda: "13.0")
+    monkeypatch.setattr(gpu_findings, "has_extension", lambda: False)
+    monkeypatch.setattr(gpu_findings.shutil, "disk_usage", lambda _: Usage(8 * 2**30, 0, 8 * 2**30))
+    return tmp_path
+
+
+def program(machine, name, script):
+    path = machine / "bin" / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+def smi(machine, driver="580.65.06", rows=("NVIDIA H100 80GB HBM3, 80995, 81559",)):
+    memory = "".join(f"echo '{row}'; " for row in rows)
+    program(machine, "nvidia-smi", f'case "$1" in *driver_version*) echo "{driver}";; *) {memory};; esac')
+
+
+def findings():
+    return {finding.name: finding for finding in gpu_findings.gpu_findings()}
+
+
+def test_a_machine_that_is_ready(machine):
+    smi(machine)
+    found = findings()
+    assert [name for name, finding in found.items() if not finding.ok] == []
+    assert found["NVIDIA driver"].found == "580.65.06"
+    assert found["GPU 0"].found == "NVIDIA H100 80GB HBM3: 79.1 of 79.6 GiB free"
+
+
+def test_no_driver(machine):
+    found = findings()
+    assert not found["NVIDIA driver"].ok
+    assert found["NVIDIA driver"].advice == "Install NVIDIA's driver R580 or newer: torch is built for CUDA 13.0."
+    assert "nvidia-smi does not run" in found["GPU memory"].advice
+
+
+@pytest.mark.parametrize(
+    ("driver", "ok"), [("579.99", False), ("550.54.15", False), ("580.65.06", True), ("590.1", True)]
+)
+def test_the_driver_must_be_as_new_as_torchs_cuda_wants(driver, ok, machine):
+    smi(machine, driver)
+    finding = findings()["NVIDIA driver"]
+    assert (finding.found, finding.ok, "R580 or newer" in finding.advice) == (driver, ok, not ok)
+
+
+@pytest.mark.parametrize("text", [MODULE, OLDER_MODULE])
+def test_the_kernels_module_says_the_driver_where_nvidia_smi_cannot(text, machine):
+    (machine / "version").write_text(text.format("535.104.05"))
+    assert nvidia.driver_version() == "535.104.05"
+    program(machine, "nvidia-smi", "echo 'Failed to initialize NVML: Driver/library version mismatch'; exit 18")
+    assert nvidia.driver_version() == "535.104.05"
+    assert "version mismatch" in findings()["GPU memory"].advice
+
+
+def test_memory_that_something_else_has_is_found(machine):
+    smi(machine, rows=("A, 100, 100", "B, 89, 100", "C, 90, 100"))
+    assert [finding.ok for name, finding in findings().items() if name.startswith("GPU ")] == [True, False, True]
+    assert "nvidia-smi" in findings()["GPU 1"].advice
+
+
+@pytest.mark.parametrize(("mebibytes", "ok"), [(64, False), (1023, False), (1024, True)])
+def test_shared_memory_of_a_container(mebibytes, ok, machine, monkeypatch):
+    size = Usage(mebibytes * 2**20, 0, 0)
+    monkeypatch.setattr(gpu_findings.shutil, "disk_usage", lambda path: size if path == "/dev/shm" else None)
+    finding = findings()["/dev/shm"]
+    assert (finding.found, finding.ok, "--shm-size" in finding.advice) == (f"{mebibytes} MiB", ok, not ok)
+
+
+@pytest.mark.parametrize(
+    ("version", "nvcc", "optimizer"),
+    [
+        (None, "none", "torch's fused AdamW: there is no nvcc"),
+        ("12.9", "12.9", "torch's fused AdamW: .*of CUDA 12.9, and torch of CUDA 13.0"),
+        ("13.0", "13.0", "DeepSpeed's Adam"),
+    ],
+)
+def test_the_optimizer_is_deepspeeds_only_with_an_nvcc_of_torchs_version(version, nvcc, optimizer, machine):
+    if version:
+        program(machine, "nvcc", f"echo 'Cuda compilation tools, release {version}, V{version}.1'")
+    found = findings()
+    assert found["nvcc"].ok
+    assert found["nvcc"].found.startswith(nvcc)
+    assert ("Not used" in found["nvcc"].advice) == (version != "13.0")
+    assert re.match(optimizer, found["optimizer"].found)
+
+
+def test_an_nvcc_that_does_not_run_is_found(machine):
+    program(machine, "nvcc", "exit 3")
+    found = findings()
+    assert not found["nvcc"].ok
+    assert "does not run" in found["nvcc"].advice
+    assert found["optimizer"].found.startswith("torch's fused AdamW")
+
+
+def test_attention_without_flash_attention(machine):
+    finding = findings()["attention"]
+    assert (finding.ok, finding.found) == (True, "sdpa: flash-attn is not installed")
+    assert "make install-flash" in finding.advice
+
+
+def test_a_flash_attention_that_cannot_be_loaded_is_found(machine, monkeypatch):
+    pytest.importorskip("torch", reason="needs the training stack: make install")
+    monkeypatch.setattr(gpu_findings, "has_extension", lambda: True)
+    folder = machine / "modules"
+    folder.mkdir()
+    monkeypatch.syspath_prepend(folder)
+    (folder / "flash_attn_2_cuda.py").write_text("raise ImportError('undefined symbol: _ZN3c10')")
+    assert not findings()["attention"].ok
+    assert "undefined symbol" in findings()["attention"].advice
+    (folder / "flash_attn_2_cuda.py").write_text("x = 1")
+    assert findings()["attention"].found.startswith("flash_attention_2")
+    monkeypatch.delitem(sys.modules, "flash_attn_2_cuda")
+
+
+def test_the_whole_report():
+    """On the stack that is installed here, in a process of its own: it imports the whole host."""
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    words = [sys.executable, "-c", "from restrain_openrlhf.cli.main import main; main()", "doctor"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
+    for line in ("Python", "attention", "optimizer", "OpenRLHF contract"):
+        assert f"ok {line}" in done.stdout, done.stderr
+    assert done.returncode == (1 if "│ no " in done.stdout else 0)

@@ -1,0 +1,85 @@
+"""OpenRLHF's own optimizer where nothing compiles CUDA code, against torch's AdamW, and over a checkpoint.
+
+Run as a program, with the ZeRO stage, `offload` or `stay`, and a folder: prints what it found as JSON.
+"""
+
+import json
+import os
+import sys
+
+from restrain_openrlhf.hook import cuda
+from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.hook.stand_ins import adapt_when_imported
+
+ADAM = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
+STEPS = 3
+
+
+def strategy(stage, offload):
+    from openrlhf.utils import get_strategy
+    from openrlhf.utils.config import hierarchize
+
+    from restrain_openrlhf.hook.host_flags import parse, to_arguments
+
+    flags = {"train.batch_size": 4, "train.micro_batch_size": 4, "ds.zero_stage": stage, "ds.adam_offload": offload}
+    args = hierarchize(parse(to_arguments(flags)))
+    args.ds.param_dtype = "fp32"
+    made = get_strategy(args)
+    made.setup_distributed()
+    return made
+
+
+def main(stage, offload, folder):
+    detect().install()
+    adapt_when_imported(cuda.STAND_INS)
+    import torch
+
+    def step(model, take, number):
+        batch = torch.randn(4, 8, generator=torch.Generator().manual_seed(number))
+        take(model(batch).square().mean())
+
+    host = strategy(stage, offload)
+    torch.manual_seed(0)
+    model, plain = torch.nn.Linear(8, 8, bias=False), torch.nn.Linear(8, 8, bias=False)
+    plain.load_state_dict(model.state_dict())
+    config = {"optim": "adam", "adam": ADAM, "lr_scheduler": "constant", "lr_warmup_ratio": 0.0, "scheduler_steps": 10}
+    engine, optimizer, _ = host.prepare((model, {**config, "max_norm": 0.0}))
+    expected = torch.optim.AdamW(plain.parameters(), **ADAM)
+
+    def by_engine(loss):
+        engine.backward(loss)
+        engine.step()
+
+    def by_torch(loss):
+        loss.backward()
+        expected.step()
+        expected.zero_grad()
+
+    def weights():
+        return engine.module.weight.detach().clone()
+
+    for number in range(STEPS):
+        step(engine, by_engine, number)
+        step(plain, by_torch, number)
+    apart = (weights() - plain.weight).abs().max().item()
+    moved = (weights() - torch.nn.init.zeros_(torch.empty(8, 8))).abs().max().item()
+    engine.save_checkpoint(folder)
+    step(engine, by_engine, STEPS)
+    whole = weights()
+    engine.load_checkpoint(folder)
+    step(engine, by_engine, STEPS)
+    inner = optimizer.optimizer
+    return {
+        "class": f"{type(inner).__module__}.{type(inner).__name__}",
+        "fused": inner.defaults["fused"],
+        "offloads": engine.zero_use_cpu_optimizer(),
+        "apart": apart,
+        "moved": moved,
+        "resumed_apart": (weights() - whole).abs().max().item(),
+    }
+
+
+if __name__ == "__main__":
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=sys.argv[1], RANK="0", WORLD_SIZE="1", LOCAL_RANK="0")
+    found = main(int(sys.argv[2]), sys.argv[3] == "offload", sys.argv[4])
+    print(json.dumps(found), flush=True)

@@ -1,0 +1,180 @@
+"""The CUDA stack, with and without flash-attn's extension and an nvcc of torch's version."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from restrain_openrlhf.errors import ConfigError, HostError
+from restrain_openrlhf.hook import cuda, cuda_toolkit
+from restrain_openrlhf.hook.compatibility import refuse_unsupported
+from tests.conftest import ROOT
+
+FLAGS = {"ds.packing_samples": False, "train.dynamic_batch_enable": False, "ds.attn_implementation": "sdpa"}
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine without a toolkit, a torch built for CUDA 13.0; the function puts an nvcc there."""
+    for name in ("CUDA_HOME", "CUDA_PATH"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(cuda_toolkit, "DEFAULT_HOME", tmp_path / "default")
+    monkeypatch.setattr(cuda_toolkit, "cuda_of_torch", lambda: "13.0")
+
+    def nvcc(version, home=tmp_path, says="Cuda compilation tools, release {}, V{}.88"):
+        program = home / "bin" / "nvcc"
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(f"#!/bin/sh\necho '{says.format(version, version)}'\n")
+        program.chmod(0o755)
+        return program
+
+    return nvcc
+
+
+@pytest.fixture
+def extension(monkeypatch):
+    """Says whether flash-attn is built."""
+    return lambda there: monkeypatch.setattr(cuda, "has_extension", lambda: there)
+
+
+def test_without_a_toolkit_sdpa_is_asked_for_and_flashinfer_is_not(machine, extension):
+    extension(False)
+    device = cuda.cuda()
+    assert (device.name, device.has_gpus) == ("cuda", True)
+    assert device.host_flags == {"ds.attn_implementation": "sdpa"}
+    assert device.environment == {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
+
+
+def test_with_flash_attention_and_nvcc_openrlhf_runs_as_it_is(machine, extension):
+    machine("13.0")
+    extension(True)
+    device = cuda.cuda()
+    assert (device.host_flags, device.environment, device.unsupported) == ({}, {}, ())
+    refuse_unsupported(device, {"ds.packing_samples": True, "ds.attn_implementation": "flash_attention_2"})
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("ds.packing_samples", True),
+        ("train.dynamic_batch_enable", True),
+        ("ds.attn_implementation", "flash_attention_2"),
+    ],
+)
+def test_what_needs_flash_attention_is_refused_with_the_command_that_builds_it(flag, value, machine, extension):
+    extension(False)
+    refuse_unsupported(cuda.cuda(), FLAGS)
+    with pytest.raises(ConfigError, match=rf"^{flag} is .*flash-attn, which is not installed; `make install-flash`"):
+        refuse_unsupported(cuda.cuda(), {**FLAGS, flag: value})
+
+
+def test_another_attention_that_a_user_names_is_left_to_the_host(machine, extension):
+    extension(False)
+    refuse_unsupported(cuda.cuda(), {**FLAGS, "ds.attn_implementation": "eager"})
+
+
+def test_an_nvcc_of_torchs_version_compiles(machine):
+    machine("13.0")
+    assert cuda_toolkit.why_not_compiled() is None
+    cuda_toolkit.main()
+
+
+def test_cuda_home_goes_before_the_path_and_the_path_before_the_default(machine, tmp_path, monkeypatch):
+    default = machine("13.1", tmp_path / "default")
+    assert cuda_toolkit.find_nvcc() == cuda_toolkit.Nvcc(default, "13.1")
+    on_path = machine("13.0")
+    assert cuda_toolkit.find_nvcc() == cuda_toolkit.Nvcc(on_path, "13.0")
+    monkeypatch.setenv("CUDA_HOME", str(tmp_path / "own"))
+    assert cuda_toolkit.find_nvcc() is None
+    own = machine("12.9", tmp_path / "own")
+    assert cuda_toolkit.find_nvcc() == cuda_toolkit.Nvcc(own, "12.9")
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [(None, "there is no nvcc"), ("12.9", r"nvcc is of CUDA 12\.9, and torch of CUDA 13\.0")],
+)
+def test_no_nvcc_or_another_is_said_before_anything_is_built(version, said, machine):
+    if version:
+        machine(version)
+    with pytest.raises(SystemExit, match=rf"CUDA code cannot be compiled: .*{said}.* Install the CUDA toolkit 13\.0"):
+        cuda_toolkit.main()
+
+
+def test_an_nvcc_that_says_nothing_is_not_used(machine):
+    machine("13.0", says="hello")
+    with pytest.raises(HostError, match="names no release"):
+        cuda_toolkit.find_nvcc()
+    assert "names no release" in cuda_toolkit.why_not_compiled()
+
+
+def test_a_torch_without_cuda_is_said(machine, monkeypatch):
+    machine("13.0")
+    monkeypatch.setattr(cuda_toolkit, "cuda_of_torch", lambda: None)
+    with pytest.raises(SystemExit, match="make install STACK=gpu"):
+        cuda_toolkit.main()
+
+
+def test_torchs_cuda_version_is_read_without_importing_torch():
+    torch = pytest.importorskip("torch", reason="needs the training stack: make install")
+    code = "import sys; from restrain_openrlhf.hook.cuda_toolkit import cuda_of_torch;"
+    code += "print(cuda_of_torch(), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == [str(torch.version.cuda), "False"]
+
+
+def test_torch_and_we_find_the_same_toolkit():
+    extension = pytest.importorskip("torch.utils.cpp_extension", reason="needs the training stack: make install")
+    home, nvcc = extension._find_cuda_home(), cuda_toolkit.find_nvcc()
+    assert (nvcc.path if nvcc else None) == (Path(home) / "bin" / "nvcc" if home else None)
+
+
+def test_make_install_flash_builds_nothing_without_nvcc(tmp_path):
+    """The environment's Python is a stand-in that keeps what it is asked."""
+    bin_folder = tmp_path / "venv" / "bin"
+    bin_folder.mkdir(parents=True)
+    asked = tmp_path / "asked"
+    program = bin_folder / "python"
+    program.write_text(f'#!/bin/sh\necho "$*" >> {asked}\ntest "$2" != restrain_openrlhf.hook.cuda_toolkit\n')
+    program.chmod(0o755)
+    words = ["make", "install-flash", f"VENV={tmp_path / 'venv'}"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode != 0
+    assert asked.read_text() == "-m restrain_openrlhf.hook.cuda_toolkit\n"
+    program.write_text(f'#!/bin/sh\necho "$*" >> {asked}\n')
+    subprocess.run(words, capture_output=True, cwd=ROOT, check=True)
+    assert "--no-build-isolation flash-attn==2.8.3" in asked.read_text()
+
+
+def test_the_sampler_that_a_user_sets_stays(machine, monkeypatch):
+    monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", "1")
+    monkeypatch.setattr(cuda, "adapt_when_imported", lambda _: None)
+    monkeypatch.setattr(cuda, "provide_flash_attention", lambda: None)
+    cuda.install()
+    assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "1"
+
+
+STAND_IN = """
+import sys
+from restrain_openrlhf.hook import flash_attention
+flash_attention.has_extension = lambda: {built}
+flash_attention.provide_flash_attention()
+if "flash_attn" in sys.modules:
+    from flash_attn.bert_padding import pad_input
+    try:
+        pad_input()
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+@pytest.mark.parametrize(("built", "said"), [(True, ""), (False, "make install-flash")])
+def test_the_stand_in_goes_where_flash_attention_is_not_built_and_nowhere_else(built, said):
+    """In a process of its own: modules stay."""
+    code = STAND_IN.format(built=built)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert said in done.stdout
+    assert bool(done.stdout) == bool(said)
