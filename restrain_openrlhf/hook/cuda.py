@@ -11,6 +11,7 @@ from restrain_openrlhf.hook.device import Device
 from restrain_openrlhf.hook.flash_attention import has_extension, provide_flash_attention, unsupported
 from restrain_openrlhf.hook.stand_ins import StandIn, adapt_when_imported
 
+SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 # DeepSpeed hands what is left of an optimizer's parameters to torch (runtime/engine.py, get_optimizer_configuration).
 TORCH_ADAM = {"torch_adam": True, "fused": True}
 
@@ -28,8 +29,11 @@ def cuda() -> Device:
 
 
 def environment() -> Mapping[str, str]:
-    """vLLM would sample with top-p by FlashInfer, which compiles its kernels with nvcc as they are first called."""
-    return {} if why_not_compiled() is None else {"VLLM_USE_FLASHINFER_SAMPLER": "0"}
+    """vLLM would sample with top-p by FlashInfer, which compiles its kernels with nvcc as they are first called.
+
+    What is set here already stays.
+    """
+    return {} if why_not_compiled() is None else {SAMPLER: os.environ.get(SAMPLER, "0")}
 
 
 def install() -> None:

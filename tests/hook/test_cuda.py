@@ -1,6 +1,5 @@
 """The CUDA stack, with and without flash-attn's extension and an nvcc of torch's version."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -151,10 +150,16 @@ def test_make_install_flash_builds_nothing_without_nvcc(tmp_path):
 
 def test_the_sampler_that_a_user_sets_stays(machine, monkeypatch):
     monkeypatch.setenv("VLLM_USE_FLASHINFER_SAMPLER", "1")
-    monkeypatch.setattr(cuda, "adapt_when_imported", lambda _: None)
-    monkeypatch.setattr(cuda, "provide_flash_attention", lambda: None)
-    cuda.install()
-    assert os.environ["VLLM_USE_FLASHINFER_SAMPLER"] == "1"
+    assert cuda.environment() == {"VLLM_USE_FLASHINFER_SAMPLER": "1"}
+
+
+def test_an_attention_on_the_command_line_stays(machine, extension):
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    from restrain_openrlhf.hook.train_ppo_ray import missing_words
+
+    extension(False)
+    assert missing_words(["--ds.attn_implementation", "eager"], cuda.cuda().host_flags) == []
+    assert missing_words([], cuda.cuda().host_flags) == ["--ds.attn_implementation", "sdpa"]
 
 
 STAND_IN = """
