@@ -112,7 +112,7 @@ def prepare(hidden: int, layers: int) -> Any:
 
 
 def micro_batch(torch: Any, hooked: bool) -> Any:
-    """One micro-batch as it reaches training_step."""
+    """One micro-batch as it reaches training_step: on the device, where the host has put it (ppo_train)."""
     from openrlhf.trainer.ppo_utils.experience import Experience
 
     length = PROMPT_TOKENS + RESPONSE_TOKENS
@@ -120,7 +120,7 @@ def micro_batch(torch: Any, hooked: bool) -> Any:
     mask = torch.zeros(MICRO, length - 1)
     mask[:, PROMPT_TOKENS - 1 :] = 1
     columns = ("restrain/advantage_pos", "restrain/advantage_neg", "restrain/kl_weight")
-    return Experience(
+    experience = Experience(
         sequences=sequences,
         attention_mask=torch.ones_like(sequences),
         action_mask=mask,
@@ -129,13 +129,18 @@ def micro_batch(torch: Any, hooked: bool) -> Any:
         advantages=None if hooked else torch.randn(MICRO, length - 1),
         info={name: list(torch.rand(MICRO)) for name in columns} if hooked else {},
     )
+    return experience.to_device(torch.cuda.current_device())
 
 
 def optimizer_pass(trainer: Any, experiences: list[Any]) -> float:
-    """Seconds of one optimizer step's micro-batches through the host's own training_step."""
+    """Seconds of one optimizer step's micro-batches through the host's own training_step, its kernels' end included."""
+    import torch
+
+    torch.cuda.synchronize()
     start = time.perf_counter()
     for step, experience in enumerate(experiences):
         trainer.training_step(experience, 0.001, step, None)
+    torch.cuda.synchronize()
     return time.perf_counter() - start
 
 

@@ -32,6 +32,7 @@ def main() -> None:
     host = PolicyLoss()
     paired = PairedLoss(host)
     torch.manual_seed(0)
+    torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
     log_probs = (torch.randn(ROLLOUTS, TOKENS) * 0.1).requires_grad_()
     old, mask = log_probs.detach() + torch.randn(ROLLOUTS, TOKENS) * 0.3, torch.ones(ROLLOUTS, TOKENS)
     pair = torch.stack([torch.rand(ROLLOUTS, 1), -torch.rand(ROLLOUTS, 1)])
@@ -56,11 +57,20 @@ def measure(cases: dict[str, Callable[[], Any]], leaf: Any) -> dict[str, list[fl
     for _ in range(REPEATS):
         for name, case in cases.items():
             leaf.grad = None
-            start = time.perf_counter()
+            start = clock()
             case().backward()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
     first = next(iter(times.values()))
     return {name: [a / b for a, b in zip(values, first, strict=True)] for name, values in times.items()}
+
+
+def clock() -> float:
+    """Seconds, when the device has done what it was asked for."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def spread(ratios: list[float]) -> str:

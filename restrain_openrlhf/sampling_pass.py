@@ -1,6 +1,7 @@
 """Samples prompts into a file, a row for each: in shards if asked, and from where a killed pass stopped."""
 
 import fcntl
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,14 @@ from restrain_openrlhf.hook.offline_engine import Rollout
 from restrain_openrlhf.hook.prompts import Prompt
 
 PROMPTS_PER_CHUNK = 64
+# Of rollouts a chunk holds many times what a GPU's engine works on at a time (vLLM: 256 to 1,024), because the engine
+# runs empty at its end; and few enough to lose at a kill.
+ROLLOUTS_PER_CHUNK = 4096
+
+
+def prompts_per_chunk(n: int, has_gpus: bool) -> int:
+    """How many prompts of n rollouts are sampled at once, and written."""
+    return max(1, ROLLOUTS_PER_CHUNK // n) if has_gpus else PROMPTS_PER_CHUNK
 
 
 class Engine(Protocol):
@@ -64,18 +73,26 @@ class Shard:
         """`ref.jsonl` is written as `ref.shard-0-of-4.jsonl`; a single shard is the file itself."""
         return out if self.count == 1 else out.with_name(f"{out.stem}.shard-{self.index}-of-{self.count}{out.suffix}")
 
+    @staticmethod
+    def counts(out: Path) -> set[int]:
+        """How many shards the parts of `out` that are there belong to."""
+        named = re.compile(rf"{re.escape(out.stem)}\.shard-\d+-of-(\d+){re.escape(out.suffix)}")
+        found = [named.fullmatch(path.name) for path in out.parent.glob("*.shard-*")] if out.parent.is_dir() else []
+        return {int(match[1]) for match in found if match}
+
 
 WHOLE = Shard(0, 1)
 
 
 @dataclass(frozen=True)
 class SamplingPass:
-    """The prompts (of one shard), how they are sampled, and the file that gets a row for each."""
+    """The prompts (of one shard), how they are sampled, `chunk` at once, and the file that gets a row for each."""
 
     prompts: Sequence[Prompt]
     provenance: Provenance
     path: Path
     row: type[SampledRow]
+    chunk: int = PROMPTS_PER_CHUNK
 
     def run(self, engine: Callable[[], Engine], on_progress: Callable[[int], None] = lambda _count: None) -> None:
         """Write a row for each prompt that the file lacks; `engine` is called only if one is needed.
@@ -110,8 +127,8 @@ class SamplingPass:
 
     def _chunks(self, done: set[str]) -> Iterator[list[Prompt]]:
         """Always the same pieces, so that a pass that was stopped batches as one that was not."""
-        for start in range(0, len(self.prompts), PROMPTS_PER_CHUNK):
-            chunk = self.prompts[start : start + PROMPTS_PER_CHUNK]
+        for start in range(0, len(self.prompts), self.chunk):
+            chunk = self.prompts[start : start + self.chunk]
             missing = [prompt for prompt in chunk if self.row.key_of(prompt) not in done]
             if missing:
                 yield missing

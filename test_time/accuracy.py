@@ -18,9 +18,9 @@ from restrain_openrlhf.evaluation.job import Request, eval_command
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark, load_benchmark
 from restrain_openrlhf.evaluation.problems import Problem, without_kind
 from restrain_openrlhf.evaluation.protocol import choose_protocol
-from restrain_openrlhf.evaluation.result import Result, benchmark_folders, grade_folder, load_results
+from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.reference import ReferenceRow
-from restrain_openrlhf.run.processes import run_on_all_gpus
+from restrain_openrlhf.run.processes import run_command
 from test_time.adaptation import Adaptation, AdaptationFolder
 from test_time.plan import Plan
 from test_time.problems import Source, boxed, refuse_missing_gold
@@ -167,7 +167,7 @@ def _written(path: Path, rows: Sequence[Problem]) -> Path:
 def _results(
     job: Adaptation, plan: Plan, policy: Policy, sets: Mapping[str, Path], protocol: str, n: int
 ) -> dict[str, Result]:
-    """By set. Responses are drawn in processes of their own (run/stack.py), and their shards are graded in this one."""
+    """By set. `restrain eval` draws and grades the responses in a process of its own, on all visible GPUs."""
     flags, folder = plan.config.openrlhf, AdaptationFolder(job.out).evaluation
     size = int(flags.get("vllm.tensor_parallel_size") or 1)
     request = Request(
@@ -177,9 +177,7 @@ def _results(
         template="chat" if flags.get("data.apply_chat_template") else "plain",
         tensor_parallel_size=size,
     )
-    if run_on_all_gpus(eval_command(request, sets), folder / "evaluation.log", size) > 1:
-        for benchmark in benchmark_folders(request.out):
-            grade_folder(benchmark)
+    run_command(eval_command(request, sets), folder / "evaluation.log")
     return {result.provenance.benchmark: result for result in load_results(request.out)}
 
 

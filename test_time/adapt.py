@@ -63,7 +63,7 @@ def _adapt(job: Adaptation, plan: Plan, listener: Listener) -> Outcome:
 
 
 def _vote(job: Adaptation, config: RunConfig, model: str, out: Path) -> Reference:
-    """The votes of `model`, sampled as in training, in a process of its own (run/stack.py)."""
+    """The votes of `model`, sampled as in training, in a process of its own (run/processes.py)."""
     sample_reference(config, out, n=job.votes, model=model)
     return load_reference(out)
 

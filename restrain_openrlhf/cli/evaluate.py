@@ -45,6 +45,7 @@ def evaluate(
     from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.protocol import choose_protocol  # noqa: PLC0415
     from restrain_openrlhf.evaluation.responses import BenchmarkFolder  # noqa: PLC0415
+    from restrain_openrlhf.run.all_gpus import ShardedPass, own_words  # noqa: PLC0415
     from restrain_openrlhf.sampling_pass import Shard  # noqa: PLC0415
 
     console = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -59,7 +60,12 @@ def evaluate(
     job = prepare(request, loaded)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.passes))
-        job.run(lambda done: progress.advance(task, done))
+        everywhere = ShardedPass(own_words(), [each.path for each in job.passes], tensor_parallel_size)
+        shards = everywhere.shards() if part.count == 1 else [part]
+        if len(shards) > 1:
+            everywhere.run(shards, lambda rows: progress.advance(task, rows))
+        else:
+            job.run(lambda done: progress.advance(task, done))
     if part.count == 1:
         _grade([BenchmarkFolder(each.path.parent) for each in job.passes])
     else:

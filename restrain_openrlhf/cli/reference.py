@@ -20,8 +20,8 @@ def reference(options: OfflineOptions) -> None:
     """Sample the frozen model on every prompt, for u_x and SRT's labels. To resume, run the same command."""
     from restrain_openrlhf.reference.offline_pass import OfflinePass  # noqa: PLC0415 - keeps `restrain --help` quick
 
-    index, count = parse_shard(options.shard)
-    job = OfflinePass.prepare(options.model, options.source(), options.sampling(), index, count)
+    shard = parse_shard(options.shard)
+    job = OfflinePass.prepare(options.model, options.source(), options.sampling(), *shard)
     _run(job, options.out)
 
 
@@ -43,11 +43,21 @@ def make_reference(
 
 
 def _run(job: "OfflinePass", out: Path) -> None:
+    """This shard in this process; a whole pass on all visible GPUs, merged at the end."""
+    from restrain_openrlhf.reference.parts import merge  # noqa: PLC0415 - see reference
+    from restrain_openrlhf.run.all_gpus import ShardedPass, own_words  # noqa: PLC0415
+
+    everywhere = ShardedPass(own_words(), [out], job.sampling.tensor_parallel_size)
+    shards = everywhere.shards() if job.shard.count == 1 else [job.shard]
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("offline pass", total=len(job.prompts))
-        path = job.run(out, lambda done: progress.advance(task, done))
-    console.print(f"reference: {path}", soft_wrap=True)
+        if len(shards) > 1:
+            everywhere.run(shards, lambda rows: progress.advance(task, rows))
+            merge([shard.path(out) for shard in shards], out)
+        else:
+            job.run(out, lambda done: progress.advance(task, done))
+    console.print(f"reference: {job.shard.path(out)}", soft_wrap=True)
 
 
 def merge_reference(

@@ -12,9 +12,10 @@ from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark
 from restrain_openrlhf.evaluation.protocol import SamplingProtocol, Template, choose_template, end_tokens, render
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
+from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.offline_engine import RolloutEngine, Sampling, prompt_tokens
 from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.sampling_pass import WHOLE, SamplingPass, Shard
+from restrain_openrlhf.sampling_pass import WHOLE, SamplingPass, Shard, prompts_per_chunk
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,9 @@ class Request:
 
 
 def eval_command(request: Request, benchmarks: Mapping[str, Path]) -> list[str]:
-    """The words of `restrain eval` that make this request of these files, for a process of its own (run/stack.py).
+    """The words of `restrain eval` that make this request of these files, for a process of its own.
 
-    `--shard` is left to whoever starts the processes.
+    That process takes all visible GPUs (run/all_gpus.py).
     """
     protocol = request.protocol
     options = {
@@ -178,4 +179,5 @@ def _pass(
 ) -> SamplingPass:
     folder = BenchmarkFolder(request.out / entry.name)
     folder.keep_problems(entry.problems)
-    return SamplingPass(request.shard.of(prompts), provenance, folder.responses(request.shard), ResponseRow)
+    chunk = prompts_per_chunk(request.protocol.n, detect().has_gpus)
+    return SamplingPass(request.shard.of(prompts), provenance, folder.responses(request.shard), ResponseRow, chunk)

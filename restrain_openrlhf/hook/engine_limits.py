@@ -30,6 +30,7 @@ def limits_of_run(config: HookConfig, flags: Flags, device: Device) -> EngineLim
 def rollouts_in_flight(config: HookConfig, flags: Flags) -> int:
     """Rollouts that one engine gets at once, those that only vote included; the host spreads prompts evenly."""
     plan = build(config.method).rollouts
-    voters = plan.voters if plan else flags["rollout.n_samples_per_prompt"]
-    prompts = int(flags["rollout.vllm_generate_batch_size"] or flags["rollout.batch_size"])
-    return -(-prompts // int(flags["vllm.num_engines"])) * int(voters)
+    voters: int = plan.voters if plan else flags["rollout.n_samples_per_prompt"]
+    prompts: int = flags["rollout.vllm_generate_batch_size"] or flags["rollout.batch_size"]
+    engines: int = flags["vllm.num_engines"]
+    return -(-prompts // engines) * voters

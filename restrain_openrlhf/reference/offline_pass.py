@@ -7,10 +7,11 @@ from pathlib import Path
 from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.offline_engine import RolloutEngine, Sampling, refuse_long_prompts
 from restrain_openrlhf.hook.prompts import Prompt, PromptSource, load_prompts, prompt_set_hash, template_identity
 from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
-from restrain_openrlhf.sampling_pass import SamplingPass, Shard
+from restrain_openrlhf.sampling_pass import SamplingPass, Shard, prompts_per_chunk
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ class OfflinePass:
     def run(self, out: Path, on_progress: Callable[[int], None]) -> Path:
         """Sample what is missing; returns the file written (`out`, or this shard's part of it)."""
         path = self.shard.path(out)
-        sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow)
+        chunk = prompts_per_chunk(self.sampling.n, detect().has_gpus)
+        sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow, chunk)
         sampling.run(lambda: RolloutEngine(self.model, self.sampling, self.tokenizer), on_progress)
         return path

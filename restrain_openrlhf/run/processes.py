@@ -1,19 +1,20 @@
 """Child processes that end when we do. Each vLLM engine gets its own, so that its memory is freed."""
 
+import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from os import environ
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.hook.devices import visible_gpus
 
 MODULE = "restrain_openrlhf.cli.main"
 POLL_SECONDS = 0.2
@@ -22,11 +23,10 @@ PATIENCE_SECONDS = 30
 
 @dataclass(frozen=True)
 class Command:
-    """`restrain WORDS...`, with extra environment variables, its output appended to `log`."""
+    """`restrain WORDS...`, its output appended to `log`."""
 
     words: Sequence[str]
     log: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def run_command(words: Sequence[str], log: Path) -> None:
@@ -34,57 +34,51 @@ def run_command(words: Sequence[str], log: Path) -> None:
     run_together([Command(words, log)])
 
 
-def run_on_all_gpus(words: Sequence[str], log: Path, tensor_parallel_size: int) -> int:
-    """Run a command that takes `--shard` in as many processes as engines of that size fit on the visible GPUs.
+def run_together(
+    commands: Sequence[Command],
+    slots: Sequence[Mapping[str, str]] = (),
+    on_poll: Callable[[], None] = lambda: None,
+) -> None:
+    """Run all, each in a slot of its own, which are extra environment variables; by default all at the same time.
 
-    Returns the number of shards; with 1 the command ran as it is. Raises RunError if one fails; what the others wrote
-    is kept.
+    If one fails, end the others and raise RunError with its log's last lines. `on_poll` is called while they run.
     """
-    engines = engine_gpus(visible_gpus(), tensor_parallel_size)
-    if len(engines) <= 1:
-        run_command(words, log)
-        return 1
-    count = len(engines)
-    run_together(
-        [
-            Command(
-                [*words, "--shard", f"{index}/{count}"],
-                log.with_name(f"{log.stem}.{index}{log.suffix}"),
-                {"CUDA_VISIBLE_DEVICES": ",".join(gpus)},
-            )
-            for index, gpus in enumerate(engines)
-        ]
-    )
-    return count
-
-
-def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
-    """The GPUs of each engine, `size` per engine; the remainder stays idle."""
-    return [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
-
-
-def run_together(commands: Sequence[Command]) -> None:
-    """Run all at the same time. If one fails, end the others and raise RunError with its log's last lines."""
-    with ending_with_us() as running:
-        for command in commands:
-            running.append(_start(command))
-        waiting = list(zip(commands, running, strict=True))
-        while waiting:
+    free, waiting = list(slots or [{} for _ in commands]), list(commands)
+    running: list[_Running] = []
+    with ending_with_us() as processes:
+        while waiting or running:
+            while waiting and free:
+                running.append(_Running.start(waiting.pop(0), free.pop(0)))
+                processes.append(running[-1].process)
             time.sleep(POLL_SECONDS)
-            for command, process in waiting:
-                if process.poll():
-                    raise RunError(_why(command, process.returncode))
-            waiting = [(command, process) for command, process in waiting if process.returncode is None]
+            on_poll()
+            for each in list(running):
+                if each.process.poll():
+                    raise RunError(_why(each.command, each.process.returncode))
+                if each.process.returncode == 0:
+                    running.remove(each)
+                    free.append(each.slot)
 
 
-def _start(command: Command) -> "subprocess.Popen[bytes]":
-    with command.log.open("ab") as file:
-        return subprocess.Popen(
-            [sys.executable, "-m", MODULE, *command.words],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env={**environ, **command.environment},
-        )
+@dataclass(frozen=True)
+class _Running:
+    """A command's process in its slot, with a process group of its own."""
+
+    command: Command
+    slot: Mapping[str, str]
+    process: "subprocess.Popen[bytes]"
+
+    @classmethod
+    def start(cls, command: Command, slot: Mapping[str, str]) -> Self:
+        with command.log.open("ab") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", MODULE, *command.words],
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env={**environ, **slot},
+                start_new_session=True,
+            )
+        return cls(command, slot, process)
 
 
 def _why(command: Command, status: int) -> str:
@@ -106,29 +100,39 @@ def ending_with_us(patience: float = PATIENCE_SECONDS) -> Iterator[list["subproc
     finally:
         alive = [process for process in running if process.poll() is None]
         for process in alive:
-            process.terminate()
+            _send(process, signal.SIGTERM)
         for process in alive:
             try:
                 process.wait(timeout=patience)
             except subprocess.TimeoutExpired:
-                process.kill()
+                _send(process, signal.SIGKILL)
                 process.wait()
+
+
+def _send(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
+    """To all of its process group where it leads one: an engine has processes of its own, which hold the GPU."""
+    if os.getpgid(process.pid) == process.pid:
+        os.killpg(process.pid, number)
+    else:
+        process.send_signal(number)
 
 
 @contextmanager
 def sigterm_interrupts() -> Iterator[None]:
-    """Within the block, SIGTERM raises KeyboardInterrupt.
+    """Within the block, SIGTERM raises KeyboardInterrupt, and so does a terminal that is closed (not under nohup).
 
     Python lets the main thread alone handle signals; a library call from another one does without.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    ending = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) != signal.SIG_IGN]
+    before = {each: signal.signal(each, _interrupt) for each in ending}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:

@@ -8,10 +8,8 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.preflight import prompt_source
 from restrain_openrlhf.reference.offline_pass import OfflinePass
-from restrain_openrlhf.reference.parts import merge
 from restrain_openrlhf.run.offline_options import OfflineOptions
-from restrain_openrlhf.run.processes import run_command, run_on_all_gpus
-from restrain_openrlhf.sampling_pass import Shard
+from restrain_openrlhf.run.processes import run_command
 
 
 def sample_reference(
@@ -24,19 +22,12 @@ def sample_reference(
 ) -> None:
     """Sample `n` rollouts of every prompt (as many as the configuration says), on all visible GPUs.
 
-    Each engine runs in its own process. Existing rollouts are kept. Raises RunError with the log's last lines
-    where it fails, ConfigError where the configuration names no model or limit of new tokens.
+    `restrain reference` does so in a process of its own. Existing rollouts are kept. Raises RunError with the log's
+    last lines where it fails, ConfigError where the configuration names no model or limit of new tokens.
     """
     options = _options(config, _flags(config), out, n, model=model, prompts=prompts, seed=seed)
-    words = ["reference", *options.words()]
     out.parent.mkdir(parents=True, exist_ok=True)
-    log = out.parent / "sampling.log"
-    if out.exists():
-        run_command(words, log)
-        return
-    count = run_on_all_gpus(words, log, options.tensor_parallel_size)
-    if count > 1:
-        merge([Shard(index, count).path(out) for index in range(count)], out)
+    run_command(["reference", *options.words()], out.parent / "sampling.log")
 
 
 def offline_pass(config: RunConfig, n: int | None = None, index: int = 0, count: int = 1) -> OfflinePass:

@@ -43,7 +43,8 @@ def main(agg_mode: str) -> dict[str, float]:
     hooked = gradient(torch, actor.model.module)
     paper = direct_gradient(torch, plain, case, agg_mode, weigh_labels)
     net = direct_gradient(torch, plain, case, agg_mode, single_net_advantage)
-    unweighted_kl = direct_gradient(torch, plain, case, agg_mode, weigh_labels, kl_weights=torch.ones(rollouts))
+    ones = torch.ones_like(case.mask[:, 0])
+    unweighted_kl = direct_gradient(torch, plain, case, agg_mode, weigh_labels, kl_weights=ones)
     return {
         "hooked": relative(hooked, paper),
         "net": relative(net, paper),
@@ -135,22 +136,24 @@ def make_case(torch, actor):
 
     rollouts, length = N * len(GROUPS), PROMPT_TOKENS + RESPONSE_TOKENS
     generator = torch.Generator().manual_seed(1)
-    sequences = torch.randint(3, 32, (rollouts, length), generator=generator)
+    # Drawn on the CPU, so that the case is the same one everywhere; the host's kernels want it where the model is.
+    device = torch.cuda.current_device()
+    sequences = torch.randint(3, 32, (rollouts, length), generator=generator).to(device)
     attention = torch.ones_like(sequences)
-    mask = torch.zeros(rollouts, length - 1)
+    mask = torch.zeros(rollouts, length - 1, device=device)
     for row in range(rollouts):
         mask[row, PROMPT_TOKENS - 1 : length - 1 - row % 4] = 1
     with torch.no_grad():
         current = actor(sequences, mask, attention)
-    old = current + torch.randn(current.shape, generator=generator) * 0.5
-    base = current + torch.randn(current.shape, generator=generator) * 0.5
+    old = current + torch.randn(current.shape, generator=generator).to(device) * 0.5
+    base = current + torch.randn(current.shape, generator=generator).to(device) * 0.5
     rows = []
     for classes, weight in zip(GROUPS, PROMPT_WEIGHTS, strict=True):
         method = build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": weight}))
         texts = ["none" if label is None else rf"\boxed{{{label}}}" for label in classes]
         group = GroupRequest(prompt="x", responses=[{"text": text, "finished": True} for text in texts])
         rows += columns(group, score_whole_group(GroupScorer(method), group))
-    info = {name: [torch.tensor([row[name]])[0] for row in rows] for name in TRAINED_ON}
+    info = {name: [torch.tensor([row[name]], device=device)[0] for row in rows] for name in TRAINED_ON}
     experience = Experience(
         sequences=sequences,
         attention_mask=attention,
@@ -170,7 +173,7 @@ def direct_gradient(torch, policy, case, agg_mode, policy_loss, kl_weights=None)
     policy.model.zero_grad()
     log_probs = policy(case.experience.sequences, case.mask, case.experience.attention_mask)
     ratio = (log_probs - case.old).exp()
-    prompt_weights = torch.tensor(PROMPT_WEIGHTS).repeat_interleave(N)
+    prompt_weights = torch.tensor(PROMPT_WEIGHTS, device=log_probs.device).repeat_interleave(N)
     difference = case.base - log_probs
     kl = difference.exp() - 1 - difference
     per_token = prompt_weights[:, None] * policy_loss(torch, ratio)
@@ -214,7 +217,7 @@ def single_net_advantage(torch, ratio):
 
 
 def gradient(torch, model):
-    return torch.cat([parameter.grad.flatten().double() for parameter in model.parameters()])
+    return torch.cat([parameter.grad.flatten().double().cpu() for parameter in model.parameters()])
 
 
 def relative(one, other) -> float:

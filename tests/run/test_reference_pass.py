@@ -71,7 +71,7 @@ def test_training_refuses_a_reference_with_another_number_of_rollouts(tmp_path):
 
 def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(reference_pass, "run_on_all_gpus", lambda words, *_: asked.append(words) or 1)
+    monkeypatch.setattr(reference_pass, "run_command", lambda words, _log: asked.append(words))
     config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"})
     make_reference(StudyRun("srt_offline", "group", 42, tmp_path / "c.yaml", {}, config), Listener())
     assert "--n=3" in asked[0]

@@ -12,7 +12,7 @@ from restrain_openrlhf.demo.run import MODEL
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.offline_engine import Rollout, Sampling
 from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.run import processes
+from restrain_openrlhf.run import all_gpus, processes
 from tests.commands import Done, call, restrain
 from tests.conftest import ROOT
 
@@ -71,7 +71,7 @@ def stand_ins(tmp_path, monkeypatch) -> StandIns:
     made = StandIns(json.loads((tmp_path / "row.jsonl").read_text()))
     for module in (job, offline_pass):
         monkeypatch.setattr(module, "RolloutEngine", lambda model, sampling, _: Sampler(made.asked, model, sampling))
-    monkeypatch.setattr(processes, "visible_gpus", lambda: ())
+    monkeypatch.setattr(all_gpus, "visible_gpus", lambda: ())
     monkeypatch.setattr(processes, "run_together", run_here)
     monkeypatch.setattr(train, "ENTRY_POINT", "tests.test_time.trainer")
     monkeypatch.setattr(train, "POLL_SECONDS", 0.02)

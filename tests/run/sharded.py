@@ -1,0 +1,43 @@
+"""A command for tests that takes `OUT --shard I/K` and samples that part of 13 toy prompts, two at a time.
+
+It notes its CUDA_VISIBLE_DEVICES and its process id in the file SHARDED_NOTES. The one whose devices are SHARDED_DIES
+is killed after its first chunk; SHARDED_SLOW is how many seconds a chunk takes.
+"""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from restrain_openrlhf.cli.options import parse_shard
+from restrain_openrlhf.hook.offline_engine import Rollout
+from restrain_openrlhf.reference import ReferenceRow
+from restrain_openrlhf.sampling_pass import SamplingPass, Shard
+from tests.reference.test_offline_pass import prompts, provenance
+
+PROMPTS = 13
+DEVICES = os.environ.get("CUDA_VISIBLE_DEVICES")
+
+
+class Engine:
+    """One answer of each prompt."""
+
+    def __init__(self):
+        self._chunks = 0
+        with Path(os.environ["SHARDED_NOTES"]).open("a") as notes:
+            notes.write(f"{DEVICES} {os.getpid()}\n")
+
+    def rollouts(self, chunk):
+        if self._chunks and os.environ.get("SHARDED_DIES") == DEVICES:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self._chunks += 1
+        time.sleep(float(os.environ.get("SHARDED_SLOW", "0")))
+        return [[Rollout(rf"\boxed{{{each.id}}}", 5, truncated=False)] for each in chunk]
+
+
+if __name__ == "__main__":
+    out, _, number = sys.argv[1:]
+    shard, everything = Shard(*parse_shard(number)), prompts(PROMPTS)
+    made = SamplingPass(shard.of(everything), provenance(everything, n=1), shard.path(Path(out)), ReferenceRow, chunk=2)
+    made.run(Engine)
