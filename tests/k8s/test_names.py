@@ -138,6 +138,7 @@ ADMIN_ROLE = {
     "Job",
     "NetworkPolicy",
     "PersistentVolumeClaim",
+    "Pod",
     "PodDisruptionBudget",
     "Service",
     "ServiceAccount",
