@@ -147,6 +147,7 @@ ADMIN_ROLE = {
     "Job",
     "NetworkPolicy",
     "PersistentVolumeClaim",
+    "Pod",
     "PodDisruptionBudget",
     "Service",
     "ServiceAccount",
