@@ -51,7 +51,7 @@ def show(
     from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: PLC0415
     from restrain_openrlhf.hook.recorded_flags import VERSION, is_installed, recorded_parser  # noqa: PLC0415
-    from restrain_openrlhf.hook.shared_gpus import on_this_machine  # noqa: PLC0415
+    from restrain_openrlhf.hook.this_machine import on_this_machine  # noqa: PLC0415
     from restrain_openrlhf.run.folder import RunFolder  # noqa: PLC0415
     from restrain_openrlhf.run.train import command  # noqa: PLC0415
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from restrain_openrlhf.cpu.host import STAND_INS
 from restrain_openrlhf.hook.device import Device, Unsupported
 from restrain_openrlhf.hook.devices import is_cuda_stack
+from restrain_openrlhf.hook.extension_lock import EXTENSION_LOCK
 from restrain_openrlhf.hook.flash_attention import provide_flash_attention, unsupported
 from restrain_openrlhf.hook.stand_ins import adapt_when_imported
 
@@ -37,7 +38,7 @@ def install() -> None:
     _collect_less_often()
     _own_programs_first()
     provide_flash_attention()
-    adapt_when_imported(STAND_INS)
+    adapt_when_imported((*STAND_INS, EXTENSION_LOCK))
 
 
 def _collect_less_often() -> None:

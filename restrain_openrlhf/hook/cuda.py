@@ -8,6 +8,7 @@ import wrapt
 
 from restrain_openrlhf.hook.cuda_toolkit import why_not_compiled
 from restrain_openrlhf.hook.device import Device
+from restrain_openrlhf.hook.extension_lock import EXTENSION_LOCK
 from restrain_openrlhf.hook.flash_attention import has_extension, provide_flash_attention, unsupported
 from restrain_openrlhf.hook.stand_ins import StandIn, adapt_when_imported
 
@@ -41,7 +42,7 @@ def install() -> None:
     for name, value in environment().items():
         os.environ.setdefault(name, value)
     provide_flash_attention()
-    adapt_when_imported(STAND_INS)
+    adapt_when_imported((*STAND_INS, EXTENSION_LOCK))
 
 
 def _adapt_deepspeed_strategy(module: Any) -> None:

@@ -15,8 +15,8 @@ from restrain_openrlhf.hook.error_tail import error_tail
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.layout import refuse_impossible
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
-from restrain_openrlhf.hook.shared_gpus import on_this_machine
 from restrain_openrlhf.hook.sizes import rollout_batches
+from restrain_openrlhf.hook.this_machine import on_this_machine
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import Completion, RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps

@@ -32,7 +32,7 @@ def layout(**changed: object) -> dict[str, object]:
     """One GPU, or logical one, for each model; all on the same one where this machine has one or two."""
     from restrain_openrlhf.hook.devices import visible_gpus
     from restrain_openrlhf.hook.host_flags import parse, to_arguments
-    from restrain_openrlhf.hook.shared_gpus import flags_to_share
+    from restrain_openrlhf.hook.this_machine import flags_to_share
 
     flags = {
         "actor.num_gpus_per_node": 1,

@@ -43,7 +43,7 @@ def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedPr
     from restrain_openrlhf.config.yaml_file import load_run_config
     from restrain_openrlhf.hook.devices import detect
     from restrain_openrlhf.hook.host_flags import agent_path, host_flags, to_arguments
-    from restrain_openrlhf.hook.shared_gpus import on_this_machine
+    from restrain_openrlhf.hook.this_machine import on_this_machine
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]
     config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets)))

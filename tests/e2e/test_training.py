@@ -128,7 +128,7 @@ def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
     from restrain_openrlhf.config.command_line import parse_overrides
     from restrain_openrlhf.config.yaml_file import load_run_config
     from restrain_openrlhf.hook.host_flags import host_flags, to_arguments
-    from restrain_openrlhf.hook.shared_gpus import on_this_machine
+    from restrain_openrlhf.hook.this_machine import on_this_machine
     from restrain_openrlhf.run.folder import RunFolder
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]

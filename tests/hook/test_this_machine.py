@@ -1,14 +1,14 @@
-"""The demo's layout on one GPU, on two, on three, and on a stack without any; GPUs are pretended."""
+"""The demo's layout on one GPU, on two, on three, and on a stack without any; presets with flash-attn; pretended."""
 
 import pytest
 
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.hook import shared_gpus
+from restrain_openrlhf.hook import this_machine
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.layout import refuse_impossible
 from restrain_openrlhf.hook.recorded_flags import recorded_parser
-from restrain_openrlhf.hook.shared_gpus import flags_to_share, on_this_machine
 from restrain_openrlhf.hook.sizes import gpus_needed
+from restrain_openrlhf.hook.this_machine import flags_to_share, on_this_machine
 from tests.commands import restrain
 from tests.config.presets import preset_file, presets
 
@@ -20,7 +20,7 @@ SHARING = {"train.colocate_all": True, "vllm.enable_sleep": True, "ds.enable_sle
 def machine(monkeypatch):
     """A machine of so many GPUs."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    return lambda gpus: monkeypatch.setattr(shared_gpus, "visible_gpus", lambda: tuple(map(str, range(gpus))))
+    return lambda gpus: monkeypatch.setattr(this_machine, "visible_gpus", lambda: tuple(map(str, range(gpus))))
 
 
 def flags_of(config):
@@ -100,3 +100,43 @@ class StoppedError(Exception):
 
 def stop(_folder):
     raise StoppedError
+
+
+PACKED = {"ds.packing_samples": True, "train.dynamic_batch_enable": True}
+
+
+@pytest.fixture
+def flash_attention(monkeypatch):
+    monkeypatch.setattr(this_machine, "has_extension", lambda: True)
+
+
+def packing(config):
+    return {name: value for name, value in on(config).openrlhf.items() if name in PACKED}
+
+
+@pytest.mark.parametrize("name", [name for name in presets() if not name.startswith("cpu/")])
+def test_presets_for_gpus_pack_where_flash_attention_is_built(flash_attention, machine, name):
+    machine(8)
+    assert packing(load_run_config(preset_file(name))) == PACKED
+
+
+@pytest.mark.parametrize("name", [name for name in presets() if not name.startswith("cpu/")][:1])
+def test_without_flash_attention_nothing_packs(machine, name):
+    machine(8)
+    assert packing(load_run_config(preset_file(name))) == {}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_configuration_without_token_budgets_is_not_packed(flash_attention, machine, name):
+    machine(8)
+    assert packing(load_run_config(preset_file(name))) == {}
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [("ds.packing_samples", False), ("train.dynamic_batch_enable", False), ("ds.attn_implementation", "sdpa")],
+)
+def test_what_a_configuration_says_of_packing_stays(flash_attention, machine, flag, value):
+    machine(8)
+    config = load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain"), {f"openrlhf.{flag}": value})
+    assert on(config) == config
