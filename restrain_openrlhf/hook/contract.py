@@ -65,7 +65,7 @@ READ = (
     HostAttributes(LAUNCHER, "ReferenceModelActor", ("__ray_call__",)),
     SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
     HostAttributes(PROMPTS_DATASET, "PromptDataset", ("prompts", "labels", "images", "datasources")),
-    HostAttributes(STRATEGY, "DeepspeedStrategy", ("args", "seed")),
+    HostAttributes(STRATEGY, "DeepspeedStrategy", ("args", "seed", "stage", "use_dynamic_batch")),
     HostAttributes(
         "openrlhf.trainer.ppo_utils.experience",
         "Experience",
