@@ -12,7 +12,8 @@ Classes = Sequence[int | None]
 def soft_weights(counts: Sequence[int], n: int, sigma: float, k: float) -> Floats:
     """w_j = g(c_j / n) / Σ g, (m,) (eq. 3)."""
     g = [np.exp(-((c / n - k) ** 2) / (2 * sigma**2)) for c in counts]
-    return np.array(g) / sum(g)
+    weights: Floats = np.array(g) / sum(g)
+    return weights
 
 
 def advantages_by_label(classes: Classes, eps: float = 1e-6, ddof: int = 1) -> Floats:

@@ -1,4 +1,4 @@
-"""RESTRAIN's loss as the paper writes it: a loop over labels and a full matrix of rewards, slow and plain on purpose."""
+"""RESTRAIN's loss as the paper writes it, label by label: slow and plain on purpose."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""One real training step of OpenRLHF's ActorPPOTrainer under DeepSpeed, against the paper's loss differentiated by hand.
+"""One real training step of OpenRLHF's ActorPPOTrainer under DeepSpeed, against the gradient of the paper's loss.
 
 Run as a program, it prints a JSON line per case, how far apart the two gradients are, and at the end the host's methods
 that were not patched. Two prompts of six rollouts, five
@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
@@ -93,7 +93,7 @@ def measure(case: GradientCase) -> GradientGap:
     rollouts = _rollouts(plain)
     captured = _step(trainer, actor, _experience(rollouts))
     formula = Formula(GROUPS, PROMPT_WEIGHTS, BETA, CLIP, token_mean=case.token_mean)
-    wrong = (copy_of(formula, net_advantage=True), copy_of(formula, weighs_kl=False))
+    wrong = (replace(formula, net_advantage=True), replace(formula, weighs_kl=False))
     paper, net, without_weight = (_direct(plain, rollouts, each) for each in (formula, *wrong))
     ratio = (rollouts.current - rollouts.old).exp()[rollouts.mask.bool()]
     return GradientGap(
@@ -103,11 +103,6 @@ def measure(case: GradientCase) -> GradientGap:
         kl_without_prompt_weight=relative(without_weight, paper),
         clipped_share=((ratio - 1).abs() > CLIP).to(torch.float32).mean().item(),
     )
-
-
-def copy_of(formula: Formula, **changed: bool) -> Formula:
-    """The formula with something else in it."""
-    return Formula(**{**{name: getattr(formula, name) for name in formula.__dataclass_fields__}, **changed})
 
 
 def relative(one: Any, other: Any) -> float:
@@ -193,8 +188,10 @@ def _model(case: GradientCase, attention: str) -> Any:
         head_dim=16,
         tie_word_embeddings=False,
     )
-    model: Any = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
-    return model.to(torch.bfloat16 if case.dtype == "bf16" else torch.float32)
+    models: Any = AutoModelForCausalLM
+    return models.from_config(config, attn_implementation=attention).to(
+        torch.bfloat16 if case.dtype == "bf16" else torch.float32
+    )
 
 
 @dataclass(frozen=True)
@@ -288,7 +285,8 @@ def _direct(policy: Any, rollouts: Rollouts, formula: Formula) -> Any:
     names = ("sequences", "mask", "attention", "old", "base")
     sequences, mask, attention, old, base = (getattr(rollouts, name).to(device) for name in names)
     policy.model.zero_grad()
-    formula.loss(policy(sequences, mask, attention), old * mask, base * mask, mask).backward()
+    loss: Any = formula.loss(policy(sequences, mask, attention), old * mask, base * mask, mask)
+    loss.backward()
     return torch.cat([each.grad.flatten().double().cpu() for each in policy.model.parameters()])
 
 
