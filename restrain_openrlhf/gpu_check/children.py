@@ -18,6 +18,8 @@ from restrain_openrlhf.run.processes import ending_with_us
 # Longer than the 30 seconds that a run gives its own processes to end.
 PATIENCE_SECONDS = 60
 POLL_SECONDS = 0.2
+# A measurement takes a minute or two, and kernels that are compiled the first time some more.
+LIMIT_SECONDS = 900.0
 LAST_LINES = 12
 RESTRAIN = "restrain_openrlhf.cli.main"
 TEST_TIME = "test_time.cli"
@@ -40,10 +42,9 @@ def started(
 
 
 def run_module(module: str, words: Sequence[object], log: Path, environment: Mapping[str, str] | None = None) -> None:
-    """Run it to its end. Raises RunError with the log's last lines where it fails."""
+    """Run it to its end. Raises RunError with the log's last lines where it fails, or takes longer than the limit."""
     with started(module, words, log, environment) as process:
-        while process.poll() is None:
-            time.sleep(POLL_SECONDS)
+        _wait_for(lambda: process.poll() is not None, module, log)
     if process.returncode:
         raise RunError(f"`python -m {module}` stopped with status {process.returncode}.\n{tail(log)}\nLog: {log}")
 
@@ -51,12 +52,23 @@ def run_module(module: str, words: Sequence[object], log: Path, environment: Map
 def kill_when(happened: Callable[[], bool], module: str, words: Sequence[object], log: Path) -> None:
     """Run it, and SIGKILL it with all that it started once `happened` says so. Raises RunError if it ends before."""
     with started(module, words, log) as process:
-        while not happened():
-            if process.poll() is not None:
-                raise RunError(f"`python -m {module}` ended before it could be killed.\n{tail(log)}\nLog: {log}")
-            time.sleep(POLL_SECONDS)
+        _wait_for(lambda: happened() or process.poll() is not None, module, log)
+        if process.poll() is not None:
+            raise RunError(f"`python -m {module}` ended before it could be killed.\n{tail(log)}\nLog: {log}")
         kill_tree(process.pid)
         process.wait()
+
+
+def _wait_for(happened: Callable[[], bool], module: str, log: Path) -> None:
+    start = time.monotonic()
+    while not happened():
+        if time.monotonic() - start > LIMIT_SECONDS:
+            raise RunError(
+                f"`python -m {module}` was still running after {LIMIT_SECONDS / 60:.0f} minutes. If it waits for a "
+                "kernel that a killed process was building, remove the files named `lock` below "
+                f"~/.cache/torch_extensions.\n{tail(log)}\nLog: {log}"
+            )
+        time.sleep(POLL_SECONDS)
 
 
 def kill_tree(pid: int) -> None:

@@ -11,6 +11,7 @@ from restrain_openrlhf.demo.run import CONFIG, MODEL
 from restrain_openrlhf.demo.task import training_problems, write_gold
 from restrain_openrlhf.gpu_check import stock_reward
 from restrain_openrlhf.gpu_check.setting import Setting
+from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.host_flags import host_flags, to_arguments
 from restrain_openrlhf.run.folder import RunFolder
 
@@ -65,6 +66,7 @@ class SmallRun:
         config: RunConfig = load_run_config(CONFIG, sets)
         return to_arguments(
             {
+                **detect().host_flags,
                 **host_flags(config),
                 "data.label_key": "answer",
                 "data.max_samples": STOCK_STEPS * PROMPTS,

@@ -17,6 +17,7 @@ from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.gpu_check.papers_labels import Classes
 from restrain_openrlhf.gpu_check.papers_loss import Formula
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.environment import to_environment
@@ -25,7 +26,7 @@ from restrain_openrlhf.hook.instrument import install
 from restrain_openrlhf.hook.patches import PATCHES, load
 from restrain_openrlhf.method import build, parse_settings
 
-GROUPS = ([0, 0, 0, 1, 2, None], [0, 0, 0, 0, 1, 1])
+GROUPS: tuple[Classes, ...] = ([0, 0, 0, 1, 2, None], [0, 0, 0, 0, 1, 1])
 PROMPT_WEIGHTS = (0.6, 0.9)
 N = 6
 ROLLOUTS = N * len(GROUPS)

@@ -165,7 +165,7 @@ def test_only_an_absurd_step_time_fails():
 
 
 def test_memory_is_extrapolated_along_the_line_through_two_measurements():
-    """Embedding 3 and head 2, 4 a layer held and 5 at the peak: at 10 layers 45 and 55; seconds 1 and a tenth a layer."""
+    """Apart from layers 5; each holds 4 and takes 5 at the peak: at 10 layers 45 and 55. Seconds: 1, and .1 each."""
     few, more = (PeakSeen(layers, 5 + 4 * layers, 5 + 5 * layers, 1 + layers / 10, 640) for layers in (2, 4))
     whole = extrapolate(few, more, 10)
     assert (whole.held, whole.peak, whole.tokens) == (45, 55, 640)

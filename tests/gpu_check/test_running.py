@@ -15,8 +15,8 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, RunError  # noqa: E402
-from restrain_openrlhf.gpu_check import checks  # noqa: E402
+from restrain_openrlhf.errors import RunError  # noqa: E402
+from restrain_openrlhf.gpu_check import checks, children  # noqa: E402
 from restrain_openrlhf.gpu_check.checks import NAMES, Check, choose, run_check  # noqa: E402
 from restrain_openrlhf.gpu_check.children import kill_when, run_module  # noqa: E402
 from restrain_openrlhf.gpu_check.memory import check_memory  # noqa: E402
@@ -119,6 +119,20 @@ def test_on_a_gpu_the_small_run_shares_one(tmp_path):
     assert flags["ds.zero_stage"] == 2
 
 
+def test_the_stock_run_is_made_for_the_device_and_has_a_reward(tmp_path):
+    flags = vars(parse(SmallRun(tmp_path, {}).stock_words(tmp_path / "stock")))
+    assert {name: flags[name] for name in detect().host_flags} == dict(detect().host_flags)
+    assert Path(flags["reward.remote_url"]).name == "stock_reward.py"
+    assert flags["data.label_key"] == "answer"
+
+
+def test_the_stock_runs_reward_is_the_boxed_answer():
+    from restrain_openrlhf.gpu_check.stock_reward import reward_func
+
+    found = reward_func(["1+1=\\boxed{2}", "1+1=2", "1+1=\\boxed{22}"], [""] * 3, ["2"] * 3)
+    assert found["rewards"].tolist() == [1.0, 0.0, 0.0]
+
+
 STATUS = (
     "{{'policy_loss': 0.1, 'total_length': 20.0, 'timing/ppo_train': 2.0, 'rollout/num_samples': 64.0, "
     "'rollout/response_length_mean': 10.0, 'timing/generation': 4.0, 'timing/step_total': {total}}}"
@@ -126,7 +140,7 @@ STATUS = (
 
 
 def test_speed_is_that_of_warm_steps(tmp_path):
-    """Steps 1 and 3 are first after a start: 3 was begun again from a checkpoint. 64 x 10 tokens in 4 s, 64 x 20 in 2."""
+    """Steps 1 and 3 are first after a start, 3 for the second time. 64 x 10 tokens in 4 s, 64 x 20 in 2."""
     lines = [(1, 60.0), (2, 7.0), (3, 8.0), (3, 50.0), (4, 9.0)]
     log = tmp_path / "train.log"
     log.write_text("".join(f"(PPOTrainer) ✨ Global step {n}: {STATUS.format(total=t)}\nother\n" for n, t in lines))
@@ -140,6 +154,14 @@ def test_speed_is_that_of_warm_steps(tmp_path):
 def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
     with pytest.raises(RunError, match=r"tests\.run\.sleeper` stopped with status 3"):
         run_module("tests.run.sleeper", ["0", "3"], tmp_path / "log")
+
+
+def test_a_measurement_that_hangs_is_ended_and_says_what_may_be_the_cause(tmp_path, monkeypatch):
+    monkeypatch.setattr(children, "LIMIT_SECONDS", 1.0)
+    log = tmp_path / "log"
+    with pytest.raises(RunError, match=r"still running after[\s\S]*torch_extensions"):
+        run_module("tests.run.sleeper", ["600"], log)
+    assert not is_alive(int(log.read_text()))
 
 
 PARENT = """
