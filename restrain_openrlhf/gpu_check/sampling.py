@@ -8,7 +8,8 @@ from restrain_openrlhf.hook.engine_case import TOP_K, EngineSeen
 
 # As for the syncs of a run (training.py): rounding in bf16 gives 0.01 to 0.02.
 GAP_LIMIT = 0.05
-# Eight seeds of the demo's model gave six responses or more.
+# Three carries, each of which the demo's model is unsure of; of an addition without any, all seeds write the same.
+PROMPT = "789+456="
 FEWEST_RESPONSES = 2
 LEAST_FREED = 0.5
 
@@ -16,7 +17,7 @@ LEAST_FREED = 0.5
 def check_sampling(setting: Setting) -> list[Outcome]:
     """One engine, asked everything."""
     log = setting.folder("sampling") / "engine.log"
-    run_module("restrain_openrlhf.hook.engine_case", ["--model", MODEL, "--prompt", "123+456="], log)
+    run_module("restrain_openrlhf.hook.engine_case", ["--model", MODEL, "--prompt", PROMPT], log)
     (seen,) = json_lines(log)
     return judge_sampling(EngineSeen(**seen))
 
