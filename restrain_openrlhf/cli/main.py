@@ -12,6 +12,7 @@ from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
 from restrain_openrlhf.cli.figures import analyze, effect, plot
+from restrain_openrlhf.cli.gpu_check import gpu_check
 from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.merge import merge
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
@@ -61,6 +62,7 @@ app.command(rich_help_panel=EVALUATION)(table)
 app.command(rich_help_panel=EVALUATION)(analyze)
 app.command(rich_help_panel=EVALUATION)(effect)
 app.command(rich_help_panel=SETUP)(doctor)
+app.command("gpu-check", rich_help_panel=SETUP)(gpu_check)
 
 
 def main() -> None:

@@ -82,7 +82,11 @@ READ = (
     HostAttributes("vllm.v1.metrics.loggers", "StatLoggerManager", ("stat_loggers",)),
     HostAttributes("vllm.v1.metrics.stats", "SchedulerStats", ("kv_cache_usage",)),
     HostAttributes(PROMPTS_DATASET, "PromptDataset", ("prompts", "labels", "images", "datasources")),
-    HostAttributes(STRATEGY, "DeepspeedStrategy", ("all_reduce", "args", "ds_device_mesh", "seed")),
+    HostAttributes(
+        STRATEGY,
+        "DeepspeedStrategy",
+        ("all_reduce", "args", "ds_device_mesh", "seed", "stage", "use_dynamic_batch"),
+    ),
     HostAttributes(
         "openrlhf.trainer.ppo_utils.experience",
         "Experience",

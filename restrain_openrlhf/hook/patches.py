@@ -107,6 +107,12 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         f"{HERE}.lora:save_model",
     ),
     Wrapping(
+        STRATEGY,
+        "DeepspeedStrategy.get_ds_train_config",
+        "(self, optim_dict, *, max_norm)",
+        f"{HERE}.dynamic_batching:get_ds_train_config",
+    ),
+    Wrapping(
         PROMPTS_DATASET,
         "preprocess_data",
         "(data, input_template, input_key, label_key, apply_chat_template)",

@@ -1,7 +1,7 @@
 """One training step of OpenRLHF's ActorPPOTrainer over the same rollouts, batched in every way, on one or two ranks.
 
 Run as a program, `PORT RANK RANKS`: rank 0 prints, as JSON, what each batching logs, and what it should be. The
-rollouts and the policy are those of gradient_case, with padding on the right. flash-attn needs CUDA, so that packing
+rollouts and the policy are those of small_step, with padding on the right. flash-attn needs CUDA, so that packing
 runs with the same functions in torch, and attention that keeps packed rollouts apart by their positions.
 """
 
@@ -15,7 +15,7 @@ from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.environment import to_environment
 from restrain_openrlhf.hook.instrument import install
 from restrain_openrlhf.method import parse_settings
-from tests.hook.gradient_case import (
+from tests.hook.small_step import (
     BETA,
     CLIP,
     GROUPS,

@@ -2,21 +2,9 @@
 
 import numpy as np
 
+from restrain_openrlhf.gpu_check.papers_labels import advantages_by_label, soft_weights
 
-def soft_weights(counts, n, sigma, k):
-    g = [np.exp(-((c / n - k) ** 2) / (2 * sigma**2)) for c in counts]
-    return np.array(g) / sum(g)
-
-
-def advantages_by_label(classes, eps=1e-6, ddof=1):
-    """A_ij, shape (n, m)."""
-    m = max((c for c in classes if c is not None), default=-1) + 1
-    columns = []
-    for j in range(m):
-        r = np.array([1.0 if c == j else 0.0 for c in classes])
-        std = r.std(ddof=ddof)
-        columns.append(np.zeros(len(r)) if std == 0 else (r - r.mean()) / (std + eps))
-    return np.stack(columns, axis=1) if columns else np.zeros((len(classes), 0))
+__all__ = ["advantages_by_label", "clipped_loss", "restrain_loss", "soft_weights"]
 
 
 def clipped_loss(ratio, advantage, low=0.2, high=0.2, dual=None):

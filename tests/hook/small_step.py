@@ -1,56 +1,19 @@
-"""One real training step of OpenRLHF's ActorPPOTrainer under DeepSpeed, against the paper's pseudo-code.
+"""A small policy under OpenRLHF's strategy and trainer, and rollouts to train it on, for tests in a process apart.
 
-Run as a program: prints, as JSON, how far gradients are apart for each actor.loss_agg_mode named. Two prompts of six
-rollouts, five labels and a missing answer between them; the old policy is far enough away that ratios clip on both
-sides.
+The rollouts are those of the shipped gradient case (restrain_openrlhf/hook/gradient_case.py).
 """
 
-import copy
-import json
-import os
-import sys
 from types import SimpleNamespace
 
-from wrapt import FunctionWrapper
-
-from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.instrument import install
-from restrain_openrlhf.hook.patches import PATCHES, load
-
-GROUPS = ([0, 0, 0, 1, 2, None], [0, 0, 0, 0, 1, 1])
-PROMPT_WEIGHTS = (0.6, 0.9)
-N, PROMPT_TOKENS, RESPONSE_TOKENS = 6, 4, 7
-BETA = 0.1
-CLIP = 0.2
-
-
-def main(agg_mode: str) -> dict[str, float]:
-    detect().install()
-    install()
-    import torch
-
-    rollouts = N * len(GROUPS)
-    flags = {"train.micro_batch_size": rollouts, "actor.loss_agg_mode": agg_mode}
-    model = small_model(torch)
-    # DeepSpeed wants all backward passes to itself: the paper's loss is differentiated on a copy.
-    plain = plain_policy(copy.deepcopy(model))
-    strategy, actor, trainer = host_trainer(model, flags)
-    strategy.optimizer_step = lambda *_, **__: None
-    strategy.get_grad_norm = lambda _model: 0.0
-
-    case = make_case(torch, actor)
-    trainer.training_step(case.experience, BETA, 0, None)
-    hooked = gradient(torch, actor.model.module)
-    paper = direct_gradient(torch, plain, case, agg_mode, weigh_labels)
-    net = direct_gradient(torch, plain, case, agg_mode, single_net_advantage)
-    ones = torch.ones_like(case.mask[:, 0])
-    unweighted_kl = direct_gradient(torch, plain, case, agg_mode, weigh_labels, kl_weights=ones)
-    return {
-        "hooked": relative(hooked, paper),
-        "net": relative(net, paper),
-        "kl_without_prompt_weight": relative(unweighted_kl, paper),
-        "clipped_share": case.clipped_share,
-    }
+from restrain_openrlhf.hook.gradient_case import (
+    BETA,
+    CLIP,
+    GROUPS,
+    PROMPT_TOKENS,
+    PROMPT_WEIGHTS,
+    RESPONSE_TOKENS,
+    N,
+)
 
 
 def small_model(torch):
@@ -114,16 +77,6 @@ def host_trainer(model, flags):
     return strategy, actor, trainer
 
 
-def not_patched() -> list[str]:
-    """What of the hook's table is the host's own still, in this process that imported the host after the hook."""
-    in_place = {patch: vars(owner)[name] for patch in PATCHES for owner, name in [patch.locate()]}
-    return [
-        patch.qualname
-        for patch, method in in_place.items()
-        if not isinstance(method, FunctionWrapper) and method is not load(patch.ours)
-    ]
-
-
 def make_case(torch, actor):
     """An Experience as it reaches training_step, with log-probabilities of an old and a reference policy."""
     from openrlhf.trainer.ppo_utils.experience import Experience
@@ -168,26 +121,6 @@ def make_case(torch, actor):
     return SimpleNamespace(experience=experience, old=old, base=base, mask=mask, clipped_share=clipped)
 
 
-def direct_gradient(torch, policy, case, agg_mode, policy_loss, kl_weights=None):
-    """Differentiate u_x (sum_j w_j loss_j + beta KL) as the paper writes it."""
-    policy.model.zero_grad()
-    log_probs = policy(case.experience.sequences, case.mask, case.experience.attention_mask)
-    ratio = (log_probs - case.old).exp()
-    prompt_weights = torch.tensor(PROMPT_WEIGHTS, device=log_probs.device).repeat_interleave(N)
-    difference = case.base - log_probs
-    kl = difference.exp() - 1 - difference
-    per_token = prompt_weights[:, None] * policy_loss(torch, ratio)
-    if agg_mode == "token-mean":
-        loss = (per_token * case.mask).sum() / case.mask.sum()
-    else:
-        loss = ((per_token * case.mask).sum(1) / case.mask.sum(1)).mean()
-    # The host takes the mean of KL over tokens, whatever actor.loss_agg_mode says (trainer/ray/ppo_actor.py).
-    weighted_kl = (prompt_weights if kl_weights is None else kl_weights)[:, None] * BETA * kl
-    loss = loss + (weighted_kl * case.mask).sum() / case.mask.sum()
-    loss.backward()
-    return gradient(torch, policy.model)
-
-
 def label_terms():
     """For each rollout its A_ij and w_j, by the naive double loop."""
     from tests.method.naive import advantages_by_label, soft_weights
@@ -208,23 +141,3 @@ def weigh_labels(torch, ratio):
             for i, terms in enumerate(label_terms())
         ]
     )
-
-
-def single_net_advantage(torch, ratio):
-    return torch.stack(
-        [clipped(torch, ratio[i], float(row @ weights)) for i, (row, weights) in enumerate(label_terms())]
-    )
-
-
-def gradient(torch, model):
-    return torch.cat([parameter.grad.flatten().double().cpu() for parameter in model.parameters()])
-
-
-def relative(one, other) -> float:
-    return float((one - other).norm() / other.norm())
-
-
-if __name__ == "__main__":
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    os.environ["MASTER_PORT"] = sys.argv[1]
-    print(json.dumps({agg_mode: main(agg_mode) for agg_mode in sys.argv[2:]} | {"not_patched": not_patched()}))

@@ -1,0 +1,73 @@
+"""`restrain gpu-check`: some minutes before a run of many days."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from restrain_openrlhf.cli.options import Overrides
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError
+
+RUNS = Path("runs") / "gpu-check"
+Names = list[str] | None
+
+
+def gpu_check(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG]",
+            parser=find_config,
+            help="The run to come: a YAML file, or a preset's name. Its training step's memory is measured.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Output folder; it must be new or empty.", show_default="runs/gpu-check/TIME")
+    ] = None,
+    only: Annotated[
+        Names, typer.Option(metavar="NAME", help="Run this check alone, such as gradient. Repeatable.")
+    ] = None,
+    skip: Annotated[Names, typer.Option(metavar="NAME", help="Leave this check out. Repeatable.")] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Try what a long run relies on, on the device that is there. Exits with status 1 if a check fails."""
+    from restrain_openrlhf.gpu_check.checks import choose, run_check  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.gpu_check.report import table, write_json  # noqa: PLC0415
+    from restrain_openrlhf.gpu_check.setting import Setting  # noqa: PLC0415
+
+    checks = choose(only or [], skip or [])
+    run = None
+    if config is not None:
+        from restrain_openrlhf.run.train import check_flags  # noqa: PLC0415
+
+        run = load_run_config(config, parse_overrides(overrides or []))
+        check_flags(run)
+    elif overrides:
+        raise ConfigError("--set changes a configuration, and none is given. Name one, or leave out --set.")
+    setting = Setting(_new_folder(out), run)
+    console, results = Console(stderr=True), []
+    for check in checks:
+        with console.status(check.name):
+            results.append(run_check(check, setting))
+        console.print(
+            f"{check.name}: {'ok' if results[-1].ok else 'failed'} ({results[-1].seconds:.0f} s)", soft_wrap=True
+        )
+        path = write_json(results, setting.out, setting.device.name)
+    Console().print(table(results))
+    console.print(f"numbers and logs: {path}", soft_wrap=True)
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)
+
+
+def _new_folder(out: Path | None) -> Path:
+    """A folder of this command's own: results of an earlier one would pass for its own. Raises ConfigError."""
+    folder = (out or RUNS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")).absolute()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"{folder} exists and is not an empty folder. Name a new one with --out.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,1 @@
+"""`restrain gpu-check`: what a long run relies on, tried for minutes on the device that is there."""

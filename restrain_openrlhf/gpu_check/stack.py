@@ -1,0 +1,82 @@
+"""The installed stack: what `restrain doctor` finds, and the kernels of a training step against plain arithmetic."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.gpu_check.children import RESTRAIN, json_lines, run_module
+from restrain_openrlhf.gpu_check.outcome import Outcome, failed, judged, passed
+from restrain_openrlhf.gpu_check.setting import Setting
+
+# Of bf16, which keeps eight bits: about what one rounding of the result is.
+ROUNDING = 0.02
+SIZE, HEADS, TOKENS, HEAD = 512, 4, 128, 64
+
+
+def check_doctor(setting: Setting) -> list[Outcome]:
+    """Driver, toolkit and packages, by the command itself."""
+    log = setting.folder("stack") / "doctor.log"
+    try:
+        run_module(RESTRAIN, ["doctor"], log, {"COLUMNS": "160"})
+    except RunError:
+        lines = log.read_text(encoding="utf-8").splitlines()
+        wrong = [" ".join(line.replace("│", " ").split()) for line in lines if line.lstrip("│ ").startswith("no ")]
+        return [failed("driver and packages", f"`restrain doctor`: {'; '.join(wrong) or 'failed'}. All of it: {log}")]
+    return [passed("driver and packages", f"`restrain doctor` has nothing to say; its table: {log}")]
+
+
+def check_kernels(setting: Setting) -> list[Outcome]:
+    """Matrix product and attention with its gradient, in bf16."""
+    log = setting.folder("stack") / "kernels.log"
+    run_module(__name__, [], log)
+    (errors,) = json_lines(log)
+    return judge_kernels(errors)
+
+
+def judge_kernels(errors: Mapping[str, float]) -> list[Outcome]:
+    """A line for each kernel, from its error relative to full precision."""
+    return [
+        judged(
+            f"kernel: {name}", error < ROUNDING, f"{error:.1e} from full precision (limit {ROUNDING:g})", error=error
+        )
+        for name, error in errors.items()
+    ]
+
+
+def measure() -> dict[str, float]:
+    """Errors of the kernels on this process's device, relative to the norm of the exact result."""
+    import torch  # noqa: PLC0415 - a process of its own measures
+    from torch.nn.functional import scaled_dot_product_attention  # noqa: PLC0415
+
+    from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415
+
+    device = torch.device("cuda" if detect().has_gpus else "cpu")
+    heads = (1, HEADS, TOKENS, HEAD)
+    return {
+        "matrix product": kernel_error(torch.matmul, device, (SIZE, SIZE), (SIZE, SIZE)),
+        "attention": kernel_error(partial(scaled_dot_product_attention, is_causal=True), device, heads, heads, heads),
+    }
+
+
+def kernel_error(kernel: Callable[..., Any], device: Any, *shapes: Sequence[int]) -> float:
+    """The largest error of a kernel's result and gradients in bf16, against the CPU's in double precision."""
+    import torch  # noqa: PLC0415
+
+    generator = torch.Generator().manual_seed(0)
+    exact = [torch.randn(*shape, generator=generator).bfloat16().double().requires_grad_() for shape in shapes]
+    rounded = [each.detach().to(device, torch.bfloat16).requires_grad_() for each in exact]
+    pairs = zip(_with_gradients(kernel, exact), _with_gradients(kernel, rounded), strict=True)
+    return max(float((found.double().cpu() - wanted).norm() / wanted.norm()) for wanted, found in pairs)
+
+
+def _with_gradients(kernel: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
+    result = kernel(*inputs)
+    result.sum().backward()
+    return [result.detach(), *(each.grad for each in inputs)]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(dump(measure()))

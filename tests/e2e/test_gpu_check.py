@@ -1,0 +1,55 @@
+"""`restrain gpu-check` on the device that is there, once as a user runs it, and once with a sync that sends nothing."""
+
+import json
+import os
+
+import pytest
+
+from restrain_openrlhf.hook.devices import detect
+from tests.conftest import ROOT
+from tests.e2e.conftest import restrain, run
+
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
+
+ON_A_GPU_ONLY = {
+    "gradient: bf16, packed",
+    "gradient: bf16, packed, dynamic",
+    "vLLM: sleep and wake",
+    "peak memory",
+}
+
+# Runs in every process at its start; the policy's weights then never leave it.
+SENDS_NOTHING = """
+import wrapt
+
+def keep(module):
+    module.ActorPPOTrainer.broadcast_to_vllm = lambda trainer: None
+
+wrapt.register_post_import_hook(keep, "openrlhf.trainer.ray.ppo_actor")
+"""
+
+
+def lines(folder) -> dict[str, dict]:
+    document = json.loads((folder / "gpu-check.json").read_text())
+    return {line["name"]: line for check in document["checks"] for line in check["outcomes"]}
+
+
+def test_everything_that_can_be_tried_here_passes(tmp_path):
+    done = run(restrain("gpu-check", "cpu/demo", "--out", tmp_path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = lines(tmp_path)
+    assert {line["verdict"] for line in found.values()} <= {"pass", "skipped"}
+    if not detect().has_gpus:
+        assert {name for name, line in found.items() if line["verdict"] == "skipped"} == ON_A_GPU_ONLY
+    for name in ("weights in vLLM", "SIGKILL and resume", "test-time adapt", "step time", "tokens per second"):
+        assert found[name]["verdict"] == "pass"
+    assert "SIGKILL and resume" in done.stdout
+
+
+def test_weights_that_are_not_sent_are_seen(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(SENDS_NOTHING)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    done = run(restrain("gpu-check", "--only", "training", "--out", tmp_path / "out"), env=environment)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert lines(tmp_path / "out")["weights in vLLM"]["verdict"] == "fail", done.stdout

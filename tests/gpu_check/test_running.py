@@ -1,0 +1,212 @@
+"""The checks as a whole: chosen by name, one after the other, told in a table and in JSON, no process left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.errors import RunError  # noqa: E402
+from restrain_openrlhf.gpu_check import checks, children  # noqa: E402
+from restrain_openrlhf.gpu_check.checks import NAMES, Check, choose, run_check  # noqa: E402
+from restrain_openrlhf.gpu_check.children import kill_when, run_module  # noqa: E402
+from restrain_openrlhf.gpu_check.memory import check_memory  # noqa: E402
+from restrain_openrlhf.gpu_check.outcome import Verdict, failed, passed, skipped  # noqa: E402
+from restrain_openrlhf.gpu_check.setting import COLOCATED, Setting  # noqa: E402
+from restrain_openrlhf.gpu_check.small_run import SmallRun  # noqa: E402
+from restrain_openrlhf.gpu_check.step_times import Speed, read_step_times  # noqa: E402
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.hook.host_flags import parse  # noqa: E402
+from tests.commands import refused, restrain  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--only", "gradiant"), "Did you mean 'gradient'"),
+        (("--skip", "x"), "is no check"),
+        (tuple(word for name in NAMES for word in ("--skip", name)), "Every check is skipped"),
+        (("absent",), "no such file, and no preset of this name"),
+        (("cpu/demo", "--set", "openrlhf.actor.adam.lrr=1"), "Did you mean 'actor.adam.lr'"),
+        (("--set", "method.kappa=2"), "none is given"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_starts(words, message, tmp_path):
+    assert message in refused("gpu-check", *words, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path):
+    """Its results would pass for new ones."""
+    (tmp_path / "old").touch()
+    assert "not an empty folder" in refused("gpu-check", "--out", tmp_path)
+
+
+def test_checks_keep_their_order_whatever_the_users():
+    assert [check.name for check in choose(("speed", "doctor"), ())] == ["doctor", "speed"]
+    assert [check.name for check in choose((), ("doctor",))] == list(NAMES[1:])
+
+
+def broken(_setting):
+    raise RunError("vLLM stopped")
+
+
+def pretend(monkeypatch, *made):
+    monkeypatch.setattr(checks, "CHECKS", made)
+    monkeypatch.setattr(checks, "NAMES", tuple(check.name for check in made))
+
+
+FINE = Check("fine", lambda _setting: [passed("one", "good", number=1.5), skipped("two", "no GPU")])
+
+
+def test_a_check_that_fails_stops_no_other_and_gives_a_status(monkeypatch, tmp_path):
+    pretend(monkeypatch, Check("broken", broken), FINE)
+    done = restrain("gpu-check", "--out", tmp_path)
+    assert done.returncode == 1
+    assert "vLLM stopped" in done.stdout
+    assert "no GPU" in done.stdout
+    found = json.loads((tmp_path / "gpu-check.json").read_text())
+    assert found["ok"] is False
+    assert [line["verdict"] for check in found["checks"] for line in check["outcomes"]] == ["fail", "pass", "skipped"]
+    assert found["checks"][1]["outcomes"][0]["numbers"] == {"number": 1.5}
+
+
+def test_with_nothing_failed_the_status_is_0(monkeypatch, tmp_path):
+    pretend(monkeypatch, FINE)
+    assert restrain("gpu-check", "--out", tmp_path).returncode == 0
+    assert json.loads((tmp_path / "gpu-check.json").read_text())["ok"] is True
+
+
+def test_a_defect_of_a_check_is_not_taken_for_a_finding(tmp_path):
+    def defect(_setting):
+        raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        run_check(Check("defect", defect), Setting(tmp_path))
+
+
+def test_one_failed_line_fails_its_check(tmp_path):
+    mixed = Check("mixed", lambda _setting: [passed("a", ""), failed("b", "")])
+    assert not run_check(mixed, Setting(tmp_path)).ok
+
+
+def test_memory_says_why_it_was_not_measured(tmp_path):
+    (without,) = check_memory(Setting(tmp_path))
+    assert (without.verdict, without.found) == (Verdict.SKIPPED, "no CONFIG was given")
+    if not detect().has_gpus:
+        (on_cpu,) = check_memory(Setting(tmp_path, load_run_config(ROOT / "configs" / "cpu" / "demo.yaml")))
+        assert "GPU's memory" in on_cpu.found
+
+
+def test_on_a_gpu_the_small_run_shares_one(tmp_path):
+    """The flags alone: OpenRLHF's parser takes them, one GPU is enough, and weights go by CUDA IPC."""
+    from restrain_openrlhf.hook.sizes import gpus_needed
+
+    words = SmallRun(tmp_path, COLOCATED).stock_words(tmp_path / "stock")
+    flags = vars(parse(words))
+    assert gpus_needed(flags) == 1
+    assert flags["vllm.sync_backend"] == "nccl"
+    assert flags["ds.zero_stage"] == 2
+
+
+def test_the_stock_run_is_made_for_the_device_and_has_a_reward(tmp_path):
+    flags = vars(parse(SmallRun(tmp_path, {}).stock_words(tmp_path / "stock")))
+    assert {name: flags[name] for name in detect().host_flags} == dict(detect().host_flags)
+    assert Path(flags["reward.remote_url"]).name == "stock_reward.py"
+    assert flags["data.label_key"] == "answer"
+
+
+def test_the_stock_runs_reward_is_the_boxed_answer():
+    from restrain_openrlhf.gpu_check.stock_reward import reward_func
+
+    found = reward_func(["1+1=\\boxed{2}", "1+1=2", "1+1=\\boxed{22}"], [""] * 3, ["2"] * 3)
+    assert found["rewards"].tolist() == [1.0, 0.0, 0.0]
+
+
+STATUS = (
+    "{{'policy_loss': 0.1, 'total_length': 20.0, 'timing/ppo_train': 2.0, 'rollout/num_samples': 64.0, "
+    "'rollout/response_length_mean': 10.0, 'timing/generation': 4.0, 'timing/step_total': {total}}}"
+)
+
+
+def test_speed_is_that_of_warm_steps(tmp_path):
+    """Steps 1 and 3 are first after a start, 3 for the second time. 64 x 10 tokens in 4 s, 64 x 20 in 2."""
+    lines = [(1, 60.0), (2, 7.0), (3, 8.0), (3, 50.0), (4, 9.0)]
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"(PPOTrainer) ✨ Global step {n}: {STATUS.format(total=t)}\nother\n" for n, t in lines))
+    steps = read_step_times(log)
+    assert [step.step for step in steps] == [1, 2, 3, 3, 4]
+    found = Speed.of(steps)
+    assert (found.step_seconds, found.steps) == (8.0, 3)
+    assert (found.generated_per_second, found.trained_per_second) == (160.0, 640.0)
+
+
+def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
+    with pytest.raises(RunError, match=r"tests\.run\.sleeper` stopped with status 3"):
+        run_module("tests.run.sleeper", ["0", "3"], tmp_path / "log")
+
+
+def test_a_measurement_that_hangs_is_ended_and_says_what_may_be_the_cause(tmp_path, monkeypatch):
+    monkeypatch.setattr(children, "LIMIT_SECONDS", 1.0)
+    log = tmp_path / "log"
+    with pytest.raises(RunError, match=r"still running after[\s\S]*torch_extensions"):
+        run_module("tests.run.sleeper", ["600"], log)
+    assert not is_alive(int(log.read_text()))
+
+
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_run_is_killed_with_all_that_it_started(tmp_path, monkeypatch):
+    (tmp_path / "parent_of_another.py").write_text(PARENT)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    log = tmp_path / "log"
+    kill_when(lambda: bool(log.read_text().strip()), "parent_of_another", [], log)
+    assert not is_alive(int(log.read_text()))
+
+
+def test_a_run_that_ends_before_it_can_be_killed_is_told(tmp_path):
+    with pytest.raises(RunError, match="ended before it could be killed"):
+        kill_when(lambda: False, "tests.run.sleeper", ["0"], tmp_path / "log")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_check_leaves_no_process(tmp_path, sent):
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from restrain_openrlhf.gpu_check.children import run_module\n"
+        f"run_module('tests.run.sleeper', ['600'], Path({str(tmp_path / 'log')!r}))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, cwd=ROOT)
+    log = tmp_path / "log"
+    while not (log.exists() and log.read_text().strip()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    child = int(log.read_text())
+    process.send_signal(sent)
+    process.wait()
+    assert not is_alive(child)
+    assert Path(log).exists()
