@@ -139,6 +139,7 @@ ADMIN_ROLE = {
     "Job",
     "NetworkPolicy",
     "PersistentVolumeClaim",
+    "Pod",
     "PodDisruptionBudget",
     "Service",
     "ServiceAccount",
