@@ -86,7 +86,7 @@ def program(path: Path, line: str) -> None:
 
 def built(clone: Clone, command: str) -> None:
     """What `docker/build.sh REGISTRY` leaves: an image by digest in the tree. The script has tests of its own."""
-    script, registry = shlex.split(command)
+    script, registry, *_ = shlex.split(command)
     assert os.access(ROOT / script, os.X_OK), f"{script} is no program"
     path = clone.folder / "k8s" / "components" / "images" / "kustomization.yaml"
     text = path.read_text().replace("registry.invalid", registry)
