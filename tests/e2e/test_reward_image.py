@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import yaml
 from tests.conftest import ROOT
 from tests.k8s.manifests import overlay, pick
 from tests.k8s.test_images import pins
+from tests.processes import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(2400)]
 BASE, IMAGE, CONTAINER = "localhost/python-base:test", "localhost/restrain-reward:test", "restrain-reward-test"
@@ -177,9 +177,3 @@ def process_uids(word: str) -> set[int]:
         except FileNotFoundError:
             continue
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return int(server.getsockname()[1])

@@ -5,13 +5,15 @@ import pytest
 from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.devices import CUDA, Device
+from restrain_openrlhf.hook.device import Device
 from restrain_openrlhf.hook.engine_limits import limits_of_run, rollouts_in_flight
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.recorded_flags import recorded_parser
 from tests.config.presets import preset_file
 
 CPU = Device("cpu", has_gpus=False)
+
+CUDA = Device("cuda")
 
 
 def limits(preset, device=CUDA, **sets):

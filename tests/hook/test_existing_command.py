@@ -12,7 +12,7 @@ from restrain_openrlhf.config.engine import EngineLimits  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.hook import instrument, train_ppo_ray  # noqa: E402
-from restrain_openrlhf.hook.devices import CUDA, Device  # noqa: E402
+from restrain_openrlhf.hook.device import Device  # noqa: E402
 from restrain_openrlhf.hook.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.host_flags import agent_path, parse  # noqa: E402
 from restrain_openrlhf.hook.worker import SETUP_HOOK  # noqa: E402
@@ -67,7 +67,7 @@ def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(c
 @pytest.mark.parametrize(
     ("device", "expected"),
     [
-        (CUDA, EngineLimits(max_num_seqs=512, max_num_batched_tokens=8192)),
+        (Device("cuda"), EngineLimits(max_num_seqs=512, max_num_batched_tokens=8192)),
         (Device("cpu", has_gpus=False), EngineLimits()),
     ],
 )

@@ -7,23 +7,13 @@ import sys
 import pytest
 
 from tests.conftest import ROOT
+from tests.processes import needs_its_accelerator
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.gpu_check.gradient import CASES, LIMITS  # noqa: E402
 from restrain_openrlhf.hook.gradient_case import GradientCase  # noqa: E402
-
-
-def needs_its_accelerator() -> None:
-    """OpenRLHF's strategy asks CUDA for a device as it starts, where the CUDA stack is installed."""
-    import torch
-
-    from restrain_openrlhf.hook.devices import detect
-
-    if detect().has_gpus and not torch.cuda.is_available():
-        pytest.skip("needs a GPU: the CUDA stack is installed")
-
 
 WORDS = [*(case.word for case in CASES), GradientCase(token_mean=False).word]
 

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen
 from restrain_openrlhf.errors import CheckpointError, ConfigError  # noqa: E402
 from restrain_openrlhf.hook.lora import MergedWeight, WholeModel, refuse_shared_weights, whole_weights  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
-from tests.hook.test_gradient import free_port  # noqa: E402
+from tests.processes import free_port, needs_its_accelerator  # noqa: E402
 
 SMALL = {
     "vocab_size": 32, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2,
@@ -207,6 +207,7 @@ def test_the_whole_model_loads(base, tmp_path):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """A LoRA policy of the host under DeepSpeed's ZeRO 2, in a process of its own."""
+    needs_its_accelerator()
     words = ["-m", "tests.hook.lora_case", str(free_port()), str(tmp_path_factory.mktemp("lora")), "2"]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.conftest import ROOT
-from tests.hook.test_gradient import free_port
+from tests.processes import free_port, needs_its_accelerator
 
 torch = pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
@@ -28,6 +28,7 @@ TWICE = "two epochs of two optimizer steps"
 @pytest.fixture(scope="module", params=RANKS, ids=["one rank", "two ranks"])
 def steps(request):
     """What every batching logs; all processes of it in one go, because DeepSpeed takes hold of the whole process."""
+    needs_its_accelerator()
     words = [sys.executable, "-m", "tests.hook.token_means_case", str(free_port())]
     running = [
         subprocess.Popen([*words, str(rank), str(request.param)], stdout=-1, stderr=-1, text=True, cwd=ROOT)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.hook import cuda  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
-from tests.hook.test_gradient import free_port, needs_its_accelerator  # noqa: E402
+from tests.processes import free_port, needs_its_accelerator  # noqa: E402
 
 ADAM = {"type": "AdamW", "params": {"lr": 1e-6, "betas": [0.9, 0.95], "eps": 1e-8, "weight_decay": 0.0}}
 MUON = {"type": "Muon", "params": {"lr": 1e-3}}

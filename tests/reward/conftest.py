@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,19 +18,12 @@ import httpx
 import pytest
 import yaml
 
+from tests.processes import free_port
+
 END = "<|im_end|>"
 # A connection for each request, as OpenRLHF's client does it.
 NO_KEEP_ALIVE = httpx.Limits(max_connections=None, max_keepalive_connections=0)
 NEEDED = "needs the web stack: pip install restrain-openrlhf[serve]"
-
-
-def free_port() -> int:
-    """A port that nobody has. It is below those that the system gives to clients, so that none of them takes it."""
-    while True:
-        port = 16_000 + secrets.randbelow(16_000)
-        with socket.socket() as one, contextlib.suppress(OSError):
-            one.bind(("127.0.0.1", port))
-            return port
 
 
 @dataclass

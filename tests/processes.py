@@ -1,0 +1,26 @@
+"""For tests that start processes of their own: a free port, and whether the installed stack's accelerator is there."""
+
+import contextlib
+import secrets
+import socket
+
+import pytest
+
+
+def free_port() -> int:
+    """A port that nobody has. It is below those that the system gives to clients, so that none of them takes it."""
+    while True:
+        port = 16_000 + secrets.randbelow(16_000)
+        with socket.socket() as one, contextlib.suppress(OSError):
+            one.bind(("127.0.0.1", port))
+            return port
+
+
+def needs_its_accelerator() -> None:
+    """OpenRLHF's strategy asks CUDA for a device as it starts, where the CUDA stack is installed."""
+    import torch
+
+    from restrain_openrlhf.hook.devices import detect
+
+    if detect().has_gpus and not torch.cuda.is_available():
+        pytest.skip("needs a GPU: the CUDA stack is installed")
