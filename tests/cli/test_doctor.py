@@ -148,4 +148,4 @@ def test_the_whole_report():
     done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
     for line in ("Python", "attention", "optimizer", "OpenRLHF contract"):
         assert f"ok {line}" in done.stdout, done.stderr
-    assert done.returncode == (1 if "│ no " in done.stdout else 0)
+    assert done.returncode == (1 if "\n│ no " in done.stdout else 0)

@@ -64,11 +64,14 @@ def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(c
     assert (settings.method.name, settings.metrics) == ("ttrl", tmp_path / "metrics.jsonl")
 
 
+SDPA = {"ds.attn_implementation": "sdpa"}
+
+
 @pytest.mark.parametrize(
     ("device", "expected"),
     [
-        (Device("cuda"), EngineLimits(max_num_seqs=512, max_num_batched_tokens=8192)),
-        (Device("cpu", has_gpus=False), EngineLimits()),
+        (Device("cuda", host_flags=SDPA), EngineLimits(max_num_seqs=512, max_num_batched_tokens=8192)),
+        (Device("cpu", host_flags=SDPA, has_gpus=False), EngineLimits()),
     ],
 )
 def test_engines_get_the_runs_limits_on_gpus_and_vllms_own_without(command, started, monkeypatch, device, expected):

@@ -156,7 +156,7 @@ def test_what_is_accepted_passes_the_hosts_own_assertions(changed):
 def test_check_run_refuses_before_it_looks_at_the_model(tmp_path):
     config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", {"run_dir": str(tmp_path)})
     with pytest.raises(ConfigError, match=r"Set vllm.num_engines to 8"):
-        check_run(config, parse(words_of({"vllm.num_engines": 4})))
+        check_run(config, parse(words_of({"vllm.num_engines": 4, "ds.attn_implementation": "sdpa"})))
 
 
 def test_check_flags_refuses(tmp_path):

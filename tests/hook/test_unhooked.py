@@ -53,8 +53,9 @@ def test_no_model_is_loaded_where_a_process_says_that_it_is_not_hooked(hooked):
 
 def test_models_are_loaded_by_the_host_where_every_process_is_hooked(hooked):
     hooked(TTRL)
-    loading = group_of(process(True), process(True)).async_init_model_from_pretrained("strategy", "model")
-    assert loading == [("strategy", "model")] * 2
+    strategy = SimpleNamespace(args=host_arguments(1, 3))
+    loading = group_of(process(True), process(True)).async_init_model_from_pretrained(strategy, "model")
+    assert loading == [(strategy, "model")] * 2
 
 
 def test_a_process_says_whether_it_is_hooked(hooked):

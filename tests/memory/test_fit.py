@@ -97,6 +97,7 @@ def test_a_run_is_refused_before_its_model_is_looked_for(monkeypatch, tmp_path):
         "algo.advantage.estimator": "group_norm",
         "algo.kl.use_loss": True,
         "rollout.n_samples_per_prompt": 4,
+        "ds.attn_implementation": "sdpa",
     }
     monkeypatch.setattr(preflight, "visible_memory", lambda: 24 * GIB)
     monkeypatch.setattr(preflight, "model_fingerprint", lambda model: pytest.fail(f"{model} was looked for"))
@@ -105,7 +106,7 @@ def test_a_run_is_refused_before_its_model_is_looked_for(monkeypatch, tmp_path):
 
 
 def test_an_overlays_gpus_refuse_what_they_cannot_hold():
-    words = ["configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml", "--overlay", "dev-1gpu", "--out", "-"]
+    words = ["configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml", "--overlay", "single-node", "--out", "-"]
     one = [
         f"--set=openrlhf.{name}=1" for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.num_engines")
     ]
