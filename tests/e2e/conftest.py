@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ SMALL = {
     "train.micro_batch_size": 32,
     "ckpt.save_steps": 2,
 }
+OF_THE_MACHINE = re.compile(r"timing/.*|restrain/(.*_per_second|kv_cache_peak|peak_gpu_memory_bytes)")
 
 
 def layout(**changed: object) -> dict[str, object]:
@@ -85,6 +87,12 @@ class Job:
     def rows(self) -> list[dict]:
         path = self.run_dir / "metrics.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def measured(self) -> list[dict]:
+        """The rows without times and use of the machine, which no run has twice."""
+        return [
+            {name: value for name, value in row.items() if not OF_THE_MACHINE.fullmatch(name)} for row in self.rows()
+        ]
 
     def log(self) -> str:
         return (self.run_dir / "train.log").read_text(errors="replace")

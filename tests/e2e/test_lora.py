@@ -28,8 +28,8 @@ def test_the_demo_learns_with_an_adapter(tmp_path):
     )
     assert after - before >= 0.06
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert rows[0]["kl"] == 0.0, "a new adapter changes nothing, and the reference policy is the base"
-    assert rows[-1]["kl"] > 0.0
+    assert rows[0]["restrain/kl"] == 0.0, "a new adapter changes nothing, and the reference policy is the base"
+    assert rows[-1]["restrain/kl"] > 0.0
     assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.03, "rounding, after every sync"
 
     assert run(restrain("merge", folder)).returncode == 0
@@ -74,15 +74,10 @@ def test_killed_and_resumed_is_the_same_run(job, tmp_path):
     done = resumed.train(*SEEDED)
     assert done.returncode == 0, done.stderr[-2000:] + resumed.log()[-3000:]
     assert "Loading the checkpoint" in resumed.log()
-    assert measured(resumed) == measured(whole)
+    assert resumed.measured() == whole.measured()
     for path in ("model.safetensors", "adapter/adapter_model.safetensors"):
         assert (resumed.run_dir / "model" / path).read_bytes() == (whole.run_dir / "model" / path).read_bytes()
     assert not resumed_base(resumed), "the base is not in checkpoints"
-
-
-def measured(job: Job) -> list[dict]:
-    """The run's rows, times left out."""
-    return [{name: value for name, value in row.items() if not name.startswith("timing/")} for row in job.rows()]
 
 
 def resumed_base(job: Job) -> list[str]:
