@@ -25,7 +25,7 @@ SENDS_NOTHING = """
 import wrapt
 
 def keep(module):
-    module.ActorPPOTrainer.broadcast_to_vllm = lambda trainer: None
+    module.ActorPPOTrainer.broadcast_to_vllm = lambda self: None
 
 wrapt.register_post_import_hook(keep, "openrlhf.trainer.ray.ppo_actor")
 """
