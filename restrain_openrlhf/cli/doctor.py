@@ -2,13 +2,17 @@
 
 import shutil
 import sys
+from collections.abc import Iterator
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from restrain_openrlhf.cli.findings import Finding, checked
+from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import HostError
 
 # What OpenRLHF 0.11.2 pins; vLLM's CPU build is a package of its own.
@@ -22,18 +26,32 @@ PINNED = {
 }
 
 
-def doctor() -> None:
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line instead of a table.")] = False,
+) -> None:
     """Check versions, driver, GPUs and the OpenRLHF contract on this machine. Exits with status 1 if a check fails."""
-    findings = [_python(), *(_package(name) for name in PINNED), _compiler()]
     with Console(stderr=True).status("importing OpenRLHF"):
-        findings += [_accelerator(), *_of_the_accelerator(), _contract()]
+        findings = list(_findings())
+    if as_json:
+        typer.echo("".join(dump(asdict(finding)) for finding in findings), nl=False)
+    else:
+        Console().print(_table(findings))
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(1)
+
+
+def _findings() -> Iterator[Finding]:
+    yield from (_python(), *(_package(name) for name in PINNED), _compiler(), _accelerator())
+    yield from _of_the_accelerator()
+    yield _contract()
+
+
+def _table(findings: list[Finding]) -> Table:
     table = Table("check", "found", "what to do", show_lines=False)
     for finding in findings:
         mark = "[green]ok[/]" if finding.ok else "[red]no[/]"
         table.add_row(f"{mark} {finding.name}", finding.found, finding.advice)
-    Console().print(table)
-    if not all(finding.ok for finding in findings):
-        raise typer.Exit(1)
+    return table
 
 
 def _python() -> Finding:

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from restrain_openrlhf.cli.options import Overrides
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
-from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 
 RUNS = Path("runs") / "gpu-check"
@@ -43,10 +43,7 @@ def gpu_check(
     checks = choose(only or [], skip or [])
     run = None
     if config is not None:
-        from restrain_openrlhf.run.train import check_flags  # noqa: PLC0415
-
-        run = load_run_config(config, parse_overrides(overrides or []))
-        check_flags(run)
+        run = _checked(load_run_config(config, parse_overrides(overrides or [])))
     elif overrides:
         raise ConfigError("--set changes a configuration, and none is given. Name one, or leave out --set.")
     setting = Setting(_new_folder(out), run)
@@ -62,6 +59,16 @@ def gpu_check(
     console.print(f"numbers and logs: {path}", soft_wrap=True)
     if not all(result.ok for result in results):
         raise typer.Exit(1)
+
+
+def _checked(config: RunConfig) -> RunConfig:
+    """The configuration of a run that could be started here, but for its reference file. Raises RestrainError."""
+    from restrain_openrlhf.hook.preflight import check_inputs  # noqa: PLC0415
+    from restrain_openrlhf.run.train import arguments_here, check_flags  # noqa: PLC0415
+
+    check_flags(config)
+    check_inputs(vars(arguments_here(config)))
+    return config
 
 
 def _new_folder(out: Path | None) -> Path:

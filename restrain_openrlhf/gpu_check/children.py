@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +25,21 @@ TEST_TIME = "test_time.cli"
 
 
 @contextmanager
-def started(
-    module: str, words: Sequence[object], log: Path, environment: Mapping[str, str] | None = None
-) -> Iterator["subprocess.Popen[bytes]"]:
+def started(module: str, words: Sequence[object], log: Path) -> Iterator["subprocess.Popen[bytes]"]:
     """`python -m MODULE WORDS...`, its output appended to `log`; ended with the block, whatever ends that."""
     with ending_with_us(PATIENCE_SECONDS) as running, log.open("ab") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", module, *map(str, words)],
             stdout=file,
             stderr=subprocess.STDOUT,
-            env={**environ, **(environment or {})},
         )
         running.append(process)
         yield process
 
 
-def run_module(module: str, words: Sequence[object], log: Path, environment: Mapping[str, str] | None = None) -> None:
+def run_module(module: str, words: Sequence[object], log: Path) -> None:
     """Run it to its end. Raises RunError with the log's last lines where it fails, or takes longer than the limit."""
-    with started(module, words, log, environment) as process:
+    with started(module, words, log) as process:
         _wait_for(lambda: process.poll() is not None, module, log)
     if process.returncode:
         raise RunError(f"`python -m {module}` stopped with status {process.returncode}.\n{tail(log)}\nLog: {log}")

@@ -4,18 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.demo.run import CONFIG
 from restrain_openrlhf.hook.device import Device
 from restrain_openrlhf.hook.devices import detect
-
-# Everything on one GPU: vLLM and the optimizer's states make room for each other, and weights travel by CUDA IPC.
-COLOCATED: Mapping[str, object] = {
-    "train.colocate_all": True,
-    "vllm.enable_sleep": True,
-    "vllm.sync_backend": "nccl",
-    "ds.enable_sleep": True,
-    "ds.zero_stage": 2,
-}
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.hook.this_machine import flags_to_share
 
 
 @dataclass(frozen=True)
@@ -32,11 +26,16 @@ class Setting:
 
     @property
     def layout(self) -> Mapping[str, object]:
-        """Flags of the small runs beyond those of `configs/cpu`, which has one process for each model."""
-        return COLOCATED if self.device.has_gpus else {}
+        """Flags of the small runs beyond those of `configs/cpu`: on GPUs, how all models share one of them."""
+        return on_one_gpu() if self.device.has_gpus else {}
 
     def folder(self, name: str) -> Path:
         """A folder of one check's own."""
         made = self.out / name
         made.mkdir(parents=True, exist_ok=True)
         return made
+
+
+def on_one_gpu() -> dict[str, object]:
+    """What the demo's layout becomes on a machine with one GPU; weights travel by CUDA IPC."""
+    return flags_to_share(vars(parse(to_arguments(host_flags(load_run_config(CONFIG))))), 1)

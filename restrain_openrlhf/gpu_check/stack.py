@@ -17,15 +17,16 @@ SIZE, HEADS, TOKENS, HEAD = 512, 4, 128, 64
 
 
 def check_doctor(setting: Setting) -> list[Outcome]:
-    """Driver, toolkit and packages, by the command itself."""
+    """Driver, toolkit and packages, by the command itself: a line for each thing that is wrong."""
     log = setting.folder("stack") / "doctor.log"
     try:
-        run_module(RESTRAIN, ["doctor"], log, {"COLUMNS": "160"})
+        run_module(RESTRAIN, ["doctor", "--json"], log)
     except RunError:
-        lines = log.read_text(encoding="utf-8").splitlines()
-        wrong = [" ".join(line.replace("│", " ").split()) for line in lines if line.lstrip("│ ").startswith("no ")]
-        return [failed("driver and packages", f"`restrain doctor`: {'; '.join(wrong) or 'failed'}. All of it: {log}")]
-    return [passed("driver and packages", f"`restrain doctor` has nothing to say; its table: {log}")]
+        wrong = [line for line in json_lines(log) if not line["ok"]]
+        if not wrong:
+            raise
+        return [failed(f"stack: {line['name']}", f"{line['found']}. {line['advice']}") for line in wrong]
+    return [passed("driver and packages", f"all {len(json_lines(log))} lines of `restrain doctor` are ok")]
 
 
 def check_kernels(setting: Setting) -> list[Outcome]:

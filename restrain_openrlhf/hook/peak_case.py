@@ -51,7 +51,7 @@ def measure(words: Sequence[str], layers: int) -> PeakSeen:
     from openrlhf.utils.config import hierarchize  # noqa: PLC0415
 
     args = hierarchize(parse(words))
-    micro_batch = args.train.micro_batch_size
+    micro_batch = _rollouts_at_once(args)
     args.train.batch_size = micro_batch * MICRO_BATCHES
     args.rollout.batch_size, args.rollout.n_samples_per_prompt = MICRO_BATCHES, micro_batch
     strategy = get_strategy(args)
@@ -72,6 +72,13 @@ def measure(words: Sequence[str], layers: int) -> PeakSeen:
         tokens = args.train.batch_size * args.data.max_len
         seen = PeakSeen(layers, held, torch.cuda.max_memory_allocated(), time.monotonic() - start, tokens)
     return seen
+
+
+def _rollouts_at_once(args: Any) -> int:
+    """Rollouts of the longest length in a micro-batch; dynamic batching bounds their tokens."""
+    if not args.train.dynamic_batch_enable:
+        return int(args.train.micro_batch_size)
+    return max(1, int(args.train.max_tokens_per_gpu) // int(args.data.max_len))
 
 
 def _policy(args: Any, layers: int) -> Any:

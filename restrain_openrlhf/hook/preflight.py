@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.layout import refuse_impossible
-from restrain_openrlhf.hook.prompts import PromptSource, load_prompts, refuse_lost_mark, template_identity
+from restrain_openrlhf.hook.prompts import Prompt, PromptSource, load_prompts, refuse_lost_mark, template_identity
 from restrain_openrlhf.memory.fit import refuse_what_cannot_fit
 from restrain_openrlhf.memory.gpu import visible_memory
 from restrain_openrlhf.method import Method, build
@@ -28,6 +29,37 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     refuse_asynchronous(config, flags)
     refuse_unsupported(detect(), flags)
     refuse_impossible(flags)
+    inputs = check_inputs(flags)
+    texts = [prompt.text for prompt in inputs.prompts]
+    if config.service is not None:
+        from restrain_openrlhf.hook.group_scoring import try_service  # noqa: PLC0415 - needs aiohttp, as OpenRLHF does
+
+        try_service(config, config.service, texts[0], flags["rollout.n_samples_per_prompt"])
+        if method.selection is None:
+            # The service has the reference; only choosing the prompts needs it here.
+            return
+    reference = load_reference(config.reference) if config.reference else None
+    GroupScorer(method, reference)
+    if reference is not None:
+        refuse_other_n(reference, config.reference_n)
+        refuse_mismatch(reference, inputs.fingerprint, inputs.template, inputs.prompts)
+        trained_on(method, reference, texts)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run is made from: the model's identity, the prompts' template (its identity), the prompts."""
+
+    fingerprint: str
+    template: str
+    prompts: Sequence[Prompt]
+
+
+def check_inputs(flags: dict[str, Any]) -> Inputs:
+    """The model and the prompts that the host's flags name; weights stay where they are.
+
+    Raises ConfigError for a missing model and for one that cannot fit, DataError for bad prompts.
+    """
     model = flags["actor.model_name_or_path"]
     if not model:
         raise ConfigError("actor.model_name_or_path is not set. Name the model to train.")
@@ -38,19 +70,7 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     prompts = load_prompts(source, tokenizer)
     if not source.apply_chat_template:
         refuse_lost_mark(prompts[0].text, tokenizer)
-    if config.service is not None:
-        from restrain_openrlhf.hook.group_scoring import try_service  # noqa: PLC0415 - needs aiohttp, as OpenRLHF does
-
-        try_service(config, config.service, prompts[0].text, flags["rollout.n_samples_per_prompt"])
-        if method.selection is None:
-            # The service has the reference; only choosing the prompts needs it here.
-            return
-    reference = load_reference(config.reference) if config.reference else None
-    GroupScorer(method, reference)
-    if reference is not None:
-        refuse_other_n(reference, config.reference_n)
-        refuse_mismatch(reference, fingerprint, template_identity(source, tokenizer), prompts)
-        trained_on(method, reference, [prompt.text for prompt in prompts])
+    return Inputs(fingerprint, template_identity(source, tokenizer), prompts)
 
 
 def prompt_source(flags: dict[str, Any]) -> PromptSource:

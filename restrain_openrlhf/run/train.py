@@ -66,11 +66,16 @@ def check_flags(config: RunConfig) -> None:
     Raises ConfigError for a flag OpenRLHF does not take, flags that contradict the method or other settings, and a
     layout that it could not run.
     """
-    arguments = with_the_devices(host_flags(on_this_machine(config)))
+    arguments = arguments_here(config)
     refuse_contradictions(arguments, build(config.method))
     refuse_asynchronous(config, vars(arguments))
     refuse_unsupported(detect(), vars(arguments))
     refuse_impossible(vars(arguments))
+
+
+def arguments_here(config: RunConfig) -> argparse.Namespace:
+    """The host's namespace for a run of this configuration on this machine."""
+    return with_the_devices(host_flags(on_this_machine(config)))
 
 
 def with_the_devices(flags: dict[str, object]) -> argparse.Namespace:

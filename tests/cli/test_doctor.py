@@ -1,6 +1,6 @@
 """What `restrain doctor` says of pretended machines with the CUDA stack: driver, nvcc, memory, attention, optimizer."""
 
-import os
+import json
 import re
 import subprocess
 import sys
@@ -9,8 +9,10 @@ from collections import namedtuple
 import pytest
 
 from restrain_openrlhf import nvidia
-from restrain_openrlhf.cli import gpu_findings
+from restrain_openrlhf.cli import doctor, gpu_findings
+from restrain_openrlhf.cli.findings import Finding
 from restrain_openrlhf.hook import cuda_toolkit
+from tests.commands import restrain
 
 MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (dvs-builder)\nGCC version: 13\n"
 OLDER_MODULE = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Sat Aug 19 01:15:15 UTC 2023\n"
@@ -144,8 +146,23 @@ def test_a_flash_attention_that_cannot_be_loaded_is_found(machine, monkeypatch):
 def test_the_whole_report():
     """On the stack that is installed here, in a process of its own: it imports the whole host."""
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-    words = [sys.executable, "-c", "from restrain_openrlhf.cli.main import main; main()", "doctor"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "200"})
-    for line in ("Python", "attention", "optimizer", "OpenRLHF contract"):
-        assert f"ok {line}" in done.stdout, done.stderr
-    assert done.returncode == (1 if "\n│ no " in done.stdout else 0)
+    words = [sys.executable, "-c", "from restrain_openrlhf.cli.main import main; main()", "doctor", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    named = {line["name"]: line["ok"] for line in found}
+    for name in ("Python", "attention", "optimizer", "OpenRLHF contract"):
+        assert named[name], done.stderr
+    assert done.returncode == (0 if all(named.values()) else 1)
+
+
+FINE = Finding("Python", "3.12", True)
+OLD = Finding("vllm", "0.1", False, "Install vllm==0.29.0.")
+
+
+@pytest.mark.parametrize(("findings", "status"), [((FINE,), 0), ((FINE, OLD), 1)])
+def test_the_table_marks_what_is_wrong_and_gives_a_status(findings, status, monkeypatch):
+    monkeypatch.setattr(doctor, "_findings", lambda: iter(findings))
+    done = restrain("doctor")
+    assert done.returncode == status
+    assert "ok Python" in done.stdout
+    assert ("no vllm" in done.stdout, "Install vllm==0.29.0." in done.stdout) == (status == 1, status == 1)

@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from restrain_openrlhf.demo.task import training_problems, write_prompts
 from restrain_openrlhf.hook.devices import detect
 from tests.conftest import ROOT
 from tests.e2e.conftest import restrain, run
@@ -24,7 +25,7 @@ SENDS_NOTHING = """
 import wrapt
 
 def keep(module):
-    module.ActorPPOTrainer.broadcast_to_vllm = lambda trainer: None
+    module.ActorPPOTrainer.broadcast_to_vllm = lambda self: None
 
 wrapt.register_post_import_hook(keep, "openrlhf.trainer.ray.ppo_actor")
 """
@@ -36,9 +37,11 @@ def lines(folder) -> dict[str, dict]:
 
 
 def test_everything_that_can_be_tried_here_passes(tmp_path):
-    done = run(restrain("gpu-check", "cpu/demo", "--out", tmp_path))
+    prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out"
+    write_prompts(prompts, training_problems(64))
+    done = run(restrain("gpu-check", "cpu/demo", "--set", f"openrlhf.data.prompt_dataset={prompts}", "--out", out))
     assert done.returncode == 0, done.stdout + done.stderr
-    found = lines(tmp_path)
+    found = lines(out)
     assert {line["verdict"] for line in found.values()} <= {"pass", "skipped"}
     if not detect().has_gpus:
         assert {name for name, line in found.items() if line["verdict"] == "skipped"} == ON_A_GPU_ONLY

@@ -8,20 +8,26 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.demo.run import MODEL  # noqa: E402
 from restrain_openrlhf.gpu_check.adapting import PROBLEMS, STEPS, judge_adaptation  # noqa: E402
 from restrain_openrlhf.gpu_check.gradient import CASES, PACKED, judge_gradient, judge_patches  # noqa: E402
-from restrain_openrlhf.gpu_check.memory import compare_with_estimate, extrapolate  # noqa: E402
+from restrain_openrlhf.gpu_check.memory import Estimated, check_estimate, extrapolate, judge_estimate  # noqa: E402
 from restrain_openrlhf.gpu_check.outcome import Verdict  # noqa: E402
 from restrain_openrlhf.gpu_check.sampling import judge_sampling  # noqa: E402
+from restrain_openrlhf.gpu_check.setting import on_one_gpu  # noqa: E402
 from restrain_openrlhf.gpu_check.small_run import STEPS as RUN_STEPS  # noqa: E402
-from restrain_openrlhf.gpu_check.speed import judge_ratio, judge_tokens  # noqa: E402
+from restrain_openrlhf.gpu_check.speed import Speed, judge_ratio, judge_tokens  # noqa: E402
 from restrain_openrlhf.gpu_check.stack import judge_kernels  # noqa: E402
-from restrain_openrlhf.gpu_check.step_times import Speed  # noqa: E402
 from restrain_openrlhf.gpu_check.training import judge_resume, judge_syncs  # noqa: E402
 from restrain_openrlhf.hook.engine_case import EngineSeen  # noqa: E402
 from restrain_openrlhf.hook.gradient_case import GradientGap  # noqa: E402
 from restrain_openrlhf.hook.peak_case import PeakSeen  # noqa: E402
+from restrain_openrlhf.memory import GIB, shape_of  # noqa: E402
+from restrain_openrlhf.memory.engine import CONTEXT  # noqa: E402
 from restrain_openrlhf.run.metrics import StepRow  # noqa: E402
+from restrain_openrlhf.run.train import arguments_here  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
 
 FINE = EngineSeen(
     repeated_alone=1.0,
@@ -118,7 +124,10 @@ def test_a_kernel_that_is_far_from_full_precision_fails():
 
 
 def rows(*gaps, kl=0.1):
-    return [StepRow(step, {"restrain/logprob_gap_relative": value, "kl": kl}, {}) for step, value in enumerate(gaps, 1)]
+    return [
+        StepRow(step, {"restrain/logprob_gap_relative": value, "restrain/kl": kl}, {})
+        for step, value in enumerate(gaps, 1)
+    ]
 
 
 @pytest.mark.parametrize("broken", [(0.01, 0.2, 0.01), (0.01, None, 0.01), (0.01, math.nan), ()])
@@ -152,16 +161,32 @@ def test_an_adaptation_without_its_votes_fails():
     assert len(failures([judge_adaptation(found, {"steps": steps}) for found, steps in broken])) == 3
 
 
-def speed(seconds, generated=1000.0):
-    return Speed(seconds, generated, 2000.0, steps=3)
+def step(number, seconds, generated=1000.0):
+    numbers = {
+        "timing/step_total": seconds,
+        "restrain/generated_tokens_per_second": generated,
+        "restrain/trained_tokens_per_second": 2000.0,
+    }
+    return StepRow(number, numbers, {})
+
+
+def test_speed_is_that_of_the_last_steps():
+    """Those before were first after a start, or may have been."""
+    found = Speed.of([step(1, 60.0), step(2, 7.0), step(3, 50.0), step(4, 8.0, 100.0), step(5, 9.0, 200.0)])
+    assert found == Speed(step_seconds=8.5, generated_per_second=150.0, trained_per_second=2000.0)
 
 
 def test_only_an_absurd_step_time_fails():
-    assert judge_ratio(speed(2.0), speed(1.0)).verdict is Verdict.PASSED
-    assert judge_ratio(speed(4.0), speed(1.0)).verdict is Verdict.FAILED
-    assert judge_ratio(speed(math.nan), speed(1.0)).verdict is Verdict.FAILED
-    assert judge_tokens(speed(1.0)).verdict is Verdict.PASSED
-    assert judge_tokens(speed(1.0, generated=math.nan)).verdict is Verdict.FAILED
+    assert judge_ratio(2.0, 1.0).verdict is Verdict.PASSED
+    assert judge_ratio(4.0, 1.0).verdict is Verdict.FAILED
+    assert judge_ratio(math.nan, 1.0).verdict is Verdict.FAILED
+
+
+def test_a_speed_that_was_not_logged_fails():
+    assert judge_tokens(Speed.of([step(1, 1.0)])).verdict is Verdict.PASSED
+    without = StepRow(1, {"timing/step_total": 1.0}, {})
+    assert judge_tokens(Speed.of([without])).verdict is Verdict.FAILED
+    assert judge_tokens(Speed(1.0, 1000.0, math.inf)).verdict is Verdict.FAILED
 
 
 def test_memory_is_extrapolated_along_the_line_through_two_measurements():
@@ -173,11 +198,39 @@ def test_memory_is_extrapolated_along_the_line_through_two_measurements():
     assert extrapolate(few, more, 4).peak == more.peak
 
 
-def test_an_estimate_that_is_far_from_the_measurement_fails():
+def test_an_estimate_is_put_right_by_the_measurement():
+    """Alone 100 measured for 80 estimated: the 20 left out are there on each of the layout's GPUs: 50 + 20."""
     few, more = PeakSeen(2, 10, 20, 1.0, 64), PeakSeen(4, 20, 40, 2.0, 64)
     whole = extrapolate(few, more, 10)
     assert whole.peak == 100
-    assert compare_with_estimate(whole, 110).verdict is Verdict.PASSED
-    assert compare_with_estimate(whole, 160).verdict is Verdict.FAILED
-    assert compare_with_estimate(whole, 60).verdict is Verdict.FAILED
-    assert compare_with_estimate(whole, None).verdict is Verdict.SKIPPED
+    too_low = Estimated(alone=80, layout=50)
+    assert judge_estimate(whole, too_low, 70).verdict is Verdict.PASSED
+    assert judge_estimate(whole, too_low, 69).verdict is Verdict.FAILED
+    assert judge_estimate(whole, too_low, 70).numbers["ratio"] == 1.25
+    assert "measured 1.25 of the estimate" in judge_estimate(whole, too_low, None).found
+    assert judge_estimate(whole, too_low, None).verdict is Verdict.PASSED
+    # Too high: what the layout needs is less than estimated.
+    assert judge_estimate(whole, Estimated(alone=125, layout=90), 65).verdict is Verdict.PASSED
+
+
+DEMO = ROOT / "configs" / "cpu" / "demo.yaml"
+
+
+def test_what_is_estimated_alone_is_the_policy_by_itself():
+    """One GPU, its reference policy, its engine and CUDA's own memory left out; the layout has them where it shares."""
+    flags = vars(arguments_here(load_run_config(DEMO)))
+    shape = shape_of(str(MODEL))
+    shared = {**flags, **on_one_gpu()}
+    separate, together = Estimated.of(flags), Estimated.of(shared)
+    # ZeRO 0 on GPUs of its own: the layout has nothing more than CUDA's memory.
+    assert separate.layout - separate.alone == CONTEXT
+    # Two more contexts, the frozen reference policy in bf16, and 1 GiB of a vLLM asleep.
+    assert together.layout - together.alone == 3 * CONTEXT + 2 * shape.parameters + GIB
+
+
+def test_a_layout_without_an_estimate_is_skipped_and_says_why():
+    few, more = PeakSeen(2, 10, 20, 1.0, 64), PeakSeen(4, 20, 40, 2.0, 64)
+    config = load_run_config(DEMO, {"openrlhf.actor.model_name_or_path": "absent/model"})
+    outcome = check_estimate(extrapolate(few, more, 10), config)
+    assert outcome.verdict is Verdict.SKIPPED
+    assert "absent/model: its shape is not known here" in outcome.found

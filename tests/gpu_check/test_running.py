@@ -16,14 +16,15 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import RunError  # noqa: E402
-from restrain_openrlhf.gpu_check import checks, children  # noqa: E402
+from restrain_openrlhf.gpu_check import checks, children, stack  # noqa: E402
 from restrain_openrlhf.gpu_check.checks import NAMES, Check, choose, run_check  # noqa: E402
 from restrain_openrlhf.gpu_check.children import kill_when, run_module  # noqa: E402
 from restrain_openrlhf.gpu_check.memory import check_memory  # noqa: E402
 from restrain_openrlhf.gpu_check.outcome import Verdict, failed, passed, skipped  # noqa: E402
-from restrain_openrlhf.gpu_check.setting import COLOCATED, Setting  # noqa: E402
+from restrain_openrlhf.gpu_check.setting import Setting, on_one_gpu  # noqa: E402
 from restrain_openrlhf.gpu_check.small_run import SmallRun  # noqa: E402
-from restrain_openrlhf.gpu_check.step_times import Speed, read_step_times  # noqa: E402
+from restrain_openrlhf.gpu_check.speed import stock_seconds  # noqa: E402
+from restrain_openrlhf.gpu_check.stack import check_doctor  # noqa: E402
 from restrain_openrlhf.hook.devices import detect  # noqa: E402
 from restrain_openrlhf.hook.host_flags import parse  # noqa: E402
 from tests.commands import refused, restrain  # noqa: E402
@@ -39,6 +40,11 @@ from tests.conftest import ROOT  # noqa: E402
         (("absent",), "no such file, and no preset of this name"),
         (("cpu/demo", "--set", "openrlhf.actor.adam.lrr=1"), "Did you mean 'actor.adam.lr'"),
         (("--set", "method.kappa=2"), "none is given"),
+        (
+            ("cpu/demo", "--set", "openrlhf.actor.model_name_or_path=/absent/model"),
+            "/absent/model: no such model folder",
+        ),
+        (("cpu/demo", "--set", "openrlhf.data.prompt_dataset=/absent/prompts.jsonl"), "/absent/prompts.jsonl"),
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(words, message, tmp_path):
@@ -100,6 +106,39 @@ def test_one_failed_line_fails_its_check(tmp_path):
     assert not run_check(mixed, Setting(tmp_path)).ok
 
 
+def doctor_that_prints(folder, monkeypatch, *findings, status):
+    """A child in the doctor's place."""
+    lines = "".join(json.dumps(finding) + "\n" for finding in findings)
+    (folder / "pretended_doctor.py").write_text(f"import sys\nsys.stdout.write({lines!r})\nsys.exit({status})\n")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(stack, "RESTRAIN", "pretended_doctor")
+
+
+FOUND = {"name": "Python", "found": "3.12", "ok": True, "advice": ""}
+OLD = {"name": "NVIDIA driver", "found": "550.54", "ok": False, "advice": "Install R580 or newer."}
+
+
+def test_what_the_doctor_finds_wrong_is_a_line_each(monkeypatch, tmp_path):
+    shm = {**OLD, "name": "/dev/shm", "found": "64 MiB"}
+    doctor_that_prints(tmp_path, monkeypatch, FOUND, OLD, shm, status=1)
+    driver, memory = check_doctor(Setting(tmp_path))
+    assert (driver.verdict, driver.name) == (Verdict.FAILED, "stack: NVIDIA driver")
+    assert driver.found == "550.54. Install R580 or newer."
+    assert memory.name == "stack: /dev/shm"
+
+
+def test_a_doctor_that_finds_nothing_wrong_passes(monkeypatch, tmp_path):
+    doctor_that_prints(tmp_path, monkeypatch, FOUND, status=0)
+    (outcome,) = check_doctor(Setting(tmp_path))
+    assert (outcome.verdict, outcome.found) == (Verdict.PASSED, "all 1 lines of `restrain doctor` are ok")
+
+
+def test_a_doctor_that_ends_with_nothing_said_fails(monkeypatch, tmp_path):
+    doctor_that_prints(tmp_path, monkeypatch, FOUND, status=3)
+    with pytest.raises(RunError, match="status 3"):
+        check_doctor(Setting(tmp_path))
+
+
 def test_memory_says_why_it_was_not_measured(tmp_path):
     (without,) = check_memory(Setting(tmp_path))
     assert (without.verdict, without.found) == (Verdict.SKIPPED, "no CONFIG was given")
@@ -112,10 +151,13 @@ def test_on_a_gpu_the_small_run_shares_one(tmp_path):
     """The flags alone: OpenRLHF's parser takes them, one GPU is enough, and weights go by CUDA IPC."""
     from restrain_openrlhf.hook.sizes import gpus_needed
 
-    words = SmallRun(tmp_path, COLOCATED).stock_words(tmp_path / "stock")
+    words = SmallRun(tmp_path, on_one_gpu()).stock_words(tmp_path / "stock")
     flags = vars(parse(words))
     assert gpus_needed(flags) == 1
-    assert flags["vllm.sync_backend"] == "nccl"
+    assert "vllm.sync_backend" not in on_one_gpu()
+    assert vars(parse([]))["vllm.sync_backend"] == "nccl"
+    assert flags["vllm.enable_sleep"]
+    assert flags["ds.enable_sleep"]
     assert flags["ds.zero_stage"] == 2
 
 
@@ -133,22 +175,14 @@ def test_the_stock_runs_reward_is_the_boxed_answer():
     assert found["rewards"].tolist() == [1.0, 0.0, 0.0]
 
 
-STATUS = (
-    "{{'policy_loss': 0.1, 'total_length': 20.0, 'timing/ppo_train': 2.0, 'rollout/num_samples': 64.0, "
-    "'rollout/response_length_mean': 10.0, 'timing/generation': 4.0, 'timing/step_total': {total}}}"
-)
-
-
-def test_speed_is_that_of_warm_steps(tmp_path):
-    """Steps 1 and 3 are first after a start, 3 for the second time. 64 x 10 tokens in 4 s, 64 x 20 in 2."""
-    lines = [(1, 60.0), (2, 7.0), (3, 8.0), (3, 50.0), (4, 9.0)]
-    log = tmp_path / "train.log"
-    log.write_text("".join(f"(PPOTrainer) ✨ Global step {n}: {STATUS.format(total=t)}\nother\n" for n, t in lines))
-    steps = read_step_times(log)
-    assert [step.step for step in steps] == [1, 2, 3, 3, 4]
-    found = Speed.of(steps)
-    assert (found.step_seconds, found.steps) == (8.0, 3)
-    assert (found.generated_per_second, found.trained_per_second) == (160.0, 640.0)
+def test_the_stock_runs_seconds_are_those_of_its_warm_steps(tmp_path):
+    log = tmp_path / "stock.log"
+    line = "(PPOTrainer) ✨ Global step {}: {{'policy_loss': 0.1, 'timing/step_total': {}, 'other': 3.0}}\nother\n"
+    log.write_text("".join(line.format(step, seconds) for step, seconds in ((1, 60.0), (2, 7.0), (3, 9.0))))
+    assert stock_seconds(log) == 8.0
+    log.write_text(line.format(1, 60.0))
+    with pytest.raises(RunError, match="logged 1 steps with their time, not 3"):
+        stock_seconds(log)
 
 
 def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
