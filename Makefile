@@ -11,6 +11,8 @@ PYTEST := $(BIN)/python -m pytest
 QUICK := not long and not manual
 # A file's tests stay in one process, which makes what they share once.
 IN_PARALLEL := -n logical --maxprocesses 8 --dist loadfile
+# The quick tests come in the files' order; `make test QUICK_ORDER=` shuffles them and prints the seed, as CI does.
+QUICK_ORDER ?= -p no:randomly
 # Runs of a study at a time.
 JOBS ?= 2
 # Which stack to install: gpu where there is an NVIDIA driver.
@@ -33,11 +35,10 @@ study: install ## Compare the methods on the demo's task: two regimes, three see
 	$(BIN)/restrain study configs/cpu/study/right/[a-z]*.yaml configs/cpu/study/spurious/[a-z]*.yaml --seeds 3 --jobs $(JOBS) --out runs/study
 
 test: install ## Run the tests, a real training run included: about a quarter of an hour on two cores
-	$(PYTEST) $(IN_PARALLEL) -p no:randomly -m "$(QUICK) and not e2e"
+	$(PYTEST) $(IN_PARALLEL) $(QUICK_ORDER) -m "$(QUICK) and not e2e"
 	$(PYTEST) -p no:randomly -m "$(QUICK) and e2e"
 
-test-all: install ## Run all other tests: long real runs, and the quick tests in a random order
-	$(PYTEST) $(IN_PARALLEL) -m "$(QUICK) and not e2e"
+test-all: install ## Run all other tests: long real runs
 	$(PYTEST) -p no:randomly -m long
 
 lint: install ## Lint and types
