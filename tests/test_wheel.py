@@ -207,7 +207,7 @@ def test_k8s_renders_every_overlay_into_a_folder_that_can_be_applied(installed, 
     [
         ("openrlhf.actor.adam.lrr=1", "Did you mean 'actor.adam.lr'"),
         ("openrlhf.algo.kl.estimator=k9", "invalid choice: 'k9'"),
-        ("openrlhf.actor.num_nodes=4", "this overlay has 1"),
+        ("openrlhf.actor.num_nodes=4", "Set ref.num_nodes to 4"),
     ],
 )
 def test_k8s_render_checks_flags_as_openrlhf_would(installed, item, message):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from restrain_openrlhf.k8s.naming import Manifest
     from restrain_openrlhf.k8s.stages import Stage
 
+STEPS, CLUSTER = "What is run", "The cluster"
+
 k8s = typer.Typer(help="Write Kubernetes manifests.", no_args_is_help=True)
 
 
@@ -27,49 +29,95 @@ def _commands() -> None:
 @k8s.command()
 def render(
     config: ConfigFile,
-    overlay: Annotated[str, typer.Option(help="Overlay, a folder of k8s/overlays, such as 8xa100-80g.")],
+    overlay: Annotated[str, typer.Option(help="Folder of k8s/overlays: single-node, 8xa100-80g, …")],
     out: Annotated[str, typer.Option(metavar="DIR|-", help="New folder for one file per step, or - for the terminal.")],
-    job: Annotated[str | None, typer.Option(help="train or test-time.", show_default="what CONFIG is for")] = None,
-    only: Annotated[list[str] | None, typer.Option(metavar="STEP", help="Render only this step. Repeatable.")] = None,
+    overrides: Overrides = None,
     image: Annotated[
         list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="Image by digest. Repeatable.")
     ] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(help="train or test-time.", show_default="what CONFIG is for", rich_help_panel=STEPS),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="STEP", help="Render only this step. Repeatable.", rich_help_panel=STEPS),
+    ] = None,
     shards: Annotated[
         int | None,
-        typer.Option(min=1, help="Pods of the offline pass and of the evaluation.", show_default="the GPUs of a node"),
+        typer.Option(
+            min=1,
+            help="Pods of the offline pass and of the evaluation.",
+            show_default="the GPUs of a node",
+            rich_help_panel=STEPS,
+        ),
     ] = None,
     reference_n: Annotated[
-        int | None, typer.Option(min=1, help="Rollouts per prompt in the offline pass.", show_default="CONFIG's")
+        int | None,
+        typer.Option(
+            min=1,
+            help="Rollouts per prompt in the offline pass.",
+            show_default="CONFIG's",
+            rich_help_panel=STEPS,
+        ),
     ] = None,
     benchmarks: Annotated[
-        str | None, typer.Option(help="Benchmarks of the evaluation, comma-separated.", show_default="the paper's")
+        str | None,
+        typer.Option(
+            help="Benchmarks of the evaluation, comma-separated.", show_default="the paper's", rich_help_panel=STEPS
+        ),
     ] = None,
-    component: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="Folder of k8s/components to add, such as runtime-class. Repeatable."),
+    gpu_memory: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="GIB",
+            help="Memory of a GPU: a CONFIG that cannot fit is refused.",
+            show_default="the overlay's",
+            rich_help_panel=CLUSTER,
+        ),
     ] = None,
     storage_class: Annotated[
-        str | None, typer.Option(help="Storage class of the volumes.", show_default="the cluster's")
+        str | None,
+        typer.Option(help="Storage class of the volumes.", show_default="the cluster's", rich_help_panel=CLUSTER),
     ] = None,
     access_mode: Annotated[
-        str | None, typer.Option(help="ReadWriteMany or ReadWriteOnce.", show_default="the overlay's")
+        str | None,
+        typer.Option(help="ReadWriteMany or ReadWriteOnce.", show_default="the overlay's", rich_help_panel=CLUSTER),
     ] = None,
     models_size: Annotated[
-        str | None, typer.Option(help="Size of the models volume.", show_default="the overlay's")
+        str | None,
+        typer.Option(help="Size of the models volume.", show_default="the overlay's", rich_help_panel=CLUSTER),
     ] = None,
     work_size: Annotated[
-        str | None, typer.Option(help="Size of the work volume.", show_default="the overlay's")
+        str | None,
+        typer.Option(help="Size of the work volume.", show_default="the overlay's", rich_help_panel=CLUSTER),
     ] = None,
     deny_egress: Annotated[
         list[str] | None,
-        typer.Option(metavar="CIDR", help="Range that downloads may not reach, beside private ones. Repeatable."),
+        typer.Option(
+            metavar="CIDR",
+            help="Range that downloads may not reach, beside private ones. Repeatable.",
+            rich_help_panel=CLUSTER,
+        ),
     ] = None,
     prometheus_release: Annotated[
-        str | None, typer.Option(help="The label `release` that kube-prometheus-stack asks of monitors and rules.")
+        str | None,
+        typer.Option(
+            help="The label `release` that kube-prometheus-stack asks of monitors and rules.", rich_help_panel=CLUSTER
+        ),
     ] = None,
-    overrides: Overrides = None,
+    component: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Folder of k8s/components to add, such as runtime-class. Repeatable.",
+            rich_help_panel=CLUSTER,
+        ),
+    ] = None,
     manifests: Annotated[
-        Path | None, typer.Option(help="Kustomize tree: a copy of k8s/.", show_default="the package's")
+        Path | None,
+        typer.Option(help="Kustomize tree: a copy of k8s/.", show_default="the package's", rich_help_panel=CLUSTER),
     ] = None,
 ) -> None:
     """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
@@ -83,12 +131,13 @@ def render(
     from restrain_openrlhf.k8s.stages import Stage  # noqa: PLC0415
 
     chosen = load_overlay(overlay, manifests or KUBERNETES)
+    nodes = chosen.nodes.model_copy(update={"gpu_memory": gpu_memory or chosen.nodes.gpu_memory})
     experiment = load_experiment(
         config,
         dict(parse_overrides(overrides or [])),
-        chosen.nodes,
+        nodes,
         job=None if job is None else _choice(Job, job, "--job"),
-        shards=shards or chosen.nodes.gpus_per_node,
+        shards=shards or nodes.gpus_per_node,
         rollouts=reference_n,
     )
     rendering = Rendering(

@@ -2,6 +2,7 @@
 
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from importlib.util import find_spec
 from os import environ
 
 from restrain_openrlhf.errors import HostError
@@ -44,8 +45,8 @@ def is_cuda_stack() -> bool:
 
 
 def visible_gpus() -> tuple[str, ...]:
-    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them; none on the CPU stack."""
-    if not is_cuda_stack():
+    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them; none on the CPU stack and without torch."""
+    if not is_cuda_stack() or find_spec("torch") is None:
         return ()
     named = environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:

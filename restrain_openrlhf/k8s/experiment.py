@@ -115,7 +115,7 @@ def _offline(config: RunConfig, flags: dict[str, Any], rollouts: int | None, sha
     if config.reference is None or not build(config.method).needs_reference or _on_mount(config.reference):
         return None
     kept = config.reference_n or int(flags["rollout.n_samples_per_prompt"])
-    return SharedPass.of(flags, kept, rollouts or max(config.pass_n or kept, kept), shards)
+    return SharedPass.of(flags, config.engine, kept, rollouts or max(config.pass_n or kept, kept), shards)
 
 
 def _name(document: dict[str, Any], job: Job) -> str:

@@ -1,4 +1,4 @@
-"""Writes manifests into a folder: a file for each step, and `run.sh`, which applies them in order and waits."""
+"""Writes manifests into a folder: a numbered file for each step, and `run.sh`, which applies them and waits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> list[s
     Raises ConfigError where the folder holds something.
     """
     _make(folder)
-    steps = [_step(number, stage, objects) for number, (stage, objects) in enumerate(manifests.items())]
+    steps = [_step(number, stage, objects) for number, (stage, objects) in enumerate(manifests.items(), start=1)]
     for step, objects in zip(steps, manifests.values(), strict=True):
         (folder / step.file).write_text(text_of(objects), encoding="utf-8")
     script = folder / "run.sh"
@@ -78,7 +78,7 @@ def text_of(objects: Sequence[Manifest]) -> str:
 
 def _step(number: int, stage: Stage, objects: Sequence[Manifest]) -> Step:
     jobs = [each for each in objects if each["kind"] in ENDS]
-    return Step(stage, f"{number}-{stage}.yaml", jobs[0] if jobs else None)
+    return Step(stage, f"{number:02}-{stage}.yaml", jobs[0] if jobs else None)
 
 
 def _namespace(each: Manifest) -> str | None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Self
 
+from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.run.offline_options import OfflineOptions
 
 FOLDER = PurePosixPath("/mnt/work/passes")
-# Where and by how many a pass is drawn, not what.
-NOT_DRAWN = {"out", "shard", "tensor_parallel_size"}
+# Where, by how many and how many at a time a pass is drawn, not what.
+NOT_DRAWN = {"out", "shard", "tensor_parallel_size", *EngineLimits.model_fields}
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,9 @@ class SharedPass:
     kept: int
 
     @classmethod
-    def of(cls, flags: Mapping[str, Any], kept: int, rollouts: int, shards: int) -> Self:
-        """`rollouts` per prompt with the prompts, template and sampling of these flags (dotted names).
+    def of(cls, flags: Mapping[str, Any], limits: EngineLimits, kept: int, rollouts: int, shards: int) -> Self:
+        """`rollouts` per prompt with the prompts, template and sampling of these flags (dotted names), by engines
+        with these limits.
 
         Raises ConfigError for fewer rollouts than are kept, or a value that the offline pass does not take.
         """
@@ -35,7 +37,9 @@ class SharedPass:
                 f"The offline pass draws {rollouts} rollouts per prompt, and the run reads {kept}. Give --reference-n "
                 f"{kept} or more, or lower reference_n."
             )
-        options = OfflineOptions.from_flags(flags, out="pass.jsonl", n=rollouts, tensor_parallel_size=1)
+        options = OfflineOptions.from_flags(
+            flags, out="pass.jsonl", n=rollouts, tensor_parallel_size=1, **limits.options()
+        )
         shared = cls(options, shards, kept)
         return cls(options.model_copy(update={"out": shared.file}), shards, kept)
 

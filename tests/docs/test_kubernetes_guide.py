@@ -13,22 +13,39 @@ import pytest
 import yaml
 
 from restrain_openrlhf.shipped import KUBERNETES
+from tests.commands import restrain
 from tests.conftest import ROOT
 from tests.docs import stand_in_cluster
 from tests.k8s.manifests import needs_kustomize
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
-MOST = {"One node": 5, "Several nodes, or one with KubeRay": 8}
+MOST = {"One node": 5, "One node, of eight GPUs": 5, "Several nodes, or one with KubeRay": 8}
+GPUS = dict(zip(MOST, ("1", "8", "8"), strict=True))
 DIGEST = "sha256:" + "1" * 64
 
 
-def commands_of(section: str) -> list[str]:
-    """The first block of commands below a heading, as a shell reads them."""
-    text = PAGE.read_text(encoding="utf-8").split(f"\n## {section}\n")[1].split("\n## ")[0]
-    block = re.search(r"(?:^    .+\n)+", text, re.MULTILINE)
-    assert block, section
-    lines = re.sub(r"\\\n\s+", "", block[0]).splitlines()
-    return [line.strip() for line in lines]
+EIGHT_GPUS = "One node, of eight GPUs"
+
+
+def blocks_of(text: str) -> list[list[str]]:
+    """The commands of each indented block, as a shell reads them."""
+    blocks = re.findall(r"(?:^    .+\n)+", text, re.MULTILINE)
+    return [[line.strip() for line in re.sub(r"\\\n\s+", "", block).splitlines()] for block in blocks]
+
+
+def commands_of(start: str) -> list[str]:
+    """The first block below the heading; for eight GPUs with the second block's command for its like."""
+    heading = start.partition(", of ")[0]
+    text = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    first, second, *_ = [*blocks_of(text), []]
+    if start != EIGHT_GPUS:
+        return first
+    (render,) = second
+    return [render if is_render(command) else command for command in first]
+
+
+def is_render(command: str) -> bool:
+    return command.startswith("restrain k8s render")
 
 
 @pytest.mark.parametrize("section", MOST)
@@ -99,7 +116,7 @@ def test_the_commands_of_the_guide_lead_to_a_run(section, clone):
     for command in commands_of(section):
         if command.startswith("docker/build.sh"):
             built(clone, command)
-        elif command.startswith("restrain k8s render"):
+        elif is_render(command):
             # Installed with -e, the package has the clone's own tree, in which the digests are.
             clone.run(f"{command} --manifests k8s")
         else:
@@ -107,12 +124,28 @@ def test_the_commands_of_the_guide_lead_to_a_run(section, clone):
     assert clone.calls("pip") == [["install", "-e", "."]]
     assert all("--namespace" in words and "--repo" in words for words in clone.calls("helm"))
     applied = [Path(words[-1]) for words in clone.calls("kubectl") if words[0] == "apply"]
-    files = sorted((clone.folder / "manifests").glob("*.yaml"), key=lambda path: int(path.name.partition("-")[0]))
+    files = sorted((clone.folder / "manifests").glob("*.yaml"))
     assert [path.name for path in applied] == [path.name for path in files]
     jobs = [each for path in files for each in yaml.safe_load_all(path.read_text()) if "Job" in each["kind"]]
     run = next(each for each in jobs if each["metadata"]["name"].startswith("train-"))
-    assert run["kind"] == ("Job" if section == "One node" else "RayJob")
+    assert run["kind"] == ("Job" if section.startswith("One node") else "RayJob")
+    assert GPUS[section] in re.findall(r"nvidia.com/gpu: '(\d+)'", yaml.safe_dump(run))
     assert "registry.example/me/restrain-train@" + DIGEST in yaml.safe_dump(run)
+
+
+RENDERS = sorted({line for block in blocks_of(PAGE.read_text(encoding="utf-8")) for line in block if is_render(line)})
+IMAGES = [f"--image={name}=registry.example/{name}@{DIGEST}" for name in ("restrain-train", "restrain-reward")]
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("command", RENDERS)
+def test_every_render_command_of_the_page_renders(command, tmp_path):
+    needs_kustomize()
+    words = shlex.split(command.partition("   #")[0], comments=True)[1:]
+    words[words.index("--out") + 1] = str(tmp_path / "made")
+    done = restrain(*words, *IMAGES)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "made" / "run.sh").is_file()
 
 
 def test_the_guide_names_what_a_clone_has():

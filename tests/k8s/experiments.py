@@ -22,9 +22,10 @@ from tests.k8s.manifests import Object, needs_kustomize, overlay
 
 # Those that can be run: a file with an underscore is what others extend.
 PRESETS = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "configs").rglob("[!_]*.yaml"))
+ONE_GPU_PRESETS = [preset for preset in PRESETS if preset.startswith("configs/one_gpu/")]
 PRESET = "configs/dapo14k/qwen3-4b-base/restrain.yaml"
 IMAGE = "restrain-train=registry.example/restrain-train@sha256:" + "1" * 64
-# What makes a preset fit the overlay of one GPU.
+# What makes any other preset fit the overlay of one GPU.
 ONE_GPU = {
     "openrlhf.actor.num_gpus_per_node": 1,
     "openrlhf.ref.num_gpus_per_node": 1,
@@ -50,10 +51,11 @@ def rendered(*words: object, config: str = PRESET, overlay: str = "8xa100-80g") 
 
 @cache
 def experiment(preset: str, overlay: str) -> Experiment:
-    """A preset as it is rendered for an overlay, made smaller for the one of one GPU."""
+    """A preset as it is rendered for an overlay; one of more GPUs is made smaller for the overlay of one GPU."""
     nodes = load_overlay(overlay).nodes
+    smaller = nodes.gpus_per_node == 1 and preset not in ONE_GPU_PRESETS
     with contextlib.chdir(ROOT):
-        return load_experiment(Path(preset), dict(ONE_GPU) if nodes.gpus_per_node == 1 else {}, nodes)
+        return load_experiment(Path(preset), dict(ONE_GPU) if smaller else {}, nodes)
 
 
 def job_of(preset: str) -> Job:

@@ -85,7 +85,7 @@ def test_files_are_copied_through_a_pod_that_reaches_nobody(tmp_path):
     needs_kustomize()
     done = render("--image", IMAGE, "--only", "files", out=tmp_path / "made")
     lines = done.stderr.splitlines()
-    assert lines[0].endswith("0-files.yaml")
+    assert lines[0].endswith("01-files.yaml")
     (pod,) = of_kind(rendered("--only", "files"), "Pod")
     assert lines[1:6] == list(copy_lines([pod]))
     name, (work,) = (

@@ -3,15 +3,21 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.hook.recorded_flags import recorded_parser
 from restrain_openrlhf.k8s.experiment import load_experiment
 from restrain_openrlhf.k8s.overlay import NodeShape, load_overlay
+from restrain_openrlhf.memory import GIB, estimate, shape_of
+from restrain_openrlhf.memory.fit import refuse_what_cannot_fit
 from tests.conftest import ROOT
 from tests.k8s import known_metrics, rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
-from tests.k8s.manifests import OVERLAYS, of_kind, overlay, pick, pods, quantity, runs, url_only
+from tests.k8s.manifests import OVERLAYS, Object, of_kind, overlay, pick, pods, quantity, runs, url_only
 from tests.k8s.schemas import problems
 
 EVERYWHERE = [
@@ -119,9 +125,15 @@ SMALL = {
     "actor.model_name_or_path",
     "data.apply_chat_template",
     "data.input_template",
+    "data.max_len",
     "ds.zero_stage",
     "rollout.batch_size",
+    "rollout.max_new_tokens",
+    "rollout.max_tokens_per_gpu",
+    "rollout.micro_batch_size",
     "train.batch_size",
+    "train.max_tokens_per_gpu",
+    "train.micro_batch_size",
     "vllm.gpu_memory_utilization",
 }
 
@@ -151,6 +163,28 @@ def test_what_an_overlay_runs_is_the_preset_that_it_names(folder, differs, job):
     assert {key: found[key] for key in found if key not in own} == {
         key: preset[key] for key in preset if key not in own
     }
+
+
+# GiB of the smallest GPU that an overlay is for, where that is less than its `gpu_memory`.
+SMALLEST_GPU = {"single-node": 24}
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_what_an_overlay_runs_fits_its_smallest_gpu_with_a_tenth_left(name, tmp_path):
+    gpu = SMALLEST_GPU.get(name, load_overlay(name).nodes.gpu_memory) * GIB
+    for each in runs(overlay(name)):
+        flags = flags_of(overlay(name), each, tmp_path)
+        refuse_what_cannot_fit(flags, gpu)
+        _, peak = estimate(flags, shape_of(flags["actor.model_name_or_path"]), gpu).peak
+        assert peak <= 0.9 * gpu, each["metadata"]["name"]
+        with pytest.raises(ConfigError, match="weights and states alone"):
+            refuse_what_cannot_fit(flags, 3 * GIB)
+
+
+def flags_of(objects: list[Object], run: Object, folder: Path) -> dict[str, Any]:
+    parser = recorded_parser()
+    return vars(parse(to_arguments(host_flags(rules_jobs.experiment_of(objects, run, folder)), parser), parser))
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

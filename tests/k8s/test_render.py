@@ -16,11 +16,21 @@ from restrain_openrlhf.k8s.kustomize import kustomize_command
 from restrain_openrlhf.k8s.layout import Layout, plan
 from restrain_openrlhf.k8s.naming import LONGEST_NAME, run_name
 from restrain_openrlhf.k8s.overlay import NodeShape
-from restrain_openrlhf.k8s.stages import COMPONENT, OFFLINE_PASS, Stage, stages_of
+from restrain_openrlhf.k8s.stages import COMPONENT, OFFLINE_PASS, Stage, stage_of, stages_of
 from restrain_openrlhf.shipped import KUBERNETES
 from tests.conftest import ROOT
 from tests.k8s import rules_jobs, rules_names, rules_pods
-from tests.k8s.experiments import IMAGE, PRESETS, experiment, job_of, needs_kustomize, render, rendered
+from tests.k8s.experiments import (
+    IMAGE,
+    ONE_GPU_PRESETS,
+    PRESETS,
+    experiment,
+    job_of,
+    needs_kustomize,
+    render,
+    rendered,
+    steps,
+)
 from tests.k8s.manifests import pick
 
 # OpenRLHF's defaults are 8 GPUs for each model, nothing colocated; 2304 rollouts are whole batches on 3 GPUs and on 32.
@@ -177,6 +187,15 @@ def test_what_does_not_change_the_draws_does_not_change_the_pass():
 
 
 @pytest.mark.host
+def test_the_offline_pass_has_the_runs_limits_of_engines_and_is_the_same_pass():
+    words = ("--set", "engine={max_num_seqs: 64, max_num_batched_tokens: 4096}", "--only", "reference")
+    name = "reference-dapo14k-qwen3-4b-restrain"
+    limited, usual = (args_of(rendered(*each), name) for each in (words, words[2:]))
+    assert set(limited) - set(usual) == {"--max-num-seqs=64", "--max-num-batched-tokens=4096"}
+    assert set(usual) <= set(limited)
+
+
+@pytest.mark.host
 def test_an_offline_pass_may_have_rollouts_of_its_own_number():
     objects = rendered("--reference-n", 64, config=f"{QWEN}/srt_offline.yaml")
     name = "dapo14k-qwen3-4b-srt-offline-"
@@ -222,28 +241,23 @@ def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
     needs_kustomize()
     done = render("--image", IMAGE, out=tmp_path / "new")
     assert done.returncode == 0, done.stderr
-    names = [
-        path.name
-        for path in sorted(
-            (tmp_path / "new").iterdir(), key=lambda path: int(path.name.partition("-")[0].replace("run.sh", "99"))
-        )
-    ]
+    names = [path.name for path in sorted((tmp_path / "new").iterdir())]
     offline = ["reference", "merge-reference", "subset-reference"]
-    steps = ["admin", "platform", "prefetch", "data", "benchmarks", *offline, "train", "evaluation", "regrade"]
-    assert names == [*(f"{number}-{step}.yaml" for number, step in enumerate(steps)), "run.sh"]
-    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "8-train.yaml").read_text())]
+    files = ["admin", "platform", "prefetch", "data", "benchmarks", *offline, "train", "evaluation", "regrade"]
+    assert names == [*(f"{number:02}-{step}.yaml" for number, step in enumerate(files, start=1)), "run.sh"]
+    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "09-train.yaml").read_text())]
     assert (sorted(set(kinds)), kinds[-1]) == (["ConfigMap", "NetworkPolicy", "RayJob"], "RayJob")
-    commands = done.stderr.splitlines()[: len(steps)]
+    commands = done.stderr.splitlines()[: len(files)]
     assert [f"kubectl apply --server-side -f {tmp_path}/new/{name}" for name in names[:-1]] == [
         re.split("   #| &&", command)[0] for command in commands
     ]
     name = "dapo14k-qwen3-4b-restrain"
     assert commands[5].endswith(f" wait --for=condition=complete --timeout=259200s job/reference-{name}")
     assert commands[8].endswith(f"'{{.status.jobStatus}}'=SUCCEEDED --timeout=1209600s rayjob/train-{name}")
-    assert done.stderr.splitlines()[len(steps)].endswith(f"{tmp_path}/new/run.sh")
+    assert done.stderr.splitlines()[len(files)].endswith(f"{tmp_path}/new/run.sh")
     script = (tmp_path / "new" / "run.sh").read_text()
     assert (tmp_path / "new" / "run.sh").stat().st_mode & 0o111
-    assert script.endswith(f'step 10-regrade.yaml job/regrade-{name}\nsay "Everything is complete."\n')
+    assert script.endswith(f'step 11-regrade.yaml job/regrade-{name}\nsay "Everything is complete."\n')
     assert "is not empty" in refused("--image", IMAGE, out=tmp_path / "new")
 
 
@@ -290,6 +304,7 @@ def test_steps_that_nothing_needs_are_left_out():
         (("--reference-n", 8), "8xa100-80g", "draws 8 rollouts per prompt, and the run reads 16"),
         (("--image", IMAGE), "8xh100", "Choose one of 8xa100-80g, multi-node-h100"),
         (("--image", IMAGE), "single-node", "a node of this overlay has 1 GPUs"),
+        (("--gpu-memory", 8), "8xa100-80g", "A GPU has 8.0 GiB, and weights and states alone need"),
         (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),
         (("--image", IMAGE.replace("train=", "trein=")), "8xa100-80g", "The images are restrain-train"),
         (("--image", IMAGE, "--only", "reward"), "8xa100-80g", "restrain-reward has no digest"),
@@ -304,6 +319,30 @@ def test_steps_that_nothing_needs_are_left_out():
 )
 def test_bad_input_is_one_line(words, overlay, message):
     assert message in refused(*words, overlay=overlay)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("overlay", ["single-node", "single-node-8gpu"])
+@pytest.mark.parametrize("preset", ONE_GPU_PRESETS)
+def test_a_preset_for_one_gpu_asks_for_one(preset, overlay):
+    needs_kustomize()
+    made = experiment(preset, overlay)
+    assert made.layout == Layout(1, 1)
+    (run,) = [each for each in steps(preset, overlay) if each["kind"] == "Job" and stage_of(each) == made.job]
+    (container,) = run["spec"]["template"]["spec"]["containers"]
+    assert {each["nvidia.com/gpu"] for each in container["resources"].values()} == {"1"}
+
+
+@pytest.mark.host
+def test_what_a_gpu_of_24_gb_cannot_hold_is_refused_where_its_memory_is_given():
+    words = ("--image", IMAGE, "--gpu-memory", 24)
+    on_gpu = ("--set", "openrlhf.ds.adam_offload=false")
+    message = refused(*words, *on_gpu, config="configs/one_gpu/80gb/qwen3-4b-base.yaml", overlay="single-node")
+    assert "A GPU has 24.0 GiB, and weights and states alone need" in message
+    needs_kustomize()
+    for preset in ONE_GPU_PRESETS:
+        if "/24gb/" in preset:
+            assert render(*words, config=preset, overlay="single-node").returncode == 0
 
 
 def test_a_missing_or_old_kustomize_is_named(monkeypatch, tmp_path):

@@ -36,7 +36,7 @@ def steps(name="a"):
 
 
 JOBS = ["job/reference-a", "rayjob/train-a", "job/evaluation-a"]
-FILES = ["1-platform.yaml", "2-reference.yaml", "3-train.yaml", "4-evaluation.yaml"]
+FILES = ["02-platform.yaml", "03-reference.yaml", "04-train.yaml", "05-evaluation.yaml"]
 
 
 @dataclass(frozen=True)
@@ -102,14 +102,14 @@ def test_what_is_complete_is_not_applied_again(place):
     again = place.run()
     assert again.returncode == 0, again.stderr
     # The platform is the same for all experiments and can be applied at any time.
-    assert place.applied() == [*FILES, "1-platform.yaml"]
+    assert place.applied() == [*FILES, "02-platform.yaml"]
 
 
 def test_a_job_that_runs_is_waited_for_and_left_alone(place):
     place.change(jobs={"job/reference-a": {"state": "running", "coming": ["running", "complete"], "labels": {}}})
     done = place.run()
     assert done.returncode == 0, done.stderr
-    assert "2-reference.yaml" not in place.applied()
+    assert "03-reference.yaml" not in place.applied()
     assert "job/reference-a is there already and is not applied again." in done.stdout
 
 
@@ -143,14 +143,14 @@ def test_two_experiments_do_not_draw_one_pass_at_the_same_time(place):
     calls = place.cluster["calls"]
     asked = [i for i, call in enumerate(calls) if "get jobs -l restrain-pass=0a1b2c3d" in call]
     assert len(asked) == 3
-    assert max(asked) < calls.index("apply --server-side -f 2-reference.yaml")
+    assert max(asked) < calls.index("apply --server-side -f 03-reference.yaml")
 
 
 def test_a_missing_namespace_is_the_administrators(place):
     place.change(namespaces=[])
     done = place.run()
     assert done.returncode == 1
-    assert f"kubectl apply --server-side -f {place.manifests}/0-admin.yaml" in done.stderr
+    assert f"kubectl apply --server-side -f {place.manifests}/01-admin.yaml" in done.stderr
     assert place.applied() == []
 
 
@@ -159,7 +159,7 @@ def test_a_cluster_that_does_not_answer_is_no_missing_job(place):
     done = place.run()
     assert done.returncode == 1
     assert "The cluster does not answer" in done.stderr
-    assert place.applied() == ["1-platform.yaml"]
+    assert place.applied() == ["02-platform.yaml"]
 
 
 def test_a_missing_kubectl_is_named(place, tmp_path):
@@ -174,11 +174,11 @@ def test_a_missing_kubectl_is_named(place, tmp_path):
 def test_one_step_alone_may_be_written(place, tmp_path):
     commands = write({Stage.TRAIN: steps("b")[Stage.TRAIN]}, tmp_path / "train")
     wait = f"wait --for=jsonpath='{{.status.jobStatus}}'=SUCCEEDED --timeout={SECONDS}s rayjob/train-b"
-    apply = f"kubectl apply --server-side -f {tmp_path}/train/0-train.yaml"
+    apply = f"kubectl apply --server-side -f {tmp_path}/train/01-train.yaml"
     assert commands == [f"{apply} && kubectl -n restrain {wait}"]
     assert (tmp_path / "train" / "run.sh").read_text().splitlines()[-3:] == [
         "namespace=restrain",
-        "step 0-train.yaml rayjob/train-b",
+        "step 01-train.yaml rayjob/train-b",
         'say "Everything is complete."',
     ]
 
