@@ -29,7 +29,7 @@ def engine_lines(layout: Layout, shape: ModelShape, gpu_bytes: int | None) -> It
     if gpu_bytes is not None:
         share = int(layout.utilization * gpu_bytes)
         text = f"{layout.utilization:g} × {gpu_bytes:,} − {weights:,} − {least:,}"
-        yield Line("vLLM, the rest of its share", text, max(share - weights - least, 0), _awake(layout))
+        yield Line("vLLM, the rest of its share", text, max(share - weights - least, 0), _awake(layout), True)
     if layout.engine_sleeps:
         yield Line("vLLM asleep (assumed)", "1 GiB", ASLEEP, tuple(_without(layout, Phase.GENERATION)))
 

@@ -1,4 +1,4 @@
-"""Refuses a layout whose weights and states alone are more than a GPU's memory, before anything is fetched."""
+"""Refuses a layout that certainly does not fit, by weights, states and vLLM's share alone, before any download."""
 
 from collections.abc import Mapping
 
@@ -35,7 +35,7 @@ def _refuse_states(found: MemoryEstimate, gpu_bytes: int) -> None:
         parts = [line for line in found.lines if line.certain and phase in line.phases]
         held = "; ".join(f"{line.name} {line.bytes / GIB:.1f}" for line in parts)
         raise ConfigError(
-            f"A GPU has {gpu_bytes / GIB:.1f} GiB, and weights and states alone need {needed / GIB:.1f} in the phase "
+            f"A GPU has {gpu_bytes / GIB:.1f} GiB, and what is certain alone needs {needed / GIB:.1f} in the phase "
             f"{phase.value!r} ({held}). {REMEDY}"
         )
 

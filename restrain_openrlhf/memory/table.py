@@ -20,7 +20,11 @@ def as_markdown(found: MemoryEstimate) -> str:
         ("held on each GPU", "bytes", *(phase.value for phase in phases)),
         *((line.name, line.formula, *_cells(line, phases)) for line in found.lines),
         ("**sum**", "", *(f"**{_gib(found.peak_bytes[phase])}**" for phase in phases)),
-        ("of it certain: weights, states", "", *(_gib(found.certain_bytes.get(phase, 0)) for phase in phases)),
+        (
+            "of it certain: weights, states, vLLM's share",
+            "",
+            *(_gib(found.certain_bytes.get(phase, 0)) for phase in phases),
+        ),
     ]
     other = [("host and disk", "bytes", "GiB"), *_amounts("host, a node", found.host), *_amounts("disk", found.disk)]
     return f"{_aligned(rows)}\n\n{verdict(found)}\n\n{_aligned(other)}\n"

@@ -178,7 +178,7 @@ def test_what_an_overlay_runs_fits_its_smallest_gpu_with_a_tenth_left(name, tmp_
         refuse_what_cannot_fit(flags, gpu)
         _, peak = estimate(flags, shape_of(flags["actor.model_name_or_path"]), gpu).peak
         assert peak <= 0.9 * gpu, each["metadata"]["name"]
-        with pytest.raises(ConfigError, match="weights and states alone"):
+        with pytest.raises(ConfigError, match="what is certain alone"):
             refuse_what_cannot_fit(flags, 3 * GIB)
 
 

@@ -44,7 +44,7 @@ def test_phases_are_sums_of_their_lines_and_asleep_states_are_not_on_the_gpu():
     assert found.peak_bytes[Phase.EXPERIENCE] == 776 + 776 + 18_000 + 19_200 + GIB + contexts
     assert found.peak_bytes[Phase.STEP] == 776 + 776 + 776 + 4_656 + 2_328 + GIB + contexts
     assert found.certain_bytes == {
-        Phase.GENERATION: 776 + 776 + 776 + 1_600,
+        Phase.GENERATION: 776 + 776 + 5_000,
         Phase.EXPERIENCE: 1_552,
         Phase.BACKWARD: 776 * 3 + 4_656,
         Phase.STEP: 776 * 3 + 4_656,

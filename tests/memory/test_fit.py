@@ -23,7 +23,7 @@ def of_4b(**changed):
 def test_refused_at_one_byte_less_than_weights_and_states():
     refuse_what_cannot_fit(of_4b(), CERTAIN)
     with pytest.raises(
-        ConfigError, match=r"weights and states alone need 67\.4 in the phase 'backward'.*ds\.adam_offload"
+        ConfigError, match=r"what is certain alone needs 67\.4 in the phase 'backward'.*ds\.adam_offload"
     ):
         refuse_what_cannot_fit(of_4b(), CERTAIN - 1)
 
@@ -101,7 +101,7 @@ def test_a_run_is_refused_before_its_model_is_looked_for(monkeypatch, tmp_path):
     }
     monkeypatch.setattr(preflight, "visible_memory", lambda: 24 * GIB)
     monkeypatch.setattr(preflight, "model_fingerprint", lambda model: pytest.fail(f"{model} was looked for"))
-    with pytest.raises(ConfigError, match=r"A GPU has 24\.0 GiB, and weights and states alone need 67\.4"):
+    with pytest.raises(ConfigError, match=r"A GPU has 24\.0 GiB, and what is certain alone needs 67\.4"):
         preflight.check_run(load_hook_config(hook), parse(to_arguments(asked, host_parser())))
 
 
@@ -112,4 +112,4 @@ def test_an_overlays_gpus_refuse_what_they_cannot_hold():
     ]
     done = restrain("k8s", "render", *words, *one)
     assert done.returncode == 2
-    assert "A GPU has 80.0 GiB, and weights and states alone need 134.6" in done.stderr
+    assert "A GPU has 80.0 GiB, and what is certain alone needs 134.6" in done.stderr
