@@ -55,4 +55,7 @@ def test_weights_that_are_not_sent_are_seen(tmp_path):
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
     done = run(restrain("gpu-check", "--only", "training", "--out", tmp_path / "out"), env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
-    assert lines(tmp_path / "out")["weights in vLLM"]["verdict"] == "fail", done.stdout
+    found = lines(tmp_path / "out")
+    assert {line["verdict"] for line in found.values()} == {"fail"}, done.stdout
+    # The run itself ends at a gap above logprob_gap_limit; a smaller one is judged when it is over.
+    assert "vLLM does not have the policy's weights" in found["training"]["found"] or "weights in vLLM" in found
