@@ -60,9 +60,8 @@ def _wait_for(happened: Callable[[], bool], module: str, log: Path) -> None:
     while not happened():
         if time.monotonic() - start > LIMIT_SECONDS:
             raise RunError(
-                f"`python -m {module}` was still running after {LIMIT_SECONDS / 60:.0f} minutes. If it waits for a "
-                "kernel that a killed process was building, remove the files named `lock` below "
-                f"~/.cache/torch_extensions.\n{tail(log)}\nLog: {log}"
+                f"`python -m {module}` was still running after {LIMIT_SECONDS / 60:.0f} minutes, and was ended.\n"
+                f"{tail(log)}\nLog: {log}"
             )
         time.sleep(POLL_SECONDS)
 

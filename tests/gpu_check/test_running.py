@@ -190,10 +190,10 @@ def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
         run_module("tests.run.sleeper", ["0", "3"], tmp_path / "log")
 
 
-def test_a_measurement_that_hangs_is_ended_and_says_what_may_be_the_cause(tmp_path, monkeypatch):
+def test_a_measurement_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(children, "LIMIT_SECONDS", 1.0)
     log = tmp_path / "log"
-    with pytest.raises(RunError, match=r"still running after[\s\S]*torch_extensions"):
+    with pytest.raises(RunError, match="still running after .* minutes, and was ended"):
         run_module("tests.run.sleeper", ["600"], log)
     assert not is_alive(int(log.read_text()))
 
