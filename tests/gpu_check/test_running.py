@@ -193,7 +193,7 @@ def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
 def test_a_measurement_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(children, "LIMIT_SECONDS", 1.0)
     log = tmp_path / "log"
-    with pytest.raises(RunError, match="still running after .* minutes, and was ended"):
+    with pytest.raises(RunError, match=r"still running after .* minutes, and was ended"):
         run_module("tests.run.sleeper", ["600"], log)
     assert not is_alive(int(log.read_text()))
 
