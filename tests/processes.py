@@ -1,10 +1,13 @@
-"""For tests that start processes of their own: a free port, and whether the installed stack's accelerator is there."""
+"""For tests that start processes of their own: a free port, Ctrl-C, the accelerator."""
 
 import contextlib
 import secrets
 import socket
 
 import pytest
+
+# Before a program's own lines: a test run in a script's background ignores SIGINT, and so would what it starts.
+HEEDS_CTRL_C = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 
 def free_port() -> int:

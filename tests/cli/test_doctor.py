@@ -12,6 +12,7 @@ from restrain_openrlhf import nvidia
 from restrain_openrlhf.cli import doctor, gpu_findings
 from restrain_openrlhf.cli.findings import Finding
 from restrain_openrlhf.hook import cuda_toolkit
+from restrain_openrlhf.hook.flash_attention import EXTENSION
 from tests.commands import restrain
 
 MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (dvs-builder)\nGCC version: 13\n"
@@ -132,15 +133,17 @@ def test_attention_without_flash_attention(machine):
 def test_a_flash_attention_that_cannot_be_loaded_is_found(machine, monkeypatch):
     pytest.importorskip("torch", reason="needs the training stack: make install")
     monkeypatch.setattr(gpu_findings, "has_extension", lambda: True)
+    # Whatever is imported under this name goes when the test ends.
+    monkeypatch.setitem(sys.modules, EXTENSION, None)
+    del sys.modules[EXTENSION]
     folder = machine / "modules"
     folder.mkdir()
     monkeypatch.syspath_prepend(folder)
-    (folder / "flash_attn_2_cuda.py").write_text("raise ImportError('undefined symbol: _ZN3c10')")
+    (folder / f"{EXTENSION}.py").write_text("raise ImportError('undefined symbol: _ZN3c10')")
     assert not findings()["attention"].ok
     assert "undefined symbol" in findings()["attention"].advice
-    (folder / "flash_attn_2_cuda.py").write_text("x = 1")
+    (folder / f"{EXTENSION}.py").write_text("x = 1")
     assert findings()["attention"].found.startswith("flash_attention_2")
-    monkeypatch.delitem(sys.modules, "flash_attn_2_cuda")
 
 
 def test_the_whole_report():

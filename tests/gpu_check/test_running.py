@@ -29,6 +29,7 @@ from restrain_openrlhf.hook.devices import detect  # noqa: E402
 from restrain_openrlhf.hook.host_flags import parse  # noqa: E402
 from tests.commands import refused, restrain  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
+from tests.processes import HEEDS_CTRL_C  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -234,7 +235,7 @@ def test_an_interrupted_check_leaves_no_process(tmp_path, sent):
         "from restrain_openrlhf.gpu_check.children import run_module\n"
         f"run_module('tests.run.sleeper', ['600'], Path({str(tmp_path / 'log')!r}))\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL, cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-c", HEEDS_CTRL_C + script], stderr=subprocess.DEVNULL, cwd=ROOT)
     log = tmp_path / "log"
     while not (log.exists() and log.read_text().strip()):
         assert process.poll() is None

@@ -19,6 +19,7 @@ from restrain_openrlhf.run.all_gpus import RowCounter, ShardedPass, engine_gpus
 from restrain_openrlhf.sampling_pass import WHOLE, Shard, prompts_per_chunk
 from tests.commands import restrain
 from tests.conftest import ROOT
+from tests.processes import HEEDS_CTRL_C
 from tests.run.sharded import PROMPTS
 from tests.run.test_processes import is_zombie
 
@@ -120,7 +121,9 @@ except KeyboardInterrupt:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_the_command_ends_its_engines_and_the_next_start_goes_on(machine, tmp_path, monkeypatch, number):
     monkeypatch.setenv("SHARDED_SLOW", "0.2")
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path / "ref.jsonl")], cwd=ROOT)
+    process = subprocess.Popen(
+        [sys.executable, "-c", HEEDS_CTRL_C + INTERRUPTED, str(tmp_path / "ref.jsonl")], cwd=ROOT
+    )
     written, seen = RowCounter([Shard(index, 3).path(tmp_path / "ref.jsonl") for index in range(3)]), 0
     while seen < 2:
         assert process.poll() is None
