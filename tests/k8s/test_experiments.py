@@ -1,5 +1,6 @@
 """Two experiments in one namespace: nothing but the platform is shared, and ending one leaves the other as it was."""
 
+import copy
 import itertools
 from collections import Counter
 
@@ -106,7 +107,7 @@ def test_a_training_and_a_test_time_adaptation_are_apart_too():
 @pytest.mark.host
 def test_policies_that_select_every_training_are_found():
     """As they were: one set for all runs, under fixed names."""
-    first, second = two("8xa100-80g")
+    first, second = copy.deepcopy(two("8xa100-80g"))
     objects = together(first, second)
     for each in of_kind(own(objects), "NetworkPolicy"):
         if each["metadata"]["name"].startswith("train-cluster"):
