@@ -18,8 +18,8 @@ DEVICE.install()
 from rich.console import Console  # noqa: E402 - the device comes first
 from vllm import LLM, SamplingParams  # noqa: E402
 
+from restrain_openrlhf.demo.addition import training_problems  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
-from restrain_openrlhf.demo.task import training_problems  # noqa: E402
 
 REPEATS = 9
 PROMPTS = [problem.problem for problem in training_problems(32)]

@@ -16,8 +16,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
-from restrain_openrlhf.demo.run import CONFIG, MODEL
-from restrain_openrlhf.demo.task import training_problems, write_gold
+from restrain_openrlhf.demo.addition import training_problems
+from restrain_openrlhf.demo.problems import write_gold
+from restrain_openrlhf.demo.tasks import ADDITION
 
 REPEATS = 3
 # What vLLM and torch would do where nobody says otherwise.
@@ -45,15 +46,15 @@ def main() -> None:
 
 def sampling(prompts: Path) -> list[str]:
     """`restrain eval` of 16 problems, four responses each."""
-    words = ("eval", "--model", MODEL, "--benchmarks", f"task={prompts}", "--template", "plain")
+    words = ("eval", "--model", ADDITION.model, "--benchmarks", f"task={prompts}", "--template", "plain")
     return [*RESTRAIN, *map(str, words), "--max-new-tokens", "14", "--n", "4", "--out"]
 
 
 def training(prompts: Path) -> list[str]:
     """Two steps of `restrain train`; the folder completes the last word."""
-    items = (*SMALL, f"openrlhf.actor.model_name_or_path={MODEL}", f"openrlhf.data.prompt_dataset={prompts}")
+    items = (*SMALL, f"openrlhf.actor.model_name_or_path={ADDITION.model}", f"openrlhf.data.prompt_dataset={prompts}")
     sets = [word for item in items for word in ("--set", item)]
-    return [*RESTRAIN, "train", str(CONFIG), *sets, "--set"]
+    return [*RESTRAIN, "train", str(ADDITION.config), *sets, "--set"]
 
 
 def report(name: str, command: list[str], out: Path) -> None:

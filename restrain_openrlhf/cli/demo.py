@@ -11,18 +11,31 @@ from restrain_openrlhf.config.command_line import find_config, parse_overrides
 
 
 def demo(
+    task: Annotated[
+        str, typer.Option(help="premise: small majorities are often wrong; addition: most majorities are right.")
+    ] = "premise",
     method: Annotated[
-        str, typer.Option(help="restrain, ttrl, srt_offline, srt_easy, or grpo_gold (trains on gold answers).")
-    ] = "restrain",
+        list[str] | None,
+        typer.Option(
+            help="restrain, ttrl, srt_offline, srt_easy, or grpo_gold (trains on gold answers); may be repeated.",
+            show_default="restrain and ttrl; with addition, restrain",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Output folder.")] = Path("runs/demo"),
-    steps: Annotated[int, typer.Option(min=1, help="Training steps, of 32 prompts x 16 rollouts.")] = 20,
+    steps: Annotated[
+        int | None,
+        typer.Option(min=1, help="Training steps, of 32 prompts x 16 rollouts.", show_default="40; with addition, 20"),
+    ] = None,
     prompts: Annotated[
         Path | None, typer.Option(help="Train on these prompts (JSONL with `problem`) instead of the demo task.")
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            metavar="CONFIG", parser=find_config, help="A YAML file, or a preset's name.", show_default="cpu/demo"
+            metavar="CONFIG",
+            parser=find_config,
+            help="A YAML file, or a preset's name.",
+            show_default="cpu/demo; with addition, cpu/demo_addition",
         ),
     ] = None,
     overrides: Overrides = None,
@@ -30,25 +43,29 @@ def demo(
     """Train a small model without labels on the full stack, and report held-out accuracy. Needs no GPU."""
     from restrain_openrlhf.cli.train import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.demo.real_prompts import train_on_real_prompts  # noqa: PLC0415
-    from restrain_openrlhf.demo.report import summary  # noqa: PLC0415
-    from restrain_openrlhf.demo.run import CONFIG, Demo, Listener, run_demo  # noqa: PLC0415
+    from restrain_openrlhf.demo.report import sentence, train_folder  # noqa: PLC0415
+    from restrain_openrlhf.demo.run import Demo, Listener, run_demo  # noqa: PLC0415
+    from restrain_openrlhf.demo.tasks import task_named  # noqa: PLC0415
 
     console = Console(stderr=True)
     chosen = Demo(
         out.absolute(),
-        method,
+        task_named(task),
+        tuple(dict.fromkeys(method)) if method else None,
         steps,
-        config=config or CONFIG,
+        chosen_config=config,
         overrides=tuple(parse_overrides(overrides or []).items()),
     )
-    with step_progress(f"{method}", console) as (on_phase, on_step):
+    with step_progress(task, console) as (on_phase, on_step):
         listener = Listener(phase=on_phase, step=on_step)
         if prompts is not None:
-            run = train_on_real_prompts(chosen, prompts, listener)
+            runs = train_on_real_prompts(chosen, prompts, listener)
         else:
             outcome = run_demo(chosen, listener)
     if prompts is not None:
-        console.print(f"trained {steps} steps on {prompts}\nmetrics: {run.metrics}", soft_wrap=True)
+        for run in runs.values():
+            console.print(f"trained {chosen.steps} steps on {prompts}\nmetrics: {run.metrics}", soft_wrap=True)
         return
-    console.print(summary(method, outcome.before, outcome.after), style="bold", soft_wrap=True)
-    console.print(f"report: {outcome.report}\nmodel: {outcome.model}", soft_wrap=True)
+    for result in outcome.results:
+        console.print(sentence(result, train_folder(chosen.out, result.method)), style="bold", soft_wrap=True)
+    console.print(f"report: {outcome.report}", soft_wrap=True)

@@ -1,5 +1,6 @@
 """The demo's pipeline on real problems: too hard for its small model, but a test of every part on real text."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -7,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.gold_split import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
-from restrain_openrlhf.demo.run import MODEL, Demo, Listener, configure, sample
+from restrain_openrlhf.demo.run import Demo, Listener, configure, sample
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import RunFolder
@@ -25,19 +26,22 @@ class _RealRow(BaseModel):
     problem: str
 
 
-def train_on_real_prompts(demo: Demo, prompts: Path, listener: Listener) -> RunFolder:
-    """Offline pass and `demo.steps` training steps on the first prompts of a file; its answers are not read.
+def train_on_real_prompts(demo: Demo, prompts: Path, listener: Listener) -> dict[str, RunFolder]:
+    """Offline pass and `demo.steps` training steps of each method on the first prompts of a file.
 
-    Raises DataError for a damaged file or one with too few prompts.
+    Its answers are not read. Raises DataError for a damaged file or one with too few prompts.
     """
-    demo.folder.mkdir(parents=True, exist_ok=True)
-    chosen = demo.folder / "prompts.jsonl"
+    chosen = demo.out / "prompts.jsonl"
     _write_prompts(prompts, chosen, demo.steps * PROMPTS_PER_STEP)
-    config = _resized(configure(demo, chosen))
+    return {method: _train(demo, method, chosen, listener) for method in demo.methods}
+
+
+def _train(demo: Demo, method: str, prompts: Path, listener: Listener) -> RunFolder:
+    config = _resized(configure(demo, method, prompts))
     if build(config.method).needs_reference and config.reference:
-        listener.phase("offline pass")
-        sample(MODEL, config, chosen, config.reference, seed=42)
-    listener.phase("training")
+        listener.phase(f"{method}: offline pass")
+        sample(demo.task.model, config, prompts, config.reference, seed=42)
+    listener.phase(f"{method}: training")
     return train(config, listener.step)
 
 
@@ -58,5 +62,10 @@ def _resized(config: RunConfig) -> RunConfig:
         "rollout.micro_batch_size": 16,
         "train.micro_batch_size": 16,
     }
-    reference = config.run_dir.parent / "reference.jsonl"
-    return config.model_copy(update={"openrlhf": {**config.openrlhf, **LENGTHS, **sizes}, "reference": reference})
+    return config.model_copy(
+        update={"openrlhf": {**_without_evaluation(config.openrlhf), **LENGTHS, **sizes}, "evaluate_first": False}
+    )
+
+
+def _without_evaluation(flags: Mapping[str, object]) -> dict[str, object]:
+    return {name: value for name, value in flags.items() if not name.startswith("eval.") and name != "data.label_key"}

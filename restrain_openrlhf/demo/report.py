@@ -1,4 +1,4 @@
-"""The demo's one-page report: accuracy before and after training, and the votes during training."""
+"""The demo's one-page report: held-out accuracy by method, how far majorities can be trusted, and the votes."""
 
 import json
 from collections.abc import Sequence
@@ -7,16 +7,27 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from restrain_openrlhf.data.gold_split import SupervisedRow
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.data.jsonl import read_rows
+from restrain_openrlhf.demo.tasks import Task
+from restrain_openrlhf.evaluation.grade import grade_answers
+from restrain_openrlhf.evaluation.reliability import SizeRow, reliability
 from restrain_openrlhf.evaluation.result import Accuracy
-from restrain_openrlhf.report.curves import load_curves, save_run_figures
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.report.curves import RunCurves, load_curves, save_run_figures
 from restrain_openrlhf.report.page import Picture, Table, write_page
+from restrain_openrlhf.report.paper_figures import draw_reliability
+from restrain_openrlhf.run.metrics import read_held_out, read_steps
 
 RESULT_FILE = "result.json"
+# More than so much of the majorities being one answer is named in the result.
+TEMPLATE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class MethodResult:
-    """One method's result; a file beside its report, so that later reports can compare methods."""
+    """One method's result; a file beside its run, so that later reports can compare methods."""
 
     method: str
     before: Accuracy
@@ -33,81 +44,100 @@ class MethodResult:
         return cls(kept["method"], Accuracy(**kept["before"]), Accuracy(**kept["after"]))
 
 
-def results_beside(folder: Path) -> list[MethodResult]:
-    """Results of all methods in this demo folder, best first."""
-    found = [MethodResult.read(path) for path in folder.parent.glob(f"*/{RESULT_FILE}")]
+def results_in(out: Path) -> list[MethodResult]:
+    """Results of all methods in a demo folder, best first."""
+    found = [MethodResult.read(path) for path in out.glob(f"*/{RESULT_FILE}")]
     return sorted(found, key=lambda result: -result.after.pass_at_1)
 
 
-def write_report(folder: Path, method: str, run_dir: Path, before: Accuracy, after: Accuracy) -> Path:
-    """Write report.html and its figures into `folder`; returns the page's path.
+def write_report(out: Path, task: Task) -> Path:
+    """Write report.html and its figures into the demo's folder; returns the page's path.
 
-    It compares this method with those that ran in the same demo folder before.
+    It compares all methods that ran in the folder, this time or before.
     """
-    MethodResult(method, before, after).write(folder)
-    plots = folder / "plots"
-    training, votes, speed, majority = save_run_figures([load_curves(run_dir)], plots)
-    gain = plots / "gain.png"
-    draw_gain(method, before, after).savefig(gain, dpi=120)
-    page = folder / "report.html"
+    results = results_in(out)
+    page = out / "report.html"
     write_page(
         page,
-        title=f"{method} on held-out additions",
-        lead=summary(method, before, after),
-        tables=[_accuracy_table(before, after), _comparison(results_beside(folder))],
-        pictures=[
-            Picture("Held-out accuracy", gain),
-            Picture("Votes during training", votes),
-            Picture("Size of the majority", majority),
-            Picture("Training", training),
-            Picture("Times and speed", speed),
-        ],
+        title=f"Label-free training on {task.about}",
+        lead=" ".join(sentence(result, train_folder(out, result.method)) for result in results),
+        tables=[_accuracies(results)],
+        pictures=_pictures(out, results),
     )
     return page
 
 
-def summary(method: str, before: Accuracy, after: Accuracy) -> str:
-    """One sentence with the result."""
-    return (
-        f"{method}: pass@1 on {after.problems} held-out problems went from {before.pass_at_1:.1%} to "
-        f"{after.pass_at_1:.1%} ({after.pass_at_1 - before.pass_at_1:+.1%}); the majority of {after.k} went from "
-        f"{before.maj_at_k:.1%} to {after.maj_at_k:.1%}."
+def train_folder(out: Path, method: str) -> Path:
+    """The run of a method."""
+    return out / method / "train"
+
+
+def sentence(result: MethodResult, run: Path) -> str:
+    """What happened to one method's policy."""
+    before, after = result.before, result.after
+    moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "stayed near"
+    start = f"{before.pass_at_1:.1%}" if moved == "stayed near" else f"from {before.pass_at_1:.1%}"
+    text = (
+        f"{result.method}: pass@1 on {after.problems} held-out problems {moved} {start}, to {after.pass_at_1:.1%}; "
+        f"the majority of {after.k} went from {before.maj_at_k:.1%} to {after.maj_at_k:.1%}."
     )
+    shared = float(read_steps(run / "metrics.jsonl")[-1].votes["top_answer_share"])
+    if shared < TEMPLATE_SHARE:
+        return text
+    return f"{text} At the end {shared:.0%} of its majorities are one and the same answer."
 
 
-def _accuracy_table(before: Accuracy, after: Accuracy) -> Table:
-    def row(name: str, value: Accuracy) -> list[str]:
-        interval = f"{value.low:.1%} to {value.high:.1%}"
-        return [name, f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k:.1%}", f"{value.missing_share:.1%}"]
-
-    header = ["policy", "pass@1", "95 % interval", f"maj@{after.k}", "without an answer"]
-    return Table("Held-out accuracy", header, [row("before", before), row("after", after)])
-
-
-def _comparison(results: Sequence[MethodResult]) -> Table:
-    rows = [
-        [
-            result.method,
-            f"{result.before.pass_at_1:.1%}",
-            f"{result.after.pass_at_1:.1%}",
-            f"{result.after.pass_at_1 - result.before.pass_at_1:+.1%}",
-            f"{result.after.maj_at_k:.1%}",
-        ]
+def _accuracies(results: Sequence[MethodResult]) -> Table:
+    rows = [["base model", *_accuracy(results[0].before), ""]] + [
+        [result.method, *_accuracy(result.after), f"{result.after.pass_at_1 - result.before.pass_at_1:+.1%}"]
         for result in results
     ]
-    return Table("Methods in this folder", ["method", "pass@1 before", "after", "gain", "majority after"], rows)
+    k = results[0].after.k
+    header = ["policy", "pass@1", "95 % interval", f"maj@{k}", "without an answer", "gain in pass@1"]
+    return Table("Held-out accuracy", header, rows)
 
 
-def draw_gain(method: str, before: Accuracy, after: Accuracy) -> Figure:
-    """pass@1 and the majority's accuracy, before and after, as bars with intervals on pass@1."""
-    figure = Figure(figsize=(5, 4), layout="constrained")
+def _accuracy(value: Accuracy) -> list[str]:
+    interval = f"{value.low:.1%} to {value.high:.1%}"
+    return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k:.1%}", f"{value.missing_share:.1%}"]
+
+
+def _pictures(out: Path, results: Sequence[MethodResult]) -> list[Picture]:
+    runs = [RunCurves(each.method, load_curves(train_folder(out, each.method)).rows) for each in results]
+    training, votes, speed, *majorities = save_run_figures(runs, out / "plots")
+    curves, sizes = out / "plots" / "curves.png", out / "plots" / "reliability.png"
+    draw_curves(out, results).savefig(curves, dpi=120)
+    draw_reliability(base_reliability(out), "the base model, before any training").savefig(sizes, dpi=120)
+    return [
+        Picture("Held-out pass@1 by training step", curves),
+        Picture("Is the majority right? By the number of rollouts in it", sizes),
+        Picture("Votes during training", votes),
+        *(Picture(f"Size of the majority: {run.name}", path) for run, path in zip(runs, majorities, strict=True)),
+        Picture("Training", training),
+        Picture("Times and speed", speed),
+    ]
+
+
+def draw_curves(out: Path, results: Sequence[MethodResult]) -> Figure:
+    """Held-out pass@1 by step, one line per method, and the base model's majority as a dashed line."""
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
-    for offset, name, value in ((-0.2, "before", before), (0.2, "after", after)):
-        heights = (value.pass_at_1, value.maj_at_k)
-        error = [[value.pass_at_1 - value.low, 0], [value.high - value.pass_at_1, 0]]
-        bars = axes.bar([offset, 1 + offset], heights, width=0.38, yerr=error, capsize=4, label=name)
-        axes.bar_label(bars, fmt=lambda height: f"{height:.0%}", padding=3)
-    axes.set(xticks=[0, 1], xticklabels=["pass@1", f"maj@{after.k}"], ylim=(0, 1.05), ylabel="held-out accuracy")
-    axes.set_title(f"{method}, {after.problems} problems")
+    for result in results:
+        rows = read_held_out(train_folder(out, result.method))
+        axes.plot([row.step for row in rows], [row.pass_at_1 for row in rows], marker="o", label=result.method)
+    before = results[0].before
+    axes.axhline(before.maj_at_k, linestyle="--", color="gray", label=f"maj@{before.k} of the base model")
+    axes.set(xlabel="training step", ylabel="held-out pass@1", ylim=(-0.03, 1.03))
+    axes.grid(alpha=0.3)
     axes.legend()
     return figure
+
+
+def base_reliability(out: Path) -> list[SizeRow]:
+    """How often the base model's majorities are right, by their size, on the training prompts.
+
+    Their answers are read here, after training, for the picture alone.
+    """
+    gold = {text_hash(row.problem): row.answer for row in read_rows(out / "prompts-with-gold.jsonl", SupervisedRow)}
+    rows = load_reference(out / "reference.jsonl").rows
+    return reliability([grade_answers(str(row.id), row.answers, gold[row.problem_hash]) for row in rows])

@@ -1,4 +1,4 @@
-"""The demo: task, offline pass, training, evaluation before and after, report."""
+"""The demo: task, offline pass, training by each method, evaluation before and after, report."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,42 +8,58 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.gold_split import SupervisedRow
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_rows
-from restrain_openrlhf.demo.report import write_report
-from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
-from restrain_openrlhf.evaluation.result import Accuracy, accuracy
+from restrain_openrlhf.demo.problems import write_gold, write_prompts
+from restrain_openrlhf.demo.report import MethodResult, write_report
+from restrain_openrlhf.demo.tasks import PREMISE, Task
+from restrain_openrlhf.evaluation.result import accuracy
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.run.metrics import StepRow
 from restrain_openrlhf.run.reference_pass import sample_reference
 from restrain_openrlhf.run.train import train
-from restrain_openrlhf.shipped import CONFIGS
 
-CONFIG = CONFIGS / "cpu" / "demo.yaml"
-MODEL = Path(__file__).parent / "model"
 ROLLOUTS = 16
 EVALUATION_SEED = 7
 
 
 @dataclass(frozen=True)
 class Demo:
-    """What the user chose. `out` holds everything the demo writes; methods share prompts and the reference."""
+    """What the user chose. `out` holds everything the demo writes; its methods share prompts and the offline pass.
+
+    `methods`, `steps` and `config`: None for the task's own.
+    """
 
     out: Path
-    method: str
-    steps: int
+    task: Task = PREMISE
+    chosen_methods: tuple[str, ...] | None = None
+    chosen_steps: int | None = None
     heldout: int = 200
-    config: Path = CONFIG
+    chosen_config: Path | None = None
     overrides: tuple[tuple[str, object], ...] = ()
 
     @property
-    def folder(self) -> Path:
-        """This method's part of the demo's folder."""
-        return self.out / self.method
+    def methods(self) -> tuple[str, ...]:
+        """In the order in which they train."""
+        return self.chosen_methods or self.task.methods
+
+    @property
+    def steps(self) -> int:
+        """Training steps of each method."""
+        return self.chosen_steps or self.task.steps
+
+    @property
+    def config(self) -> Path:
+        """The configuration that the methods share."""
+        return self.chosen_config or self.task.config
+
+    def folder(self, method: str) -> Path:
+        """A method's part of the demo's folder."""
+        return self.out / method
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Callbacks of the demo: a phase began, a training step ended."""
+    """Callbacks of the demo: a phase of a method began, a training step ended."""
 
     phase: Callable[[str], None] = lambda _name: None
     step: Callable[[StepRow, int], None] = lambda _row, _total: None
@@ -51,70 +67,82 @@ class Listener:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Held-out accuracy before and after training, and the report."""
+    """Each method's result, in the order of training, and the report of all that are in the folder."""
 
-    before: Accuracy
-    after: Accuracy
+    results: tuple[MethodResult, ...]
     report: Path
-    model: Path
 
 
 def run_demo(demo: Demo, listener: Listener) -> Outcome:
     """Run the demo, or resume it. Raises a RestrainError with the log's last lines if a part fails."""
-    demo.folder.mkdir(parents=True, exist_ok=True)
-    config = write_task(demo)
-    method = build(config.method)
-    if method.needs_reference:
-        listener.phase("offline pass: the frozen model votes on every prompt")
-        sample(MODEL, config, demo.out / "prompts.jsonl", config.reference or demo.out / "reference.jsonl", seed=42)
-    listener.phase("held-out accuracy before")
-    before = evaluate(demo, config, MODEL, demo.out / "before.jsonl")
-    listener.phase("training")
+    for method in demo.methods:
+        configure(demo, method)
+    write_task(demo)
+    results = tuple(run_method(demo, method, listener) for method in demo.methods)
+    return Outcome(results, write_report(demo.out, demo.task))
+
+
+def run_method(demo: Demo, method: str, listener: Listener) -> MethodResult:
+    """Sample what is not there yet of the base model, train, and evaluate; the result is written into its folder."""
+    demo.folder(method).mkdir(parents=True, exist_ok=True)
+    config = configure(demo, method)
+    listener.phase(f"{method}: the frozen model votes on every prompt")
+    sample(demo.task.model, config, demo.out / "prompts.jsonl", demo.out / "reference.jsonl", seed=42)
+    listener.phase(f"{method}: held-out accuracy before")
+    evaluate(demo, config, demo.task.model, demo.out / "before.jsonl")
+    listener.phase(f"{method}: training")
     run = train(config, listener.step)
-    listener.phase("held-out accuracy after")
-    after = evaluate(demo, config, run.model, demo.folder / "after.jsonl")
-    report = write_report(demo.folder, demo.method, run.path, before, after)
-    return Outcome(before, after, report, run.model)
+    listener.phase(f"{method}: held-out accuracy after")
+    evaluate(demo, config, run.model, demo.folder(method) / "after.jsonl")
+    gold = gold_of(demo.out / "heldout.jsonl")
+    before, after = (
+        accuracy(load_reference(path).rows, gold)
+        for path in (demo.out / "before.jsonl", demo.folder(method) / "after.jsonl")
+    )
+    result = MethodResult(method, before, after)
+    result.write(demo.folder(method))
+    return result
 
 
-def write_task(demo: Demo) -> RunConfig:
-    """The task's files and the run's configuration. Only a method that reads gold gets prompts with it."""
-    settings = load_run_config(demo.config).openrlhf
-    problems = training_problems(demo.steps * int(settings["rollout.batch_size"]))
+def write_task(demo: Demo) -> None:
+    """The task's files. The answers are in files that only a method that reads gold, and the report, are given."""
+    batch = int(load_run_config(demo.config).openrlhf["rollout.batch_size"])
+    problems = demo.task.training_set(demo.steps * batch)
     write_prompts(demo.out / "prompts.jsonl", problems)
-    write_gold(demo.out / "heldout.jsonl", heldout_problems(demo.heldout))
-    gold = build(parse_settings({"name": demo.method})).reads_gold
-    if gold:
-        write_gold(demo.folder / "prompts-with-gold.jsonl", problems)
-    return configure(demo, demo.folder / "prompts-with-gold.jsonl" if gold else demo.out / "prompts.jsonl")
+    write_gold(demo.out / "prompts-with-gold.jsonl", problems)
+    write_gold(demo.out / "heldout.jsonl", demo.task.heldout_problems(demo.heldout))
 
 
-def configure(demo: Demo, prompts: Path) -> RunConfig:
+def configure(demo: Demo, method: str, prompts: Path | None = None) -> RunConfig:
     """The demo's configuration with its paths. For another method than the file's, that method's defaults apply."""
     base = load_run_config(demo.config, dict(demo.overrides))
+    settings = base.method if method == base.method.name else parse_settings({"name": method})
+    reads_gold = build(settings).reads_gold
+    training_file = prompts or demo.out / ("prompts-with-gold.jsonl" if reads_gold else "prompts.jsonl")
     overrides: dict[str, object] = {
         **dict(demo.overrides),
-        "run_dir": str(demo.folder / "train"),
+        "run_dir": str(demo.folder(method) / "train"),
         "reference": str(demo.out / "reference.jsonl"),
-        "openrlhf.actor.model_name_or_path": str(MODEL),
-        "openrlhf.data.prompt_dataset": str(prompts),
+        "steps": demo.steps,
+        "openrlhf.actor.model_name_or_path": str(demo.task.model),
+        "openrlhf.data.prompt_dataset": str(training_file),
+        "openrlhf.eval.dataset": str(demo.out / "heldout.jsonl"),
     }
-    if demo.method != base.method.name:
-        overrides["method"] = {"name": demo.method}
+    if method != base.method.name:
+        overrides["method"] = {"name": method}
     config = load_run_config(demo.config, overrides)
-    method = build(config.method)
-    updates: dict[str, object] = {} if method.needs_reference else {"reference": None}
-    if method.reads_gold:
-        updates["openrlhf"] = {**config.openrlhf, "data.label_key": "answer"}
+    updates: dict[str, object] = {} if build(settings).needs_reference else {"reference": None}
     return config.model_copy(update=updates)
 
 
-def evaluate(demo: Demo, config: RunConfig, model: Path, rollouts: Path) -> Accuracy:
-    """Accuracy of `model` on the held-out problems, sampled in another process."""
-    heldout = demo.out / "heldout.jsonl"
-    sample(model, config, heldout, rollouts, seed=EVALUATION_SEED)
-    gold = {text_hash(row.problem): row.answer for row in read_rows(heldout, SupervisedRow)}
-    return accuracy(load_reference(rollouts).rows, gold)
+def evaluate(demo: Demo, config: RunConfig, model: Path, rollouts: Path) -> None:
+    """Rollouts of `model` on the held-out problems, sampled in another process."""
+    sample(model, config, demo.out / "heldout.jsonl", rollouts, seed=EVALUATION_SEED)
+
+
+def gold_of(path: Path) -> dict[str, str]:
+    """Answers by the hash of the problem."""
+    return {text_hash(row.problem): row.answer for row in read_rows(path, SupervisedRow)}
 
 
 def sample(model: Path, config: RunConfig, prompts: Path, out: Path, seed: int) -> None:

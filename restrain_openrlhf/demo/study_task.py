@@ -1,33 +1,42 @@
-"""Writes the data of the study on the demo task: two regimes, one of them with its own model.
+"""Writes the data of the study: three regimes on the demo's tasks, one of them with a model of its own.
 
-`python -m restrain_openrlhf.demo.study_task --out runs/study`; the second model takes some minutes on one core.
+`python -m restrain_openrlhf.demo.study_task --out runs/study`; that model takes some minutes on one core.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from restrain_openrlhf.demo.make_model import write_model
-from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
+from restrain_openrlhf.demo.problems import write_gold, write_prompts
+from restrain_openrlhf.demo.tasks import ADDITION, PREMISE, Task
 
-PROMPTS = 672
 HELDOUT = 200
-REGIMES = ("right", "spurious")
-# Share of the second model's examples that lose every carry, so that its wrong answers agree with each other.
-CARELESS = 0.5
+# Each regime's task, and its training prompts: 21 steps of additions, and the premise task's whole episode.
+REGIMES: Mapping[str, tuple[Task, int]] = {
+    "right": (ADDITION, 672),
+    "spurious": (ADDITION, 672),
+    "premise": (PREMISE, 640),
+}
 
 
 def main(out: Annotated[Path, typer.Option(help="Output folder.")] = Path("runs/study")) -> None:
     """Write prompts, gold files, held-out problems, and a model with spurious majorities."""
-    problems, heldout = training_problems(PROMPTS), heldout_problems(HELDOUT)
-    for regime in REGIMES:
-        write_prompts(out / regime / "prompts.jsonl", problems)
-        write_gold(out / regime / "prompts-with-gold.jsonl", problems)
-        write_gold(out / regime / "heldout.jsonl", heldout)
+    for regime, (task, prompts) in REGIMES.items():
+        write_regime(out / regime, task, prompts)
     model = out / "spurious" / "model"
     if not model.exists():
-        write_model(model, CARELESS)
+        write_model(model, "careless")
+
+
+def write_regime(folder: Path, task: Task, prompts: int) -> None:
+    """A regime's prompts, the same with gold, and its held-out problems."""
+    problems = task.training_set(prompts)
+    write_prompts(folder / "prompts.jsonl", problems)
+    write_gold(folder / "prompts-with-gold.jsonl", problems)
+    write_gold(folder / "heldout.jsonl", task.heldout_problems(HELDOUT))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import heldout_problems, write_prompts
+from restrain_openrlhf.demo.addition import heldout_problems
+from restrain_openrlhf.demo.problems import write_prompts
+from restrain_openrlhf.demo.tasks import ADDITION
 from restrain_openrlhf.gpu_check.children import TEST_TIME, run_module
 from restrain_openrlhf.gpu_check.outcome import Outcome, judged
 from restrain_openrlhf.gpu_check.setting import Setting
@@ -23,7 +24,7 @@ def check_adaptation(setting: Setting) -> list[Outcome]:
     prompts, out = folder / "problems.jsonl", folder / "out"
     write_prompts(prompts, heldout_problems(PROBLEMS))
     flags = {"rollout.n_samples_per_prompt": 8, "train.batch_size": 64, "train.micro_batch_size": 64, **setting.layout}
-    words = ["adapt", "--model", MODEL, "--prompts", prompts, "--out", out, "--config", CONFIG]
+    words = ["adapt", "--model", ADDITION.model, "--prompts", prompts, "--out", out, "--config", CONFIG]
     options = ["--steps", STEPS, "--votes", VOTES, "--no-stop"]
     sets = set_words({f"openrlhf.{name}": value for name, value in flags.items()})
     run_module(TEST_TIME, [*words, *options, *sets], folder / "adapt.log")

@@ -1,6 +1,6 @@
 """vLLM as the methods use it: seeds, the likeliest tokens, a tree, stop tokens, sleep; judged from what was seen."""
 
-from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.tasks import ADDITION
 from restrain_openrlhf.gpu_check.children import json_lines, run_module
 from restrain_openrlhf.gpu_check.outcome import Outcome, judged, skipped
 from restrain_openrlhf.gpu_check.setting import Setting
@@ -17,7 +17,7 @@ LEAST_FREED = 0.5
 def check_sampling(setting: Setting) -> list[Outcome]:
     """One engine, asked everything."""
     log = setting.folder("sampling") / "engine.log"
-    run_module("restrain_openrlhf.hook.engine_case", ["--model", MODEL, "--prompt", PROMPT], log)
+    run_module("restrain_openrlhf.hook.engine_case", ["--model", ADDITION.model, "--prompt", PROMPT], log)
     (seen,) = json_lines(log)
     return judge_sampling(EngineSeen(**seen))
 

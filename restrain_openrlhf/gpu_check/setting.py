@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.demo.run import CONFIG
+from restrain_openrlhf.demo.tasks import ADDITION
 from restrain_openrlhf.hook.device import Device
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
@@ -38,4 +38,4 @@ class Setting:
 
 def on_one_gpu() -> dict[str, object]:
     """What the demo's layout becomes on a machine with one GPU; weights travel by CUDA IPC."""
-    return flags_to_share(vars(parse(to_arguments(host_flags(load_run_config(CONFIG))))), 1)
+    return flags_to_share(vars(parse(to_arguments(host_flags(load_run_config(ADDITION.config))))), 1)

@@ -7,8 +7,9 @@ from pathlib import Path
 import yaml
 
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.demo.run import CONFIG, MODEL
-from restrain_openrlhf.demo.task import training_problems, write_gold
+from restrain_openrlhf.demo.addition import training_problems
+from restrain_openrlhf.demo.problems import write_gold
+from restrain_openrlhf.demo.tasks import ADDITION
 from restrain_openrlhf.gpu_check import stock_reward
 from restrain_openrlhf.gpu_check.setting import Setting
 from restrain_openrlhf.hook.devices import detect
@@ -59,12 +60,12 @@ class SmallRun:
 
     def words(self) -> list[str]:
         """For `restrain`."""
-        return ["train", str(CONFIG), *set_words(self._overrides())]
+        return ["train", str(ADDITION.config), *set_words(self._overrides())]
 
     def stock_words(self, folder: Path) -> list[str]:
         """OpenRLHF's own flags for fewer steps of the same, with gold as the reward."""
         sets = {**self._overrides(), "run_dir": str(folder)}
-        config: RunConfig = load_run_config(CONFIG, sets)
+        config: RunConfig = load_run_config(ADDITION.config, sets)
         return to_arguments(
             {
                 **detect().host_flags,
@@ -77,7 +78,7 @@ class SmallRun:
 
     def _overrides(self) -> dict[str, object]:
         flags = {
-            "actor.model_name_or_path": str(MODEL),
+            "actor.model_name_or_path": str(ADDITION.model),
             "data.prompt_dataset": str(self.prompts),
             **SIZES,
             **self.layout,

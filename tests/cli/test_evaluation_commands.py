@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.tasks import ADDITION
 from tests.cli.test_commands import boxed, rows_of
 from tests.commands import refused, restrain
 from tests.evaluation.test_table import result, write_run
@@ -83,7 +83,7 @@ def test_bad_input_is_one_line(tmp_path, words, message):
     assert message in refused(*words)
 
 
-EVAL = ("eval", "--model", MODEL, "--template", "plain", "--max-new-tokens", "8")
+EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tokens", "8")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from test_time.cli import app as adaptations
 from tests.conftest import ROOT
 
 NAME = "dapo14k/qwen3-4b-base/restrain"
-MODEL = "restrain_openrlhf/demo/model"
+MODEL = "restrain_openrlhf/demo/models/addition"
 
 
 def test_every_preset_is_found_by_its_name_from_anywhere(monkeypatch, tmp_path):

@@ -9,18 +9,10 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import extract
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import (
-    BOX,
-    MOST_PROBLEMS,
-    SPECIAL,
-    VOCABULARY,
-    heldout_problems,
-    solution,
-    training_problems,
-    write_gold,
-    write_prompts,
-)
+from restrain_openrlhf.demo.addition import MOST_PROBLEMS, heldout_problems, solution, training_problems
+from restrain_openrlhf.demo.problems import write_gold, write_prompts
+from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.demo.tokenizer import BOX, SPECIAL, VOCABULARY
 from restrain_openrlhf.errors import DataError
 from tests.conftest import ROOT
 
@@ -91,7 +83,7 @@ def test_the_held_out_file_has_gold(tmp_path):
 def tokenizer():
     return pytest.importorskip(
         "transformers", reason="needs the training stack: make install"
-    ).AutoTokenizer.from_pretrained(MODEL)
+    ).AutoTokenizer.from_pretrained(ADDITION.model)
 
 
 @pytest.mark.host
@@ -119,10 +111,10 @@ def test_a_response_and_its_end_fit_the_demo_s_budget(tokenizer):
 @pytest.mark.host
 def test_the_shipped_model_loads_and_has_its_documented_size():
     transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
-    model = transformers.AutoModelForCausalLM.from_pretrained(MODEL)
+    model = transformers.AutoModelForCausalLM.from_pretrained(ADDITION.model)
     assert type(model).__name__ == "Qwen3ForCausalLM"
     assert model.num_parameters() == 800_896
-    assert (MODEL / "model.safetensors").stat().st_size < 2_000_000
+    assert (ADDITION.model / "model.safetensors").stat().st_size < 2_000_000
 
 
 @pytest.mark.host
@@ -140,10 +132,10 @@ def test_making_a_model_writes_over_nothing(tmp_path):
 @pytest.mark.host
 def test_the_shipped_model_reads_what_the_task_writes():
     transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(ADDITION.model)
     text = "What is $\\frac{1}{2}+3$?\n" + solution(123, 456)
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert tokenizer.decode(ids) == text
     assert ids.count(VOCABULARY.index(BOX)) == 1
-    config = transformers.AutoConfig.from_pretrained(MODEL)
+    config = transformers.AutoConfig.from_pretrained(ADDITION.model)
     assert (config.vocab_size, config.max_position_embeddings) == (len(VOCABULARY), 2048)

@@ -15,8 +15,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
+from restrain_openrlhf.demo.addition import heldout_problems, training_problems
+from restrain_openrlhf.demo.problems import write_gold, write_prompts
+from restrain_openrlhf.demo.tasks import ADDITION
 from tests.conftest import ROOT
 
 SMALL = {
@@ -71,7 +72,7 @@ class Job:
             f"run_dir={self.run_dir}",
             "method.prompt_weight=online",
             "method.kappa=2",
-            f"openrlhf.actor.model_name_or_path={MODEL}",
+            f"openrlhf.actor.model_name_or_path={ADDITION.model}",
             f"openrlhf.data.prompt_dataset={self.prompts}",
             *(f"openrlhf.{name}={value}" for name, value in SMALL.items()),
             *extra,
@@ -154,7 +155,9 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Job:
     write_prompts(made.prompts, training_problems(48))
     lengths = ("--n", "8", "--max-new-tokens", "14", "--max-len", "32")
     done = run(
-        restrain("reference", "--model", MODEL, "--prompts", made.prompts, "--out", folder / "ref.jsonl", *lengths)
+        restrain(
+            "reference", "--model", ADDITION.model, "--prompts", made.prompts, "--out", folder / "ref.jsonl", *lengths
+        )
     )
     assert done.returncode == 0, done.stderr[-2000:]
     return made

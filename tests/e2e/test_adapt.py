@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
+from restrain_openrlhf.demo.addition import heldout_problems, training_problems
+from restrain_openrlhf.demo.problems import write_gold, write_prompts
+from restrain_openrlhf.demo.tasks import ADDITION
 from tests.conftest import ROOT
 from tests.e2e.conftest import kill_when, run
 
@@ -27,7 +28,7 @@ REAL = {
 
 
 def words_of(command: str, *words: object) -> list[str]:
-    return [sys.executable, "-m", "test_time.cli", command, "--model", str(MODEL), *map(str, words)]
+    return [sys.executable, "-m", "test_time.cli", command, "--model", str(ADDITION.model), *map(str, words)]
 
 
 def sets(flags: dict[str, object]) -> list[str]:

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import heldout_problems, write_gold
+from restrain_openrlhf.demo.addition import heldout_problems
+from restrain_openrlhf.demo.problems import write_gold
+from restrain_openrlhf.demo.tasks import ADDITION
 from tests.e2e.conftest import kill_when, restrain, run
 
 pytest.importorskip("vllm", reason="needs the sampling stack (make install)")
@@ -16,7 +17,7 @@ LENGTH = ("--template", "plain", "--max-new-tokens", "24", "--n", "8")
 
 
 def command(out, benchmarks, *words):
-    return restrain("eval", "--model", MODEL, "--benchmarks", benchmarks, "--out", out, *LENGTH, *words)
+    return restrain("eval", "--model", ADDITION.model, "--benchmarks", benchmarks, "--out", out, *LENGTH, *words)
 
 
 def evaluate(out, benchmarks, *words):
@@ -83,7 +84,7 @@ def test_shards_give_the_whole(task, whole, tmp_path):
 def test_amc23_and_greedy_decoding(shared, tmp_path):
     evaluate(tmp_path / "paper", "amc23", "--benchmark-dir", shared / "benchmarks", "--n", "2")
     assert result(tmp_path / "paper", "amc23")["provenance"]["problems"] == 40
-    parts = ("eval", "--model", MODEL, "--benchmarks", "amc23", "--benchmark-dir", shared / "benchmarks")
+    parts = ("eval", "--model", ADDITION.model, "--benchmarks", "amc23", "--benchmark-dir", shared / "benchmarks")
     words = (*parts, "--out", tmp_path / "greedy", *LENGTH[:4], "--protocol", "greedy")
     done = run(restrain(*words))
     assert done.returncode == 0, done.stderr[-3000:]

@@ -5,7 +5,8 @@ import os
 
 import pytest
 
-from restrain_openrlhf.demo.task import training_problems, write_prompts
+from restrain_openrlhf.demo.addition import training_problems
+from restrain_openrlhf.demo.problems import write_prompts
 from restrain_openrlhf.hook.devices import detect
 from tests.conftest import ROOT
 from tests.e2e.conftest import restrain, run

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.tasks import ADDITION
 from tests.e2e.conftest import Job, kill_after_step, restrain, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
@@ -34,7 +34,7 @@ def test_the_demo_learns_with_an_adapter(tmp_path):
 
     assert run(restrain("merge", folder)).returncode == 0
     base, whole, merged = (
-        load_file(path / "model.safetensors") for path in (MODEL, folder / "model", folder / "merged")
+        load_file(path / "model.safetensors") for path in (ADDITION.model, folder / "model", folder / "merged")
     )
     assert all((whole[name] == tensor).all() for name, tensor in merged.items()), "the sum that vLLM had"
     assert not all((base[name] == tensor).all() for name, tensor in merged.items())

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import training_problems, write_gold
+from restrain_openrlhf.demo.addition import training_problems
+from restrain_openrlhf.demo.problems import write_gold
+from restrain_openrlhf.demo.tasks import ADDITION
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, kill_when, run
 from tests.e2e.ray_cluster import SMALL_MACHINE
@@ -110,4 +111,4 @@ def fill(objects: list[Object], volumes: Volumes) -> None:
     data = volumes.mounts["/mnt/work"] / "data"
     data.mkdir()
     write_gold(data / "prompts.jsonl", training_problems(STEPS * SMALL["rollout.batch_size"]))
-    shutil.copytree(MODEL, volumes.mounts["/mnt/models"] / "demo")
+    shutil.copytree(ADDITION.model, volumes.mounts["/mnt/models"] / "demo")

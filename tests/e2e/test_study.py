@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import heldout_problems, training_problems, write_gold, write_prompts
+from restrain_openrlhf.demo.addition import heldout_problems, training_problems
+from restrain_openrlhf.demo.problems import write_gold, write_prompts
+from restrain_openrlhf.demo.tasks import ADDITION
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, layout, run
 
@@ -31,7 +32,7 @@ def configs(tmp_path):
     write_gold(tmp_path / "heldout.jsonl", heldout_problems(16))
     flags = {
         **SMALL,
-        "actor.model_name_or_path": MODEL,
+        "actor.model_name_or_path": ADDITION.model,
         "data.label_key": "answer",
         "data.max_len": 32,
         "rollout.max_new_tokens": 14,

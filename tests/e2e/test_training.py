@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.tasks import ADDITION
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Pair, layout, run, skip_without, small_disk
 
@@ -69,7 +69,7 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     )
     flags = {
         **SMALL,
-        "actor.model_name_or_path": MODEL,
+        "actor.model_name_or_path": ADDITION.model,
         "data.prompt_dataset": job.prompts,
         "data.input_key": "problem",
         "data.label_key": "answer",

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import training_problems, write_gold
+from restrain_openrlhf.demo.addition import training_problems
+from restrain_openrlhf.demo.problems import write_gold
+from restrain_openrlhf.demo.tasks import ADDITION
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL
 from tests.e2e.hosts import Host, hosts
@@ -88,7 +89,7 @@ def prepare(objects: list[Object], folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     (folder / "config" / "experiment.yaml").write_text(config["data"]["experiment.yaml"])
     write_gold(folder / "work" / "data" / "prompts.jsonl", training_problems(STEPS * SMALL["rollout.batch_size"]))
-    shutil.copytree(MODEL, folder / "work" / "restrain_openrlhf" / "demo" / "model")
+    shutil.copytree(ADDITION.model, folder / "work" / "restrain_openrlhf" / "demo" / "model")
 
 
 def keep_policies(objects: list[Object], machines: dict[str, Host]) -> None:

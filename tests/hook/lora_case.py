@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.tasks import ADDITION
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.instrument import install
 
@@ -49,7 +49,7 @@ class Policy:
 
     def __init__(self, strategy, *target_modules):
         lora = {"lora_rank": 4, "lora_alpha": 8, "target_modules": list(target_modules)}
-        made = Actor(str(MODEL), attn_implementation="sdpa", ds_config=strategy.get_ds_train_config(), **lora)
+        made = Actor(str(ADDITION.model), attn_implementation="sdpa", ds_config=strategy.get_ds_train_config(), **lora)
         self.strategy, self.actor = strategy, strategy.prepare((made, CONFIG))[0]
         self.model = strategy._unwrap_model(self.actor)
 
@@ -96,7 +96,7 @@ def save(policy: Policy, folder: Path) -> dict[str, object]:
     tokenizer = SimpleNamespace(save_pretrained=lambda folder: None)
     policy.strategy.save_model(policy.actor, tokenizer, str(folder))
     whole = WholeModel(policy.model).state_dict()
-    base = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16)
+    base = AutoModelForCausalLM.from_pretrained(ADDITION.model, dtype=torch.bfloat16)
     loaded = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     return {
         "saved_whole": same(whole, loaded.state_dict()) and not same(whole, base.state_dict()),

@@ -7,8 +7,8 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
+from restrain_openrlhf.demo.addition import training_problems, write_prompts  # noqa: E402
 from restrain_openrlhf.demo.run import MODEL  # noqa: E402
-from restrain_openrlhf.demo.task import training_problems, write_prompts  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook.host_flags import host_flags  # noqa: E402
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.tasks import ADDITION
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.offline_engine import Rollout, Sampling
 from restrain_openrlhf.hook.prompts import Prompt
@@ -40,7 +40,7 @@ class Sampler:
         return [[self._rollout(prompt, place) for place in range(self.sampling.n)] for prompt in prompts]
 
     def _rollout(self, prompt: Prompt, place: int) -> Rollout:
-        is_right = place % 4 == 0 if self.model == str(MODEL) else place % 4 != 0
+        is_right = place % 4 == 0 if self.model == str(ADDITION.model) else place % 4 != 0
         answer = right_answer(prompt.text) if is_right else f"0.{place + 1}"
         return Rollout(f"so \\boxed{{{answer}}}", tokens=5, truncated=False)
 

@@ -8,8 +8,9 @@ from itertools import pairwise
 
 import pytest
 
-from restrain_openrlhf.demo.run import MODEL
-from restrain_openrlhf.demo.task import heldout_problems, write_gold, write_prompts
+from restrain_openrlhf.demo.addition import heldout_problems
+from restrain_openrlhf.demo.problems import write_gold, write_prompts
+from restrain_openrlhf.demo.tasks import ADDITION
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
 from test_time.report import write_report
@@ -52,7 +53,16 @@ def adapt(paths, stand_ins):
 
     def run(name, *words, steps=6, **plan):
         stand_ins.plan(paths / name, **plan)
-        given = ["--model", MODEL, "--prompts", paths / "test.jsonl", "--out", paths / name, "--config", CONFIG]
+        given = [
+            "--model",
+            ADDITION.model,
+            "--prompts",
+            paths / "test.jsonl",
+            "--out",
+            paths / name,
+            "--config",
+            CONFIG,
+        ]
         given += ["--steps", steps, "--votes", 8, "--set", "openrlhf.ckpt.save_steps=2"]
         return run_test_time("adapt", *given, *words)
 
@@ -123,7 +133,7 @@ def test_stopped_at_the_start_of_every_phase_it_comes_to_the_same_end_and_repeat
         source, overrides = Source(str(paths / "test.jsonl")), {"openrlhf.ckpt.save_steps": 2}
         gold = paths / "gold.jsonl"
         return Adaptation(
-            str(MODEL), source, paths / name, config=CONFIG, steps=6, votes=8, gold=gold, overrides=overrides
+            str(ADDITION.model), source, paths / name, config=CONFIG, steps=6, votes=8, gold=gold, overrides=overrides
         )
 
     def stop_at(phase):
@@ -197,7 +207,7 @@ def test_an_alarm_before_any_model_was_saved_leaves_the_base_model(adapt, paths)
     done = adapt("out", "--stop", "kl=0.001", "--stop", "patience=1", hold=1)
     assert done.returncode == 0, done.stderr
     found = result(paths / "out")
-    assert (found["chosen_step"], found["chosen_model"], found["changed"]) == (0, str(MODEL), 0)
+    assert (found["chosen_step"], found["chosen_model"], found["changed"]) == (0, str(ADDITION.model), 0)
     assert "the answers are those of the base model" in done.stderr
 
 
@@ -234,7 +244,7 @@ def test_a_sweep_over_the_real_problems_of_several_sets(tmp_path, shared, stand_
     for name in COUNTS:
         stand_ins.plan(tmp_path / name)
     words += ["--out", tmp_path, "--config", CONFIG, "--method", "ttrl", "--boxed", "--steps", 2, "--votes", 4]
-    done = run_test_time("sweep", "--model", MODEL, *words)
+    done = run_test_time("sweep", "--model", ADDITION.model, *words)
     assert done.returncode == 0, done.stderr
     for name, count in COUNTS.items():
         predicted = rows(tmp_path / name / "predictions.jsonl")

@@ -1,0 +1,115 @@
+"""What a base model does before any RL, measured by sampling it, and the bounds inside which a task's is accepted."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from restrain_openrlhf.answers import final_answer
+from restrain_openrlhf.demo.premise import SHORTCUT_ANSWER
+from restrain_openrlhf.demo.problems import Problem
+from restrain_openrlhf.demo.tokenizer import EOS, PAD
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.estimators import maj_at_k
+from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers
+from restrain_openrlhf.vote_statistics import votes_of
+
+ROLLOUTS = 16
+# The addition task's longest response, its end included.
+MOST_TOKENS = 14
+# Majorities of so many of 16 rollouts count as small, and as large.
+SMALL, LARGE = 6, 11
+LOW_CONSENSUS = 3
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Shares in [0, 1], of 16 rollouts at T = 1 on each of `problems` problems.
+
+    `shortcut_share`: rollouts that give up. `low_consensus_share`: groups with a majority below 3. `small_right` and
+    `large_right`: how often majorities of at most 6, and of at least 11, are right.
+    """
+
+    problems: int
+    pass_at_1: float
+    maj_at_16: float
+    shortcut_share: float
+    low_consensus_share: float
+    small_right: float
+    large_right: float
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The range in which one number of a calibration must be."""
+
+    name: str
+    low: float
+    high: float
+
+
+# The middle of the window in which the shortcut turns TTRL and not RESTRAIN (docs/results/study.md).
+PREMISE_BOUNDS = (
+    Bound("pass_at_1", 0.27, 0.35),
+    Bound("maj_at_16", 0.57, 0.69),
+    Bound("shortcut_share", 0.145, 0.175),
+    Bound("low_consensus_share", 0.0, 0.10),
+    Bound("small_right", 0.40, 0.65),
+    Bound("large_right", 0.95, 1.0),
+)
+BOUNDS: Mapping[str, tuple[Bound, ...]] = {"premise": PREMISE_BOUNDS, "addition": (), "careless": ()}
+
+
+def refuse_outside(found: Calibration, bounds: Sequence[Bound]) -> None:
+    """Raises DataError for a model that is outside its task's bounds."""
+    outside = [bound for bound in bounds if not bound.low <= getattr(found, bound.name) <= bound.high]
+    if outside:
+        named = ", ".join(f"{b.name} {getattr(found, b.name):.3f}, not {b.low:g} to {b.high:g}" for b in outside)
+        raise DataError(
+            f"The model's calibration is outside its bounds: {named}. Nothing was written. Change the recipe "
+            "(restrain_openrlhf/demo/recipes.py); the bounds are chosen before any RL."
+        )
+
+
+def calibrate(model: Any, tokenizer: Any, problems: Sequence[Problem], seed: int = 1) -> Calibration:
+    """Sample the model on the problems and grade it, as evaluation does."""
+    torch.manual_seed(seed)
+    grades = [grade_answers(row.id, answers, row.answer) for row, answers in _sampled(model, tokenizer, problems)]
+    sizes = np.array([votes_of(row.answers).majority_count for row in grades])
+    right = np.array([maj_at_k([row], ROLLOUTS) for row in grades])
+    return Calibration(
+        problems=len(grades),
+        pass_at_1=_mean([np.mean(row.correct) for row in grades]),
+        maj_at_16=_mean(right),
+        shortcut_share=_mean([_shortcuts(row) for row in grades]),
+        low_consensus_share=_mean(sizes < LOW_CONSENSUS),
+        small_right=_mean(right[sizes <= SMALL]),
+        large_right=_mean(right[sizes >= LARGE]),
+    )
+
+
+def _mean(values: Any) -> float:
+    return float(np.mean(values)) if len(values) else float("nan")
+
+
+def _shortcuts(row: GradeRow) -> float:
+    return sum(answer == SHORTCUT_ANSWER for answer in row.answers) / len(row.answers)
+
+
+def _sampled(model: Any, tokenizer: Any, problems: Sequence[Problem]) -> Iterator[tuple[Problem, list[str | None]]]:
+    """Each problem with the answers of its rollouts; a response that did not end has none."""
+    for problem in problems:
+        tokens = torch.tensor([tokenizer(problem.problem, add_special_tokens=False)["input_ids"]] * ROLLOUTS)
+        with torch.no_grad():
+            drawn = model.generate(
+                input_ids=tokens,
+                attention_mask=torch.ones_like(tokens),
+                do_sample=True,
+                top_k=0,
+                max_new_tokens=MOST_TOKENS,
+                pad_token_id=PAD,
+            )[:, tokens.shape[1] :]
+        texts = tokenizer.batch_decode(drawn, skip_special_tokens=True)
+        yield problem, [final_answer(text, EOS not in row) for text, row in zip(texts, drawn.tolist(), strict=True)]
