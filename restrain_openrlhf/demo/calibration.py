@@ -52,8 +52,8 @@ class Bound:
 
 # The middle of the window in which the shortcut turns TTRL and not RESTRAIN (docs/results/study.md).
 PREMISE_BOUNDS = (
-    Bound("pass_at_1", 0.27, 0.35),
-    Bound("maj_at_16", 0.57, 0.69),
+    Bound("pass_at_1", 0.30, 0.40),
+    Bound("maj_at_16", 0.57, 0.67),
     Bound("shortcut_share", 0.145, 0.175),
     Bound("low_consensus_share", 0.0, 0.10),
     Bound("small_right", 0.40, 0.65),

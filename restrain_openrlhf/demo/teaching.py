@@ -59,7 +59,7 @@ def make_model(seed: int = 0) -> Any:
 
 
 def teach(model: Any, tokenizer: Any, stages: Sequence[Stage]) -> Any:
-    """The model after all stages. Each begins from the weights in bf16, as they are shipped, with an optimizer of its own."""
+    """The model after all stages. Each begins from the weights in bf16, as shipped, with an optimizer of its own."""
     for number, stage in enumerate(stages):
         if number:
             model = model.to(torch.bfloat16).float()
