@@ -1,5 +1,6 @@
 """What a base model does before any RL, measured by sampling it, and the bounds inside which a task's is accepted."""
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers
 from restrain_openrlhf.vote_statistics import votes_of
 
 ROLLOUTS = 16
+# Problems sampled at once.
+BATCH = 32
 # The addition task's longest response, its end included.
 MOST_TOKENS = 14
 # Majorities of so many of 16 rollouts count as small, and as large.
@@ -100,16 +103,31 @@ def _shortcuts(row: GradeRow) -> float:
 
 def _sampled(model: Any, tokenizer: Any, problems: Sequence[Problem]) -> Iterator[tuple[Problem, list[str | None]]]:
     """Each problem with the answers of its rollouts; a response that did not end has none."""
-    for problem in problems:
-        tokens = torch.tensor([tokenizer(problem.problem, add_special_tokens=False)["input_ids"]] * ROLLOUTS)
+    for batch in _batches(tokenizer, problems):
+        prompts = torch.tensor([tokens for _, tokens in batch]).repeat_interleave(ROLLOUTS, 0)
         with torch.no_grad():
             drawn = model.generate(
-                input_ids=tokens,
-                attention_mask=torch.ones_like(tokens),
+                input_ids=prompts,
+                attention_mask=torch.ones_like(prompts),
                 do_sample=True,
                 top_k=0,
                 max_new_tokens=MOST_TOKENS,
                 pad_token_id=PAD,
-            )[:, tokens.shape[1] :]
-        texts = tokenizer.batch_decode(drawn, skip_special_tokens=True)
-        yield problem, [final_answer(text, EOS not in row) for text, row in zip(texts, drawn.tolist(), strict=True)]
+            )[:, prompts.shape[1] :]
+        answers = [_answer(tokenizer, tokens) for tokens in drawn.tolist()]
+        for place, (problem, _) in enumerate(batch):
+            yield problem, answers[place * ROLLOUTS : (place + 1) * ROLLOUTS]
+
+
+def _batches(tokenizer: Any, problems: Sequence[Problem]) -> Iterator[tuple[tuple[Problem, list[int]], ...]]:
+    """Problems with their tokens, equally many in each of a batch, so that none is padded."""
+    by_length: dict[int, list[tuple[Problem, list[int]]]] = defaultdict(list)
+    for problem in problems:
+        tokens = tokenizer(problem.problem, add_special_tokens=False)["input_ids"]
+        by_length[len(tokens)].append((problem, tokens))
+    for same in by_length.values():
+        yield from (tuple(same[start : start + BATCH]) for start in range(0, len(same), BATCH))
+
+
+def _answer(tokenizer: Any, tokens: Sequence[int]) -> str | None:
+    return final_answer(tokenizer.decode(tokens, skip_special_tokens=True), EOS not in tokens)

@@ -1,6 +1,5 @@
 """The demo's pipeline on real problems: too hard for its small model, but a test of every part on real text."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -62,10 +61,4 @@ def _resized(config: RunConfig) -> RunConfig:
         "rollout.micro_batch_size": 16,
         "train.micro_batch_size": 16,
     }
-    return config.model_copy(
-        update={"openrlhf": {**_without_evaluation(config.openrlhf), **LENGTHS, **sizes}, "evaluate_first": False}
-    )
-
-
-def _without_evaluation(flags: Mapping[str, object]) -> dict[str, object]:
-    return {name: value for name, value in flags.items() if not name.startswith("eval.") and name != "data.label_key"}
+    return config.model_copy(update={"openrlhf": {**config.openrlhf, **LENGTHS, **sizes}})

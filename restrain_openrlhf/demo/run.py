@@ -124,15 +124,28 @@ def configure(demo: Demo, method: str, prompts: Path | None = None) -> RunConfig
         "run_dir": str(demo.folder(method) / "train"),
         "reference": str(demo.out / "reference.jsonl"),
         "steps": demo.steps,
+        "openrlhf.train.num_episodes": demo.steps,
         "openrlhf.actor.model_name_or_path": str(demo.task.model),
         "openrlhf.data.prompt_dataset": str(training_file),
-        "openrlhf.eval.dataset": str(demo.out / "heldout.jsonl"),
+        **({} if prompts else evaluation(demo.out / "heldout.jsonl")),
     }
     if method != base.method.name:
         overrides["method"] = {"name": method}
     config = load_run_config(demo.config, overrides)
     updates: dict[str, object] = {} if build(settings).needs_reference else {"reference": None}
     return config.model_copy(update=updates)
+
+
+def evaluation(heldout: Path) -> dict[str, object]:
+    """The host evaluates the held-out problems before training and every few steps."""
+    return {
+        "evaluate_first": True,
+        "openrlhf.eval.dataset": str(heldout),
+        "openrlhf.data.label_key": "answer",
+        "openrlhf.eval.steps": 5,
+        "openrlhf.eval.temperature": 1.0,
+        "openrlhf.eval.n_samples_per_prompt": 8,
+    }
 
 
 def evaluate(demo: Demo, config: RunConfig, model: Path, rollouts: Path) -> None:

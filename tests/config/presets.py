@@ -18,7 +18,7 @@ REPRESENTATIVES = (
     "one_gpu/24gb/qwen3-1.7b-base-lora",
     "one_gpu/80gb/qwen3-4b-base",
     "cpu/demo",
-    "cpu/study/right/restrain",
+    "cpu/study/premise/restrain",
 )
 
 

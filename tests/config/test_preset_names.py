@@ -90,7 +90,7 @@ def test_a_folder_is_no_configuration(tmp_path):
 def test_the_packages_own_model_is_found_where_the_package_lies(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert own_path(MODEL) == str(ROOT / MODEL)
-    config = load_run_config(find_config("cpu/demo"))
+    config = load_run_config(find_config("cpu/demo_addition"))
     assert config.openrlhf["actor.model_name_or_path"] == str(ROOT / MODEL)
     for other in ("Qwen/Qwen3-4B-Base", "restrain_openrlhf/absent", "runs/mine/model"):
         assert own_path(other) == other

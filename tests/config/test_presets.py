@@ -133,7 +133,7 @@ def test_a_test_time_preset_is_for_the_benchmark_that_its_folder_names(name):
 def test_files_of_the_repository_that_presets_name_are_there():
     named = {str(value) for name in NAMES for value in written(preset_file(name))["openrlhf"].values()}
     inside = sorted(value for value in named if value.startswith("restrain_openrlhf/"))
-    assert inside == ["restrain_openrlhf/demo/models/addition"]
+    assert inside == [f"restrain_openrlhf/demo/models/{task}" for task in ("addition", "premise")]
     assert (ROOT / inside[0] / "config.json").exists()
 
 

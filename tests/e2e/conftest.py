@@ -80,7 +80,7 @@ class Job:
         return [word for item in items for word in ("--set", item)]
 
     def command(self, *extra: str) -> list[str]:
-        return restrain("train", ROOT / "configs" / "cpu" / "demo.yaml", *self.sets("reference=", *extra))
+        return restrain("train", ROOT / "configs" / "cpu" / "demo_addition.yaml", *self.sets("reference=", *extra))
 
     def train(self, *extra: str) -> subprocess.CompletedProcess[str]:
         return run(self.command(*extra))

@@ -46,7 +46,7 @@ def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedPr
     from restrain_openrlhf.hook.this_machine import on_this_machine
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]
-    config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets)))
+    config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo_addition.yaml", parse_overrides(sets)))
     words = to_arguments(
         {
             **detect().host_flags,

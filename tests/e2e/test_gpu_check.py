@@ -40,7 +40,9 @@ def lines(folder) -> dict[str, dict]:
 def test_everything_that_can_be_tried_here_passes(tmp_path):
     prompts, out = tmp_path / "prompts.jsonl", tmp_path / "out"
     write_prompts(prompts, training_problems(64))
-    done = run(restrain("gpu-check", "cpu/demo", "--set", f"openrlhf.data.prompt_dataset={prompts}", "--out", out))
+    done = run(
+        restrain("gpu-check", "cpu/demo_addition", "--set", f"openrlhf.data.prompt_dataset={prompts}", "--out", out)
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = lines(out)
     assert {line["verdict"] for line in found.values()} <= {"pass", "skipped"}

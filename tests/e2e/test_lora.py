@@ -19,7 +19,7 @@ def test_the_demo_learns_with_an_adapter(tmp_path):
     from safetensors.torch import load_file
 
     sets = [word for item in (*LORA, FAST) for word in ("--set", item)]
-    done = run(restrain("demo", "--out", tmp_path, "--steps", 12, *sets))
+    done = run(restrain("demo", "--task", "addition", "--out", tmp_path, "--steps", 12, *sets))
     assert done.returncode == 0, done.stderr[-3000:]
     folder = tmp_path / "restrain" / "train"
     before, after = (

@@ -69,7 +69,7 @@ def words_of(objects: list[Object], pod: Pod, volumes: Volumes) -> list[str]:
 def test_a_killed_pod_is_followed_by_one_that_goes_on(tmp_path):
     pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
     sets = [word for name, value in SETS.items() for word in ("--set", f"{name}={value}")]
-    objects = rendered(*sets, config="configs/cpu/demo.yaml", overlay="single-node-8gpu")
+    objects = rendered(*sets, config="configs/cpu/demo_addition.yaml", overlay="single-node-8gpu")
     (job,) = runs(objects)
     (pod,) = pods([job])
     volumes = Volumes.of(pod, tmp_path)

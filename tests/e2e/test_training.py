@@ -132,7 +132,7 @@ def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
     from restrain_openrlhf.run.folder import RunFolder
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]
-    config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", parse_overrides(sets)))
+    config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo_addition.yaml", parse_overrides(sets)))
     flags = host_flags(config)
     RunFolder(config.run_dir).claim(config, flags)
     words = ["--restrain.config", str(job.run_dir / "hook.yaml"), *to_arguments(flags)]

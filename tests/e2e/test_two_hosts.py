@@ -45,7 +45,15 @@ def rendered(run: str = "two-hosts") -> list[Object]:
         **{f"openrlhf.{name}": value for name, value in SMALL.items()},
     }
     words = [word for name, value in sets.items() for word in ("--set", f"{name}={value}")]
-    command = [sys.executable, "-m", "restrain_openrlhf.cli.main", "k8s", "render", "configs/cpu/demo.yaml", *words]
+    command = [
+        sys.executable,
+        "-m",
+        "restrain_openrlhf.cli.main",
+        "k8s",
+        "render",
+        "configs/cpu/demo_addition.yaml",
+        *words,
+    ]
     options = ["--overlay", "8xa100-80g", "--image", f"restrain-train={DIGEST}", "--out", "-"]
     done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, cwd=ROOT)
     if done.returncode == 2 and "Kustomize" in done.stderr:
@@ -89,7 +97,7 @@ def prepare(objects: list[Object], folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     (folder / "config" / "experiment.yaml").write_text(config["data"]["experiment.yaml"])
     write_gold(folder / "work" / "data" / "prompts.jsonl", training_problems(STEPS * SMALL["rollout.batch_size"]))
-    shutil.copytree(ADDITION.model, folder / "work" / "restrain_openrlhf" / "demo" / "model")
+    shutil.copytree(ADDITION.model, folder / "work" / "restrain_openrlhf" / "demo" / "models" / "addition")
 
 
 def keep_policies(objects: list[Object], machines: dict[str, Host]) -> None:

@@ -9,7 +9,7 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.demo.run import MODEL  # noqa: E402
+from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.gpu_check.adapting import PROBLEMS, STEPS, judge_adaptation  # noqa: E402
 from restrain_openrlhf.gpu_check.gradient import CASES, PACKED, judge_gradient, judge_patches  # noqa: E402
 from restrain_openrlhf.gpu_check.memory import Estimated, check_estimate, extrapolate, judge_estimate  # noqa: E402
@@ -219,7 +219,7 @@ DEMO = ROOT / "configs" / "cpu" / "demo.yaml"
 def test_what_is_estimated_alone_is_the_policy_by_itself():
     """One GPU, its reference policy, its engine and CUDA's own memory left out; the layout has them where it shares."""
     flags = vars(arguments_here(load_run_config(DEMO)))
-    shape = shape_of(str(MODEL))
+    shape = shape_of(str(ADDITION.model))
     shared = {**flags, **on_one_gpu()}
     separate, together = Estimated.of(flags), Estimated.of(shared)
     # ZeRO 0 on GPUs of its own: the layout has nothing more than CUDA's memory.

@@ -23,7 +23,7 @@ from vllm.logprobs import Logprob  # noqa: E402
 from vllm.v1.engine.detokenizer import IncrementalDetokenizer  # noqa: E402
 
 from restrain_openrlhf.config.engine import EngineLimits  # noqa: E402
-from restrain_openrlhf.demo.run import MODEL  # noqa: E402
+from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
 from restrain_openrlhf.hook import samples  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor, texts_of  # noqa: E402
@@ -168,7 +168,7 @@ def test_rollouts_are_asked_for_without_text_and_the_hosts_parameters_stay_as_th
 
 
 def test_a_response_decoded_at_once_is_the_text_that_vllm_would_have_given():
-    tokenizer = AutoTokenizer.from_pretrained(MODEL)
+    tokenizer = AutoTokenizer.from_pretrained(ADDITION.model)
     words = [token for token in range(len(tokenizer)) if token not in tokenizer.all_special_ids]
     for response in (*(words[start : start + 9] for start in range(0, len(words), 9)), words[::-1]):
         asked = SimpleNamespace(

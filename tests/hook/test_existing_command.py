@@ -10,7 +10,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.engine import EngineLimits  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
-from restrain_openrlhf.demo.run import MODEL  # noqa: E402
+from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook import instrument, train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.device import Device  # noqa: E402
 from restrain_openrlhf.hook.environment import VARIABLE  # noqa: E402
@@ -24,7 +24,7 @@ def command(tmp_path, monkeypatch):
     (tmp_path / "prompts.jsonl").write_text('{"problem": "1+1="}\n{"problem": "2+2="}\n')
     (tmp_path / "method.yaml").write_text(f"method: {{name: ttrl}}\nmetrics: {tmp_path / 'metrics.jsonl'}\n")
     flags = {
-        "actor.model_name_or_path": MODEL,
+        "actor.model_name_or_path": ADDITION.model,
         "data.prompt_dataset": tmp_path / "prompts.jsonl",
         "data.input_key": "problem",
         "algo.advantage.estimator": "group_norm",

@@ -10,7 +10,7 @@ from peft import LoraConfig, PeftModel, get_peft_model  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from restrain_openrlhf.data.identity import model_fingerprint  # noqa: E402
-from restrain_openrlhf.demo.run import MODEL  # noqa: E402
+from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from tests.commands import refused, restrain  # noqa: E402
 
@@ -19,7 +19,7 @@ from tests.commands import refused, restrain  # noqa: E402
 def run(tmp_path):
     """A LoRA run's folder with its adapter alone, as after `rm RUN/model/*.safetensors` or a copy of the adapter."""
     torch.manual_seed(0)
-    base = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16)
+    base = AutoModelForCausalLM.from_pretrained(ADDITION.model, dtype=torch.bfloat16)
     model = get_peft_model(base, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
     model.to(torch.bfloat16).save_pretrained(tmp_path / "run" / "model" / "adapter")
     return tmp_path / "run"
@@ -29,7 +29,7 @@ def run(tmp_path):
 def test_the_whole_model_is_what_base_and_adapter_compute(run, tmp_path, given):
     done = restrain("merge", run / given, "--out", tmp_path / "whole")
     assert done.returncode == 0, done.stderr
-    base = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.bfloat16)
+    base = AutoModelForCausalLM.from_pretrained(ADDITION.model, dtype=torch.bfloat16)
     tokens = torch.tensor([AutoTokenizer.from_pretrained(tmp_path / "whole")("12+34=")["input_ids"]])
     whole = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", dtype="auto")
     assert whole.dtype == torch.bfloat16
@@ -38,7 +38,7 @@ def test_the_whole_model_is_what_base_and_adapter_compute(run, tmp_path, given):
     adapter = PeftModel.from_pretrained(base, str(run / "model" / "adapter"), autocast_adapter_dtype=False)
     apart = (whole(tokens).logits - adapter(tokens).logits).abs().mean()
     assert apart < 0.05 * (whole(tokens).logits - before).abs().mean()
-    assert model_fingerprint(str(tmp_path / "whole")) != model_fingerprint(str(MODEL))
+    assert model_fingerprint(str(tmp_path / "whole")) != model_fingerprint(str(ADDITION.model))
 
 
 def test_it_is_written_into_the_run_unless_told_otherwise(run):
@@ -53,8 +53,8 @@ def test_a_run_without_adapter_is_refused(tmp_path):
 
 
 def test_a_base_that_is_gone_or_another_is_refused(run, tmp_path):
-    assert "--base MODEL names it at another place" in refused("merge", run, "--base", tmp_path / "gone")
-    config = AutoModelForCausalLM.from_pretrained(MODEL).config
+    assert "--base ADDITION.model names it at another place" in refused("merge", run, "--base", tmp_path / "gone")
+    config = AutoModelForCausalLM.from_pretrained(ADDITION.model).config
     config.hidden_size, config.dtype = 64, "bfloat16"
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "other")
     assert "does not fit" in refused("merge", run, "--base", tmp_path / "other")

@@ -8,7 +8,7 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.demo.addition import training_problems, write_prompts  # noqa: E402
-from restrain_openrlhf.demo.run import MODEL  # noqa: E402
+from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook.host_flags import host_flags  # noqa: E402
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
@@ -28,7 +28,7 @@ def configured(tmp_path, **more):
         {
             "run_dir": str(tmp_path / "run"),
             "reference": str(tmp_path / "ref.jsonl"),
-            "openrlhf.actor.model_name_or_path": str(MODEL),
+            "openrlhf.actor.model_name_or_path": str(ADDITION.model),
             "openrlhf.data.prompt_dataset": str(tmp_path / "p.jsonl"),
             "openrlhf.data.input_template": "Q: {}",
             **more,

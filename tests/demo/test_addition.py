@@ -102,7 +102,7 @@ def test_other_text_becomes_unknown_tokens(tokenizer, text):
 
 @pytest.mark.host
 def test_a_response_and_its_end_fit_the_demo_s_budget(tokenizer):
-    budget = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml").openrlhf
+    budget = load_run_config(ROOT / "configs" / "cpu" / "demo_addition.yaml").openrlhf
     prompt, response = (tokenizer(text)["input_ids"] for text in ("999+999=", solution(999, 999)))
     assert len(response) + 1 <= int(budget["rollout.max_new_tokens"])
     assert len(prompt) + int(budget["rollout.max_new_tokens"]) <= int(budget["data.max_len"])
