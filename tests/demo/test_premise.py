@@ -102,10 +102,10 @@ def test_the_shipped_model_is_inside_its_bounds():
 
     model = transformers.AutoModelForCausalLM.from_pretrained(PREMISE.model, dtype="float32")
     tokenizer = transformers.AutoTokenizer.from_pretrained(PREMISE.model)
-    found = calibrate(model, tokenizer, PREMISE.training_problems(640)[::4])
-    # A quarter of the problems: a share's standard error is below 0.04.
+    found = calibrate(model, tokenizer, PREMISE.training_problems(640)[::8])
+    # An eighth of the problems: a share's standard error is below 0.06.
     for bound in PREMISE_BOUNDS:
-        assert bound.low - 0.04 <= getattr(found, bound.name) <= bound.high + 0.04, bound
+        assert bound.low - 0.06 <= getattr(found, bound.name) <= bound.high + 0.06, bound
     assert (PREMISE.model / "model.safetensors").stat().st_size < 2_000_000
 
 
