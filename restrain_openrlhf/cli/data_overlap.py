@@ -1,6 +1,7 @@
 """`restrain data overlap`: which benchmark problems share runs of words with training prompts, and how much."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,9 +17,12 @@ if TYPE_CHECKING:
 
 
 def overlap(
-    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help="Rows {id, problem}.")],
+    prompts: Annotated[
+        Path, typer.Argument(metavar="PROMPTS", help="JSONL, CSV or Parquet, such as OUT of `data prepare`.")
+    ],
     benchmarks: Annotated[str, typer.Option(help="Benchmarks, comma-separated: names, NAME=PATH or paths.")],
     benchmark_dir: BenchmarkDir = None,
+    prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
     n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
     examples: Annotated[int, typer.Option(min=0, help="Show so many pairs of each band, those that share most.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Write every pair with its texts to this JSONL file.")] = None,
@@ -30,11 +34,12 @@ def overlap(
     0.5-1, 0.3-0.5, 0-0.3, or none. A small share is often a usual turn of
     phrase: read the pairs (--examples, --out) before you call a problem leaked.
     """
+    from restrain_openrlhf.data.catalogue import OWN  # noqa: PLC0415
     from restrain_openrlhf.data.contamination import Band, overlaps  # noqa: PLC0415
+    from restrain_openrlhf.data.entries import read_entries  # noqa: PLC0415
     from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
     from restrain_openrlhf.data.overlap_report import band_counts, nearest_pairs, pair_lines  # noqa: PLC0415
     from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415
-    from restrain_openrlhf.hook.prompts import PromptSource, load_prompts  # noqa: PLC0415
 
     if out and out.resolve() == prompts.resolve():
         raise ConfigError(f"--out {out}: is the file of the prompts. Name another.")
@@ -43,10 +48,8 @@ def overlap(
         raise ConfigError(f"--benchmarks {benchmarks!r}: give one or more names or paths, separated by commas.")
     if len({entry.name for entry in loaded}) < len(loaded):
         raise ConfigError(f"--benchmarks {benchmarks!r}: two have one name. Give each once, files as NAME=PATH.")
-    rows = [
-        (prompt.where if prompt.id is None else str(prompt.id), prompt.problem)
-        for prompt in load_prompts(PromptSource(str(prompts), "problem"))
-    ]
+    source = replace(OWN, name=str(prompts), prompt=prompt_column)
+    rows = [(entry.id, entry.problem) for entry in read_entries(source, str(prompts))]
     tests = {entry.name: [(problem.id, problem.problem) for problem in entry.problems] for entry in loaded}
     found = overlaps(rows, tests, n)
     if out:

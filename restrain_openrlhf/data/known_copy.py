@@ -24,7 +24,7 @@ class CopyCheck(BaseModel):
     def verdict(self, name: str) -> str:
         """One sentence: the copy known, another one with both numbers and digests, or none to compare with."""
         if self.is_known is None:
-            return f"{name}: no copy is known to compare with. This one: {self.count:,} prompts, digest {self.digest}."
+            return f"{name}: no copy of it is known, so its digest is compared with none."
         if self.is_known:
             return f"{name}: this is the copy known, {self.count:,} prompts, digest {self.digest}."
         known = "" if self.known_count is None else f"{self.known_count:,} prompts, "

@@ -77,6 +77,23 @@ def test_prepare_says_which_copy_it_is_and_counts_near_duplicates(write_jsonl, t
     assert len(rows_of(tmp_path / "t.jsonl")) == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words", "message"),
+    [
+        ("p.jsonl", '{"q": "x"}\n', (), "p.jsonl, row 1: has no column 'problem'; its columns are q"),
+        ("p.jsonl", '{"problem": ""}\n', (), "row 1: 'problem' is ''"),
+        ("p.jsonl", '{"problem": "x"}\n', ("--prompt-column", "q"), "has no column 'q'"),
+        ("p.jsonl", "", (), "has no rows"),
+        ("p.jsonl", "{", (), "line 1: not valid JSON"),
+        ("p.jsonl.gz", "", (), "none of .jsonl, .csv, .parquet"),
+    ],
+)
+def test_prompts_that_cannot_be_compared_are_refused(tmp_path, write_jsonl, name, content, words, message):
+    (tmp_path / name).write_text(content)
+    benchmark = write_jsonl("own.jsonl", OWN)
+    assert message in refused("data", "overlap", tmp_path / name, "--benchmarks", benchmark, *words)
+
+
 def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
     own = write_jsonl("own.jsonl", OWN)
     assert "two have one name" in refused("data", "overlap", own, "--benchmarks", f"{own},{own}")

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -14,9 +15,11 @@ from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.prepare import Checks, prepare
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.prompts import PromptSource, load_prompts
+from tests.conftest import ROOT
 from tests.data.hub_layout import parquet_folder
 from tests.data.test_sources import DAPO_ROW
 
+CONFIGS = ROOT / "configs"
 WITH_GOLD = replace(OWN, answer="answer")
 ROWS = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": 4}]
 
@@ -205,6 +208,17 @@ def test_synthetic_s1k_is_5000_rows(write_jsonl, tmp_path):
     assert (made.count, made.is_known_copy) == (5000, None)
     with pytest.raises(DataError, match=r"synthetic-s1k: 4,999 rows, and the known set has 5,000.*--any-count"):
         prepare(entry, str(write_jsonl("s.jsonl", rows[1:])), tmp_path / "t.jsonl", Checks())
+
+
+def test_presets_prepare_sets_that_are_known():
+    named = {
+        (path.relative_to(CONFIGS).parts[0], name)
+        for path in CONFIGS.rglob("*.yaml")
+        for name in re.findall(r"restrain data prepare (\S+)", path.read_text())
+    }
+    assert ("s1k", "synthetic-s1k") in named
+    assert {name for folder, name in named if folder == "s1k"} == {"synthetic-s1k"}
+    assert {name for _, name in named} <= set(TRAINING_SETS)
 
 
 def test_names_are_known_or_refused():

@@ -77,6 +77,8 @@ def test_local_files_keep_every_answer_as_it_is_written(tmp_path):
         ("a.csv", b"problem\n\xff\n", "not readable as UTF-8 CSV"),
         ("a.parquet", b"not parquet", "cannot be loaded"),
         ("a.xlsx", b"", r"none of \.jsonl, \.csv, \.parquet"),
+        ("a.csv", b"problem,answer\nx,1\nf(x, y),1\n", "row 2: has another number of cells than the header"),
+        ("a.csv", b"problem,answer\nx\n", "row 1: has another number of cells than the header"),
         ("a.jsonl.gz", b"", r"none of \.jsonl, \.csv, \.parquet"),
     ],
 )
