@@ -1,21 +1,20 @@
 """`restrain data`: training sets and benchmarks by name, files for training, and the overlap of the two."""
 
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.cli.options import BenchmarkDir
-from restrain_openrlhf.data.contamination import NGRAM
+from restrain_openrlhf.cli.data_overlap import overlap
+from restrain_openrlhf.cli.options import wide_console
 from restrain_openrlhf.data.gold_split import sidecar_path
 from restrain_openrlhf.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from restrain_openrlhf.data.catalogue import TrainingSet
+    from restrain_openrlhf.data.prepare import Prepared
 
 data = typer.Typer(help="List, prepare and compare training sets and benchmarks.", no_args_is_help=True)
 
@@ -32,7 +31,7 @@ def list_sets() -> None:
     tests = Table("name", "problems", "on the hub", "licence", "note", title="benchmarks")
     for known in BENCHMARKS.values():
         tests.add_row(known.name, " or ".join(map(str, known.sizes)), str(known.hub), known.hub.licence, known.note)
-    console = Console(width=None if Console().is_terminal else 160)
+    console = wide_console()
     console.print(training)
     console.print(tests)
 
@@ -50,13 +49,30 @@ def prepare(
     supervised: Annotated[
         Path | None, typer.Option(help="Also write prompts with gold answers to this file, for grpo_gold.")
     ] = None,
-    any_count: Annotated[bool, typer.Option(help="Accept a number of rows that differs from the known set's.")] = False,
-    drop_duplicates: Annotated[bool, typer.Option(help="Keep the first of duplicate prompts.")] = False,
+    any_count: Annotated[
+        bool, typer.Option("--any-count", help="Accept a number of rows that differs from the known set's.")
+    ] = False,
+    drop_duplicates: Annotated[
+        bool, typer.Option("--drop-duplicates", help="Keep the first of equal prompts.")
+    ] = False,
+    drop_near_duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--drop-near-duplicates",
+            help="Of prompts equal up to case, punctuation and white space, keep the first; none if answers conflict.",
+        ),
+    ] = False,
     expect_digest: Annotated[str | None, typer.Option(help="Refuse prompts with another digest.")] = None,
     first: Annotated[int | None, typer.Option(min=1, help="Write so many prompts, the first of the set.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Do nothing where OUT is there already.")] = False,
 ) -> None:
-    """Write a training file without answers and a gold file beside it, joined by the prompt's hash."""
+    """Write a training file without answers and a gold file beside it, joined by the prompt's hash.
+
+    The set is compared with the copy that is known, by the number and the
+    digest of its prompts. Another copy is a warning. Near-duplicates are
+    counted, and stay unless --drop-near-duplicates. OUT's .about.json records
+    all of it.
+    """
     from restrain_openrlhf.data.catalogue import training_set  # noqa: PLC0415
     from restrain_openrlhf.data.prepare import Checks  # noqa: PLC0415
     from restrain_openrlhf.data.prepare import prepare as write  # noqa: PLC0415
@@ -66,12 +82,29 @@ def prepare(
         typer.echo(f"{supervised or out}: is there already, and is kept as it is")
         return
     entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
-    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest), supervised, first)
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{made.count:,} prompts: {made.prompts}")
-    console.print(f"gold: {made.gold or 'none'}")
-    known = "as expected" if made.digest_checked else "not checked: no digest of this set is known"
-    console.print(f"digest {made.digest} ({known}); {made.dropped_duplicates} duplicates dropped")
+    checks = Checks(any_count, drop_duplicates, drop_near_duplicates, expect_digest)
+    _say(write(entry, source, out, checks, supervised, first))
+
+
+def _say(made: "Prepared") -> None:
+    typer.echo(f"{made.count:,} prompts: {made.prompts}, digest {made.digest}")
+    typer.echo(f"gold: {made.gold or 'none'}; {made.dropped_duplicates} equal prompts dropped")
+    near = made.near_duplicates
+    typer.echo(
+        f"near-duplicates: {near.groups} groups of {near.prompts} prompts{_conflicts(near.conflicting)}; "
+        f"{near.dropped} prompts dropped"
+    )
+    if near.loose_groups != near.groups:
+        typer.echo(
+            f"equal in letters and digits, whatever their signs: {near.loose_groups} groups"
+            f"{_conflicts(near.loose_conflicting)}; not dropped"
+        )
+    another = made.is_known_copy is False
+    typer.echo(f"{'warning: ' if another else ''}{made.whole_set.verdict(made.name)}", err=another)
+
+
+def _conflicts(groups: int | None) -> str:
+    return "" if groups is None else f", {groups} groups with conflicting answers"
 
 
 def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
@@ -120,27 +153,4 @@ def benchmarks(
         raise DataError(" ".join(refused))
 
 
-@data.command()
-def overlap(
-    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS.jsonl", help="Rows {id, problem}.")],
-    benchmarks: Annotated[str, typer.Option(help="Benchmarks, comma-separated: names, NAME=PATH or paths.")],
-    benchmark_dir: BenchmarkDir = None,
-    n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
-    out: Annotated[Path | None, typer.Option(help="Write every overlap to this JSONL file.")] = None,
-) -> None:
-    """Report benchmark problems that share an n-gram of words with a training prompt."""
-    from restrain_openrlhf.data.contamination import overlaps  # noqa: PLC0415
-    from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415
-    from restrain_openrlhf.hook.prompts import PromptSource, load_prompts  # noqa: PLC0415
-
-    loaded = [load_benchmark(word.strip(), benchmark_dir) for word in benchmarks.split(",") if word.strip()]
-    rows = [(str(prompt.id), prompt.problem) for prompt in load_prompts(PromptSource(str(prompts), "problem"))]
-    tests = {entry.name: [(problem.id, problem.problem) for problem in entry.problems] for entry in loaded}
-    found = overlaps(rows, tests, n)
-    if out:
-        write_rows(out, found)
-    by_set, exact = Counter(item.benchmark for item in found), Counter(i.benchmark for i in found if i.exact)
-    for entry in loaded:
-        shared = f"{by_set[entry.name]} of {len(entry.problems)} problems share {n} words with a prompt"
-        typer.echo(f"{entry.name}: {shared}, {exact[entry.name]} word by word")
+data.command()(overlap)

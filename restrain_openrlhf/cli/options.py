@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
+from rich.console import Console
 
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.errors import ConfigError
@@ -27,6 +28,11 @@ ShardOption = Annotated[str, typer.Option("--shard", metavar="I/K", help="Run on
 BenchmarkDir = Annotated[
     Path | None, typer.Option(help="Folder with local copies, NAME.jsonl.", show_default="the hub")
 ]
+
+
+def wide_console() -> Console:
+    """Where tables are printed: as wide as the terminal, and 160 columns where there is none."""
+    return Console(width=None if Console().is_terminal else 160)
 
 
 def parse_shard(text: str) -> tuple[int, int]:

@@ -8,7 +8,10 @@ from restrain_openrlhf.errors import DataError
 
 @dataclass(frozen=True)
 class TrainingSet:
-    """`prompt` and `answer` name columns; `count` and `digest` are of the known set, None where not known."""
+    """`prompt` and `answer` name columns; `count` and `digest` are of the known copy, None where not known.
+
+    Rows of another count are refused; prompts of another digest (`identity.set_digest`) are a warning.
+    """
 
     name: str
     about: str
@@ -26,10 +29,11 @@ DAPO14K = TrainingSet(
     answer="solution",
     hub=HubSet("open-r1/DAPO-Math-17k-Processed", config="en", licence="not stated on its card"),
     count=14_116,
+    digest="cb8006ca3d13115bf283c1cdc3597d37364d97db56d27b749e454936d8bd3390",
 )
 SYNTHETIC_S1K = TrainingSet(
     name="synthetic-s1k",
-    about="synthetic S1k, 5,000 prompts; no public location was found: give your copy",
+    about="synthetic S1k of CoT-Self-Instruct, 5,000 prompts; no public location was found: give your copy",
     prompt="prompt",
     answer=None,
     count=5_000,

@@ -4,34 +4,54 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.errors import DataError
 
 NGRAM = 13
-_WORD = re.compile(r"\\?[a-z]+|\d+|[^\s\w$,.;:!?'\"()\[\]{}]")
+_WORD = re.compile(r"\\?[^\W\d_]+|\d+|[^\s\w$,.;:!?'\"()\[\]{}]")
+
+
+class Band(StrEnum):
+    """How much of a problem one training prompt has. A band has its lower end; the upper end belongs to the next.
+
+    Only `MOST` has 1 too: a problem that stands whole in a longer prompt.
+    """
+
+    EQUAL = "equal"
+    MOST = "0.5-1"
+    SOME = "0.3-0.5"
+    LITTLE = "0-0.3"
+
+
+_LOWEST = {Band.MOST: 0.5, Band.SOME: 0.3, Band.LITTLE: 0.0}
 
 
 class Overlap(BaseModel):
-    """One benchmark problem and the training prompt that shares most with it; `share` of the problem's n-grams."""
+    """One benchmark problem and the training prompt that shares most with it, with the texts of both.
+
+    `share` is of the problem's n-grams, 0 to 1. The band is `EQUAL` where both have the same words in the same order.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     benchmark: str
     problem_id: str
     prompt_id: str
+    band: Band
     share: float
-    exact: bool
+    problem: str
+    prompt: str
 
 
 @dataclass(frozen=True)
 class _Index:
-    """Which training prompts hold an n-gram, and the id of each."""
+    """Which training prompts, by their places, hold an n-gram; and which one is equal to a text."""
 
     holders: Mapping[tuple[str, ...], Sequence[int]]
     whole: Mapping[tuple[str, ...], int]
-    ids: Sequence[str]
 
 
 def words(text: str) -> list[str]:
@@ -48,44 +68,59 @@ def overlaps(
     """
     if n < 1:
         raise DataError(f"n-grams of {n} words are asked for. Give a number of 1 or more; {NGRAM} is usual.")
-    index = _index(prompts, n)
-    found = (
-        _best(index, benchmark, problem_id, words(text), n)
+    index = _index([text for _, text in prompts], n)
+    return [
+        _overlap(benchmark, problem, prompts[nearest[0]], *nearest[1:])
         for benchmark, problems in benchmarks.items()
-        for problem_id, text in problems
-    )
-    return [overlap for overlap in found if overlap is not None]
+        for problem in problems
+        if (nearest := _nearest(index, words(problem[1]), n))
+    ]
 
 
-def _index(prompts: Sequence[tuple[str, str]], n: int) -> _Index:
+def band_of(share: float) -> Band:
+    """The band of a share of a problem's n-grams, of a problem that is not equal to the prompt."""
+    return next(band for band, lowest in _LOWEST.items() if share >= lowest)
+
+
+def _index(prompts: Sequence[str], n: int) -> _Index:
     holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
     whole: dict[tuple[str, ...], int] = {}
-    for number, (_, text) in enumerate(prompts):
+    for place, text in enumerate(prompts):
         tokens = words(text)
-        whole.setdefault(tuple(tokens), number)
+        whole.setdefault(tuple(tokens), place)
         for gram in set(_ngrams(tokens, n)):
-            holders[gram].append(number)
-    return _Index(holders, whole, [prompt_id for prompt_id, _ in prompts])
+            holders[gram].append(place)
+    return _Index(holders, whole)
 
 
 def _ngrams(tokens: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
     return (tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1))
 
 
-def _best(index: _Index, benchmark: str, problem_id: str, tokens: Sequence[str], n: int) -> Overlap | None:
+def _nearest(index: _Index, tokens: Sequence[str], n: int) -> tuple[int, float, Band] | None:
+    """The place of the prompt that shares most, the share and its band; the first prompt of several."""
     same = index.whole.get(tuple(tokens))
     if same is not None:
-        return _overlap(benchmark, problem_id, index.ids[same], 1.0, exact=True)
+        return same, 1.0, Band.EQUAL
     grams = set(_ngrams(tokens, n))
     shared: dict[int, int] = defaultdict(int)
     for gram in grams:
-        for number in index.holders.get(gram, ()):
-            shared[number] += 1
+        for place in index.holders.get(gram, ()):
+            shared[place] += 1
     if not shared:
         return None
-    best = max(shared, key=lambda number: (shared[number], -number))
-    return _overlap(benchmark, problem_id, index.ids[best], shared[best] / len(grams), exact=False)
+    best = max(shared, key=lambda place: (shared[place], -place))
+    share = shared[best] / len(grams)
+    return best, share, band_of(share)
 
 
-def _overlap(benchmark: str, problem_id: str, prompt_id: str, share: float, exact: bool) -> Overlap:
-    return Overlap(benchmark=benchmark, problem_id=problem_id, prompt_id=prompt_id, share=share, exact=exact)
+def _overlap(benchmark: str, problem: tuple[str, str], prompt: tuple[str, str], share: float, band: Band) -> Overlap:
+    return Overlap(
+        benchmark=benchmark,
+        problem_id=problem[0],
+        prompt_id=prompt[0],
+        band=band,
+        share=share,
+        problem=problem[1],
+        prompt=prompt[1],
+    )

@@ -30,7 +30,7 @@ def read_numbered_rows(path: Path, row_type: type[Row]) -> list[tuple[int, Row]]
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Check the path.") from None
     except IsADirectoryError:

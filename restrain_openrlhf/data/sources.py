@@ -66,9 +66,18 @@ def _from_csv(path: Path) -> list[Row]:
     """Every cell as text: a guessed type would change answers such as 007 and 1.0."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
-            return list(csv.DictReader(file, strict=True))
+            return [_whole(path, number, row) for number, row in enumerate(csv.DictReader(file, strict=True), start=1)]
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path}: is not readable as UTF-8 CSV ({error}). Save it as such.") from None
+
+
+def _whole(path: Path, number: int, row: Row) -> Row:
+    # DictReader has None for the name of what is too much, and for the value of what is missing.
+    if None in row or None in row.values():
+        raise DataError(
+            f"{path}, row {number}: has another number of cells than the header. Put cells with commas in quotes."
+        )
+    return row
 
 
 def _from_parquet(path: Path) -> list[Row]:

@@ -95,7 +95,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             HubSet("simplescaling/s1K", licence="apache-2.0"),
             (893,),
             (S1K, ANSWERED),
-            "the paper's choice of 893 rows is not published; the rule is ours",
+            "which 893 rows the paper has is not published; no theorems, and a gold that can be checked",
         ),
     )
 }

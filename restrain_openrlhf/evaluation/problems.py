@@ -19,6 +19,11 @@ PROBLEM_COLUMNS = ("problem", "question", "Question", "input")
 ID_COLUMNS = ("id", "idx", "unique_id", "problem_idx")
 CHOICE_COLUMNS = ("choices", "options")
 SHORT_ANSWER = 80
+_ANSWER_LINE = re.compile(r"^Answer:[ \t]*(\S.*)\Z", re.MULTILINE)
+_PROOF = re.compile(r"\b(?:prove|show|demonstrate)\b", re.IGNORECASE)
+_VALUE = re.compile(
+    r"\b(?:find|determine|compute|calculate|evaluate|what|which|how (?:many|much|long|far))\b", re.IGNORECASE
+)
 
 
 class Problem(BaseModel):
@@ -130,12 +135,27 @@ def gpqa(row: Row, place: int) -> Problem:
 
 
 def verifiable(row: Row, place: int) -> Problem | None:
-    """s1K rows whose gold can be checked by an answer grader: mathematics with a boxed or a short one-line answer."""
-    solution = str(row["solution"]).strip()
-    answer = last_boxes(solution) or (solution if len(solution) <= SHORT_ANSWER and "\n" not in solution else None)
-    if row["cot_type"] != "math" or not answer:
-        return None
-    return problem_of(_id(row, place), _text(row), answer)
+    """s1K rows that are no theorem to prove, and whose gold a grader can check: mathematics, science and others.
+
+    Theorems: CoT-Self-Instruct (arXiv 2507.23751), from which the paper has its 893 rows (D.1), leaves those out.
+    """
+    answer = _s1k_gold(row["solution"])
+    return None if answer is None or _is_theorem(row) else problem_of(_id(row, place), _text(row), answer)
+
+
+def _is_theorem(row: Row) -> bool:
+    """By OlympiadBench's own word in the source, or a question that asks for a proof and for no value."""
+    question = _text(row)
+    by_source = "theorem proof" in str(row.get("source_type") or "").lower()
+    return by_source or bool(_PROOF.search(question) and not _VALUE.search(question))
+
+
+def _s1k_gold(solution: object) -> str | None:
+    """A last line `Answer: C` (so GPQA's rows), the last box, or the whole of one short line; None where none is."""
+    text = solution.strip() if isinstance(solution, str) else ""
+    if line := _ANSWER_LINE.search(text):
+        return line[1].strip()
+    return last_boxes(text) or (text if text and len(text) <= SHORT_ANSWER and "\n" not in text else None)
 
 
 def choice_columns(row: Row) -> list[str]:
@@ -186,7 +206,7 @@ GPQA = RowSchema(
     (("Question",), ("Correct Answer",), *((f"Incorrect Answer {number}",) for number in (1, 2, 3))),
     gpqa,
 )
-S1K = RowSchema((("question",), ("solution",), ("cot_type",)), verifiable)
+S1K = RowSchema((("question",), ("solution",), ("source_type",)), verifiable)
 
 
 def mmlu_schema(subjects: frozenset[str]) -> RowSchema:

@@ -50,8 +50,53 @@ def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
     bench = write_jsonl("bench.jsonl", [{"id": "q", "problem": text, "answer": "1"}, {**OWN[0]}])
     done = restrain("data", "overlap", prompts, "--benchmarks", bench, "--out", tmp_path / "o.jsonl")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "bench: 1 of 2 problems share 13 words with a prompt, 1 word by word\n"
+    assert ["bench", "2", "1", "0", "0", "0", "1 (1 shorter than 13 words)"] in cells(done.stdout)
     assert rows_of(tmp_path / "o.jsonl")[0]["problem_id"] == "q"
+    shown = restrain("data", "overlap", prompts, "--benchmarks", f"one={bench},two={bench}", "--examples", "1")
+    assert shown.stdout.count("equal, share 1.00: one q, prompt t\n") == 1
+    assert f"  problem: {text}\n  prompt:  {text}!\n" in shown.stdout
+    assert "two q" not in shown.stdout
+
+
+def cells(table):
+    """The cells of each row of a printed table."""
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if "│" in line]
+
+
+def test_prepare_says_which_copy_it_is_and_counts_near_duplicates(write_jsonl, tmp_path):
+    rows = [{"prompt": f"Find x{mark}", "solution": "2", "n": mark} for mark in ("?", ".", " + 1", "- 1")]
+    words = ("--source", write_jsonl("own.jsonl", rows), "--any-count", "--out", tmp_path / "t.jsonl")
+    done = restrain("data", "prepare", "dapo14k", *words)
+    assert done.returncode == 0, done.stderr
+    assert "near-duplicates: 1 groups of 2 prompts, 0 groups with conflicting answers; 0 prompts dropped" in done.stdout
+    assert "warning: dapo14k: this is another copy than the one known. This one: 4 prompts, digest" in done.stderr
+    known = "The known one: 14,116 prompts, digest cb8006ca3d13115bf283c1cdc3597d37364d97db56d27b749e454936d8bd3390"
+    assert known in done.stderr
+    dropped = restrain("data", "prepare", "dapo14k", *words, "--drop-near-duplicates")
+    assert "; 1 prompts dropped" in dropped.stdout
+    assert len(rows_of(tmp_path / "t.jsonl")) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "message"),
+    [
+        ("p.jsonl", '{"q": "x"}\n', (), "p.jsonl, row 1: has no column 'problem'; its columns are q"),
+        ("p.jsonl", '{"problem": ""}\n', (), "row 1: 'problem' is ''"),
+        ("p.jsonl", '{"problem": "x"}\n', ("--prompt-column", "q"), "has no column 'q'"),
+        ("p.jsonl", "", (), "has no rows"),
+        ("p.jsonl", "{", (), "line 1: not valid JSON"),
+        ("p.jsonl.gz", "", (), "none of .jsonl, .csv, .parquet"),
+    ],
+)
+def test_prompts_that_cannot_be_compared_are_refused(tmp_path, write_jsonl, name, content, words, message):
+    (tmp_path / name).write_text(content)
+    benchmark = write_jsonl("own.jsonl", OWN)
+    assert message in refused("data", "overlap", tmp_path / name, "--benchmarks", benchmark, *words)
+
+
+def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
+    own = write_jsonl("own.jsonl", OWN)
+    assert "two have one name" in refused("data", "overlap", own, "--benchmarks", f"{own},{own}")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +117,12 @@ def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
             ("data", "prepare", "own", "--source", "x.jsonl", "--out", "t.jsonl", "--supervised", "x.jsonl"),
             "--supervised x.jsonl: is the input file",
         ),
+        (("data", "prepare", "own", "--source", "x.jsonl", "--first", "0", "--out", "t.jsonl"), "--first"),
         (("data", "overlap", "absent.jsonl", "--benchmarks", "absent.jsonl"), "no such file"),
+        (("data", "overlap", "absent.jsonl", "--benchmarks", " , "), "give one or more names or paths"),
+        (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--out", "x.jsonl"), "is the file of the prompts"),
+        (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--examples", "-1"), "--examples"),
+        (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--n", "0"), "--n"),
         (("regrade", "absent.jsonl"), "no such file"),
         (("analyze", "absent.jsonl", "--out", "x"), "no such file"),
         (("table", "absent"), "holds no evaluation"),

@@ -1,20 +1,25 @@
 """Prepared training files: prompts without answers, gold in a sidecar joined by hash, and every check."""
 
+import hashlib
 import json
+import math
+import re
 from dataclasses import replace
 
 import pytest
 from pydantic import ValidationError
 
-from restrain_openrlhf.data.catalogue import DAPO14K, OWN, TRAINING_SETS, training_set
+from restrain_openrlhf.data.catalogue import DAPO14K, OWN, SYNTHETIC_S1K, TRAINING_SETS, training_set
 from restrain_openrlhf.data.gold_split import PromptOnly, load_gold
 from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.prepare import Checks, prepare
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.prompts import PromptSource, load_prompts
+from tests.conftest import ROOT
 from tests.data.hub_layout import parquet_folder
 from tests.data.test_sources import DAPO_ROW
 
+CONFIGS = ROOT / "configs"
 WITH_GOLD = replace(OWN, answer="answer")
 ROWS = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": 4}]
 
@@ -28,7 +33,7 @@ def test_gold_goes_to_the_sidecar_alone(write_jsonl, tmp_path):
     ]
     assert made.gold == tmp_path / "train.gold.jsonl"
     assert load_gold(made.gold) == {text_hash("1+1="): "2", text_hash("2+2="): "4"}
-    assert (made.count, made.digest, made.digest_checked) == (2, set_digest(["2+2=", "1+1="]), False)
+    assert (made.count, made.digest, made.is_known_copy) == (2, set_digest(["2+2=", "1+1="]), None)
     assert json.loads((tmp_path / "train.about.json").read_text())["digest"] == made.digest
     assert [prompt.text for prompt in load_prompts(PromptSource(str(out), "problem"))] == ["1+1=", "2+2="]
 
@@ -88,6 +93,8 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
         ([ROWS[0], {**ROWS[0], "answer": "3"}], Checks(drop_duplicates=True), "different answers: row 2 as row 1"),
         ([ROWS[0], {**ROWS[1], "id": "a"}], Checks(), "row 1 and row 2 have the same id 'a'"),
         (ROWS, Checks(expected_digest="0" * 64), "not 0000.*another set"),
+        ([{"problem": "p", "answer": ["1", "2"]}], Checks(), r"row 1: 'answer' is \['1', '2'\], and one answer"),
+        ([{"problem": "p", "answer": math.nan}], Checks(), "row 1: 'answer' is nan, and one answer"),
     ],
 )
 def test_what_is_wrong_is_refused(write_jsonl, tmp_path, rows, checks, message):
@@ -103,9 +110,115 @@ def test_duplicates_are_dropped_only_when_asked(write_jsonl, tmp_path):
     assert (made.count, made.dropped_duplicates) == (2, 1)
 
 
-def test_the_right_digest_is_reported_as_checked(write_jsonl, tmp_path):
+def test_the_digest_that_is_expected_lets_a_set_pass(write_jsonl, tmp_path):
     checks = Checks(expected_digest=set_digest(["1+1=", "2+2="]))
-    assert prepare(WITH_GOLD, str(write_jsonl("o.jsonl", ROWS)), tmp_path / "t.jsonl", checks).digest_checked
+    assert prepare(WITH_GOLD, str(write_jsonl("o.jsonl", ROWS)), tmp_path / "t.jsonl", checks).count == 2
+
+
+def known(rows):
+    return replace(WITH_GOLD, count=len(rows), digest=set_digest(row["problem"] for row in rows))
+
+
+def test_the_copy_that_is_known_is_told_from_another_and_recorded(write_jsonl, tmp_path):
+    out = tmp_path / "t.jsonl"
+    same = prepare(known(ROWS), str(write_jsonl("o.jsonl", reversed(ROWS))), out, Checks())
+    assert same.is_known_copy is True
+    assert "this is the copy known, 2 prompts" in same.whole_set.verdict("own")
+    other = [ROWS[0], {"problem": "2+3=", "answer": "5"}, {"problem": "2+4=", "answer": "6"}]
+    another = prepare(known(ROWS), str(write_jsonl("p.jsonl", other)), out, Checks(any_count=True))
+    assert another.is_known_copy is False
+    here, there = (set_digest(row["problem"] for row in rows) for rows in (other, ROWS))
+    assert f"This one: 3 prompts, digest {here}. The known one: 2 prompts, digest {there}." in (
+        another.whole_set.verdict("own")
+    )
+    about = json.loads((tmp_path / "t.about.json").read_text())
+    assert about["is_known_copy"] is False
+    assert about["whole_set"] == {"count": 3, "digest": here, "known_count": 2, "known_digest": there}
+
+
+def test_the_copy_is_compared_before_prompts_are_left_out(write_jsonl, tmp_path):
+    rows = [*ROWS, {"problem": "1 + 1 =", "answer": "2"}]
+    checks = Checks(drop_near_duplicates=True)
+    made = prepare(known(rows), str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl", checks, first=1)
+    assert (made.is_known_copy, made.whole_set.count, made.count) == (True, 3, 1)
+    assert made.digest == set_digest(["1+1="])
+
+
+def test_dapos_known_copy_is_the_one_of_the_digest():
+    """Of a public copy of the English configuration; the digest is `set_digest` of its prompts."""
+    assert (DAPO14K.count, DAPO14K.digest[:8], len(DAPO14K.digest)) == (14_116, "cb8006ca", 64)
+
+
+def test_the_digest_is_of_the_prompts_in_any_order():
+    """By hand: SHA-256 over the sorted SHA-256 of the prompts in hex, a line each. A known digest rests on it."""
+    hashes = sorted(hashlib.sha256(text.encode()).hexdigest() for text in ("a", "π"))
+    assert set_digest(["π", "a"]) == hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+NEAR = [
+    {"id": "a", "problem": "Find $x-1$.", "answer": "2"},
+    {"id": "b", "problem": "Find x+1.", "answer": "4"},
+    {"id": "c", "problem": "find  $x - 1$", "answer": " 2"},
+    {"id": "d", "problem": "How many?", "answer": "5"},
+    {"id": "e", "problem": "how many", "answer": "6"},
+]
+
+
+def test_near_duplicates_are_counted_and_stay(write_jsonl, tmp_path):
+    made = prepare(WITH_GOLD, str(write_jsonl("o.jsonl", NEAR)), tmp_path / "t.jsonl", Checks())
+    assert made.count == 5
+    assert json.loads((tmp_path / "t.about.json").read_text())["near_duplicates"] == {
+        "groups": 2,
+        "prompts": 4,
+        "conflicting": 1,
+        "loose_groups": 2,
+        "loose_conflicting": 2,
+        "dropped": 0,
+    }
+
+
+def test_of_near_duplicates_the_first_stays_and_none_where_answers_conflict(write_jsonl, tmp_path):
+    source, out = str(write_jsonl("o.jsonl", NEAR)), tmp_path / "t.jsonl"
+    made = prepare(WITH_GOLD, source, out, Checks(drop_near_duplicates=True))
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["a", "b"]
+    assert (made.count, made.near_duplicates.dropped, len(load_gold(made.gold))) == (2, 3, 2)
+    without = prepare(OWN, source, out, Checks(drop_near_duplicates=True))
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["a", "b", "d"]
+    assert (without.near_duplicates.conflicting, without.near_duplicates.dropped) == (None, 2)
+
+
+def test_a_set_of_conflicting_near_duplicates_alone_is_refused(write_jsonl, tmp_path):
+    source = str(write_jsonl("o.jsonl", NEAR[3:]))
+    with pytest.raises(DataError, match=r"no prompt is left .* leave out --drop-near-duplicates"):
+        prepare(WITH_GOLD, source, tmp_path / "t.jsonl", Checks(drop_near_duplicates=True))
+    assert not (tmp_path / "t.jsonl").exists()
+
+
+def test_gold_in_a_box_is_the_boxs_content_and_an_empty_one_is_none(write_jsonl, tmp_path):
+    """CoT-Self-Instruct writes answers so; a box in the gold would make every response wrong."""
+    rows = [{"problem": f"p{place}", "answer": text} for place, text in enumerate((r"\boxed{\frac{1}{2}}", " ", "x"))]
+    made = prepare(WITH_GOLD, str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl", Checks())
+    assert load_gold(made.gold) == {text_hash("p0"): r"\frac{1}{2}", text_hash("p2"): "x"}
+
+
+def test_synthetic_s1k_is_5000_rows(write_jsonl, tmp_path):
+    rows = [{"prompt": f"Problem {number}?", "answer": rf"\boxed{{{number}}}"} for number in range(5000)]
+    entry = replace(SYNTHETIC_S1K, answer="answer")
+    made = prepare(entry, str(write_jsonl("s.jsonl", rows)), tmp_path / "t.jsonl", Checks())
+    assert (made.count, made.is_known_copy) == (5000, None)
+    with pytest.raises(DataError, match=r"synthetic-s1k: 4,999 rows, and the known set has 5,000.*--any-count"):
+        prepare(entry, str(write_jsonl("s.jsonl", rows[1:])), tmp_path / "t.jsonl", Checks())
+
+
+def test_presets_prepare_sets_that_are_known():
+    named = {
+        (path.relative_to(CONFIGS).parts[0], name)
+        for path in CONFIGS.rglob("*.yaml")
+        for name in re.findall(r"restrain data prepare (\S+)", path.read_text())
+    }
+    assert ("s1k", "synthetic-s1k") in named
+    assert {name for folder, name in named if folder == "s1k"} == {"synthetic-s1k"}
+    assert {name for _, name in named} <= set(TRAINING_SETS)
 
 
 def test_names_are_known_or_refused():

@@ -77,6 +77,9 @@ def test_local_files_keep_every_answer_as_it_is_written(tmp_path):
         ("a.csv", b"problem\n\xff\n", "not readable as UTF-8 CSV"),
         ("a.parquet", b"not parquet", "cannot be loaded"),
         ("a.xlsx", b"", r"none of \.jsonl, \.csv, \.parquet"),
+        ("a.csv", b"problem,answer\nx,1\nf(x, y),1\n", "row 2: has another number of cells than the header"),
+        ("a.csv", b"problem,answer\nx\n", "row 1: has another number of cells than the header"),
+        ("a.jsonl.gz", b"", r"none of \.jsonl, \.csv, \.parquet"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path, name, content, message):
@@ -97,3 +100,10 @@ def test_two_folders_of_one_name_are_not_mixed_up(tmp_path):
     for place in ("one", "two"):
         folder = parquet_folder(tmp_path / place / "set", [{"problem": place}], "train", "en")
         assert load_rows(HubSet("a/set", config="en"), str(folder)) == [{"problem": place}]
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "A.JSONL"])
+def test_files_as_windows_writes_them_are_read(tmp_path, name):
+    text = 'problem,answer\r\n"x, y?",1\r\n' if name.endswith(".csv") else '{"problem": "x, y?", "answer": "1"}\r\n'
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert load_rows(None, str(tmp_path / name)) == [{"problem": "x, y?", "answer": "1"}]
