@@ -13,8 +13,9 @@ QUICK := not long and not manual
 IN_PARALLEL := -n logical --maxprocesses 8 --dist loadfile
 # The quick tests come in the files' order; `make test QUICK_ORDER=` shuffles them and prints the seed, as CI does.
 QUICK_ORDER ?= -p no:randomly
-# Runs of a study at a time.
+# Runs of a study at a time, and what it compares.
 JOBS ?= 2
+REGIMES ?= premise right spurious
 # Which stack to install: gpu where there is an NVIDIA driver.
 STACK ?= $(shell command -v nvidia-smi >/dev/null 2>&1 && echo gpu || echo cpu)
 # Several processes share the cores: one thread each is what makes a CPU step quick.
@@ -30,9 +31,9 @@ help: ## Show this list
 demo: install ## Train a small model with no labels, on the real stack, and show what it learned
 	$(BIN)/restrain demo
 
-study: install ## Compare the methods on the demo's task: two regimes, three seeds (about an hour on two cores)
+study: install ## Compare the methods on the demo's tasks: REGIMES="premise right spurious", three seeds (five hours on two cores)
 	$(BIN)/python -m restrain_openrlhf.demo.study_task --out runs/study
-	$(BIN)/restrain study configs/cpu/study/right/[a-z]*.yaml configs/cpu/study/spurious/[a-z]*.yaml --seeds 3 --jobs $(JOBS) --out runs/study
+	$(BIN)/restrain study $(foreach regime,$(REGIMES),configs/cpu/study/$(regime)/[a-z]*.yaml) --seeds 3 --jobs $(JOBS) --out runs/study
 
 test: install ## Run the tests, a real training run included: about a quarter of an hour on two cores
 	$(PYTEST) $(IN_PARALLEL) $(QUICK_ORDER) -m "$(QUICK) and not e2e"

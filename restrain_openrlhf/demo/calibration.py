@@ -102,31 +102,40 @@ def _shortcuts(row: GradeRow) -> float:
 
 
 def _sampled(model: Any, tokenizer: Any, problems: Sequence[Problem]) -> Iterator[tuple[Problem, list[str | None]]]:
-    """Each problem with the answers of its rollouts; a response that did not end has none."""
-    for batch in _batches(tokenizer, problems):
-        prompts = torch.tensor([tokens for _, tokens in batch]).repeat_interleave(ROLLOUTS, 0)
-        with torch.no_grad():
-            drawn = model.generate(
-                input_ids=prompts,
-                attention_mask=torch.ones_like(prompts),
-                do_sample=True,
-                top_k=0,
-                max_new_tokens=MOST_TOKENS,
-                pad_token_id=PAD,
-            )[:, prompts.shape[1] :]
-        answers = [_answer(tokenizer, tokens) for tokens in drawn.tolist()]
-        for place, (problem, _) in enumerate(batch):
-            yield problem, answers[place * ROLLOUTS : (place + 1) * ROLLOUTS]
-
-
-def _batches(tokenizer: Any, problems: Sequence[Problem]) -> Iterator[tuple[tuple[Problem, list[int]], ...]]:
-    """Problems with their tokens, equally many in each of a batch, so that none is padded."""
-    by_length: dict[int, list[tuple[Problem, list[int]]]] = defaultdict(list)
+    """Each problem with the answers of its rollouts."""
+    by_length: dict[int, list[Problem]] = defaultdict(list)
     for problem in problems:
-        tokens = tokenizer(problem.problem, add_special_tokens=False)["input_ids"]
-        by_length[len(tokens)].append((problem, tokens))
+        by_length[len(problem.problem)].append(problem)
     for same in by_length.values():
-        yield from (tuple(same[start : start + BATCH]) for start in range(0, len(same), BATCH))
+        for start in range(0, len(same), BATCH):
+            batch = same[start : start + BATCH]
+            yield from zip(batch, rollouts_of(model, tokenizer, batch)[2], strict=True)
+
+
+def rollouts_of(
+    model: Any, tokenizer: Any, problems: Sequence[Problem]
+) -> tuple[torch.Tensor, torch.Tensor, list[list[str | None]]]:
+    """16 rollouts of each of b problems whose texts are equally long.
+
+    Returns tokens with the prompts (16 b, T), the responses' alone (16 b, R), and each problem's answers. A response
+    that did not end has none.
+    """
+    texts = [problem.problem for problem in problems]
+    prompts = tokenizer(texts, add_special_tokens=False, return_tensors="pt")["input_ids"].repeat_interleave(
+        ROLLOUTS, 0
+    )
+    with torch.no_grad():
+        tokens = model.generate(
+            input_ids=prompts,
+            attention_mask=torch.ones_like(prompts),
+            do_sample=True,
+            top_k=0,
+            max_new_tokens=MOST_TOKENS,
+            pad_token_id=PAD,
+        )
+    responses = tokens[:, prompts.shape[1] :]
+    answers = [_answer(tokenizer, response) for response in responses.tolist()]
+    return tokens, responses, [answers[start : start + ROLLOUTS] for start in range(0, len(answers), ROLLOUTS)]
 
 
 def _answer(tokenizer: Any, tokens: Sequence[int]) -> str | None:
