@@ -9,6 +9,8 @@ import torch
 from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.group_columns import take_votes
+from restrain_openrlhf.hook.keeping import rollout_gaps
+from restrain_openrlhf.hook.scored_groups import take_scored
 from restrain_openrlhf.vote_statistics import step_votes
 
 
@@ -66,9 +68,12 @@ def make_experience_batch(
     fails at once: it must never train on them.
     """
     samples = args[0] if args else kwargs["rollout_samples"]
-    maker.restrain_votes = step_votes(take_votes(samples, maker.args.rollout.n_samples_per_prompt))
+    n = maker.args.rollout.n_samples_per_prompt
+    maker.restrain_votes = step_votes(take_votes(samples, n))
+    maker.restrain_scored = take_scored(samples, n)
     experiences = wrapped(*args, **kwargs)
     maker.restrain_logprob_gap = logprob_gap(experiences)
+    maker.restrain_rollout_gaps = rollout_gaps(experiences) if maker.restrain_scored else []
     if not maker.args.train.async_enable:
         # The asynchronous trainer's rollouts may be of earlier weights, by design.
         refuse_mismatch(maker.restrain_logprob_gap, config_here().logprob_gap_limit)

@@ -51,6 +51,18 @@ def kept_files(run: Path) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for match, path in found if match))
 
 
+def kept_bytes(run: Path) -> int:
+    """What the kept rollouts of a run take of the disk."""
+    return sum(path.stat().st_size for path in kept_files(run).values())
+
+
+def drop_from(run: Path, step: int) -> None:
+    """Remove the files of this step and later ones, and what a kill left half-written."""
+    later = [path for number, path in kept_files(run).items() if number >= step]
+    for path in (*later, *(run / FOLDER).glob("step-*.partial")):
+        path.unlink()
+
+
 def read_kept(run: Path, steps: Collection[int] | None = None) -> Iterator[KeptGroup]:
     """The kept groups of a run's folder, step by step; `steps` picks some of them. One file at a time is in memory.
 

@@ -4,10 +4,12 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 
 import pytest
 
 from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.kept import read_kept
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Pair, layout, run, skip_without, small_disk
 
@@ -92,6 +94,9 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     assert any(row["restrain/advantage_pos"] > 0 > row["restrain/advantage_neg"] for row in rows)
     assert all(0 < row["restrain/entropy"] < 3 for row in rows), "by vLLM's own probabilities"
     assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.05, "the leaves' tokens have the policy's"
+    leaves = [leaf for group in read_kept(tmp_path) for leaf in group.rollouts]
+    assert len(leaves) == 2 * 64
+    assert all(leaf.entropy is not None and leaf.log_prob_gap is not None for leaf in leaves)
     assert (tmp_path / "model" / "config.json").exists()
 
 
@@ -106,6 +111,13 @@ def test_the_asynchronous_trainer_votes_on_more_rollouts_than_it_trains_on(job):
     assert [row["votes"]["voters"] for row in rows] == [96, 96]
     assert [row["rollout/num_samples"] for row in rows] == [64, 64]
     assert any(row["restrain/advantage_neg"] < 0 for row in rows)
+    for row in rows:
+        groups = list(read_kept(job.run_dir, [row["step"]]))
+        sizes = Counter(group.majority_count for group in groups)
+        assert [sizes[size] for size in range(13)] == row["votes"]["majority_histogram"], "all eight groups are kept"
+        assert {sum(rollout.trained for rollout in group.rollouts) for group in groups} == {8}
+        gaps = [rollout.log_prob_gap for group in groups for rollout in group.rollouts if rollout.trained]
+        assert min(gaps) < row["restrain/logprob_gap"] < max(gaps)
 
 
 UNHOOKED = """
