@@ -1,8 +1,8 @@
 """What keeping rollouts costs a step: time beside OpenRLHF's own optimizer pass, bytes on disk, and long responses.
 
 Keeping is what the groups' texts add to the way from a rollout actor to the trainer (pickled and unpickled), each
-rollout's own gap, and the step's file: rows, compression, writing, fsync. All is counted as if it ran one after another,
-though carrying is shared by the rollout actors. Responses are words drawn at random, or those of --responses.
+rollout's own gap, and the step's file: rows, compression, writing, fsync. All is counted as if it ran one after the
+other, though carrying is shared by the rollout actors. Responses are words drawn at random, or those of --responses.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
 
-from hook_cost import N, PROMPTS, optimizer_pass, prepare
+from hook_cost import PROMPTS, N, optimizer_pass, prepare
 from rich.console import Console
 from rich.progress import track
 
@@ -99,8 +99,9 @@ def line(size: Size, keep: KeepRollouts, costs: list[Cost]) -> str:
     seconds = sorted(cost.seconds for cost in costs)
     return (
         f"{size.name}, {size.groups} x {N} rollouts of {size.tokens} tokens, keep {keep.keep}: "
-        f"{statistics.median(seconds):.3f} s ({seconds[0]:.3f} to {seconds[-1]:.3f}; carrying {middle['carrying']:.3f}, "
-        f"gaps {middle['gaps']:.3f}, writing {middle['writing']:.3f}), {costs[0].size / 1e6:.2f} MB a step; "
+        f"{statistics.median(seconds):.3f} s ({seconds[0]:.3f} to {seconds[-1]:.3f}; "
+        f"carrying {middle['carrying']:.3f}, gaps {middle['gaps']:.3f}, writing {middle['writing']:.3f}), "
+        f"{costs[0].size / 1e6:.2f} MB a step; "
         f"1 % of a step of {100 * statistics.median(seconds):.0f} s"
     )
 
