@@ -69,6 +69,8 @@ def main() -> None:
     detect().install()
     install()
     _, trainer, experiences = prepare(256, 4)
+    # It leaves the host unhooked.
+    install()
     short = Step.of(SHORT, text)
     passes, costs = [], []
     for repeat in track(range(REPEATS + 1), "beside the optimizer pass"):
@@ -108,11 +110,10 @@ def line(size: Size, keep: KeepRollouts, costs: list[Cost]) -> str:
 
 @dataclass(frozen=True)
 class Step:
-    """A step's groups as the rollout actors send them, and its rollouts as the trainer has them."""
+    """A step's scored groups, and its rollouts as the trainer has them."""
 
     size: Size
     groups: list[Any]
-    outputs: list[list[dict[str, Any]]]
     experiences: list[Any]
 
     @classmethod
@@ -120,9 +121,6 @@ class Step:
         """Groups scored by RESTRAIN."""
         import torch
 
-        tokens, log_probs = list(range(size.tokens)), [-0.5] * size.tokens
-        output = {"observation_tokens": tokens, "rollout_log_probs": log_probs, "label": ""}
-        outputs = [[{**output, "observation_tokens": list(tokens)} for _ in range(N)] for _ in range(size.groups)]
         shape = (N, size.tokens)
         experiences = [
             SimpleNamespace(
@@ -133,30 +131,23 @@ class Step:
             )
             for place in range(size.groups)
         ]
-        return cls(size, [scored(size, text, place) for place in range(size.groups)], outputs, experiences)
+        return cls(size, [scored(size, text, place) for place in range(size.groups)], experiences)
 
     def cost(self, keep: KeepRollouts) -> Cost:
         """What keeping takes of this step."""
-        from restrain_openrlhf.hook.keeping import Keeping, rollout_gaps
+        from restrain_openrlhf.hook.experience import rollout_gaps
+        from restrain_openrlhf.hook.keeping import Keeping
 
         with TemporaryDirectory(dir=Path.cwd()) as folder:
-            carrying = self._way(with_groups=True) - self._way(with_groups=False)
+            with timed() as carrying:
+                for group in self.groups:
+                    pickle.loads(pickle.dumps(group, protocol=5))
             with timed() as gaps:
                 each = rollout_gaps(self.experiences)
             with timed() as writing:
                 Keeping(Path(folder), keep, seed=42).keep(1, self.groups, each)
             (path,) = (Path(folder) / "rollouts").iterdir()
-            return Cost(carrying, gaps.seconds, writing.seconds, path.stat().st_size)
-
-    def _way(self, with_groups: bool) -> float:
-        """Seconds to pickle and unpickle every group's outputs."""
-        rows = [[dict(row) for row in group] for group in self.outputs]
-        for row, group in zip(rows, self.groups, strict=True):
-            row[0]["label"] = group if with_groups else ""
-        with timed() as way:
-            for group in rows:
-                pickle.loads(pickle.dumps(group, protocol=5))
-        return way.seconds
+            return Cost(carrying.seconds, gaps.seconds, writing.seconds, path.stat().st_size)
 
 
 def scored(size: Size, text: Iterator[str], place: int) -> Any:

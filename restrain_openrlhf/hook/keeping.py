@@ -1,14 +1,11 @@
 """Keeps some groups of each step beside the run's metrics: which ones, as what rows, and when it stops."""
 
 import logging
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from restrain_openrlhf.config.kept_rollouts import MIB, KeepRollouts
 from restrain_openrlhf.data.identity import text_hash
@@ -124,18 +121,3 @@ def _kept_rollout(group: ScoredGroup, index: int, gaps: Gaps) -> KeptRollout:
         log_prob_gap=gaps[index] if trained else None,
         entropy=None if entropies is None else entropies[index],
     )
-
-
-def rollout_gaps(experiences: Sequence[Any]) -> list[float | None]:
-    """Each rollout's mean of |log p_vLLM − log π| over its tokens, in nats, in the order the rollouts were drawn in.
-
-    None for a rollout without tokens, and where the mean is no finite number. `index` of an experience has its
-    rollouts' places (trainer/ppo_utils/experience_maker.py, split_rollout_samples).
-    """
-    found: dict[int, float] = {}
-    for experience in experiences:
-        mask = experience.action_mask.bool()
-        apart = (experience.rollout_log_probs.float() - experience.action_log_probs.float()).abs()
-        means = torch.where(mask, apart, 0.0).sum(-1) / mask.sum(-1)
-        found.update(zip(experience.index, means.tolist(), strict=True))
-    return [gap if math.isfinite(gap) else None for _, gap in sorted(found.items())]

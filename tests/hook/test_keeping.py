@@ -21,7 +21,8 @@ from restrain_openrlhf.config.kept_rollouts import KeepRollouts  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.hook.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen, kept_group, rollout_gaps  # noqa: E402
+from restrain_openrlhf.hook.experience import rollout_gaps  # noqa: E402
+from restrain_openrlhf.hook.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen, kept_group  # noqa: E402
 from restrain_openrlhf.hook.preflight import check_keeping  # noqa: E402
 from restrain_openrlhf.hook.scored_groups import ScoredGroup  # noqa: E402
 from restrain_openrlhf.kept import kept_bytes, kept_files, read_kept, step_file  # noqa: E402
