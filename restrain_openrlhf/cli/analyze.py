@@ -90,8 +90,9 @@ def _by_size(found: "LabelQuality") -> Table:
 
 def _by_step(found: "LabelQuality") -> Table:
     table = Table("step", *COLUMNS, title="by step", title_justify="left")
-    for row in found.by_step:
-        table.add_row(str(row.step), *_cells(row.measures))
+    for row in found.by_window:
+        steps = str(row.first) if row.first == row.last else f"{row.first} to {row.last}"
+        table.add_row(steps, *_cells(row.measures))
     return table
 
 

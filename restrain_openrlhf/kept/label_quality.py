@@ -15,6 +15,8 @@ from restrain_openrlhf.kept.verdicts import majority_is_right, right_rollouts, w
 
 # Advantages that cancel, as those of two equal classes do, leave rounding errors.
 NO_SIGNAL = 1e-9
+# Of the steps, in tables and pictures.
+WINDOWS = 20
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,16 @@ class StepMeasures(BaseModel):
     measures: Measures
 
 
+class WindowMeasures(BaseModel):
+    """Of the groups of the kept steps from `first` to `last`: a step of a few groups alone is mostly noise."""
+
+    model_config = ConfigDict(frozen=True)
+
+    first: int
+    last: int
+    measures: Measures
+
+
 class SizeMeasures(BaseModel):
     """Of the groups whose majority has `size` of `voters` rollouts."""
 
@@ -148,6 +160,7 @@ class LabelQuality(BaseModel):
     groups_without_gold: int
     total: Measures
     by_step: tuple[StepMeasures, ...]
+    by_window: tuple[WindowMeasures, ...]
     by_size: tuple[SizeMeasures, ...]
     false_confidence: tuple[FalseConfidence, ...]
 
@@ -178,6 +191,7 @@ def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: M
         groups_without_gold=len(without),
         total=Measures.of(facts),
         by_step=tuple(StepMeasures(step=step, measures=found) for (step,), found in _by(facts, lambda f: (f.step,))),
+        by_window=by_window(facts),
         by_size=tuple(
             SizeMeasures(size=size, voters=voters, measures=found)
             for (voters, size), found in _by(facts, lambda f: (f.voters, f.size))
@@ -193,6 +207,18 @@ def _by(
     for each in facts:
         parts[key(each)].append(each)
     return [(place, Measures.of(parts[place])) for place in sorted(parts)]
+
+
+def by_window(facts: Sequence[GroupFacts]) -> tuple[WindowMeasures, ...]:
+    """At most WINDOWS windows of equally many steps, but for the last."""
+    steps = sorted({each.step for each in facts})
+    size = -(-len(steps) // WINDOWS)
+    found = []
+    for start in range(0, len(steps), size):
+        first, last = steps[start], steps[min(start + size, len(steps)) - 1]
+        within = [each for each in facts if first <= each.step <= last]
+        found.append(WindowMeasures(first=first, last=last, measures=Measures.of(within)))
+    return tuple(found)
 
 
 def false_confidence(facts: Sequence[GroupFacts]) -> tuple[FalseConfidence, ...]:

@@ -12,19 +12,20 @@ mpl.use("Agg")
 
 
 def draw_by_step(found: LabelQuality) -> Figure:
-    """Accuracies of labels, signals and rollouts, and the weight on right answers, over the steps."""
+    """Accuracies of labels, signals and rollouts, and the weight on right answers, over windows of steps."""
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    steps, measures = [row.step for row in found.by_step], [row.measures for row in found.by_step]
-    lines = {
+    middles = [(row.first + row.last) / 2 for row in found.by_window]
+    measures = [row.measures for row in found.by_window]
+    lines: dict[str, list[float | None]] = {
         "the majority is right": [each.label_accuracy for each in measures],
         "the training signal agrees with gold": [each.reward_accuracy for each in measures],
         "weight on right answers": [each.weight_on_right for each in measures],
         "rollouts that are right": [each.rollout_accuracy for each in measures],
     }
     for name, values in lines.items():
-        # A step without the number has a gap.
-        axes.plot(steps, [float("nan") if value is None else value for value in values], marker=".", label=name)
+        # A window without the number has a gap.
+        axes.plot(middles, [float("nan") if value is None else value for value in values], marker=".", label=name)
     axes.set(title="Labels against gold", xlabel="training step", ylabel="share")
     return _finished(figure, axes)
 

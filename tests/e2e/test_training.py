@@ -9,9 +9,10 @@ from collections import Counter
 import pytest
 
 from restrain_openrlhf.demo.run import MODEL
+from restrain_openrlhf.demo.task import training_problems, write_gold
 from restrain_openrlhf.kept import read_kept
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, Pair, layout, run, skip_without, small_disk
+from tests.e2e.conftest import SMALL, Pair, layout, restrain, run, skip_without, small_disk
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
@@ -60,6 +61,26 @@ def test_the_run_leaves_a_model_that_loads_and_the_command_that_made_it(pair: Pa
     assert sum(parameter.numel() for parameter in model.parameters()) > 700_000
     resolved = json.loads((pair.whole.run_dir / "run.json").read_text())
     assert resolved["openrlhf"]["rollout.batch_size"] == SMALL["rollout.batch_size"]
+
+
+def test_the_labels_of_a_run_against_gold_by_a_count_of_its_own(pair: Pair, tmp_path):
+    """The demo's answers are sums of whole numbers, so that Python can say what is right."""
+    write_gold(tmp_path / "gold.jsonl", training_problems(48))
+    words = ("analyze", pair.whole.run_dir, "--gold", tmp_path / "gold.jsonl", "--out", tmp_path / "analysis", "--json")
+    done = run(restrain(*words))
+    assert done.returncode == 0, done.stderr
+    labels = pushed = agrees = 0
+    for group in read_kept(pair.whole.run_dir):
+        gold = sum(map(int, group.prompt.removesuffix("=").split("+")))
+        votes = Counter(int(rollout.answer) for rollout in group.rollouts if (rollout.answer or "").isdigit())
+        labels += max(votes, key=votes.__getitem__, default=None) == gold
+        for rollout in group.rollouts:
+            net = rollout.advantage_pos + rollout.advantage_neg
+            pushed += abs(net) > 1e-9
+            agrees += abs(net) > 1e-9 and (net > 0) == (rollout.answer == str(gold))
+    total = json.loads(done.stdout)["total"]
+    assert (total["groups"], total["label_accuracy"]) == (15, pytest.approx(labels / 15))
+    assert (total["signals"], total["reward_accuracy"]) == (pushed, pytest.approx(agrees / pushed))
 
 
 def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):

@@ -99,6 +99,12 @@ def test_by_step_and_by_size():
     assert found.by_size[4].measures.reward_accuracy is None, "a unanimous group pushes nothing"
 
 
+def test_windows_hold_every_step_once():
+    groups = [group(step, "1+1=", ["2"] * 4, net=[0] * 4) for step in range(3, 100, 2)]
+    windows = [(row.first, row.last, row.measures.groups) for row in quality(groups).by_window]
+    assert windows == [(3 + 6 * place, 7 + 6 * place, 3) for place in range(16)] + [(99, 99, 1)]
+
+
 def test_false_confidence_is_of_majorities_of_at_least_a_share():
     points = [(point.share, point.groups, point.wrong) for point in quality().false_confidence]
     assert points == [(0, 5, 3 / 5), (0.25, 4, 2 / 4), (0.5, 3, 1 / 3), (0.75, 2, 1 / 2), (1, 1, 0)]
@@ -143,7 +149,7 @@ def test_parts_add_up_whatever_the_order(drawn, chance):
     groups = [scored(step, answers, method) for step, answers in drawn]
     gold = {text_hash("x"): "2"}
     found = quality(groups, gold)
-    for rows in (found.by_step, found.by_size):
+    for rows in (found.by_step, found.by_window, found.by_size):
         assert sum(row.measures.groups for row in rows) == found.total.groups == len(groups)
         right = sum(row.measures.groups * row.measures.label_accuracy for row in rows)
         assert right == pytest.approx(found.total.groups * found.total.label_accuracy)
