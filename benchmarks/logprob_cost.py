@@ -19,7 +19,7 @@ from rich.console import Console  # noqa: E402 - the device comes first
 from vllm import LLM, SamplingParams  # noqa: E402
 
 from restrain_openrlhf.demo.addition import training_problems  # noqa: E402
-from restrain_openrlhf.demo.run import MODEL  # noqa: E402
+from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 
 REPEATS = 9
 PROMPTS = [problem.problem for problem in training_problems(32)]
@@ -32,7 +32,7 @@ WAYS = {
 
 def main() -> None:
     """Measure and print the ratios to generation without log-probabilities."""
-    engine = LLM(model=str(MODEL), dtype="bfloat16", max_model_len=64, seed=1, **DEVICE.engine_options)
+    engine = LLM(model=str(ADDITION.model), dtype="bfloat16", max_model_len=64, seed=1, **DEVICE.engine_options)
     seconds(engine, PLAIN)
     ratios: dict[str, list[float]] = {name: [] for name in WAYS}
     for _ in range(REPEATS):

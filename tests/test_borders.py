@@ -48,8 +48,8 @@ def test_nothing_imports_the_cpu_stand_ins():
     assert offenders([*outside, *sorted((ROOT / "test_time").rglob("*.py"))], ["restrain_openrlhf.cpu"]) == []
 
 
-@pytest.mark.parametrize("folder", ["method", "answers", "rollouts"])
-def test_the_maths_and_the_answers_import_no_framework(folder):
+@pytest.mark.parametrize("folder", ["method", "answers", "rollouts", "kept"])
+def test_the_maths_the_answers_and_kept_rollouts_import_no_framework(folder):
     assert offenders(modules(folder), [*HOST, "torch", "vllm", "transformers"]) == []
 
 

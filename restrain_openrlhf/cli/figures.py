@@ -1,34 +1,10 @@
-"""`restrain analyze`, `effect` and `plot`: figures from rollouts, from evaluated runs and from training runs."""
+"""`restrain effect` and `plot`: figures from evaluated runs and from training runs."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-
-
-def analyze(
-    rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
-    out: Annotated[Path, typer.Option(help="Output folder, for reliability.png and reliability.csv.")],
-    gold: Annotated[
-        Path | None, typer.Option(help="Gold answers: rows {problem, answer}, or a .gold.jsonl file.")
-    ] = None,
-) -> None:
-    """Plot how reliable majority votes are: pass@n and accuracy of the majority, by its size."""
-    from restrain_openrlhf.evaluation.grade import grade_rollouts, read_rollouts  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.reliability import reliability  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.report.paper_figures import save_reliability  # noqa: PLC0415
-
-    rows = reliability(grade_rollouts(read_rollouts(rollouts), rollouts, gold))
-    console = Console(soft_wrap=True, highlight=False)
-    for row in rows:
-        console.print(
-            f"majority of {row.size} of {row.n}: {row.problems} problems, pass@{row.n} {row.pass_at_n:.1%}, "
-            f"majority right {row.majority_accuracy:.1%} [{row.majority_low:.1%}, {row.majority_high:.1%}]",
-            markup=False,
-        )
-    for path in save_reliability(rows, rollouts.stem, out):
-        console.print(path, soft_wrap=True)
 
 
 def effect(

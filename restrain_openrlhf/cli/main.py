@@ -6,12 +6,13 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.cli.analyze import analyze
 from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.data import data
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
 from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
-from restrain_openrlhf.cli.figures import analyze, effect, plot
+from restrain_openrlhf.cli.figures import effect, plot
 from restrain_openrlhf.cli.gpu_check import gpu_check
 from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.merge import merge

@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError, field_validator
 
 from restrain_openrlhf.config.engine import EngineLimits
+from restrain_openrlhf.config.kept_rollouts import KeepRollouts
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 from restrain_openrlhf.shipped import own_path
@@ -69,11 +70,19 @@ class HookConfig(BaseModel):
     engine: Annotated[EngineLimits, Key.CHANGEABLE] = Field(
         default=EngineLimits(), description="How much each vLLM engine works on at a time."
     )
+    rollouts: Annotated[KeepRollouts, Key.CHANGEABLE] = Field(
+        default=KeepRollouts(), description="Which groups are kept, to be looked at; training is the same."
+    )
 
     @classmethod
     def keys(cls, kind: Key) -> frozenset[str]:
         """The keys of this kind."""
         return frozenset(name for name, field in cls.model_fields.items() if kind in field.metadata)
+
+    @property
+    def keeps_rollouts(self) -> bool:
+        """Whether a run keeps any: beside its metrics, so that one without metrics keeps none."""
+        return self.metrics is not None and self.rollouts.keep != "none"
 
     def written(self) -> dict[str, Any]:
         """What the hook needs, as YAML and JSON have it: the whole method, and what is not at its default."""

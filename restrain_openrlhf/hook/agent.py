@@ -19,6 +19,7 @@ from restrain_openrlhf.hook.group_scoring import scoring_of
 from restrain_openrlhf.hook.instrument import is_active
 from restrain_openrlhf.hook.patches import VLLM_ENGINE
 from restrain_openrlhf.hook.rollout_engine import CountingEngine, PlannedEngine, SeededEngine
+from restrain_openrlhf.hook.scored_groups import ScoredGroup, labels
 from restrain_openrlhf.hook.training_data import TrainingRow
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse
@@ -54,6 +55,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         config = config_of_agent(hooked=is_active())
         self._method = build(config.method)
         self._scoring = scoring_of(config)
+        self._carries = is_active() and config.keeps_rollouts
         self._groups: GroupGathering[Output] = GroupGathering()
 
     async def execute(
@@ -91,9 +93,10 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         request = group_request(call, row, outputs, chains)
         reply = await self._scoring.score(request)
         extras = extra_logs(request, reply, row, counting.tokens)
+        carried = labels(ScoredGroup(request, reply), n, self._carries)
         return [
-            {**output, **reward_of(reply, index), "label": row.gold or "", "extra_logs": extra}
-            for index, (output, extra) in enumerate(zip(outputs, extras, strict=True))
+            {**output, **reward_of(reply, index), "label": label, "extra_logs": extra}
+            for index, (output, label, extra) in enumerate(zip(outputs, carried, extras, strict=True))
         ]
 
     async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[Output], list[Chain] | None]:

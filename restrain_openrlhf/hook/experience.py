@@ -1,5 +1,6 @@
 """Wraps RemoteExperienceMaker.make_experience_batch: votes counted, the host's advantages removed, the gap measured."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,7 @@ import torch
 from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.group_columns import take_votes
+from restrain_openrlhf.hook.scored_groups import take_scored
 from restrain_openrlhf.vote_statistics import step_votes
 
 
@@ -45,6 +47,21 @@ def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
     return LogProbGap(mean=total / max(len(rollout), 1), relative=total / size if total else 0.0)
 
 
+def rollout_gaps(experiences: Sequence[Any]) -> list[float | None]:
+    """Each rollout's mean of |log p_vLLM − log π| over its tokens, in nats, in the order the rollouts were drawn in.
+
+    None for a rollout without tokens, and where the mean is no finite number. `index` of an experience has its
+    rollouts' places (trainer/ppo_utils/experience_maker.py, split_rollout_samples).
+    """
+    found: dict[int, float] = {}
+    for experience in experiences:
+        mask = experience.action_mask.bool()
+        apart = (experience.rollout_log_probs.float() - experience.action_log_probs.float()).abs()
+        means = torch.where(mask, apart, 0.0).sum(-1) / mask.sum(-1)
+        found.update(zip(experience.index, means.tolist(), strict=True))
+    return [gap if math.isfinite(gap) else None for _, gap in sorted(found.items())]
+
+
 def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
     """Raises PolicyMismatchError where the relative gap is above the limit: the rollouts are not the policy's."""
     if limit is not None and not gap.relative <= limit:
@@ -66,9 +83,12 @@ def make_experience_batch(
     fails at once: it must never train on them.
     """
     samples = args[0] if args else kwargs["rollout_samples"]
-    maker.restrain_votes = step_votes(take_votes(samples, maker.args.rollout.n_samples_per_prompt))
+    n = maker.args.rollout.n_samples_per_prompt
+    maker.restrain_votes = step_votes(take_votes(samples, n))
+    maker.restrain_scored = take_scored(samples, n)
     experiences = wrapped(*args, **kwargs)
     maker.restrain_logprob_gap = logprob_gap(experiences)
+    maker.restrain_rollout_gaps = rollout_gaps(experiences) if maker.restrain_scored else []
     if not maker.args.train.async_enable:
         # The asynchronous trainer's rollouts may be of earlier weights, by design.
         refuse_mismatch(maker.restrain_logprob_gap, config_here().logprob_gap_limit)

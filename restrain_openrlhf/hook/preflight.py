@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.config.kept_rollouts import KeepRollouts
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError
@@ -13,6 +14,7 @@ from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_con
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.layout import refuse_impossible
 from restrain_openrlhf.hook.prompts import Prompt, PromptSource, load_prompts, refuse_lost_mark, template_identity
+from restrain_openrlhf.kept.schema import arrow
 from restrain_openrlhf.memory.fit import refuse_what_cannot_fit
 from restrain_openrlhf.memory.gpu import visible_memory
 from restrain_openrlhf.method import Method, build
@@ -29,6 +31,7 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     refuse_asynchronous(config, flags)
     refuse_unsupported(detect(), flags)
     refuse_impossible(flags)
+    check_keeping(config)
     inputs = check_inputs(flags)
     texts = [prompt.text for prompt in inputs.prompts]
     if config.service is not None:
@@ -44,6 +47,16 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
         refuse_other_n(reference, config.reference_n)
         refuse_mismatch(reference, inputs.fingerprint, inputs.template, inputs.prompts)
         trained_on(method, reference, texts)
+
+
+def check_keeping(config: HookConfig) -> None:
+    """Raises ConfigError where rollouts have no place to be kept in, DataError where they cannot be written."""
+    if config.metrics is None and config.rollouts != KeepRollouts():
+        raise ConfigError(
+            "rollouts is set and metrics is not: rollouts are kept in the folder of the metrics. Set metrics to a file."
+        )
+    if config.keeps_rollouts:
+        arrow()
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.experience import LogProbGap
 from restrain_openrlhf.hook.held_out import evaluate_left_out
+from restrain_openrlhf.hook.keeping import keeping_of
 from restrain_openrlhf.hook.kv_cache import cache_peak
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import resume_counting
@@ -55,9 +56,11 @@ def save_logs_and_checkpoints(
     logs = logs_dict or {}
     logs.update(tokens_per_second(logs))
     logs.update(cache_peak(trainer.vllm_engines or ()))
-    metrics = config_here().metrics
+    metrics, maker = config_here().metrics, trainer.experience_maker
     if metrics is not None:
-        append_step(metrics, global_step, logs, trainer.experience_maker.restrain_votes)
+        keeping = keeping_of(trainer, metrics)
+        logs.update(keeping.keep(global_step, maker.restrain_scored, maker.restrain_rollout_gaps))
+        append_step(metrics, global_step, logs, maker.restrain_votes)
     publish(metrics.parent.name if metrics else "", global_step, numbers(logs))
     BasePPOTrainer.save_logs_and_checkpoints(trainer, global_step, logs, client_states)
 

@@ -36,6 +36,7 @@ def score_answers(
         majority_count=score.votes.majority_count,
         majority_key=None if majority is None else canonical_key(majority),
         effective_labels=score.votes.effective_labels,
+        label_weights=tuple(score.label_weights.tolist()),
         penalized=score.penalized,
         rewards=tuple(score.rewards.tolist()),
         advantage_pos=tuple(score.pair.positive.tolist()),

@@ -71,6 +71,9 @@ class GroupReply(BaseModel, frozen=True):
     majority_count: int
     majority_key: str | None = Field(description="The majority answer's canonical key; None where none was given.")
     effective_labels: Number
+    label_weights: tuple[Number, ...] | None = Field(
+        default=None, description="w_j of each class, by its number; None from a service of an earlier version."
+    )
     penalized: bool
     rewards: tuple[Number, ...]
     advantage_pos: tuple[Number, ...]

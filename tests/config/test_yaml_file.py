@@ -73,6 +73,20 @@ def test_an_override_that_is_none_is_named(item):
         (GOOD + "logprob_gap_limit: 0\n", "logprob_gap_limit is 0: input should be greater than 0"),
         (GOOD + "logprob_gap_limit: never\n", "logprob_gap_limit is 'never'"),
         (GOOD + "logprob_gap_limit: .nan\n", "logprob_gap_limit is nan"),
+        *(
+            (GOOD + f"rollouts: {{keep: {wrong}}}\n", "rollouts.keep is ")
+            for wrong in ("0", "-1", "2.5", "true", "some")
+        ),
+        (
+            GOOD + "rollouts: {keep: null}\n",
+            "rollouts.keep is None: value error, give a number of groups (1 or more), all",
+        ),
+        (
+            GOOD + "rollouts: {at_most_mib: 0}\n",
+            "rollouts.at_most_mib is 0: input should be greater than or equal to 1",
+        ),
+        (GOOD + "rollouts: {kept: 3}\n", "rollouts.kept is 3: extra inputs are not permitted"),
+        (GOOD + "rollouts: none\n", "rollouts is 'none'"),
         (GOOD + "metrics: m.jsonl\n", "unknown key 'metrics'"),
     ],
 )

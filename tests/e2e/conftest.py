@@ -169,6 +169,7 @@ SEEDED = (
     "method.prompt_weight=offline",
     "seeded_rollouts=true",
     "steps=5",
+    "rollouts.keep=3",
     "evaluate_first=true",
     "openrlhf.data.max_samples=24",
     "openrlhf.data.label_key=answer",

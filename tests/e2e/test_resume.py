@@ -1,9 +1,11 @@
 """Killed and resumed, or run again, a run is the same: prompts, optimizer steps, and with seeds every weight."""
 
 import json
+from collections import Counter
 
 import pytest
 
+from restrain_openrlhf.kept import read_kept
 from tests.e2e.conftest import Job, Pair, optimizer_steps
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]
@@ -19,6 +21,14 @@ def test_killed_and_resumed_is_the_same_run(pair: Pair):
     assert "Loading the checkpoint" not in pair.log_when_killed
     assert "Loading the checkpoint" in pair.resumed.log()
     assert result(pair.resumed) == result(pair.whole)
+
+
+def test_the_rollouts_that_a_resumed_run_keeps_are_those_of_a_whole_one(pair: Pair):
+    kept = list(read_kept(pair.whole.run_dir))
+    assert list(read_kept(pair.resumed.run_dir)) == kept
+    assert Counter(group.step for group in kept) == {1: 3, 2: 3, 3: 3, 4: 3, 5: 3}
+    assert len({tuple(group.group for group in kept if group.step == step) for step in range(1, 6)}) > 1
+    assert [row["restrain/kept_groups"] for row in pair.resumed.rows()] == [3] * 5
 
 
 def test_optimizer_steps_are_counted_on_from_the_checkpoint(pair: Pair):

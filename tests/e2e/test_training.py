@@ -4,12 +4,16 @@ import json
 import os
 import re
 import sys
+from collections import Counter
 
 import pytest
 
+from restrain_openrlhf.demo.addition import training_problems
+from restrain_openrlhf.demo.problems import write_gold
 from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.kept import read_kept
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, Pair, layout, run, skip_without, small_disk
+from tests.e2e.conftest import SMALL, Pair, layout, restrain, run, skip_without, small_disk
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
@@ -60,6 +64,26 @@ def test_the_run_leaves_a_model_that_loads_and_the_command_that_made_it(pair: Pa
     assert resolved["openrlhf"]["rollout.batch_size"] == SMALL["rollout.batch_size"]
 
 
+def test_the_labels_of_a_run_against_gold_by_a_count_of_its_own(pair: Pair, tmp_path):
+    """The demo's answers are sums of whole numbers, so that Python can say what is right."""
+    write_gold(tmp_path / "gold.jsonl", training_problems(48))
+    words = ("analyze", pair.whole.run_dir, "--gold", tmp_path / "gold.jsonl", "--out", tmp_path / "analysis", "--json")
+    done = run(restrain(*words))
+    assert done.returncode == 0, done.stderr
+    labels = pushed = agrees = 0
+    for group in read_kept(pair.whole.run_dir):
+        gold = sum(map(int, group.prompt.removesuffix("=").split("+")))
+        votes = Counter(int(rollout.answer) for rollout in group.rollouts if (rollout.answer or "").isdigit())
+        labels += max(votes, key=votes.__getitem__, default=None) == gold
+        for rollout in group.rollouts:
+            net = rollout.advantage_pos + rollout.advantage_neg
+            pushed += abs(net) > 1e-9
+            agrees += abs(net) > 1e-9 and (net > 0) == (rollout.answer == str(gold))
+    total = json.loads(done.stdout)["total"]
+    assert (total["groups"], total["label_accuracy"]) == (15, pytest.approx(labels / 15))
+    assert (total["signals"], total["reward_accuracy"]) == (pushed, pytest.approx(agrees / pushed))
+
+
 def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     """What a deployment that runs `python -m openrlhf.cli.train_ppo_ray FLAGS` changes; here for ETTRL's trees."""
     from restrain_openrlhf.hook.host_flags import to_arguments
@@ -92,6 +116,9 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     assert any(row["restrain/advantage_pos"] > 0 > row["restrain/advantage_neg"] for row in rows)
     assert all(0 < row["restrain/entropy"] < 3 for row in rows), "by vLLM's own probabilities"
     assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.05, "the leaves' tokens have the policy's"
+    leaves = [leaf for group in read_kept(tmp_path) for leaf in group.rollouts]
+    assert len(leaves) == 2 * 64
+    assert all(leaf.entropy is not None and leaf.log_prob_gap is not None for leaf in leaves)
     assert (tmp_path / "model" / "config.json").exists()
 
 
@@ -106,6 +133,13 @@ def test_the_asynchronous_trainer_votes_on_more_rollouts_than_it_trains_on(job):
     assert [row["votes"]["voters"] for row in rows] == [96, 96]
     assert [row["rollout/num_samples"] for row in rows] == [64, 64]
     assert any(row["restrain/advantage_neg"] < 0 for row in rows)
+    for row in rows:
+        groups = list(read_kept(job.run_dir, [row["step"]]))
+        sizes = Counter(group.majority_count for group in groups)
+        assert [sizes[size] for size in range(13)] == row["votes"]["majority_histogram"], "all eight groups are kept"
+        assert {sum(rollout.trained for rollout in group.rollouts) for group in groups} == {8}
+        gaps = [rollout.log_prob_gap for group in groups for rollout in group.rollouts if rollout.trained]
+        assert min(gaps) < row["restrain/logprob_gap"] < max(gaps)
 
 
 UNHOOKED = """

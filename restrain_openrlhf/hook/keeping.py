@@ -1,0 +1,123 @@
+"""Keeps some groups of each step beside the run's metrics: which ones, as what rows, and when it stops."""
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.config.kept_rollouts import MIB, KeepRollouts
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.hook.environment import config_here
+from restrain_openrlhf.hook.scored_groups import ScoredGroup
+from restrain_openrlhf.kept import KeptGroup, KeptRollout, as_parquet, drop_from, kept_bytes, write_step
+
+KEPT_GROUPS, KEPT_MIB = "restrain/kept_groups", "restrain/kept_mib"
+Gaps = Sequence[float | None]
+
+
+@dataclass
+class Keeping:
+    """What a trainer process knows of the kept rollouts: `used` bytes (None before its first step), and why it stopped.
+
+    Training never stops because of them. A process that is started again tries again.
+    """
+
+    run: Path
+    rollouts: KeepRollouts
+    seed: int
+    used: int | None = None
+    stopped: str | None = None
+
+    def keep(self, step: int, groups: Sequence[ScoredGroup], gaps: Gaps) -> dict[str, float]:
+        """Write the step's file; the step's metrics of it. `gaps` has one number per trained rollout of all groups."""
+        try:
+            self._begin(step)
+            places = [] if self.stopped else chosen(self.rollouts.count(len(groups)), len(groups), self.seed, step)
+            size = len(gaps) // max(len(groups), 1)
+            each = [(place, groups[place], gaps[place * size : (place + 1) * size]) for place in places]
+            written = self._write(step, [kept_group(step, *one) for one in each])
+        except OSError as error:
+            self._stop(step, f"{self.run}: writing failed ({error})")
+            written = 0
+        return {KEPT_GROUPS: float(written), KEPT_MIB: (self.used or 0) / MIB} if groups else {}
+
+    def _begin(self, step: int) -> None:
+        """Files of this step or later are of a run that was killed."""
+        if self.used is None:
+            drop_from(self.run, step)
+            self.used = kept_bytes(self.run)
+
+    def _write(self, step: int, groups: Sequence[KeptGroup]) -> int:
+        if not groups:
+            return 0
+        content = as_parquet(groups)
+        used = (self.used or 0) + len(content)
+        if used > self.rollouts.most_bytes:
+            self._stop(step, f"they would take more than rollouts.at_most_mib = {self.rollouts.at_most_mib}")
+            return 0
+        write_step(self.run, step, content)
+        self.used = used
+        return len(groups)
+
+    def _stop(self, step: int, why: str) -> None:
+        self.stopped = why
+        logging.getLogger(__name__).warning(
+            "No rollouts are kept from step %d on: %s. Training goes on, and what was kept stays. To keep more, free "
+            "some space or raise rollouts.at_most_mib when the run is started again.",
+            step,
+            why,
+        )
+
+
+def keeping_of(trainer: Any, metrics: Path) -> Keeping:
+    """The one of this trainer."""
+    if not hasattr(trainer, "restrain_keeping"):
+        trainer.restrain_keeping = Keeping(metrics.parent, config_here().rollouts, trainer.args.train.seed)
+    keeping: Keeping = trainer.restrain_keeping
+    return keeping
+
+
+def chosen(count: int, groups: int, seed: int, step: int) -> list[int]:
+    """`count` places of the step's groups, each as likely as any other, in order; equal for equal seeds and steps."""
+    return sorted(random.Random(f"kept:{seed}:{step}").sample(range(groups), count))
+
+
+def kept_group(step: int, place: int, group: ScoredGroup, gaps: Gaps) -> KeptGroup:
+    """The group as it is kept; `gaps` are its trained rollouts'."""
+    request, reply = group.request, group.reply
+    return KeptGroup(
+        step=step,
+        group=place,
+        prompt_id=text_hash(request.prompt),
+        prompt=request.prompt,
+        majority_count=reply.majority_count,
+        voters=len(reply.answers),
+        prompt_weight=reply.prompt_weight,
+        penalized=reply.penalized,
+        rollouts=tuple(_kept_rollout(group, index, gaps) for index in range(len(reply.answers))),
+    )
+
+
+def _kept_rollout(group: ScoredGroup, index: int, gaps: Gaps) -> KeptRollout:
+    request, reply = group.request, group.reply
+    label, response = reply.classes[index], request.responses[index]
+    # A service of an earlier version sends no weights.
+    weights = reply.label_weights if label is not None else None
+    trained = index < len(reply.advantage_pos)
+    entropies = request.entropies if trained else None
+    return KeptRollout(
+        rollout=index,
+        response=response.text,
+        finished=response.finished,
+        answer=reply.answers[index],
+        label=label,
+        class_votes=None if label is None else reply.classes.count(label),
+        label_weight=None if weights is None or label is None else weights[label],
+        trained=trained,
+        advantage_pos=reply.advantage_pos[index] if trained else None,
+        advantage_neg=reply.advantage_neg[index] if trained else None,
+        log_prob_gap=gaps[index] if trained else None,
+        entropy=None if entropies is None else entropies[index],
+    )

@@ -1,0 +1,246 @@
+"""Kept rollouts in the hook: what a step's groups become, which are kept, and that they never end training."""
+
+import logging
+import math
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="needs the training stack (make install)")
+pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+pytestmark = pytest.mark.host
+
+from hypothesis import given  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
+
+detect().install()
+
+from restrain_openrlhf.config.kept_rollouts import KeepRollouts  # noqa: E402
+from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
+from restrain_openrlhf.data.identity import text_hash  # noqa: E402
+from restrain_openrlhf.errors import ConfigError  # noqa: E402
+from restrain_openrlhf.hook.experience import rollout_gaps  # noqa: E402
+from restrain_openrlhf.hook.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen, kept_group  # noqa: E402
+from restrain_openrlhf.hook.preflight import check_keeping  # noqa: E402
+from restrain_openrlhf.hook.scored_groups import ScoredGroup  # noqa: E402
+from restrain_openrlhf.kept import kept_bytes, kept_files, read_kept, step_file  # noqa: E402
+from restrain_openrlhf.method import build, parse_settings  # noqa: E402
+from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
+from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE, GroupRequest  # noqa: E402
+from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
+from tests.e2e.conftest import small_disk  # noqa: E402
+from tests.hook.in_process import HALF, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from tests.hook.reference_case import write_reference  # noqa: E402
+from tests.hook.test_methods_in_the_host import CASES, GOLD, LOW_U, PROMPTS, TOTAL, N, U, V, W  # noqa: E402
+
+
+def step_of(case, hooked, tmp_path, keep="all", models=None):
+    """The host's own classes make a step of the case; its maker, and its experiences."""
+    answers = dict(zip(PROMPTS, case.reference, strict=True)) if case.reference else None
+    reference = write_reference(tmp_path / "ref.jsonl", answers) if answers else None
+    hooked(case.method, reference=reference, metrics=tmp_path / "metrics.jsonl", rollouts=KeepRollouts(keep=keep))
+    arguments = host_arguments(len(PROMPTS), N)
+    maker = maker_of(arguments, models)
+    samples = drawn_by_the_host({PROMPTS[0]: case.first, PROMPTS[1]: case.second}, GOLD, arguments)
+    return maker, maker.make_experience_batch(samples)
+
+
+def kept_of(maker, tmp_path, keep="all"):
+    Keeping(tmp_path, KeepRollouts(keep=keep), seed=42).keep(1, maker.restrain_scored, maker.restrain_rollout_gaps)
+    return list(read_kept(tmp_path))
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_what_is_kept_is_what_is_trained_on(case, hooked, tmp_path):
+    maker, experiences = step_of(case, hooked, tmp_path)
+    groups = kept_of(maker, tmp_path)
+    assert [(group.prompt, group.prompt_id) for group in groups] == [(text, text_hash(text)) for text in PROMPTS]
+    trained = [rollout for group in groups for rollout in group.rollouts if rollout.trained]
+    assert [rollout.advantage_pos for rollout in trained] == pytest.approx(case.positive, rel=1e-4)
+    assert [rollout.advantage_neg for rollout in trained] == pytest.approx(case.negative, rel=1e-4)
+    assert [rollout.log_prob_gap for rollout in trained] == [0.0] * 2 * N
+    assert [rollout.response + "~" * (not rollout.finished) for rollout in groups[0].rollouts] == case.first
+    assert all(isinstance(label, str) for experience in experiences for label in experience.labels)
+
+
+def test_a_group_of_restrain_worked_by_hand(hooked, tmp_path):
+    maker, _ = step_of(CASES["restrain"], hooked, tmp_path)
+    first, second = kept_of(maker, tmp_path)
+    assert [rollout.answer for rollout in first.rollouts] == ["2", "2", "3", None]
+    assert [rollout.label for rollout in first.rollouts] == [0, 0, 1, None]
+    assert [rollout.class_votes for rollout in first.rollouts] == [2, 2, 1, None]
+    assert [rollout.label_weight for rollout in first.rollouts] == pytest.approx([W, W, V, None])
+    assert pytest.approx(1) == W + V == (math.exp(-0.5) + math.exp(-1.125)) / TOTAL
+    assert (first.majority_count, first.voters, first.penalized) == (2, 4, False)
+    assert (second.majority_count, second.voters, second.penalized) == (1, 4, True)
+    assert (first.prompt_weight, second.prompt_weight) == pytest.approx((U, LOW_U))
+
+
+def test_rollouts_that_only_vote_are_kept_too(hooked, tmp_path):
+    maker, _ = step_of(CASES["ttrl, votes"], hooked, tmp_path)
+    first, _ = kept_of(maker, tmp_path)
+    assert [rollout.trained for rollout in first.rollouts] == [True] * N + [False] * 2
+    voter, cut = first.rollouts[N:]
+    assert (voter.answer, voter.class_votes, voter.advantage_pos, voter.log_prob_gap) == ("2", 3, None, None)
+    assert (cut.finished, cut.answer, cut.label) == (False, None, None)
+
+
+def test_the_leaves_of_trees_bring_their_entropies(hooked, tmp_path):
+    maker, _ = step_of(CASES["ettrl"], hooked, tmp_path)
+    first, _ = kept_of(maker, tmp_path)
+    assert [leaf.entropy for leaf in first.rollouts] == pytest.approx([math.log(2) / 10] * 3 + [math.log(2) / 20])
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_training_is_the_same_where_nothing_is_kept(case, hooked, tmp_path):
+    maker, without = step_of(case, hooked, tmp_path, keep="none")
+    assert maker.restrain_scored == []
+    assert maker.restrain_rollout_gaps == []
+    _, kept = step_of(case, hooked, tmp_path)
+    for name in (POSITIVE, NEGATIVE, "reward"):
+        assert column(without, name) == column(kept, name)
+    assert [experience.labels for experience in without] == [experience.labels for experience in kept]
+
+
+def test_every_rollout_has_its_own_gap_whatever_the_micro_batches(hooked, tmp_path):
+    """vLLM writes each digit with probability .5, the policy with .8: one token of ten is apart, none of the fourth."""
+
+    class Other(Models):
+        @staticmethod
+        def _log_probs(sequences):
+            return Models._log_probs(sequences) * math.log(0.8) / HALF
+
+    hooked({"name": "ttrl"}, logprob_gap_limit=None, metrics=tmp_path / "metrics.jsonl")
+    maker = maker_of(host_arguments(1, 4), Other())
+    script = {"1+1=": [r"\boxed{1}", r"\boxed{2}", r"\boxed{2}!!!!!", "none"]}
+    maker.make_experience_batch(drawn_by_the_host(script, [""], host_arguments(1, 4)))
+    apart = math.log(0.8) - math.log(0.5)
+    assert maker.restrain_rollout_gaps == pytest.approx([apart / 10, apart / 10, apart / 15, 0], rel=1e-5)
+
+
+def test_a_rollout_without_tokens_or_with_a_gap_of_no_number_has_none():
+    from types import SimpleNamespace
+
+    mask = torch.tensor([[0, 0], [1, 0]])
+    found = rollout_gaps(
+        [
+            SimpleNamespace(
+                index=[1, 0],
+                action_mask=mask,
+                rollout_log_probs=torch.zeros(2, 2),
+                action_log_probs=torch.tensor([[1.0, 1.0], [float("nan"), 1.0]]),
+            )
+        ]
+    )
+    assert found == [None, None]
+
+
+def scored(prompt="1+1=", *texts):
+    scorer = GroupScorer(build(parse_settings({"name": "ttrl"})))
+    request = GroupRequest(
+        prompt=prompt, responses=[{"text": text, "finished": True} for text in texts or ("a", r"\boxed{2}")]
+    )
+    return ScoredGroup(request, score_whole_group(scorer, request))
+
+
+def long_text(seed, letters):
+    """Text that zstd cannot make much smaller."""
+    generator = torch.Generator().manual_seed(seed)
+    return "".join(map(chr, torch.randint(33, 1000, (letters,), generator=generator).tolist()))
+
+
+def test_a_service_of_an_earlier_version_sends_no_weights():
+    group = scored()
+    before = ScoredGroup(group.request, group.reply.model_copy(update={"label_weights": None}))
+    assert kept_group(1, 0, before, [0.0, 0.0]).rollouts[1].label_weight is None
+    assert kept_group(1, 0, group, [0.0, 0.0]).rollouts[1].label_weight == 1.0
+
+
+@given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 9), st.integers(1, 9))
+def test_a_choice_is_of_so_many_places_and_the_same_again(count, groups, seed, step):
+    count = min(count, groups)
+    places = chosen(count, groups, seed, step)
+    assert places == chosen(count, groups, seed, step) == sorted(set(places))
+    assert len(places) == count
+    assert set(places) <= set(range(groups))
+
+
+def test_every_place_is_as_likely_as_any_other():
+    """2 of 8 in 4,000 steps: each about 1,000 times, standard deviation 27."""
+    counts = Counter(place for step in range(4000) for place in chosen(2, 8, seed=42, step=step))
+    assert all(880 < counts[place] < 1120 for place in range(8))
+    pairs = Counter(tuple(chosen(2, 8, seed=42, step=step)) for step in range(4000))
+    assert len(pairs) == 28
+    assert chosen(2, 8, seed=1, step=1) != chosen(2, 8, seed=2, step=1) or chosen(2, 8, 1, 2) != chosen(2, 8, 2, 2)
+
+
+def test_a_sample_of_the_groups_with_their_places(tmp_path):
+    groups = [scored(f"{place}+1=") for place in range(8)]
+    gaps = [float(place) for place in range(16)]
+    logged = Keeping(tmp_path, KeepRollouts(keep=3), seed=7).keep(5, groups, gaps)
+    kept = list(read_kept(tmp_path))
+    assert [group.group for group in kept] == chosen(3, 8, seed=7, step=5)
+    assert all(group.prompt == f"{group.group}+1=" for group in kept)
+    assert all(
+        [rollout.log_prob_gap for rollout in group.rollouts] == [2 * group.group, 2 * group.group + 1] for group in kept
+    )
+    assert logged == {KEPT_GROUPS: 3, KEPT_MIB: step_file(tmp_path, 5).stat().st_size / 2**20}
+
+
+def test_keeping_stops_at_its_bound_and_says_so(tmp_path, caplog):
+    """Each step has about 0.6 MiB of text that does not compress."""
+    keeping = Keeping(tmp_path, KeepRollouts(keep="all", at_most_mib=1), seed=1)
+    step = [scored("x", long_text(seed, 400_000)) for seed in range(1)]
+    with caplog.at_level(logging.WARNING):
+        logged = [
+            keeping.keep(number, groups, [0.0]) for number, groups in ((1, step), (2, step), (3, [scored("x", "a")]))
+        ]
+    assert [row[KEPT_GROUPS] for row in logged] == [1, 0, 0]
+    assert [row[KEPT_MIB] for row in logged] == [kept_bytes(tmp_path) / 2**20] * 3
+    assert list(kept_files(tmp_path)) == [1], "a later and smaller step would be a biased sample"
+    (record,) = caplog.records
+    assert "from step 2 on: they would take more than rollouts.at_most_mib = 1." in record.message
+    again = Keeping(tmp_path, KeepRollouts(keep="all", at_most_mib=None), seed=1)
+    assert again.keep(4, step, [0.0])[KEPT_GROUPS] == 1
+
+
+def test_a_full_disk_ends_keeping_and_not_training(tmp_path, caplog):
+    with small_disk(tmp_path / "disk", 1) as disk:
+        keeping = Keeping(disk, KeepRollouts(keep="all"), seed=1)
+        keeping.keep(1, [scored("x", "a")], [0.0])
+        logged = keeping.keep(2, [scored("x", long_text(1, 1_500_000))], [0.0])
+        assert logged[KEPT_GROUPS] == 0
+        assert [path.name for path in (disk / "rollouts").iterdir()] == ["step-000001.parquet"]
+        assert len(list(read_kept(disk))) == 1
+    assert "from step 2 on: " in caplog.text
+    assert "No space left on device" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_ends_keeping_and_not_training(tmp_path, caplog):
+    (tmp_path / "rollouts").write_text("in the way")
+    keeping = Keeping(tmp_path, KeepRollouts(), seed=1)
+    assert [keeping.keep(step, [scored()], [0.0, 0.0])[KEPT_GROUPS] for step in (1, 2)] == [0, 0]
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize(("keep", "left"), [("all", [1, 2, 3]), ("none", [1, 2])])
+def test_a_resumed_run_has_no_files_of_steps_it_does_again(tmp_path, keep, left):
+    before = Keeping(tmp_path, KeepRollouts(), seed=1)
+    for step in (1, 2, 3, 4):
+        before.keep(step, [scored("before")], [0.0, 0.0])
+    (tmp_path / "rollouts" / "step-000005.parquet.partial").write_bytes(b"half")
+    groups = [scored("again")] if keep == "all" else []
+    Keeping(tmp_path, KeepRollouts(keep=keep), seed=1).keep(3, groups, [0.0] * 2 * len(groups))
+    assert list(kept_files(tmp_path)) == left
+    assert sorted(path.suffix for path in (tmp_path / "rollouts").iterdir()) == [".parquet"] * len(left)
+    assert [group.prompt for group in read_kept(tmp_path)] == ["before", "before", "again"][: len(left)]
+
+
+def test_rollouts_without_a_place_to_keep_them_are_refused():
+    method = parse_settings({"name": "ttrl"})
+    check_keeping(HookConfig(method=method))
+    assert not HookConfig(method=method).keeps_rollouts
+    with pytest.raises(ConfigError, match="rollouts is set and metrics is not"):
+        check_keeping(HookConfig(method=method, rollouts=KeepRollouts(keep=4)))
