@@ -6,7 +6,8 @@ common answer (a shared shortcut, where there is one). Writes gradient_by_consen
 
     python benchmarks/gradient_by_consensus.py --model DIR --reference ref.jsonl --gold GOLD.jsonl --out DIR
 
---gold has rows {id, problem, answer}; the prompt is the bare problem. On-policy no ratio is clipped, so a method's
+--gold has rows {id, problem, answer}; the prompt is the bare problem. Without these it is the demo's model on some of
+the demo's problems, with a frozen pass that is sampled here. On-policy no ratio is clipped, so a method's
 gradient is that of the sum of (A⁺ + A⁻) log π over its rollouts. KL is left out, and so is OpenRLHF's token mean, which
 divides all by one number that no cosine sees. Some minutes for 640 prompts and a model of 0.8 M parameters, on one
 thread.
@@ -33,8 +34,9 @@ from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import grade_answers
+from restrain_openrlhf.hook.prompts import Prompt as HostPrompt
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.premise.groups import FrozenPass, from_reference
+from restrain_openrlhf.premise.groups import FrozenPass, Group, from_reference
 from restrain_openrlhf.premise.learning import Bin, quarters
 from restrain_openrlhf.premise.shared import common_answers
 from restrain_openrlhf.reference import ReferenceRow, load_reference
@@ -53,6 +55,7 @@ METHODS: Mapping[str, Mapping[str, object]] = {
 }
 TRUE, SHARED = "pass@1", "shared answer"
 PROMPTS_AT_ONCE = 32
+DEMO_PROBLEMS, DEMO_N, DEMO_TOKENS = 128, 16, 14
 ALL = "all"
 
 
@@ -92,7 +95,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Sampler:
-    """The base model, and how the reference was sampled from it."""
+    """The base model, and how its rollouts are sampled."""
 
     model: Any
     tokenizer: Any
@@ -101,18 +104,16 @@ class Sampler:
     max_new_tokens: int
 
     @classmethod
-    def load(cls, folder: Path, reference: Path) -> "Sampler":
-        """In fp32. Sampling is the reference's."""
+    def load(cls, folder: Path, n: int, temperature: float, max_new_tokens: int) -> "Sampler":
+        """In fp32."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        made = load_reference(reference).provenance
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-        return cls(model, AutoTokenizer.from_pretrained(folder), made.n, made.temperature, made.max_new_tokens)
+        return cls(model, AutoTokenizer.from_pretrained(folder), n, temperature, max_new_tokens)
 
-    def draw(self, prompts: Sequence[Prompt]) -> tuple[torch.Tensor, torch.Tensor, list[list[str | None]]]:
+    def draw(self, problems: Sequence[str]) -> tuple[torch.Tensor, torch.Tensor, list[list[str | None]]]:
         """Tokens (prompts · n, T), a mask (prompts · n, T − 1) of targets in the response, answers by prompt."""
-        texts = [prompt.problem for prompt in prompts]
-        ids = self.tokenizer(texts, add_special_tokens=False, return_tensors="pt")["input_ids"]
+        ids = self.tokenizer(list(problems), add_special_tokens=False, return_tensors="pt")["input_ids"]
         with torch.no_grad():
             tokens = self.model.generate(
                 input_ids=ids.repeat_interleave(self.n, 0), attention_mask=torch.ones(len(ids) * self.n, ids.shape[1]),
@@ -152,34 +153,68 @@ class Estimate:
 def main() -> None:
     """Measure, print and write."""
     options = argparse.ArgumentParser()
-    options.add_argument("--model", type=Path, required=True)
-    options.add_argument("--reference", type=Path, required=True)
-    options.add_argument("--gold", type=Path, required=True)
-    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--model", type=Path, help="default: the demo's")
+    options.add_argument("--reference", type=Path, help="the model's offline pass on the problems of --gold")
+    options.add_argument("--gold", type=Path, help="rows {id, problem, answer}")
+    options.add_argument("--out", type=Path, default=Path("runs/gradient_by_consensus"))
     options.add_argument("--shared", help="the shared answer; default: the most common one of the reference")
     options.add_argument("--seed", type=int, default=0)
     given = options.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(given.seed)
-    frozen = from_reference(given.reference, given.gold)
-    shared = canonical_key(given.shared) if given.shared else common_answers(frozen)[0].key
-    sampler = Sampler.load(given.model, given.reference)
-    rows = measure(sampler, prompts_of(frozen, given.gold), shared)
+    whole = given.model and given.reference and given.gold
+    if not whole and (given.model or given.reference or given.gold):
+        options.error("--model, --reference and --gold belong together")
+    sampler, frozen = from_files(given) if whole else of_the_demo()
+    shared = canonical_key(given.shared) if given.shared else common_answers(frozen.groups)[0].key
+    rows = measure(sampler, frozen.prompts, shared)
     given.out.mkdir(parents=True, exist_ok=True)
-    document = {"model": given.model.name, "shared": shared, "seed": given.seed, "rows": [asdict(row) for row in rows]}
+    document = {"shared": shared, "seed": given.seed, "rows": [asdict(row) for row in rows]}
     (given.out / "gradient_by_consensus.json").write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
     draw(rows).savefig(given.out / "gradient_by_consensus.png", dpi=120)
     show(rows)
 
 
-def prompts_of(frozen: FrozenPass, gold: Path) -> list[Prompt]:
-    """Every prompt with gold. Raises DataError where a template was applied, which this script does not do."""
+@dataclass(frozen=True)
+class Frozen:
+    """The prompts with gold, and the frozen model's rollouts on all of them."""
+
+    prompts: list[Prompt]
+    groups: FrozenPass
+
+
+def from_files(given: argparse.Namespace) -> tuple[Sampler, Frozen]:
+    """A model and its offline pass. Raises DataError where a template was applied, which this script does not do."""
+    frozen, made = from_reference(given.reference, given.gold), load_reference(given.reference).provenance
     rows = {group.row.problem_hash: group.row for group in frozen.groups}
-    found = [(one, rows.get(text_hash(one.problem))) for one in read_rows(gold, SupervisedRow)]
+    found = [(one, rows.get(text_hash(one.problem))) for one in read_rows(given.gold, SupervisedRow)]
     prompts = [Prompt(one.problem, one.answer, row) for one, row in found if row is not None]
     if any(prompt.row.prompt_hash != prompt.row.problem_hash for prompt in prompts):
-        raise DataError(f"{frozen.source}: was sampled with a template; this script gives the model the bare problem.")
-    return prompts
+        raise DataError(f"{given.reference}: was sampled with a template; this script gives the model bare problems.")
+    return Sampler.load(given.model, made.n, made.temperature, made.max_new_tokens), Frozen(prompts, frozen)
+
+
+def of_the_demo() -> tuple[Sampler, Frozen]:
+    """The shipped model on its own problems, sampled here for the frozen pass."""
+    from restrain_openrlhf.demo.run import MODEL
+    from restrain_openrlhf.demo.task import training_problems
+
+    sampler, problems = Sampler.load(Path(MODEL), DEMO_N, 1.0, DEMO_TOKENS), training_problems(DEMO_PROBLEMS)
+    asked = [HostPrompt(one.id, one.problem, one.problem, one.id) for one in problems]
+    rows = [
+        ReferenceRow.of_answers(prompt, group) for prompt, group in zip(asked, answers_to(asked, sampler), strict=True)
+    ]
+    groups = tuple(Group(row, row.answers, one.answer) for row, one in zip(rows, problems, strict=True))
+    prompts = [Prompt(one.problem, one.answer, row) for one, row in zip(problems, rows, strict=True)]
+    return sampler, Frozen(prompts, FrozenPass(Path(MODEL), DEMO_N, DEMO_N, groups))
+
+
+def answers_to(prompts: Sequence[HostPrompt], sampler: Sampler) -> list[list[str | None]]:
+    """One group of answers per prompt, in order."""
+    found: dict[int, list[str | None]] = {}
+    for places in chunked([prompt.text for prompt in prompts]):
+        found |= zip(places, sampler.draw([prompts[place].text for place in places])[2], strict=True)
+    return [found[place] for place in range(len(prompts))]
 
 
 def measure(sampler: Sampler, prompts: Sequence[Prompt], shared: str) -> list[Row]:
@@ -237,9 +272,13 @@ def gradients(
     parameters = list(sampler.model.parameters())
     size = sum(parameter.numel() for parameter in parameters)
     found = {(name, of): Estimate(torch.zeros(size)) for name in weigh for of in bins}
-    chunks = [(of, chunk) for of, prompts in bins.items() for chunk in chunked(prompts)]
+    chunks = [
+        (of, [prompts[place] for place in places])
+        for of, prompts in bins.items()
+        for places in chunked([prompt.problem for prompt in prompts])
+    ]
     for of, chunk in track(chunks, what, console=Console(stderr=True)):
-        tokens, mask, answers = sampler.draw(chunk)
+        tokens, mask, answers = sampler.draw([prompt.problem for prompt in chunk])
         log_probs = sampler.log_probs(tokens, mask)
         for name, rule in weigh.items():
             factors = np.concatenate([rule(prompt, group) for prompt, group in zip(chunk, answers, strict=True)])
@@ -250,11 +289,10 @@ def gradients(
     return found
 
 
-def chunked(prompts: Sequence[Prompt]) -> Iterator[list[Prompt]]:
-    """Prompts of equal length in characters together; the task's tokenizer has a token for each."""
-    lengths = sorted({len(prompt.problem) for prompt in prompts})
-    for length in lengths:
-        same = [prompt for prompt in prompts if len(prompt.problem) == length]
+def chunked(problems: Sequence[str]) -> Iterator[list[int]]:
+    """Places of problems of equal length in characters together: the demo's tokenizer has a token for each."""
+    for length in sorted({len(problem) for problem in problems}):
+        same = [place for place, problem in enumerate(problems) if len(problem) == length]
         yield from (same[start : start + PROMPTS_AT_ONCE] for start in range(0, len(same), PROMPTS_AT_ONCE))
 
 

@@ -66,8 +66,8 @@ def _shortcut(premise: Premise, answer: CommonAnswer) -> str:
     return (
         f"A shared shortcut: {answer.text!r} is {answer.share:.1%} of all rollouts, given at {answer.prompts} of "
         f"{premise.prompts} prompts (any other answer: at {answer.next_prompts} or fewer). It is the majority at "
-        f"{answer.unsure.count} of {answer.unsure.of} prompts where majorities are below three quarters of the rollouts, "
-        f"and at {answer.sure.count} of {answer.sure.of} others. {gold}Why: {why}. Training that believes small "
+        f"{answer.unsure.count} of {answer.unsure.of} prompts where majorities are below three quarters of the "
+        f"rollouts, and at {answer.sure.count} of {answer.sure.of} others. {gold}Why: {why}. Believing small "
         f"majorities learns it first{_pushes(premise, answer)}. {beyond}Keep it from voting (a response without a box "
         "is a missing answer), leave out the prompts whose majority it is, and watch `top_answer_share` in "
         "metrics.jsonl."
@@ -194,8 +194,8 @@ def _kappa(premise: Premise) -> Iterator[Finding]:
     if kappa >= 1 and premise.group_size != PAPERS_ROLLOUTS:
         yield Finding(
             Level.NOTE,
-            f"kappa is {kappa:g} of {premise.group_size} rollouts here; the paper's 3 is of {PAPERS_ROLLOUTS}. As a share "
-            f"it is kappa: {3 / PAPERS_ROLLOUTS:g}.",
+            f"kappa is {kappa:g} of {premise.group_size} rollouts here; the paper's 3 is of {PAPERS_ROLLOUTS}. As a "
+            f"share it is kappa: {3 / PAPERS_ROLLOUTS:g}.",
         )
 
 

@@ -90,10 +90,10 @@ def test_right_majorities_are_not_warned_of(tmp_path):
 
 
 def test_sizes_that_can_be_relied_on_are_named(tmp_path):
-    wrong = [counted({f"a{place}": 11, f"b{place}": 5}) for place in range(60)]
-    right = [counted({f"a{place}": 14, f"b{place}": 2}) for place in range(60, 100)]
-    reference = write_pass(tmp_path / "ref.jsonl", [*wrong, *right])
-    gold = [*(f"b{place}" for place in range(60)), *(f"a{place}" for place in range(60, 100))]
+    mixed = [counted({f"a{place}": 12, f"b{place}": 4}) for place in range(100)]
+    right = [counted({f"a{place}": 14, f"b{place}": 2}) for place in range(100, 140)]
+    reference = write_pass(tmp_path / "ref.jsonl", [*mixed, *right])
+    gold = [*(f"{'ab'[place % 2]}{place}" for place in range(100)), *(f"a{place}" for place in range(100, 140))]
     (text,) = warnings(document("--reference", reference, "--gold", write_gold(tmp_path / "gold.jsonl", gold)))
     assert "Majorities of 14 to 15 are right at 40 of 40 prompts" in text
     assert "`easy_cutoff: 0.875`" in text
@@ -178,9 +178,8 @@ def test_the_premise_tasks_pass_is_warned_of_for_its_shortcut_alone(shared):
     folder = shared / "examples" / "premise" / "data"
     if not (folder / "ref2.jsonl").is_file():
         pytest.skip("needs the premise task's pass beside the checkout, in ../shared/examples/premise/data")
-    for gold in ([], ["--gold", folder / "prompts-with-gold.jsonl"]):
-        (text,) = warnings(document("--reference", folder / "ref2.jsonl", *gold))
-        assert "'?' is 15.9% of all rollouts, given at 514 of 640 prompts" in text
+    (text,) = warnings(document("--reference", folder / "ref2.jsonl"))
+    assert "'?' is 15.9% of all rollouts, given at 514 of 640 prompts" in text
 
 
 def test_what_cannot_be_read_is_refused(tmp_path):
