@@ -90,10 +90,10 @@ def test_right_majorities_are_not_warned_of(tmp_path):
 
 
 def test_sizes_that_can_be_relied_on_are_named(tmp_path):
-    mixed = [counted({f"a{place}": 12, f"b{place}": 4}) for place in range(100)]
-    right = [counted({f"a{place}": 14, f"b{place}": 2}) for place in range(100, 140)]
+    mixed = [counted({f"a{place}": 12, f"b{place}": 4}) for place in range(200)]
+    right = [counted({f"a{place}": 14, f"b{place}": 2}) for place in range(200, 240)]
     reference = write_pass(tmp_path / "ref.jsonl", [*mixed, *right])
-    gold = [*(f"{'ab'[place % 2]}{place}" for place in range(100)), *(f"a{place}" for place in range(100, 140))]
+    gold = [*(f"{'ab'[place % 2]}{place}" for place in range(200)), *(f"a{place}" for place in range(200, 240))]
     (text,) = warnings(document("--reference", reference, "--gold", write_gold(tmp_path / "gold.jsonl", gold)))
     assert "Majorities of 14 to 15 are right at 40 of 40 prompts" in text
     assert "`easy_cutoff: 0.875`" in text
