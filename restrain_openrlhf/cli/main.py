@@ -16,6 +16,7 @@ from restrain_openrlhf.cli.figures import effect, plot
 from restrain_openrlhf.cli.gpu_check import gpu_check
 from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.merge import merge
+from restrain_openrlhf.cli.premise import premise
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import agent_path, serve
@@ -49,6 +50,7 @@ app.command(rich_help_panel=TRAINING)(plot)
 app.command("make-reference", rich_help_panel=REFERENCE)(make_reference)
 app.command(rich_help_panel=REFERENCE)(reference)
 app.command("merge-reference", rich_help_panel=REFERENCE)(merge_reference)
+app.command(rich_help_panel=REFERENCE)(premise)
 app.command("subset-reference", rich_help_panel=REFERENCE)(subset_reference)
 app.command("agent-path", rich_help_panel=DEPLOYMENT)(agent_path)
 app.command(rich_help_panel=DEPLOYMENT)(serve)

@@ -1,0 +1,52 @@
+"""Made-up offline passes: a few prompts and their answers, as files that the package's own writer wrote."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.data.jsonl import dump, write_rows
+from restrain_openrlhf.hook.prompts import Prompt, prompt_set_hash
+from restrain_openrlhf.premise import FrozenPass, from_reference
+from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
+
+Group = Sequence[str | None]
+
+
+def counted(counts: Mapping[str | None, int]) -> list[str | None]:
+    """A group from its votes."""
+    return [answer for answer, count in counts.items() for _ in range(count)]
+
+
+def write_pass(path: Path, groups: Sequence[Group]) -> Path:
+    """An artifact with the prompts `problem 0`, `problem 1`, …"""
+    prompts = [Prompt(str(place), f"problem {place}", f"problem {place}", "") for place in range(len(groups))]
+    write_rows(path, [ReferenceRow.of_answers(prompt, group) for prompt, group in zip(prompts, groups, strict=True)])
+    ReferenceProvenance(
+        model="base",
+        model_fingerprint="folder:0",
+        template="none",
+        prompt_set_hash=prompt_set_hash(prompts),
+        prompt_count=len(groups),
+        n=len(groups[0]),
+        temperature=1.0,
+        top_p=1.0,
+        max_new_tokens=16,
+        max_len=32,
+        seed=1,
+        extractor_version=EXTRACTOR_VERSION,
+        restrain_version="0",
+    ).write(path)
+    return path
+
+
+def write_gold(path: Path, gold: Sequence[str | None]) -> Path:
+    """Gold of the prompts in order; None: the prompt has none."""
+    rows = [{"problem": f"problem {place}", "answer": one} for place, one in enumerate(gold) if one is not None]
+    path.write_text("".join(map(dump, rows)), encoding="utf-8")
+    return path
+
+
+def frozen(folder: Path, groups: Sequence[Group], gold: Sequence[str | None] | None = None) -> FrozenPass:
+    """The pass of these groups, read back from its files."""
+    written = None if gold is None else write_gold(folder / "gold.jsonl", gold)
+    return from_reference(write_pass(folder / "ref.jsonl", groups), written)

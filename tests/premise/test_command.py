@@ -1,0 +1,231 @@
+"""`restrain premise`: what it prints, writes and warns of (at status 0), and what bad input gets."""
+
+import json
+
+import pytest
+from matplotlib import image
+
+from tests.commands import refused, restrain
+from tests.premise.passes import counted, write_gold, write_pass
+
+
+def pass_with_shortcut(folder, count=40):
+    """`count` prompts that give up in 5 of 16, and as many with a majority of 12."""
+    unsure = [
+        counted({"?": 5, f"a{place}": 4, **{f"b{place} {each}": 1 for each in range(7)}}) for place in range(count)
+    ]
+    sure = [counted({f"c{place}": 12, f"d{place}": 4}) for place in range(count)]
+    return write_pass(folder / "ref.jsonl", [*unsure, *sure])
+
+
+def pass_without(folder, count=40):
+    """As `pass_with_shortcut`, each prompt giving up with words of its own."""
+    unsure = [
+        counted({f"?{place}": 5, f"a{place}": 4, **{f"b{place} {each}": 1 for each in range(7)}})
+        for place in range(count)
+    ]
+    sure = [counted({f"c{place}": 12, f"d{place}": 4}) for place in range(count)]
+    return write_pass(folder / "ref.jsonl", [*unsure, *sure])
+
+
+def document(*words):
+    done = restrain("premise", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def warnings(found):
+    return [one["text"] for one in found["findings"] if one["level"] == "warning"]
+
+
+def notes(found):
+    return [one["text"] for one in found["findings"] if one["level"] == "note"]
+
+
+def test_a_planted_shortcut_is_warned_of_with_its_numbers_and_the_status_stays_0(tmp_path):
+    found = document("--reference", pass_with_shortcut(tmp_path))
+    (text,) = warnings(found)
+    assert "'?' is 15.6% of all rollouts, given at 40 of 80 prompts (any other answer: at 1 or fewer)" in text
+    assert (
+        "majority at 40 of 40 prompts where majorities are below three quarters of the rollouts, and at 0 of 40" in text
+    )
+    assert found["sizes"] == [0, 0, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 40, 0, 0, 0, 0]
+
+
+def test_without_the_shortcut_there_is_no_warning(tmp_path):
+    assert warnings(document("--reference", pass_without(tmp_path))) == []
+
+
+def test_tables_name_methods_answers_and_findings(tmp_path):
+    done = restrain("premise", "--reference", pass_with_shortcut(tmp_path))
+    assert done.returncode == 0
+    text = " ".join(done.stdout.split())
+    assert "warning: A shared shortcut" in text
+    assert "1 warning. " in text
+    assert "srt_easy" in text
+    assert "restrain penalises 0.0% of the prompts" in text
+
+
+def test_wrong_majorities_that_are_large_are_warned_of_with_gold_and_not_known_without(tmp_path):
+    """60 prompts with a majority of 12; of 30 it is wrong: half of the squared advantage."""
+    groups = [counted({f"a{place}": 12, f"b{place}": 4}) for place in range(60)]
+    reference = write_pass(tmp_path / "ref.jsonl", groups)
+    gold = write_gold(tmp_path / "gold.jsonl", [f"{'ab'[place % 2]}{place}" for place in range(60)])
+    (text,) = warnings(document("--reference", reference, "--gold", gold))
+    assert "Spurious majorities where restrain learns: 50% [37%, 63%]" in text
+    assert "Majorities of 8 to 15 are right at 30 of 60 prompts (50% [38%, 62%])" in text
+    assert "No size below unanimity has majorities to rely on" in text
+    blind = document("--reference", reference)
+    assert warnings(blind) == []
+    assert any(
+        note.startswith("There is no gold, so whether majorities are right is not known") for note in notes(blind)
+    )
+
+
+def test_right_majorities_are_not_warned_of(tmp_path):
+    groups = [counted({f"a{place}": 12, f"b{place}": 4}) for place in range(60)]
+    reference = write_pass(tmp_path / "ref.jsonl", groups)
+    gold = write_gold(tmp_path / "gold.jsonl", [f"a{place}" for place in range(60)])
+    assert warnings(document("--reference", reference, "--gold", gold)) == []
+
+
+def test_sizes_that_can_be_relied_on_are_named(tmp_path):
+    mixed = [counted({f"a{place}": 12, f"b{place}": 4}) for place in range(200)]
+    right = [counted({f"a{place}": 14, f"b{place}": 2}) for place in range(200, 240)]
+    reference = write_pass(tmp_path / "ref.jsonl", [*mixed, *right])
+    gold = [*(f"{'ab'[place % 2]}{place}" for place in range(200)), *(f"a{place}" for place in range(200, 240))]
+    (text,) = warnings(document("--reference", reference, "--gold", write_gold(tmp_path / "gold.jsonl", gold)))
+    assert "Majorities of 14 to 15 are right at 40 of 40 prompts" in text
+    assert "`easy_cutoff: 0.875`" in text
+
+
+def test_kappa_sigma_and_delta_reach_the_method(tmp_path):
+    reference = pass_without(tmp_path)
+    penalized = document("--reference", reference, "--kappa", 6)
+    assert penalized["methods"][0]["prompts_penalized"] == 0.5
+    assert any("`delta: 0` first" in note for note in notes(penalized))
+    off = document("--reference", reference, "--kappa", 6, "--delta", 0, "--sigma", 0.25)
+    assert (off["methods"][0]["penalized"], off["settings"]["sigma"]) == (0, 0.25)
+
+
+def test_a_penalty_beside_a_shortcut_is_a_warning(tmp_path):
+    found = document("--reference", pass_with_shortcut(tmp_path), "--kappa", 6)
+    assert any("On-policy it rewards any agreement" in text for text in warnings(found))
+
+
+def config(folder, method="name: restrain, kappa: 2"):
+    path = folder / "run.yaml"
+    path.write_text(
+        f"run_dir: run\nmethod: {{{method}}}\nopenrlhf:\n  rollout.n_samples_per_prompt: 8\n", encoding="utf-8"
+    )
+    return path
+
+
+def test_a_configuration_gives_the_method_and_the_size_of_a_group(tmp_path):
+    found = document("--reference", pass_without(tmp_path), "--config", config(tmp_path), "--kappa", 4)
+    assert (found["n"], found["group_size"], found["settings"]["kappa"]) == (16, 8, 4)
+    assert any("kappa is 4 of 8 rollouts here" in note for note in notes(found))
+
+
+@pytest.mark.parametrize(("missing", "level"), [("as_label", "warning"), ("exclude", "note")])
+def test_answers_that_are_often_missing_are_warned_of_where_they_vote(tmp_path, missing, level):
+    groups = [counted({f"a{place}": 6, f"b{place}": 3, None: 7}) for place in range(40)]
+    reference = write_pass(tmp_path / "ref.jsonl", groups)
+    found = document("--reference", reference, "--config", config(tmp_path, f"name: restrain, missing: {missing}"))
+    (text,) = [one["text"] for one in found["findings"] if "have no answer" in one["text"]]
+    assert text.startswith(
+        "43.8% of rollouts have no answer, and at 100.0% of prompts more have none than agree on any"
+    )
+    assert {"level": level, "text": text} in found["findings"]
+
+
+def test_a_method_without_any_advantage_is_warned_of(tmp_path):
+    found = document(
+        "--reference", write_pass(tmp_path / "ref.jsonl", [counted({f"a{place}": 4}) for place in range(9)])
+    )
+    assert warnings(found) == ["restrain has no advantage on any prompt: nothing would be learned."]
+    assert any(note.startswith("100% of prompts are unanimous") for note in notes(found))
+
+
+def test_pictures_and_the_numbers_are_written(tmp_path):
+    reference, out = pass_with_shortcut(tmp_path), tmp_path / "out"
+    gold = write_gold(tmp_path / "gold.jsonl", [f"a{place}" for place in range(40)])
+    done = restrain("premise", "--reference", reference, "--gold", gold, "--out", out)
+    assert done.returncode == 0, done.stderr
+    for name in ("sizes.png", "learning.png", "reliability.png"):
+        assert image.imread(out / name).std() > 0.01
+    assert json.loads((out / "premise.json").read_text())["prompts"] == 80
+
+
+def test_rollouts_of_the_base_model_do_in_place_of_a_reference(write_jsonl):
+    rows = [
+        {"id": place, "problem": f"p{place}", "responses": [rf"\boxed{{{place}}}"] * 3 + ["none"], "answer": place}
+        for place in range(30)
+    ]
+    found = document("--rollouts", write_jsonl("rollouts.jsonl", rows))
+    assert (found["sizes"], found["missing"]["share"]) == ([0, 0, 0, 30, 0], 0.25)
+    assert found["gold"]["pass_at_1"] == 0.75
+
+
+def test_real_rollouts_have_no_shortcut_and_say_that_little_is_left(shared):
+    found = document("--rollouts", shared / "rollouts" / "math_50x8.jsonl")
+    assert warnings(found) == []
+    assert found["sizes"] == [0, 0, 2, 2, 2, 1, 1, 0, 42]
+    assert any(note.startswith("84% of prompts are unanimous") for note in notes(found))
+
+
+def test_the_premise_tasks_pass_is_warned_of_for_its_shortcut_alone(shared):
+    folder = shared / "examples" / "premise" / "data"
+    if not (folder / "ref2.jsonl").is_file():
+        pytest.skip("needs the premise task's pass beside the checkout, in ../shared/examples/premise/data")
+    (text,) = warnings(document("--reference", folder / "ref2.jsonl"))
+    assert "'?' is 15.9% of all rollouts, given at 514 of 640 prompts" in text
+
+
+def test_what_cannot_be_read_is_refused(tmp_path):
+    reference = pass_without(tmp_path)
+    assert "Give one file to read" in refused("premise")
+    assert "Give one file to read" in refused("premise", "--reference", reference, "--rollouts", reference)
+    assert "no such file" in refused("premise", "--reference", tmp_path / "none.jsonl")
+    assert "is a folder" in refused("premise", "--reference", tmp_path)
+    assert "no such file" in refused("premise", "--reference", reference, "--gold", tmp_path / "none.jsonl")
+    assert "is a file" in refused("premise", "--reference", reference, "--out", reference)
+
+
+def test_files_of_another_kind_are_refused(tmp_path, write_jsonl):
+    reference = pass_without(tmp_path)
+    prompts = write_jsonl("prompts.jsonl", [{"problem": "p"}])
+    assert "provenance" in refused("premise", "--reference", prompts)
+    assert "line 1: responses" in refused("premise", "--rollouts", write_jsonl("r.jsonl", [{"id": 1, "problem": "p"}]))
+    assert "line 1: answer" in refused("premise", "--reference", reference, "--gold", prompts)
+    other = write_jsonl("other.jsonl", [{"problem": "another", "answer": "1"}])
+    assert "none of its 1 problems is in" in refused("premise", "--reference", reference, "--gold", other)
+    uneven = [{"id": place, "problem": f"p{place}", "responses": ["1"] * (place + 1)} for place in range(2)]
+    assert "prompts have [1, 2] rollouts" in refused("premise", "--rollouts", write_jsonl("u.jsonl", uneven))
+    reference.write_text(reference.read_text().splitlines(keepends=True)[0])
+    assert "1 of 80 prompts" in refused("premise", "--reference", reference)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("--kappa", -1, "kappa: "),
+        ("--kappa", 2.5, "must be whole"),
+        ("--sigma", -1, "sigma: "),
+        ("--delta", "inf", "delta: "),
+    ],
+)
+def test_settings_out_of_range_are_refused(tmp_path, option, value, said):
+    assert said in refused("premise", "--reference", pass_without(tmp_path), option, value)
+
+
+def test_a_setting_that_the_configurations_method_has_not_is_refused(tmp_path):
+    message = refused(
+        "premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, "name: ttrl"), "--kappa", 3
+    )
+    assert "'kappa' is not a setting of ttrl" in message
+
+
+def test_a_method_that_cannot_be_tried_on_the_file_is_refused(tmp_path):
+    message = refused("premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, "name: ettrl"))
+    assert "votes on 60" in message

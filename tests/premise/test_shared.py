@@ -1,0 +1,146 @@
+"""The rule for shared shortcuts: a planted one is found, and answers that are common for another reason are not."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from restrain_openrlhf.premise.shared import Part, Reason, common_answers
+from tests.premise.passes import counted, frozen
+
+N = 16
+LETTERS = ("A", "B", "C", "D")
+
+
+def reasons(folder, groups, gold=None):
+    """The reason of each answer that is a shortcut."""
+    return {one.text: one.reason for one in common_answers(frozen(folder, groups, gold)) if one.reason}
+
+
+def own_answers(place, majority):
+    """A prompt's own answers: a majority, and others that no other prompt has."""
+    return counted({f"own {place}": majority, **{f"other {place} {each}": 1 for each in range(N - majority)}})
+
+
+def with_shortcut(place, majority, shortcut, answer="?"):
+    """As `own_answers`, `shortcut` of the other rollouts giving an answer that prompts share."""
+    return [*own_answers(place, majority)[: N - shortcut], *[answer] * shortcut]
+
+
+def multiple_choice(rng, prompts, bias=0.0):
+    """Each prompt has a right letter, known with its own certainty; where a rollout does not know, it guesses.
+
+    A guess is C with chance `bias`, else any letter alike. Returns the groups and the right letters.
+    """
+    right = [rng.choice(LETTERS) for _ in range(prompts)]
+    sure = [rng.random() for _ in range(prompts)]
+
+    def rollout(letter, known):
+        guess = "C" if rng.random() < bias else rng.choice(LETTERS)
+        return letter if rng.random() < known else guess
+
+    return [[rollout(letter, known) for _ in range(N)] for letter, known in zip(right, sure, strict=True)], right
+
+
+def test_a_planted_shortcut_is_found_and_its_numbers_are_counted(tmp_path):
+    """Ten prompts: '?' is 5 of 16 at six of them and there the majority, and never where majorities are large."""
+    unsure = [with_shortcut(place, 4, 5) for place in range(6)]
+    sure = [own_answers(place, 12) for place in range(6, 10)]
+    found = common_answers(frozen(tmp_path, unsure + sure))[0]
+    assert (found.text, found.prompts, found.next_prompts) == ("?", 6, 1)
+    assert found.share == 30 / 160
+    assert (found.majorities, found.unsure, found.sure) == (Part(6, 10), Part(6, 6), Part(0, 4))
+    assert found.excess is None
+    assert found.reason is Reason.EVERYWHERE
+
+
+def test_without_the_shortcut_nothing_is_found(tmp_path):
+    assert reasons(tmp_path, [own_answers(place, place % 16 + 1) for place in range(40)]) == {}
+
+
+def test_a_shortcut_of_few_rollouts_is_none(tmp_path):
+    assert reasons(tmp_path, [with_shortcut(place, 6, 1) for place in range(40)]) == {}
+
+
+def test_an_answer_of_few_prompts_is_none(tmp_path):
+    """4 of 8 prompts give it in 3 of 16: .09 of the rollouts; a fifth prompt makes it common and shared."""
+    four = [with_shortcut(place, 4, 5) for place in range(4)]
+    rest = [own_answers(place, 9) for place in range(4, 8)]
+    assert reasons(tmp_path, four + rest) == {}
+    assert reasons(tmp_path, [*four, with_shortcut(9, 4, 5), *rest]) == {"?": Reason.EVERYWHERE}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_letters_of_a_multiple_choice_are_no_shortcut(tmp_path, seed):
+    groups, right = multiple_choice(random.Random(seed), 300)
+    assert reasons(tmp_path, groups) == {}
+    assert reasons(tmp_path, groups, right) == {}
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_letter_that_is_guessed_where_nothing_is_known_is_seen_with_gold_alone(tmp_path, seed):
+    """Without gold it may be the right letter that often: the page says that this cannot be seen."""
+    groups, right = multiple_choice(random.Random(seed), 400, bias=0.5)
+    assert reasons(tmp_path, groups) == {}
+    assert reasons(tmp_path, groups, right) == {"C": Reason.NOT_GOLD}
+
+
+def test_giving_up_on_a_multiple_choice_is_seen_without_gold(tmp_path):
+    """Letters are at more prompts than "unknown", which is the majority where nothing is known."""
+    groups, _ = multiple_choice(random.Random(0), 200)
+    unknown = [counted({"unknown": 7, "A": 3, "B": 2, "C": 2, "D": 2})] * 100
+    assert reasons(tmp_path, [*groups, *unknown]) == {"unknown": Reason.WHERE_UNSURE}
+
+
+def test_small_numbers_that_are_often_right_are_no_shortcut(tmp_path):
+    """A fifth of the prompts has the answer 2, a tenth the answer 1, known to different degrees."""
+    values = ["2", "2", "1", *(f"{place}7" for place in range(3, 10))] * 10
+    groups = [counted({value: 4 + place % 12, f"{place}.5": 12 - place % 12}) for place, value in enumerate(values)]
+    assert reasons(tmp_path, groups) == {}
+    assert reasons(tmp_path, groups, values) == {}
+
+
+def test_gold_explains_an_answer_that_is_at_far_more_prompts_than_others(tmp_path):
+    """Half of the prompts really have the answer 0: without gold it looks like a shortcut, with gold it is none."""
+    values = [f"own {place}" if place % 2 else "0" for place in range(60)]
+    groups = [counted({value: 9, f"other {place}": 7}) for place, value in enumerate(values)]
+    assert reasons(tmp_path, groups) == {"0": Reason.EVERYWHERE}
+    assert reasons(tmp_path, groups, values) == {}
+
+
+def test_gold_of_few_prompts_does_not_decide(tmp_path):
+    groups = [with_shortcut(place, 4, 5) for place in range(60)]
+    gold = [f"own {place}" if place < 29 else None for place in range(60)]
+    assert reasons(tmp_path, groups, gold) == {"?": Reason.EVERYWHERE}
+    assert reasons(tmp_path, groups, [*gold[:29], "own 29"]) == {"?": Reason.NOT_GOLD}
+
+
+def test_two_shortcuts_are_both_found_where_they_are_absent_from_large_majorities(tmp_path):
+    unsure = [with_shortcut(place, 4, 7, answer="?!"[place % 2]) for place in range(60)]
+    sure = [own_answers(place, 14) for place in range(60, 100)]
+    assert reasons(tmp_path, unsure + sure) == {"?": Reason.WHERE_UNSURE, "!": Reason.WHERE_UNSURE}
+
+
+def test_missing_answers_are_no_common_answer(tmp_path):
+    groups = [counted({f"own {place}": 6, None: 10}) for place in range(20)]
+    assert reasons(tmp_path, groups) == {}
+    assert None not in [one.text for one in common_answers(frozen(tmp_path, groups))]
+
+
+WORDS = [f"word{letter}" for letter in "abcdefgh"]
+VOTES = st.lists(st.lists(st.sampled_from([*WORDS, None]), min_size=8, max_size=8), min_size=5, max_size=12)
+
+
+@settings(max_examples=40)
+@given(VOTES, st.permutations([f"name{letter}" for letter in "stuvwxyz"]))
+def test_renaming_answers_changes_nothing_but_names(tmp_path_factory, groups, names):
+    renamed = dict(zip(WORDS, names, strict=True)) | {None: None}
+    first = common_answers(frozen(tmp_path_factory.mktemp("pass"), groups))
+    second = common_answers(frozen(tmp_path_factory.mktemp("pass"), [[renamed[one] for one in g] for g in groups]))
+    assert [renamed[one.text] for one in first] == [one.text for one in second]
+    assert [numbers(one) for one in first] == [numbers(one) for one in second]
+
+
+def numbers(one):
+    return (one.share, one.prompts, one.next_prompts, one.majorities, one.unsure, one.sure, one.reason)
