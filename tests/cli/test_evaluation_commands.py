@@ -76,6 +76,10 @@ def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
         (("regrade", "absent.jsonl"), "no such file"),
         (("analyze", "absent.jsonl", "--out", "x"), "no such file"),
         (("table", "absent"), "holds no evaluation"),
+        (("table", "absent", "--paper", "p.csv", "--no-paper"), "--paper and --no-paper are both given"),
+        (("compare", "absent"), "holds no evaluation"),
+        (("compare", "a=absent", "a=absent"), "Two runs have one name"),
+        (("compare", "absent", "--format", "latex"), "is no format. Known: markdown, csv, json"),
         (("effect", "absent", "--x", "step", "--out", "x"), "holds no evaluation"),
     ],
 )
@@ -184,8 +188,26 @@ def test_tables_and_effects_of_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "figures" / "effect-sigma.png").exists()
     assert "no label 'delta'" in refused("effect", *runs, "--x", "delta", "--out", tmp_path / "figures")
-    assert "is no format. Known: markdown, latex, csv" in refused("table", *runs, "--format", "html")
+    assert "is no format. Known: markdown, latex, csv, json" in refused("table", *runs, "--format", "html")
     assert json.loads((runs[0] / "aime24" / "result.json").read_text())["provenance"]["labels"] == {"sigma": "0.5"}
+
+
+def test_runs_are_set_beside_the_paper_unasked(tmp_path):
+    qwen = "Qwen/Qwen3-4B-Base"
+    results = (result("aime24", "AIME24", 0.2, model=qwen), result("amc83", "AMC (83)", 0.4, model=qwen))
+    run = write_run(tmp_path / "base", *results)
+    done = restrain("table", run)
+    assert "| RESTRAIN, on dapo14k | paper, Table 5 | 20.3 | – | – |" in done.stdout
+    assert "base, AMC (83): the paper has no amc83 of base of Qwen/Qwen3-4B-Base" in done.stdout
+    assert "paper" not in restrain("table", run, "--no-paper", "--format", "csv").stdout
+    assert "note: base, AMC (83): the paper has no amc83" in restrain("table", run, "--format", "csv").stderr
+    done = restrain("compare", run, "--method", "restrain", "--data", "dapo14k", "--json")
+    found = {each["benchmark"]: each for each in json.loads(done.stdout)}
+    assert (found["aime24"]["paper"]["value"], found["aime24"]["tables"]) == (20.3, [5])
+    assert (found["amc83"]["paper"], found["amc83"]["ours"]["value"]) == (None, 40.0)
+    assert restrain("compare", run, "--format", "csv", "--out", tmp_path / "c" / "c.csv").stdout == ""
+    assert (tmp_path / "c" / "c.csv").read_text().startswith("run,benchmark,ours_value,")
+    assert "'grop': is no method. Known: base (no training), ttrl" in refused("compare", run, "--method", "grop")
 
 
 def test_analyze_of_the_shared_rollouts(shared, tmp_path):
