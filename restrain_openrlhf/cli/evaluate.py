@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 def evaluate(
     model: Annotated[str, typer.Option(help="Model: a hub id or a local folder.")],
     benchmarks: Annotated[
-        str, typer.Option(help="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl.")
+        str,
+        typer.Option(
+            help="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl; table1 and table3 are those "
+            "of the paper's tables."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Output folder for responses, grades and results.")],
     protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
@@ -73,7 +77,10 @@ def evaluate(
 
 
 def _words(benchmarks: str) -> list[str]:
-    words = list(dict.fromkeys(word.strip() for word in benchmarks.split(",") if word.strip()))
+    from restrain_openrlhf.evaluation.benchmarks import SUITES  # noqa: PLC0415
+
+    given = [word.strip() for word in benchmarks.split(",") if word.strip()]
+    words = list(dict.fromkeys(name for word in given for name in SUITES.get(word, (word,))))
     names = [word.partition("=")[0] if "=" in word else Path(word).stem for word in words]
     if not words or len(set(names)) != len(names):
         raise ConfigError(f"--benchmarks {benchmarks!r}: give one or more names, each once, such as aime24,math500.")

@@ -96,6 +96,8 @@ EVAL = ("eval", "--model", MODEL, "--template", "plain", "--max-new-tokens", "8"
         (("--benchmarks", "aime42"), "no known benchmark. Known: math500"),
         (("--benchmarks", " , "), "give one or more names"),
         (("--benchmarks", "aime24,aime24=x.jsonl"), "each once"),
+        (("--benchmarks", "table3,amc83=x.jsonl"), "each once"),
+        (("--benchmarks", "table3", "--benchmark-dir", "."), "has no aime24.jsonl"),
         (("--benchmarks", "x=absent.jsonl"), "no such file"),
         (("--benchmarks", "../x=absent.jsonl"), "'../x' cannot name a folder"),
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),

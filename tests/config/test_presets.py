@@ -130,6 +130,12 @@ def test_a_test_time_preset_is_for_the_benchmark_that_its_folder_names(name):
     assert written(preset_file(name))["openrlhf"]["data.prompt_dataset"] == f"data/{benchmark}.jsonl"
 
 
+def test_the_two_amcs_differ_in_their_problems_alone():
+    for path in (CONFIGS / "test_time" / "llama3.1-8b-instruct" / "amc83").rglob("*.yaml"):
+        other = Path(str(path).replace("amc83", "amc23"))
+        assert path.read_text(encoding="utf-8").replace("amc83", "amc23") == other.read_text(encoding="utf-8")
+
+
 def test_files_of_the_repository_that_presets_name_are_there():
     named = {str(value) for name in NAMES for value in written(preset_file(name))["openrlhf"].values()}
     inside = sorted(value for value in named if value.startswith("restrain_openrlhf/"))
@@ -188,13 +194,13 @@ def test_values_that_the_paper_does_not_state_are_marked():
         assert "# ours" in line
 
 
-@pytest.mark.parametrize("benchmark", ["aime24", "amc23", "math500"])
+@pytest.mark.parametrize("benchmark", ["aime24", "amc23", "amc83", "math500"])
 def test_the_ttrl_protocol_takes_an_optimizer_step_for_as_many_rollouts_as_a_prompt_has(benchmark):
     steps = {}
     for method in ("ttrl", "restrain", "ettrl"):
         flags = parsed(f"test_time/llama3.1-8b-instruct/{benchmark}/ttrl_protocol/{method}")
         rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
         steps[method] = (flags["train.batch_size"], rollouts // flags["train.batch_size"])
-    prompts = {"aime24": 8, "amc23": 8, "math500": 32}[benchmark]
+    prompts = {"aime24": 8, "amc23": 8, "amc83": 8, "math500": 32}[benchmark]
     # 60 leaves are no multiple of 8 GPUs: ETTRL's steps have two prompts.
     assert steps == {"ttrl": (32, prompts), "restrain": (32, prompts), "ettrl": (120, prompts // 2)}
