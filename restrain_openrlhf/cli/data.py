@@ -54,6 +54,7 @@ def prepare(
     drop_duplicates: Annotated[bool, typer.Option(help="Keep the first of duplicate prompts.")] = False,
     expect_digest: Annotated[str | None, typer.Option(help="Refuse prompts with another digest.")] = None,
     first: Annotated[int | None, typer.Option(min=1, help="Write so many prompts, the first of the set.")] = None,
+    benchmark_dir: BenchmarkDir = None,
     keep: Annotated[bool, typer.Option("--keep", help="Do nothing where OUT is there already.")] = False,
 ) -> None:
     """Write a training file without answers and a gold file beside it, joined by the prompt's hash."""
@@ -66,12 +67,32 @@ def prepare(
         typer.echo(f"{supervised or out}: is there already, and is kept as it is")
         return
     entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
-    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest), supervised, first)
+    held_out = _held_out(entry, benchmark_dir)
+    made = write(entry, source, out, Checks(any_count, drop_duplicates, expect_digest, held_out), supervised, first)
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"{made.count:,} prompts: {made.prompts}")
     console.print(f"gold: {made.gold or 'none'}")
     known = "as expected" if made.digest_checked else "not checked: no digest of this set is known"
     console.print(f"digest {made.digest} ({known}); {made.dropped_duplicates} duplicates dropped")
+    if entry.apart_from:
+        near = f"for near ones: restrain data overlap {out} --benchmarks {entry.apart_from}"
+        console.print(f"{made.dropped_held_out} prompts were problems of {entry.apart_from} and are left out; {near}")
+
+
+def _held_out(entry: "TrainingSet", benchmark_dir: Path | None) -> tuple[str, ...]:
+    """The problems that must not be among the prompts. Raises DataError where they cannot be had."""
+    from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.problems import without_kind  # noqa: PLC0415
+
+    if entry.apart_from is None:
+        return ()
+    try:
+        return tuple(without_kind(problem) for problem in load_benchmark(entry.apart_from, benchmark_dir).problems)
+    except DataError as error:
+        raise DataError(
+            f"{entry.name}: its prompts are compared with {entry.apart_from}, which is not to be had. {error} Name a "
+            "folder that has a copy with --benchmark-dir."
+        ) from None
 
 
 def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data.catalogue import TrainingSet
 from restrain_openrlhf.data.gold_split import PromptOnly, SupervisedRow, write_separated
+from restrain_openrlhf.data.held_out import without_problems
 from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.sources import Row, load_rows
@@ -18,11 +19,15 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Checks:
-    """What a user lets pass: a count other than the known set's, and duplicates (the first is kept)."""
+    """What a user lets pass: a count other than the known set's, and duplicates (the first is kept).
+
+    `held_out`: problems of a benchmark; a prompt that is one of them is left out.
+    """
 
     any_count: bool = False
     drop_duplicates: bool = False
     expected_digest: str | None = None
+    held_out: tuple[str, ...] = ()
 
 
 class Prepared(BaseModel):
@@ -39,6 +44,7 @@ class Prepared(BaseModel):
     digest: str
     digest_checked: bool
     dropped_duplicates: int
+    dropped_held_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,8 @@ def prepare(
     if not entries:
         raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
     _check_count(entry, len(entries), checks)
-    whole = _without_duplicates(entries, checks)
+    distinct = _without_duplicates(entries, checks)
+    whole = without_problems(distinct, checks.held_out)
     digest = set_digest(item.problem for item in whole)
     expected = checks.expected_digest or entry.digest
     if expected not in (None, digest):
@@ -90,7 +97,8 @@ def prepare(
         count=len(kept),
         digest=set_digest(item.problem for item in kept),
         digest_checked=expected is not None,
-        dropped_duplicates=len(entries) - len(whole),
+        dropped_duplicates=len(entries) - len(distinct),
+        dropped_held_out=len(distinct) - len(whole),
     )
     about = out.with_name(f"{out.stem}.about.json")
     about.write_text(prepared.model_dump_json(indent=2) + "\n", encoding="utf-8")

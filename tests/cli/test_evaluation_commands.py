@@ -16,9 +16,19 @@ OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+
 def test_every_set_is_listed():
     done = restrain("data", "list")
     assert done.returncode == 0, done.stderr
-    for name in ("dapo14k", "synthetic-s1k", "math500", "amc23", "amc83", "aime24", "aime25", "olympiadbench"):
+    for name in (
+        "dapo14k",
+        "math12k",
+        "synthetic-s1k",
+        "math500",
+        "amc23",
+        "amc83",
+        "aime24",
+        "aime25",
+        "olympiadbench",
+    ):
         assert name in done.stdout
-    for name in ("minerva_math", "mmlu_stem", "gpqa_diamond", "s1k", "14116"):
+    for name in ("olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond", "s1k", "14116"):
         assert name in done.stdout
 
 
@@ -42,6 +52,21 @@ def test_a_prepared_csv_and_its_sidecar_serve_analyze(tmp_path, write_jsonl):
     assert done.returncode == 0, done.stderr
     assert "majority of 2 of 3: 1 problems, pass@3 100.0%, majority right 100.0%" in done.stdout
     assert (tmp_path / "figures" / "reliability.png").stat().st_size > 1000
+
+
+def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
+    write_jsonl("math500.jsonl", [{"problem": "What is $3$?", "answer": "3", "unique_id": "t/1.json"}])
+    source = write_jsonl("math.jsonl", [{"problem": text, "answer": "3"} for text in ("What is 3?", "What is 4?")])
+    words = ("data", "prepare", "math12k", "--source", source, "--any-count", "--out", tmp_path / "t.jsonl")
+    done = restrain(*words, "--benchmark-dir", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert rows_of(tmp_path / "t.jsonl") == [{"id": "1", "problem": "What is 4?"}]
+    assert [row["answer"] for row in rows_of(tmp_path / "t.gold.jsonl")] == ["3"]
+    assert "1 prompts were problems of math500 and are left out; for near ones: restrain data overlap" in done.stdout
+    (tmp_path / "none").mkdir()
+    message = refused(*words, "--benchmark-dir", tmp_path / "none")
+    assert "math12k: its prompts are compared with math500, which is not to be had." in message
+    assert "Name a folder that has a copy with --benchmark-dir." in message
 
 
 def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
