@@ -152,8 +152,8 @@ def _notes(
         yield f"ours of {how.problems} problems, the paper's taken as of {cell.problems}"
     if cell.column == "AMC23" and cell.benchmark == "amc83":
         yield "printed as AMC23; taken as the 83 problems of the TTRL line"
-    if not cell.is_one_pass:
-        yield f"{cell.value:g} is no whole number of {cell.problems} problems, so not one greedy pass over them"
+    if not cell.is_a_share:
+        yield f"{cell.value:g} is the share of no whole number of {cell.problems} × {cell.responses} responses"
     if cell.training == TEST_TIME:
         yield "the paper's is adapted to this benchmark itself"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
-from restrain_openrlhf.evaluation.protocol import PAPER, PROTOCOLS
+from restrain_openrlhf.evaluation.protocol import PROTOCOLS
 
 FILE = Path(__file__).with_name("paper.csv")
 MEAN = "mean"
@@ -53,12 +53,13 @@ class PaperCell:
         return PROTOCOLS[self.protocol].n
 
     @property
-    def is_one_pass(self) -> bool:
-        """Whether some whole number of right problems gives the number, where the paper says greedy decoding."""
-        if self.problems is None or self.protocol == PAPER.name:
+    def is_a_share(self) -> bool:
+        """Whether some whole number of right responses, of as many as the protocol draws, is rounded to this number."""
+        if self.problems is None:
             return True
-        right = round(self.value * self.problems / 100)
-        return abs(100 * right / self.problems - self.value) <= HALF_A_DIGIT + 1e-9
+        drawn = self.problems * self.responses
+        right = round(self.value * drawn / 100)
+        return abs(100 * right / drawn - self.value) <= HALF_A_DIGIT + 1e-9
 
 
 @cache

@@ -153,7 +153,7 @@ def test_test_time_is_compared_on_the_83_problems(tmp_path):
     assert "its test-time column AMC23 is compared with amc83" in small.notes[0]
     assert large.paper.value == 32.3
     assert "printed as AMC23; taken as the 83 problems of the TTRL line" in large.notes
-    assert "32.3 is no whole number of 83 problems, so not one greedy pass over them" in large.notes
+    assert "32.3 is the share of no whole number of 83 × 1 responses" in large.notes
 
 
 def test_what_keeps_two_numbers_apart_is_said(tmp_path):
