@@ -18,7 +18,7 @@ from test_time.problems import boxed, keep_problems
 # Written for this model on one node of eight GPUs; other models and layouts by --set.
 PRESETS = CONFIGS / "test_time" / "llama3.1-8b-instruct"
 # The sets that presets were written for, with their numbers of problems.
-SIZES = {"aime24": 30, "amc23": 40, "math500": 500}
+SIZES = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
 # Where the files of each `--preset` are below a set's folder.
 FOLDERS = {"paper": ".", "ttrl_protocol": "ttrl_protocol"}
 DEFAULTS: Mapping[str, object] = {

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from restrain_openrlhf.cli.data_overlap import overlap
-from restrain_openrlhf.cli.options import wide_console
+from restrain_openrlhf.cli.options import BenchmarkDir, wide_console
 from restrain_openrlhf.data.gold_split import sidecar_path
 from restrain_openrlhf.errors import ConfigError, DataError
 
@@ -64,6 +64,7 @@ def prepare(
     ] = False,
     expect_digest: Annotated[str | None, typer.Option(help="Refuse prompts with another digest.")] = None,
     first: Annotated[int | None, typer.Option(min=1, help="Write so many prompts, the first of the set.")] = None,
+    benchmark_dir: BenchmarkDir = None,
     keep: Annotated[bool, typer.Option("--keep", help="Do nothing where OUT is there already.")] = False,
 ) -> None:
     """Write a training file without answers and a gold file beside it, joined by the prompt's hash.
@@ -82,13 +83,20 @@ def prepare(
         typer.echo(f"{supervised or out}: is there already, and is kept as it is")
         return
     entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
-    checks = Checks(any_count, drop_duplicates, drop_near_duplicates, expect_digest)
+    held_out = _held_out(entry, benchmark_dir)
+    checks = Checks(any_count, drop_duplicates, drop_near_duplicates, expect_digest, held_out)
     _say(write(entry, source, out, checks, supervised, first))
+    if entry.apart_from:
+        near = f"for near ones: restrain data overlap {out} --benchmarks {entry.apart_from}"
+        typer.echo(f"problems of {entry.apart_from} are left out; {near}")
 
 
 def _say(made: "Prepared") -> None:
     typer.echo(f"{made.count:,} prompts: {made.prompts}, digest {made.digest}")
-    typer.echo(f"gold: {made.gold or 'none'}; {made.dropped_duplicates} equal prompts dropped")
+    typer.echo(
+        f"gold: {made.gold or 'none'}; {made.dropped_duplicates} equal prompts dropped, "
+        f"{made.dropped_held_out} of a benchmark left out"
+    )
     near = made.near_duplicates
     typer.echo(
         f"near-duplicates: {near.groups} groups of {near.prompts} prompts{_conflicts(near.conflicting)}; "
@@ -105,6 +113,22 @@ def _say(made: "Prepared") -> None:
 
 def _conflicts(groups: int | None) -> str:
     return "" if groups is None else f", {groups} groups with conflicting answers"
+
+
+def _held_out(entry: "TrainingSet", benchmark_dir: Path | None) -> tuple[str, ...]:
+    """The problems that must not be among the prompts. Raises DataError where they cannot be had."""
+    from restrain_openrlhf.evaluation.loading import load_benchmark  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.problems import without_kind  # noqa: PLC0415
+
+    if entry.apart_from is None:
+        return ()
+    try:
+        return tuple(without_kind(problem) for problem in load_benchmark(entry.apart_from, benchmark_dir).problems)
+    except DataError as error:
+        raise DataError(
+            f"{entry.name}: its prompts are compared with {entry.apart_from}, which is not to be had. {error} Name a "
+            "folder that has a copy with --benchmark-dir."
+        ) from None
 
 
 def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:

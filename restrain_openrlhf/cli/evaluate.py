@@ -1,4 +1,4 @@
-"""`restrain eval`, `restrain regrade` and `restrain table`: evaluation on benchmarks, grading, and tables."""
+"""`restrain eval` and `restrain regrade`: evaluation on benchmarks, and grading."""
 
 import re
 from collections.abc import Sequence
@@ -20,7 +20,11 @@ if TYPE_CHECKING:
 def evaluate(
     model: Annotated[str, typer.Option(help="Model: a hub id or a local folder.")],
     benchmarks: Annotated[
-        str, typer.Option(help="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl.")
+        str,
+        typer.Option(
+            help="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl; table1 and table3 are those "
+            "of the paper's tables."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Output folder for responses, grades and results.")],
     protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
@@ -73,7 +77,10 @@ def evaluate(
 
 
 def _words(benchmarks: str) -> list[str]:
-    words = list(dict.fromkeys(word.strip() for word in benchmarks.split(",") if word.strip()))
+    from restrain_openrlhf.evaluation.benchmarks import SUITES  # noqa: PLC0415
+
+    given = [word.strip() for word in benchmarks.split(",") if word.strip()]
+    words = list(dict.fromkeys(name for word in given for name in SUITES.get(word, (word,))))
     names = [word.partition("=")[0] if "=" in word else Path(word).stem for word in words]
     if not words or len(set(names)) != len(names):
         raise ConfigError(f"--benchmarks {benchmarks!r}: give one or more names, each once, such as aime24,math500.")
@@ -154,28 +161,3 @@ def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
         console.print(f"reference grading: {compared - len(found)} of {compared} agree, {len(found)} differ")
         for difference in found:
             console.print(f"  {difference}", markup=False)
-
-
-def table(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
-    style: Annotated[str, typer.Option("--format", help="markdown, latex or csv.")] = "markdown",
-    paper: Annotated[
-        Path | None, typer.Option(help="Numbers to compare with: CSV with run,benchmark,pass_at_1 (per cent).")
-    ] = None,
-    out: Annotated[Path | None, typer.Option(help="Output file.", show_default="the terminal")] = None,
-) -> None:
-    """Print a table of runs by benchmarks: pass@1 with its confidence interval, and the paper's numbers."""
-    from restrain_openrlhf.evaluation.table import build_table, formatter, read_paper  # noqa: PLC0415
-
-    form = formatter(style)
-    text = form(build_table([_named(word) for word in runs], read_paper(paper) if paper else {}))
-    if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
-    else:
-        typer.echo(text, nl=False)
-
-
-def _named(word: str) -> tuple[str, Path]:
-    name, equals, folder = word.partition("=")
-    return (name, Path(folder)) if equals else (Path(word).resolve().name, Path(word))

@@ -11,7 +11,7 @@ from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.data import data
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
-from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
+from restrain_openrlhf.cli.evaluate import evaluate, regrade
 from restrain_openrlhf.cli.figures import effect, plot
 from restrain_openrlhf.cli.gpu_check import gpu_check
 from restrain_openrlhf.cli.k8s import k8s
@@ -21,6 +21,7 @@ from restrain_openrlhf.cli.reference import make_reference, merge_reference, ref
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import agent_path, serve
 from restrain_openrlhf.cli.study import study
+from restrain_openrlhf.cli.tables import compare, table
 from restrain_openrlhf.cli.train import presets, show, train
 from restrain_openrlhf.errors import RestrainError
 
@@ -62,6 +63,7 @@ app.command(rich_help_panel=DATA)(grade)
 app.command("eval", rich_help_panel=EVALUATION)(evaluate)
 app.command(rich_help_panel=EVALUATION)(regrade)
 app.command(rich_help_panel=EVALUATION)(table)
+app.command(rich_help_panel=EVALUATION)(compare)
 app.command(rich_help_panel=EVALUATION)(analyze)
 app.command(rich_help_panel=EVALUATION)(effect)
 app.command(rich_help_panel=SETUP)(doctor)

@@ -10,7 +10,8 @@ from restrain_openrlhf.errors import DataError
 class TrainingSet:
     """`prompt` and `answer` name columns; `count` and `digest` are of the known copy, None where not known.
 
-    Rows of another count are refused; prompts of another digest (`identity.set_digest`) are a warning.
+    Rows of another count are refused; prompts of another digest (`identity.set_digest`) are a warning. No prompt may be
+    a problem of the benchmark `apart_from`, which was cut out of the same set.
     """
 
     name: str
@@ -20,6 +21,7 @@ class TrainingSet:
     hub: HubSet | None = None
     count: int | None = None
     digest: str | None = None
+    apart_from: str | None = None
 
 
 DAPO14K = TrainingSet(
@@ -38,13 +40,22 @@ SYNTHETIC_S1K = TrainingSet(
     answer=None,
     count=5_000,
 )
+MATH12K = TrainingSet(
+    name="math12k",
+    about="MATH without MATH-500: the 12,000 problems of PRM800K's training split",
+    prompt="problem",
+    answer="answer",
+    hub=HubSet("hiyouga/math12k", licence="not checked; MATH is MIT"),
+    count=12_000,
+    apart_from="math500",
+)
 OWN = TrainingSet(
     name="own",
     about="any JSONL, Parquet or CSV of your own, or a hub id by --hub-id; columns by options",
     prompt="problem",
     answer=None,
 )
-TRAINING_SETS = {entry.name: entry for entry in (DAPO14K, SYNTHETIC_S1K, OWN)}
+TRAINING_SETS = {entry.name: entry for entry in (DAPO14K, MATH12K, SYNTHETIC_S1K, OWN)}
 
 
 def training_set(name: str) -> TrainingSet:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from restrain_openrlhf.data.catalogue import TrainingSet
 from restrain_openrlhf.data.entries import Entry, read_entries, without_duplicates
 from restrain_openrlhf.data.gold_split import PromptOnly, SupervisedRow, write_separated
+from restrain_openrlhf.data.held_out import without_problems
 from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.known_copy import CopyCheck
@@ -20,13 +21,15 @@ from restrain_openrlhf.errors import DataError
 class Checks:
     """What a user lets pass: a count other than the known set's, and duplicates (the first is kept).
 
-    `drop_near_duplicates` drops what `near_duplicates.Grouped.dropped` names.
+    `drop_near_duplicates` drops what `near_duplicates.Grouped.dropped` names. `held_out`: problems of a benchmark; a
+    prompt that is one of them is left out.
     """
 
     any_count: bool = False
     drop_duplicates: bool = False
     drop_near_duplicates: bool = False
     expected_digest: str | None = None
+    held_out: tuple[str, ...] = ()
 
 
 class Prepared(BaseModel):
@@ -48,6 +51,7 @@ class Prepared(BaseModel):
     is_known_copy: bool | None
     dropped_duplicates: int
     near_duplicates: NearDuplicates
+    dropped_held_out: int = 0
 
 
 def prepare(
@@ -67,8 +71,9 @@ def prepare(
     entries = read_entries(entry, source)
     _check_count(entry, len(entries), checks)
     whole = without_duplicates(entries, checks.drop_duplicates)
-    copy = _compared(entry, whole, checks)
-    distinct, near = _without_near_duplicates(whole, checks)
+    apart = without_problems(whole, checks.held_out)
+    copy = _compared(entry, apart, checks)
+    distinct, near = _without_near_duplicates(apart, checks)
     kept = _first(entry, distinct, first)
     if supervised is not None:
         write_rows(supervised, _supervised_rows(entry, kept))
@@ -86,6 +91,7 @@ def prepare(
         is_known_copy=copy.is_known,
         dropped_duplicates=len(entries) - len(whole),
         near_duplicates=near,
+        dropped_held_out=len(whole) - len(apart),
     )
     about = out.with_name(f"{out.stem}.about.json")
     about.write_text(prepared.model_dump_json(indent=2) + "\n", encoding="utf-8")

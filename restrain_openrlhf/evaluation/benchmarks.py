@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from restrain_openrlhf.data.sources import HubSet
 from restrain_openrlhf.evaluation.problems import (
+    AMC,
     ANSWERED,
     GPQA,
     LETTERED,
@@ -61,7 +62,14 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     for entry in (
         Benchmark("math500", "MATH-500", HubSet("HuggingFaceH4/MATH-500", split="test"), (500,)),
         Benchmark("amc23", "AMC23", HubSet("math-ai/amc23", split="test"), (40,)),
-        Benchmark("amc83", "AMC (83)", HubSet("AI-MO/aimo-validation-amc", licence="apache-2.0"), (83,)),
+        Benchmark(
+            "amc83",
+            "AMC (83)",
+            HubSet("AI-MO/aimo-validation-amc", licence="apache-2.0"),
+            (83,),
+            (AMC,),
+            "AMC 12 of 2022 and 2023; what the TTRL line calls AMC",
+        ),
         Benchmark("aime24", "AIME24", HubSet("HuggingFaceH4/aime_2024"), (30,)),
         Benchmark("aime25", "AIME25", HubSet("MathArena/aime_2025", licence="cc-by-nc-sa-4.0"), (30,)),
         Benchmark(
@@ -110,3 +118,8 @@ PAPER_BENCHMARKS = (
     "mmlu_stem",
     "gpqa_diamond",
 )
+# Several benchmarks by one name, as `restrain eval --benchmarks` takes it: those of the paper's Tables 1 and 3.
+SUITES: Mapping[str, tuple[str, ...]] = {
+    "table1": ("math500", "aime25", "olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond"),
+    "table3": ("aime24", "amc83", "math500"),
+}

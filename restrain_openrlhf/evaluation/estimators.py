@@ -59,7 +59,7 @@ def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, f
     return float(low), float(high)
 
 
-def wilson_interval(right: int, of: int) -> tuple[float, float]:
+def wilson_interval(right: float, of: float) -> tuple[float, float]:
     """Bounds of a share at 95 % (Wilson, 1927): honest for few problems, where a bootstrap sees no spread."""
     share, z = right / of, 1.959964
     middle = (share + z**2 / (2 * of)) / (1 + z**2 / of)

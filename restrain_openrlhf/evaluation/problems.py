@@ -24,6 +24,8 @@ _PROOF = re.compile(r"\b(?:prove|show|demonstrate)\b", re.IGNORECASE)
 _VALUE = re.compile(
     r"\b(?:find|determine|compute|calculate|evaluate|what|which|how (?:many|much|long|far))\b", re.IGNORECASE
 )
+# A whole number that was written as a decimal one.
+WHOLE = re.compile(r"^(-?\d+)\.0+$")
 
 
 class Problem(BaseModel):
@@ -98,6 +100,12 @@ def lettered(row: Row, place: int) -> Problem:
         found = f"is without the choices in {', '.join(columns)}" if columns else "must list the choices (A) to (D)"
         raise DataError(f"the problem's text {found}, and `answer`, which must be the right one's letter, is {gold!r}")
     return problem_of(_id(row, place), text, gold)
+
+
+def amc(row: Row, place: int) -> Problem:
+    """AI-MO's AMC: `answer` is a number, in the set's own files 142.0, and in copies of them often the text "142.0"."""
+    answer = answer_text(row["answer"])
+    return problem_of(_id(row, place), _text(row), WHOLE.sub(r"\1", answer))
 
 
 def olympiad(row: Row, place: int) -> Problem:
@@ -199,6 +207,7 @@ def _letter(answer: object) -> str:
 
 
 ANSWERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), worded)
+AMC = RowSchema((PROBLEM_COLUMNS, ("answer",)), amc)
 WORDED = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), worded)
 LETTERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), lettered)
 OLYMPIAD = RowSchema((("question",), ("final_answer",)), olympiad)

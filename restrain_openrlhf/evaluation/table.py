@@ -1,13 +1,15 @@
-"""Tables like the paper's, runs by benchmarks, in Markdown, LaTeX and CSV, beside numbers given from elsewhere."""
+"""Tables like the paper's, runs by benchmarks, with the paper's own rows of the same models below."""
 
 import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.evaluation.compare import Comparison, compare
+from restrain_openrlhf.evaluation.published import PaperLine, lines_of, row_words, tables_words
 from restrain_openrlhf.evaluation.result import Result, load_results
+from restrain_openrlhf.evaluation.subject import Said, subject_of
 
 Paper = Mapping[tuple[str, str], float]
 
@@ -23,7 +25,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """One run's numbers, by column; None where there is none. `origin` is `ours` or `paper`."""
+    """One run's numbers, by column; None where there is none. `origin` is `ours`, or `paper` with its tables."""
 
     run: str
     origin: str
@@ -32,15 +34,23 @@ class Line:
 
 @dataclass(frozen=True)
 class Table:
-    """Columns are benchmarks' titles and the mean over them; `how` says with what the numbers were made."""
+    """Columns are benchmarks' titles and the mean over them; `how` says with what the numbers were made.
+
+    `notes`: what the paper lacks, and what keeps its numbers from being the same measurement.
+    """
 
     columns: tuple[str, ...]
     lines: tuple[Line, ...]
     how: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
-def build_table(runs: Sequence[tuple[str, Path]], paper: Paper) -> Table:
-    """The results of (name, folder) runs; a paper's line stands below the run of the same name."""
+def build_table(runs: Sequence[tuple[str, Path]], given: Paper | None = None, said: Said = Said()) -> Table:  # noqa: B008
+    """The results of (name, folder) runs, and below them the paper's rows of the same models.
+
+    `given` are other numbers in the place of the paper's: its line stands below the run of the same name.
+    Raises ConfigError where two runs have one name, RunError for a folder without finished results.
+    """
     results = {name: {result.provenance.benchmark: result for result in load_results(folder)} for name, folder in runs}
     if len(results) != len(runs):
         raise ConfigError("Two runs have one name. Tell them apart: NAME=FOLDER.")
@@ -48,11 +58,48 @@ def build_table(runs: Sequence[tuple[str, Path]], paper: Paper) -> Table:
     lines: list[Line] = []
     for name, found in results.items():
         lines.append(_line(name, "ours", [_ours(found.get(key)) for key in titles]))
-        printed = [Cell(paper[name, key]) if (name, key) in paper else None for key in titles]
-        if any(printed):
-            lines.append(_line(name, "paper", printed))
+        lines += _given_line(name, given or {}, list(titles))
     how = dict.fromkeys(_how(name, result) for name, found in results.items() for result in found.values())
-    return Table((*titles.values(), "mean"), tuple(lines), tuple(how))
+    notes: list[str] = []
+    if given is None:
+        lines += _published_lines(results.values(), list(titles), said)
+        notes = _notes(compare(runs, said))
+    return Table((*titles.values(), "mean"), tuple(lines), tuple(how), tuple(notes))
+
+
+def _given_line(name: str, given: Paper, benchmarks: Sequence[str]) -> list[Line]:
+    printed = [Cell(given[name, key]) if (name, key) in given else None for key in benchmarks]
+    return [_line(name, "paper", printed)] if any(printed) else []
+
+
+def _published_lines(runs: Iterable[Mapping[str, Result]], benchmarks: Sequence[str], said: Said) -> list[Line]:
+    """Every row of the paper once, of the runs' models, trainings and ablations, that has one of these benchmarks."""
+    subjects = dict.fromkeys(subject_of(result.provenance, said) for found in runs for result in found.values())
+    rows = {
+        (subject.base, line.tables, line.row, line.training): line
+        for subject in subjects
+        if subject.base is not None
+        for line in lines_of(subject.base, subject.training, subject.ablation, benchmarks)
+    }
+    several = len({base for base, *_ in rows}) > 1
+    return [_published(line, base if several else None, benchmarks) for (base, *_), line in rows.items()]
+
+
+def _published(line: PaperLine, model: str | None, benchmarks: Sequence[str]) -> Line:
+    name = row_words(line.row, line.training)
+    if model and line.training:
+        name = f"{model.rpartition('/')[-1]}: {name}"
+    cells = [Cell(line.values[key]) if key in line.values else None for key in benchmarks]
+    return _line(name, f"paper, {tables_words(line.tables)}", cells)
+
+
+def _notes(found: Iterable[Comparison]) -> list[str]:
+    """One line a note and run, with the benchmarks that it is about."""
+    about: dict[tuple[str, str], list[str]] = {}
+    for each in found:
+        for note in each.notes:
+            about.setdefault((each.run, note), []).append(each.title)
+    return [f"{run}, {', '.join(dict.fromkeys(titles))}: {note}" for (run, note), titles in about.items()]
 
 
 def _ours(result: Result | None) -> Cell | None:
@@ -89,69 +136,3 @@ def read_paper(path: Path) -> Paper:
         raise DataError(
             f"{path}: is not a CSV with the columns run, benchmark, pass_at_1 ({error}). Fix it; numbers in per cent."
         ) from None
-
-
-def markdown(table: Table) -> str:
-    """A Markdown table, and how it was made below it."""
-    head = [["run", "", *table.columns], ["---", "---", *["---:"] * len(table.columns)]]
-    body = [[line.run, line.origin, *map(_words, line.cells)] for line in table.lines]
-    rows = "".join(f"| {' | '.join(cells)} |\n" for cells in [*head, *body])
-    return rows + "\n" + "".join(f"- {text}\n" for text in ("pass@1 in per cent [95 % interval]", *table.how))
-
-
-def latex(table: Table) -> str:
-    """A booktabs tabular; how it was made stands in comments."""
-    head = [["run", "", *(_escape(column) for column in table.columns)]]
-    body = [[_escape(line.run), line.origin, *map(_latex_cell, line.cells)] for line in table.lines]
-    rows = [" & ".join(cells) + r" \\" for cells in [*head, *body]]
-    columns = "l" * 2 + "r" * len(table.columns)
-    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"]
-    return "\n".join([*(f"% {text}" for text in table.how), *lines, r"\end{tabular}"]) + "\n"
-
-
-def comma_separated(table: Table) -> str:
-    """One row per number: run, origin, benchmark, pass_at_1, low, high."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["run", "origin", "benchmark", "pass_at_1", "low", "high"])
-    for line in table.lines:
-        for column, cell in zip(table.columns, line.cells, strict=True):
-            if cell is not None:
-                writer.writerow([line.run, line.origin, column, *map(_number, (cell.value, cell.low, cell.high))])
-    return text.getvalue()
-
-
-FORMATS: Mapping[str, Callable[[Table], str]] = {"markdown": markdown, "latex": latex, "csv": comma_separated}
-
-
-def formatter(name: str) -> Callable[[Table], str]:
-    """The format of that name. Raises ConfigError naming those there are."""
-    if name not in FORMATS:
-        raise ConfigError(f"--format {name!r}: is no format. Known: {', '.join(FORMATS)}.")
-    return FORMATS[name]
-
-
-def _words(cell: Cell | None) -> str:
-    if cell is None:
-        return "–"
-    return f"{cell.value:.1f}" if cell.low is None else f"{cell.value:.1f} [{cell.low:.1f}, {cell.high:.1f}]"
-
-
-def _latex_cell(cell: Cell | None) -> str:
-    if cell is None:
-        return "--"
-    return (
-        f"{cell.value:.1f}"
-        if cell.low is None
-        else rf"{cell.value:.1f} {{\scriptsize [{cell.low:.1f}, {cell.high:.1f}]}}"
-    )
-
-
-def _escape(text: str) -> str:
-    for sign in r"&%$#_{}":
-        text = text.replace(sign, f"\\{sign}")
-    return text
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"

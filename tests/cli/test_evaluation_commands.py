@@ -16,9 +16,19 @@ OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+
 def test_every_set_is_listed():
     done = restrain("data", "list")
     assert done.returncode == 0, done.stderr
-    for name in ("dapo14k", "synthetic-s1k", "math500", "amc23", "amc83", "aime24", "aime25", "olympiadbench"):
+    for name in (
+        "dapo14k",
+        "math12k",
+        "synthetic-s1k",
+        "math500",
+        "amc23",
+        "amc83",
+        "aime24",
+        "aime25",
+        "olympiadbench",
+    ):
         assert name in done.stdout
-    for name in ("minerva_math", "mmlu_stem", "gpqa_diamond", "s1k", "14116"):
+    for name in ("olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond", "s1k", "14116"):
         assert name in done.stdout
 
 
@@ -42,6 +52,21 @@ def test_a_prepared_csv_and_its_sidecar_serve_analyze(tmp_path, write_jsonl):
     assert done.returncode == 0, done.stderr
     assert "majority of 2 of 3: 1 problems, pass@3 100.0%, majority right 100.0%" in done.stdout
     assert (tmp_path / "figures" / "reliability.png").stat().st_size > 1000
+
+
+def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
+    write_jsonl("math500.jsonl", [{"problem": "What is $3$?", "answer": "3", "unique_id": "t/1.json"}])
+    source = write_jsonl("math.jsonl", [{"problem": text, "answer": "3"} for text in ("What is 3?", "What is 4?")])
+    words = ("data", "prepare", "math12k", "--source", source, "--any-count", "--out", tmp_path / "t.jsonl")
+    done = restrain(*words, "--benchmark-dir", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert rows_of(tmp_path / "t.jsonl") == [{"id": "1", "problem": "What is 4?"}]
+    assert [row["answer"] for row in rows_of(tmp_path / "t.gold.jsonl")] == ["3"]
+    assert "1 prompts were problems of math500 and are left out; for near ones: restrain data overlap" in done.stdout
+    (tmp_path / "none").mkdir()
+    message = refused(*words, "--benchmark-dir", tmp_path / "none")
+    assert "math12k: its prompts are compared with math500, which is not to be had." in message
+    assert "Name a folder that has a copy with --benchmark-dir." in message
 
 
 def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
@@ -126,6 +151,10 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
         (("regrade", "absent.jsonl"), "no such file"),
         (("analyze", "absent.jsonl", "--out", "x"), "no such file"),
         (("table", "absent"), "holds no evaluation"),
+        (("table", "absent", "--paper", "p.csv", "--no-paper"), "--paper and --no-paper are both given"),
+        (("compare", "absent"), "holds no evaluation"),
+        (("compare", "a=absent", "a=absent"), "Two runs have one name"),
+        (("compare", "absent", "--format", "latex"), "is no format. Known: markdown, csv, json"),
         (("effect", "absent", "--x", "step", "--out", "x"), "holds no evaluation"),
     ],
 )
@@ -142,6 +171,8 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
         (("--benchmarks", "aime42"), "no known benchmark. Known: math500"),
         (("--benchmarks", " , "), "give one or more names"),
         (("--benchmarks", "aime24,aime24=x.jsonl"), "each once"),
+        (("--benchmarks", "table3,amc83=x.jsonl"), "each once"),
+        (("--benchmarks", "table3", "--benchmark-dir", "."), "has no aime24.jsonl"),
         (("--benchmarks", "x=absent.jsonl"), "no such file"),
         (("--benchmarks", "../x=absent.jsonl"), "'../x' cannot name a folder"),
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
@@ -234,8 +265,26 @@ def test_tables_and_effects_of_runs(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "figures" / "effect-sigma.png").exists()
     assert "no label 'delta'" in refused("effect", *runs, "--x", "delta", "--out", tmp_path / "figures")
-    assert "is no format. Known: markdown, latex, csv" in refused("table", *runs, "--format", "html")
+    assert "is no format. Known: markdown, latex, csv, json" in refused("table", *runs, "--format", "html")
     assert json.loads((runs[0] / "aime24" / "result.json").read_text())["provenance"]["labels"] == {"sigma": "0.5"}
+
+
+def test_runs_are_set_beside_the_paper_unasked(tmp_path):
+    qwen = "Qwen/Qwen3-4B-Base"
+    results = (result("aime24", "AIME24", 0.2, model=qwen), result("amc83", "AMC (83)", 0.4, model=qwen))
+    run = write_run(tmp_path / "base", *results)
+    done = restrain("table", run)
+    assert "| RESTRAIN, on dapo14k | paper, Table 5 | 20.3 | – | – |" in done.stdout
+    assert "base, AMC (83): the paper has no amc83 of base of Qwen/Qwen3-4B-Base" in done.stdout
+    assert "paper" not in restrain("table", run, "--no-paper", "--format", "csv").stdout
+    assert "note: base, AMC (83): the paper has no amc83" in restrain("table", run, "--format", "csv").stderr
+    done = restrain("compare", run, "--method", "restrain", "--data", "dapo14k", "--json")
+    found = {each["benchmark"]: each for each in json.loads(done.stdout)}
+    assert (found["aime24"]["paper"]["value"], found["aime24"]["tables"]) == (20.3, [5])
+    assert (found["amc83"]["paper"], found["amc83"]["ours"]["value"]) == (None, 40.0)
+    assert restrain("compare", run, "--format", "csv", "--out", tmp_path / "c" / "c.csv").stdout == ""
+    assert (tmp_path / "c" / "c.csv").read_text().startswith("run,benchmark,ours_value,")
+    assert "'grop': is no method. Known: base (no training), ttrl" in refused("compare", run, "--method", "grop")
 
 
 def test_analyze_of_the_shared_rollouts(shared, tmp_path):

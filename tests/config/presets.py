@@ -11,6 +11,8 @@ GOLDEN = Path(__file__).with_name("golden")
 # One preset of each family, written out in full for people to review.
 REPRESENTATIVES = (
     "dapo14k/qwen3-4b-base/restrain",
+    "dapo14k/llama3.2-3b-instruct/restrain",
+    "math12k/qwen2.5-math-7b/restrain",
     "s1k/qwen3-4b-base/srt_offline",
     "ablations/sigma-0.5",
     "test_time/llama3.1-8b-instruct/aime24/restrain",

@@ -15,6 +15,7 @@ from restrain_openrlhf.cli.main import app  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.catalogue import TRAINING_SETS  # noqa: E402
 from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS  # noqa: E402
+from restrain_openrlhf.evaluation.protocol import INSTRUCTION, TEMPLATES  # noqa: E402
 from restrain_openrlhf.hook.compatibility import refuse_contradictions  # noqa: E402
 from restrain_openrlhf.hook.host_flags import (  # noqa: E402
     host_flags,
@@ -130,6 +131,12 @@ def test_a_test_time_preset_is_for_the_benchmark_that_its_folder_names(name):
     assert written(preset_file(name))["openrlhf"]["data.prompt_dataset"] == f"data/{benchmark}.jsonl"
 
 
+def test_the_two_amcs_differ_in_their_problems_alone():
+    for path in (CONFIGS / "test_time" / "llama3.1-8b-instruct" / "amc83").rglob("*.yaml"):
+        other = Path(str(path).replace("amc83", "amc23"))
+        assert path.read_text(encoding="utf-8").replace("amc83", "amc23") == other.read_text(encoding="utf-8")
+
+
 def test_files_of_the_repository_that_presets_name_are_there():
     named = {str(value) for name in NAMES for value in written(preset_file(name))["openrlhf"].values()}
     inside = sorted(value for value in named if value.startswith("restrain_openrlhf/"))
@@ -137,7 +144,56 @@ def test_files_of_the_repository_that_presets_name_are_there():
     assert (ROOT / inside[0] / "config.json").exists()
 
 
-@pytest.mark.parametrize("folder", ["dapo14k/qwen3-4b-base", "dapo14k/octothinker-8b-hybrid-base", "s1k/qwen3-4b-base"])
+ASKED_FOR = ("qwen2.5-math-1.5b", "qwen2.5-math-7b", "qwen3-1.7b-base", "llama3.2-3b-instruct")
+# The models' max_position_embeddings.
+CONTEXTS = {
+    "Qwen/Qwen2.5-Math-1.5B": 4096,
+    "Qwen/Qwen2.5-Math-7B": 4096,
+    "Qwen/Qwen3-0.6B-Base": 32768,
+    "Qwen/Qwen3-1.7B-Base": 32768,
+    "Qwen/Qwen3-4B-Base": 32768,
+    "OctoThinker/OctoThinker-8B-Hybrid-Base": 131072,
+    "meta-llama/Llama-3.1-8B-Instruct": 131072,
+    "meta-llama/Llama-3.2-3B-Instruct": 131072,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("cpu/")])
+def test_prompt_and_response_are_within_the_models_context(name):
+    flags = parsed(name)
+    room = flags["data.max_len"] - flags["rollout.max_new_tokens"]
+    assert 1024 <= room < flags["data.max_len"] <= CONTEXTS[flags["actor.model_name_or_path"]]
+
+
+@pytest.mark.parametrize("data", ["dapo14k", "math12k"])
+@pytest.mark.parametrize("size", ["1.5b", "7b"])
+def test_qwen25_math_is_asked_as_its_own_evaluation_asks_it(data, size):
+    asked = load_run_config(preset_file(f"{data}/qwen2.5-math-{size}/restrain")).openrlhf["data.input_template"]
+    assert asked.format("PROBLEM") == TEMPLATES["qwen25-math-cot"].text.replace("{input}", "PROBLEM")
+
+
+@pytest.mark.parametrize("data", ["dapo14k", "math12k"])
+def test_llama_is_asked_in_its_own_turns(data):
+    text = load_run_config(preset_file(f"{data}/llama3.2-3b-instruct/ttrl")).openrlhf["data.input_template"]
+    turn = f"<|start_header_id|>user<|end_header_id|>\n\nPROBLEM\n{INSTRUCTION}<|eot_id|>"
+    asked = text.format("PROBLEM")
+    assert asked.startswith("<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\n")
+    assert asked.endswith(f"{turn}<|start_header_id|>assistant<|end_header_id|>\n\n")
+
+
+@pytest.mark.parametrize("model", ASKED_FOR)
+def test_the_presets_of_one_model_on_two_sets_differ_in_the_set_alone(model):
+    for path in (CONFIGS / "math12k" / model).glob("*.yaml"):
+        other = (CONFIGS / "dapo14k" / model / path.name).read_text(encoding="utf-8")
+        same = path.read_text(encoding="utf-8").replace("math12k", "dapo14k").replace("MATH (12k)", "DAPO-14k-MATH")
+        assert same == other
+
+
+FOLDERS = ["dapo14k/qwen3-4b-base", "dapo14k/octothinker-8b-hybrid-base", "s1k/qwen3-4b-base"]
+FOLDERS += [f"{data}/{model}" for data in ("dapo14k", "math12k") for model in ASKED_FOR]
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
 def test_every_method_of_the_paper_has_a_preset(folder):
     found = {path.stem for path in (CONFIGS / folder).glob("[a-z]*.yaml")}
     assert found >= METHODS
@@ -188,13 +244,13 @@ def test_values_that_the_paper_does_not_state_are_marked():
         assert "# ours" in line
 
 
-@pytest.mark.parametrize("benchmark", ["aime24", "amc23", "math500"])
+@pytest.mark.parametrize("benchmark", ["aime24", "amc23", "amc83", "math500"])
 def test_the_ttrl_protocol_takes_an_optimizer_step_for_as_many_rollouts_as_a_prompt_has(benchmark):
     steps = {}
     for method in ("ttrl", "restrain", "ettrl"):
         flags = parsed(f"test_time/llama3.1-8b-instruct/{benchmark}/ttrl_protocol/{method}")
         rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
         steps[method] = (flags["train.batch_size"], rollouts // flags["train.batch_size"])
-    prompts = {"aime24": 8, "amc23": 8, "math500": 32}[benchmark]
+    prompts = {"aime24": 8, "amc23": 8, "amc83": 8, "math500": 32}[benchmark]
     # 60 leaves are no multiple of 8 GPUs: ETTRL's steps have two prompts.
     assert steps == {"ttrl": (32, prompts), "restrain": (32, prompts), "ettrl": (120, prompts // 2)}

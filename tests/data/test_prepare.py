@@ -250,3 +250,14 @@ def test_the_first_prompts_of_a_set_that_is_checked_whole(write_jsonl, tmp_path)
     assert (made.count, len(made.gold.read_text().splitlines()), made.dropped_duplicates) == (1, 1, 0)
     with pytest.raises(DataError, match=r"has 2 prompts, and the first 3 were asked for"):
         prepare(WITH_GOLD, source, tmp_path / "more.jsonl", Checks(), first=3)
+
+
+def test_a_benchmarks_own_problems_are_left_out(write_jsonl, tmp_path):
+    """Word by word: case, spacing, dollars and punctuation do not count; another number does."""
+    texts = ["What is $1+1$?", "what is 1 + 1", "What is $1+2$?"]
+    rows = [{"id": str(place), "problem": text, "answer": "2"} for place, text in enumerate(texts)]
+    checks = Checks(held_out=("What is $1+1$?",))
+    made = prepare(WITH_GOLD, str(write_jsonl("own.jsonl", rows)), tmp_path / "t.jsonl", checks)
+    assert [json.loads(line)["problem"] for line in made.prompts.read_text().splitlines()] == ["What is $1+2$?"]
+    assert (made.count, made.dropped_held_out, made.dropped_duplicates) == (1, 2, 0)
+    assert made.digest == set_digest(["What is $1+2$?"])

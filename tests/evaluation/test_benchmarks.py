@@ -80,6 +80,28 @@ def test_a_row_of_the_hub(tmp_path, name, split, config, row, problem):
     assert pairs(load_benchmark(f"{name}={folder}")) == [problem]
 
 
+def test_amc83_in_the_form_of_its_own_file(tmp_path):
+    """As its card has the columns: id int64, problem string, answer float64, url string, in one Parquet file."""
+    features = datasets.Features(
+        {name: datasets.Value(kind) for name, kind in (("id", "int64"), ("problem", "string"), ("answer", "float64"))}
+        | {"url": datasets.Value("string")}
+    )
+    rows = [
+        {"id": 0, "problem": "m+n?", "answer": 142.0, "url": "https://example.org/2022_AMC_12A_Problems/Problem_1"},
+        {"id": 1, "problem": "Half?", "answer": 0.5, "url": "https://example.org/2023_AMC_12B_Problems/Problem_9"},
+    ]
+    folder = parquet_folder(tmp_path / "amc83", rows, "train", "default", features)
+    (file,) = folder.rglob("*.parquet")
+    expected = [("0", "m+n?", "142"), ("1", "Half?", "0.5")]
+    assert pairs(load_benchmark("amc83", tmp_path)) == pairs(load_benchmark(f"amc83={file}")) == expected
+    table = tmp_path / "csv" / "amc83.csv"
+    table.parent.mkdir()
+    table.write_text("id,problem,answer,url\n0,m+n?,142.0,u\n1,Half?,0.5,u\n")
+    loaded = load_benchmark("amc83", table.parent)
+    assert pairs(loaded) == expected
+    assert loaded.warning == "amc83: 2 problems, 83 in the known set: not comparable."
+
+
 def test_mmlu_stem_renders_choices_and_leaves_other_subjects_out(tmp_path):
     features = datasets.Features(
         {
@@ -162,6 +184,10 @@ FILES = [
         {"id": 7, "problem": "How far?", "answer": 27.0, "url": "u", "question": "How far?"},
         ("7", "How far?", "27"),
     ),
+    ("amc83", {"id": 0, "problem": "What?", "answer": "142.0", "url": "u"}, ("0", "What?", "142")),
+    ("amc83", {"id": 0, "problem": "What?", "answer": "-142.00", "url": "u"}, ("0", "What?", "-142")),
+    ("amc83", {"id": "0", "problem": "What?", "answer": "142"}, ("0", "What?", "142")),
+    ("amc83", {"id": 1, "problem": "And?", "answer": "1.05", "url": "u"}, ("1", "And?", "1.05")),
     (
         "aime24",
         {"id": 60, "problem": "Aya?", "solution": r"$\framebox{5}$", "answer": "204", "url": "u", "question": "Aya?"},
@@ -237,6 +263,7 @@ QUESTION = {"Question": "Q?", **dict.fromkeys(GPQA, "a")}
         ("s1k", {"question": "q", "solution": "128"}, "its columns are question, solution"),
         ("amc23", {"id": 1, "question": "Q", "answer": None}, "its answer is None"),
         ("amc83", {"id": 1, "problem": "Q", "answer": float("nan")}, "its answer is nan"),
+        ("amc83", {"id": 1, "problem": "Q", "solution": r"\boxed{2}"}, "its columns are id, problem, solution"),
         ("aime24", {"id": 1, "problem": "Q", "answer": ["1", "2"]}, r"its answer is \['1', '2'\]"),
         ("math500", {"problem": "Which?", "options": ["a", "b"], "answer": "0"}, "without the choices in options"),
     ],

@@ -4,7 +4,8 @@ import pytest
 
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.result import Result, Scores
-from restrain_openrlhf.evaluation.table import build_table, comma_separated, latex, markdown, read_paper
+from restrain_openrlhf.evaluation.table import build_table, read_paper
+from restrain_openrlhf.evaluation.table_text import comma_separated, latex, markdown
 from tests.evaluation.conftest import provenance
 
 

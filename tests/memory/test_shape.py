@@ -19,6 +19,9 @@ ON_THE_HUB = {
     "Qwen/Qwen3-0.6B-Base": 596_049_920,
     "Qwen/Qwen3-1.7B-Base": 1_720_574_976,
     "Qwen/Qwen3-4B-Base": 4_022_468_096,
+    "Qwen/Qwen2.5-Math-1.5B": 1_543_714_304,
+    "Qwen/Qwen2.5-Math-7B": 7_615_616_512,
+    "meta-llama/Llama-3.2-3B-Instruct": 3_212_749_824,
     "meta-llama/Llama-3.1-8B-Instruct": 8_030_261_248,
     "OctoThinker/OctoThinker-8B-Hybrid-Base": 8_030_261_248,
 }

@@ -11,10 +11,21 @@ CPU = ROOT / "configs" / "cpu" / "test_time.yaml"
 
 
 @pytest.mark.parametrize(
-    ("count", "name"), [(1, "aime24"), (30, "aime24"), (35, "amc23"), (40, "amc23"), (141, "amc23"), (142, "math500")]
+    ("count", "name"),
+    [
+        (1, "aime24"),
+        (30, "aime24"),
+        (35, "amc23"),
+        (40, "amc23"),
+        (57, "amc23"),
+        (58, "amc83"),
+        (83, "amc83"),
+        (203, "amc83"),
+        (204, "math500"),
+    ],
 )
 def test_the_preset_of_the_nearest_size(count, name):
-    """Nearest by ratio: between 40 and 500 the border is their geometric mean, 141.4."""
+    """Nearest by ratio: the border of 40 and 83 is their geometric mean, 57.6, of 83 and 500 203.7."""
     assert preset_path("ttrl", "paper", count) == PRESETS / name / "." / "ttrl.yaml"
     assert preset_path("ttrl", "ttrl_protocol", count) == PRESETS / name / "ttrl_protocol" / "ttrl.yaml"
 
