@@ -15,6 +15,7 @@ from restrain_openrlhf.cli.figures import analyze, effect, plot
 from restrain_openrlhf.cli.gpu_check import gpu_check
 from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.merge import merge
+from restrain_openrlhf.cli.publish import publish
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import agent_path, serve
@@ -41,6 +42,7 @@ INTERRUPTED = 130
 app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
 app.command(rich_help_panel=TRAINING)(merge)
+app.command(rich_help_panel=TRAINING)(publish)
 app.command(rich_help_panel=TRAINING)(study)
 app.command(rich_help_panel=TRAINING)(presets)
 app.command(rich_help_panel=TRAINING)(show)
