@@ -19,6 +19,7 @@ from restrain_openrlhf.cli.publish import publish
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import agent_path, serve
+from restrain_openrlhf.cli.slurm import slurm
 from restrain_openrlhf.cli.study import study
 from restrain_openrlhf.cli.train import presets, show, train
 from restrain_openrlhf.errors import RestrainError
@@ -54,6 +55,7 @@ app.command("subset-reference", rich_help_panel=REFERENCE)(subset_reference)
 app.command("agent-path", rich_help_panel=DEPLOYMENT)(agent_path)
 app.command(rich_help_panel=DEPLOYMENT)(serve)
 app.add_typer(k8s, name="k8s", rich_help_panel=DEPLOYMENT)
+app.add_typer(slurm, name="slurm", rich_help_panel=DEPLOYMENT)
 app.add_typer(data, name="data", rich_help_panel=DATA)
 app.command(rich_help_panel=DATA)(score)
 app.command(rich_help_panel=DATA)(extract)

@@ -67,12 +67,16 @@ def _card_data(folder: Path | None, hub_id: str | None) -> dict[str, Any]:
     from huggingface_hub import ModelCard  # noqa: PLC0415 - costs a second
 
     if folder is not None and (folder / "README.md").exists():
-        found: dict[str, Any] = ModelCard.load(folder / "README.md", ignore_metadata_errors=True).data.to_dict()
-        return found
+        return _front_matter(ModelCard.load(folder / "README.md", ignore_metadata_errors=True))
     if folder is not None and "license" in _config(folder):
         return {"license": _config(folder)["license"]}
     text = _card_on_hub(hub_id) if hub_id else None
-    return ModelCard(text, ignore_metadata_errors=True).data.to_dict() if text else {}
+    return _front_matter(ModelCard(text, ignore_metadata_errors=True)) if text else {}
+
+
+def _front_matter(card: Any) -> dict[str, Any]:
+    found: dict[str, Any] = card.data.to_dict()
+    return found
 
 
 def _card_on_hub(hub_id: str) -> str | None:

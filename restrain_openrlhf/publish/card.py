@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -75,7 +76,7 @@ class Card:
         """What the hub reads, between its marks."""
         from huggingface_hub import ModelCardData  # noqa: PLC0415 - costs a second
 
-        known = {
+        known: dict[str, Any] = {
             "base_model": self.base.id,
             "base_model_relation": "finetune" if self.base.id else None,
             "datasets": [self.data.hub_id] if self.data.hub_id else None,
