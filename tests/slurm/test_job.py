@@ -142,6 +142,17 @@ def test_on_several_nodes_ray_is_started_on_each_and_ended_on_each(tmp_path):
     assert len(logs) == 2
 
 
+@pytest.mark.host
+def test_ray_has_every_option_that_it_is_started_with(tmp_path):
+    scripts = pytest.importorskip("ray.scripts.scripts", reason="needs the training stack: make install")
+    known = {option for parameter in scripts.start.params for option in parameter.opts}
+    text = (rendered(tmp_path).job / "job.sh").read_text()
+    lines = [line for line in text.splitlines() if re.match(r" *(ports=|--|ray_step \"|sizes=)", line)]
+    used = {option for line in lines for option in re.findall(r"--[\w-]+", line)}
+    assert len(used) > 14
+    assert used <= known
+
+
 @pytest.mark.parametrize(("size", "gpus"), [(1, ["0", "1", "2", "3"]), (2, ["0,1", "2,3"])])
 def test_every_gpu_of_every_node_draws_its_part_of_the_pass_once(tmp_path, size, gpus):
     cluster = rendered(tmp_path, size=size)
