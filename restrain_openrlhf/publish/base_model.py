@@ -13,6 +13,7 @@ from restrain_openrlhf.publish.private import HUB_ID
 # As huggingface_hub names a model's folder in its cache.
 IN_CACHE = re.compile(r"models--([\w.-]+?)--([\w.-]+)")
 NOTICES = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
+ON_HUB = ("LICENSE", "LICENSE.txt", "NOTICE", "NOTICE.txt", "USE_POLICY.md")
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,6 @@ def describe_base(model: str, hub_id: str | None = None) -> BaseModel:
     folder = Path(model) if Path(model).is_dir() else None
     known = hub_id or _id_of(model, folder)
     card = _card_data(folder, known)
-    notices = sorted({path for pattern in NOTICES for path in folder.glob(pattern)}) if folder else []
     name = card.get("license")
     return BaseModel(
         id=known,
@@ -48,7 +48,7 @@ def describe_base(model: str, hub_id: str | None = None) -> BaseModel:
         licence=name if isinstance(name, str) else None,
         licence_name=card.get("license_name"),
         licence_link=card.get("license_link"),
-        notices=tuple(notices),
+        notices=_notices(folder, known if card else None),
     )
 
 
@@ -70,8 +70,8 @@ def _card_data(folder: Path | None, hub_id: str | None) -> dict[str, Any]:
         return _front_matter(ModelCard.load(folder / "README.md", ignore_metadata_errors=True))
     if folder is not None and "license" in _config(folder):
         return {"license": _config(folder)["license"]}
-    text = _card_on_hub(hub_id) if hub_id else None
-    return _front_matter(ModelCard(text, ignore_metadata_errors=True)) if text else {}
+    path = _from_hub(hub_id, "README.md") if hub_id else None
+    return _front_matter(ModelCard.load(path, ignore_metadata_errors=True)) if path else {}
 
 
 def _front_matter(card: Any) -> dict[str, Any]:
@@ -79,14 +79,22 @@ def _front_matter(card: Any) -> dict[str, Any]:
     return found
 
 
-def _card_on_hub(hub_id: str) -> str | None:
-    """None where there is no card, or the hub cannot be asked: the licence is then unknown, and the card says so."""
+def _notices(folder: Path | None, hub_id: str | None) -> tuple[Path, ...]:
+    """Of the folder; of the hub where it has answered before."""
+    if folder is not None:
+        return tuple(sorted({path for pattern in NOTICES for path in folder.glob(pattern)}))
+    found = (_from_hub(hub_id, name) for name in ON_HUB) if hub_id else ()
+    return tuple(path for path in found if path is not None)
+
+
+def _from_hub(hub_id: str, name: str) -> Path | None:
+    """None where there is no such file, or the hub cannot be asked: then the card says that the licence is unknown."""
     import httpx  # noqa: PLC0415 - see model_files.py
     from huggingface_hub import hf_hub_download  # noqa: PLC0415
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
     try:
-        return Path(hf_hub_download(hub_id, "README.md")).read_text(encoding="utf-8")
+        return Path(hf_hub_download(hub_id, name))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError):
         return None
 

@@ -84,10 +84,33 @@ class Handler(BaseHTTPRequestHandler):
         self.hub.objects[oid] = data
         self.answer(200)
 
+    def do_HEAD(self):
+        self.resolve(with_body=False)
+
+    def resolve(self, with_body):
+        """A file of a repository, as it is downloaded."""
+        found = re.fullmatch(r"/([^/]+/[^/]+)/resolve/main/(.+)", self.path)
+        data = self.hub.repositories.get(found[1], {}).get(found[2]) if found else None
+        if data is None:
+            self.send_response(404)
+            self.send_header("X-Error-Code", "EntryNotFound")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
+        self.send_response(200)
+        self.send_header("X-Repo-Commit", "2" * 40)
+        self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if with_body:
+            self.wfile.write(data)
+
     def do_GET(self):
         path = self.path.partition("?")[0]
         named = re.match(r"/api/models/([^/]+/[^/]+)", path)
-        if named is None or named[1] not in self.hub.repositories:
+        if "/resolve/" in path:
+            self.resolve(with_body=True)
+        elif named is None or named[1] not in self.hub.repositories:
             # As the hub, which does not tell a stranger whether it exists.
             self.answer(401, {"error": "Invalid username or password."}, "RepoNotFound")
         elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/main", path):

@@ -64,6 +64,18 @@ def test_a_push_makes_the_repository_with_the_whole_folder(hub, run):
     assert stand_in_hub.TOKEN not in out + err
 
 
+def test_the_licence_of_a_base_on_the_hub_is_carried_over(hub, tmp_path):
+    card = b"---\nlicense: other\nlicense_name: base-licence\nlicense_link: https://example.org/l\n---\n"
+    hub.repositories["org/base"] = {"README.md": card, "LICENSE.txt": b"the licence", "config.json": b"{}"}
+    run = training_run(tmp_path / "run", "org/base", "gone.jsonl")
+    assert finish(start(run, hub.address, "--dry-run"))[0] == 0
+    text = (run / "hub" / "README.md").read_text()
+    assert "base_model: org/base\n" in text
+    assert "license: other\n" in text
+    assert "| licence | [base-licence](https://example.org/l), the base model's |" in text
+    assert (run / "hub" / "LICENSE.txt").read_text() == "the licence"
+
+
 def test_a_push_to_an_earlier_one_replaces_it_and_keeps_what_is_not_ours(hub, run):
     hub.repositories[REPOSITORY] = {
         "restrain.json": b"{}",
