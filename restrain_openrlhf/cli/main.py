@@ -17,9 +17,11 @@ from restrain_openrlhf.cli.gpu_check import gpu_check
 from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.merge import merge
 from restrain_openrlhf.cli.premise import premise
+from restrain_openrlhf.cli.publish import publish
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import agent_path, serve
+from restrain_openrlhf.cli.slurm import slurm
 from restrain_openrlhf.cli.study import study
 from restrain_openrlhf.cli.tables import compare, table
 from restrain_openrlhf.cli.train import presets, show, train
@@ -44,6 +46,7 @@ INTERRUPTED = 130
 app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)
 app.command(rich_help_panel=TRAINING)(merge)
+app.command(rich_help_panel=TRAINING)(publish)
 app.command(rich_help_panel=TRAINING)(study)
 app.command(rich_help_panel=TRAINING)(presets)
 app.command(rich_help_panel=TRAINING)(show)
@@ -56,6 +59,7 @@ app.command("subset-reference", rich_help_panel=REFERENCE)(subset_reference)
 app.command("agent-path", rich_help_panel=DEPLOYMENT)(agent_path)
 app.command(rich_help_panel=DEPLOYMENT)(serve)
 app.add_typer(k8s, name="k8s", rich_help_panel=DEPLOYMENT)
+app.add_typer(slurm, name="slurm", rich_help_panel=DEPLOYMENT)
 app.add_typer(data, name="data", rich_help_panel=DATA)
 app.command(rich_help_panel=DATA)(score)
 app.command(rich_help_panel=DATA)(extract)

@@ -17,6 +17,7 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags
 from restrain_openrlhf.run.metrics import StepRow
+from restrain_openrlhf.tracking.writers import UNSENT
 
 
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
@@ -127,7 +128,8 @@ def step_progress(
 
 def _facts(row: StepRow) -> str:
     votes = row.votes
+    lacking = row.numbers.get(UNSENT)
     return (
         f"majority {votes['majority_share_mean']:.2f}  penalised {votes['low_consensus_share']:.2f}  "
         f"missing {votes['missing_share_of_voters']:.2f}  top answer {votes['top_answer_share']:.2f}"
-    )
+    ) + (f"  MLflow lacks {lacking:.0f} rows" if lacking else "")

@@ -1,6 +1,7 @@
 """Configuration files: YAML to typed objects, with at most one level of `extends`."""
 
 import difflib
+import re
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum, auto
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Valida
 
 from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.config.kept_rollouts import KeepRollouts
+from restrain_openrlhf.config.mlflow import MlflowSettings
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, parse_settings
 from restrain_openrlhf.shipped import own_path
@@ -72,6 +74,9 @@ class HookConfig(BaseModel):
     )
     rollouts: Annotated[KeepRollouts, Key.CHANGEABLE] = Field(
         default=KeepRollouts(), description="Which groups are kept, to be looked at; training is the same."
+    )
+    mlflow: Annotated[MlflowSettings | None, Key.CHANGEABLE] = Field(
+        default=None, description="An MLflow server that gets every step's numbers too; null: none."
     )
 
     @classmethod
@@ -225,8 +230,13 @@ def _typed(kind: type[Config], values: Mapping[str, Any], path: Path) -> Config:
         return kind(**values)
     except ValidationError as error:
         first = error.errors()[0]
-        key, found = ".".join(map(str, first["loc"])), first["input"]
-        raise ConfigError(f"{path}: {key} is {found!r}: {first['msg'][:1].lower()}{first['msg'][1:]}.") from None
+        key, found = ".".join(map(str, first["loc"])), _without_password(repr(first["input"]))
+        raise ConfigError(f"{path}: {key} is {found}: {first['msg'][:1].lower()}{first['msg'][1:]}.") from None
+
+
+def _without_password(text: str) -> str:
+    """An address with a user in it is refused, and the refusal is printed and logged."""
+    return re.sub(r"://[^/@\s]*@", "://…@", text)
 
 
 def _override(document: dict[str, Any], key: str, value: object) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.environment import config_here
-from restrain_openrlhf.hook.step_records import append_row, finite
+from restrain_openrlhf.hook.step_records import finite
 from restrain_openrlhf.run.metrics import HELD_OUT_FILE, read_held_out
+from restrain_openrlhf.tracking.writers import write_row
 
 
 def evaluate_left_out(trainer: Any, step: int) -> None:
@@ -51,7 +52,7 @@ def save_best_checkpoint(
 def keep(config: HookConfig, step: int, metrics: dict[str, Any]) -> None:
     """Append the evaluation's numbers, where the run keeps metrics at all."""
     if config.metrics is not None and metrics:
-        append_row(_beside(config.metrics), step, finite(metrics))
+        write_row(_beside(config.metrics), step, finite(metrics), config.mlflow)
 
 
 def _beside(metrics: Path) -> Path:

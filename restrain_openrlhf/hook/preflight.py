@@ -21,12 +21,14 @@ from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.checks import refuse_mismatch, refuse_other_n, selected
 from restrain_openrlhf.scoring import GroupScorer
+from restrain_openrlhf.tracking.mlflow_run import refuse_unusable
 
 
 def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     """Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts, another reference."""
     method = build(config.method)
     flags = vars(arguments)
+    refuse_untracked(config)
     refuse_contradictions(arguments, method)
     refuse_asynchronous(config, flags)
     refuse_unsupported(detect(), flags)
@@ -57,6 +59,18 @@ def check_keeping(config: HookConfig) -> None:
         )
     if config.keeps_rollouts:
         arrow()
+
+
+def refuse_untracked(config: HookConfig) -> None:
+    """Raises ConfigError where the run should write to MLflow and cannot."""
+    if config.mlflow is None:
+        return
+    if config.metrics is None:
+        raise ConfigError(
+            "mlflow: is set without `metrics:`, the file whose rows it gets and beside which its run is kept. Set "
+            "both, or use `restrain train`."
+        )
+    refuse_unusable(config.mlflow, config.metrics.parent)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.config.mlflow import MlflowSettings
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.experience import LogProbGap
 from restrain_openrlhf.hook.held_out import evaluate_left_out
@@ -12,8 +13,9 @@ from restrain_openrlhf.hook.kv_cache import cache_peak
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import resume_counting
 from restrain_openrlhf.hook.sizes import optimizer_steps
-from restrain_openrlhf.hook.step_records import append_row, finite, numbers, publish
+from restrain_openrlhf.hook.step_records import finite, numbers, publish
 from restrain_openrlhf.hook.throughput import tokens_per_second
+from restrain_openrlhf.tracking.writers import unsent, write_row
 from restrain_openrlhf.vote_statistics import StepVotes
 
 
@@ -56,15 +58,18 @@ def save_logs_and_checkpoints(
     logs = logs_dict or {}
     logs.update(tokens_per_second(logs))
     logs.update(cache_peak(trainer.vllm_engines or ()))
-    metrics, maker = config_here().metrics, trainer.experience_maker
+    metrics, mlflow, maker = config_here().metrics, config_here().mlflow, trainer.experience_maker
+    logs.update(unsent(mlflow, metrics))
     if metrics is not None:
         keeping = keeping_of(trainer, metrics)
         logs.update(keeping.keep(global_step, maker.restrain_scored, maker.restrain_rollout_gaps))
-        append_step(metrics, global_step, logs, maker.restrain_votes)
+        append_step(metrics, global_step, logs, maker.restrain_votes, mlflow)
     publish(metrics.parent.name if metrics else "", global_step, numbers(logs))
     BasePPOTrainer.save_logs_and_checkpoints(trainer, global_step, logs, client_states)
 
 
-def append_step(path: Path, step: int, status: dict[str, Any], votes: StepVotes) -> None:
+def append_step(
+    path: Path, step: int, status: dict[str, Any], votes: StepVotes, mlflow: MlflowSettings | None = None
+) -> None:
     """Append one row. Rows of this step or later, left by a run that was killed and resumed, are dropped first."""
-    append_row(path, step, {**finite(status), "votes": asdict(votes)})
+    write_row(path, step, {**finite(status), "votes": asdict(votes)}, mlflow)

@@ -7,6 +7,7 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.config.unattended import refuse_lost_work, refuse_secrets
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
@@ -23,8 +24,6 @@ WORK = PurePosixPath("/mnt/work")
 # Where `test-time adapt` keeps the base model's vote, above the run's folder or in it; its presets name this file.
 VOTE_BEFORE = "before.jsonl"
 SHARDS = 8
-# OpenRLHF turns W&B on by a key alone; the real one comes from the secret, as WANDB_API_KEY.
-DUMMY_KEY = "dummy"
 
 
 class Job(StrEnum):
@@ -90,8 +89,8 @@ def load_experiment(
     flags = vars(parse(to_arguments(host_flags(config), parser), parser))
     refuse_what_cannot_fit(flags, shape.gpu_memory * GIB if shape.gpu_memory else None)
     flags |= {name: document["openrlhf"][name] for name in document["openrlhf"] if name in PATH_FLAGS}
-    _refuse_lost_work(flags)
-    _refuse_secrets(flags)
+    refuse_lost_work(flags)
+    refuse_secrets(flags, "into the secret 'wandb' (docs/operations/kubernetes.md)")
     offline = _offline(config, flags, rollouts, shards) if chosen is Job.TRAIN else None
     document |= {"reference": str(offline.reference)} if offline else {}
     return Experiment(
@@ -165,18 +164,3 @@ def on_volume(path: Path) -> str:
 
 def _on_mount(path: Path) -> bool:
     return path.is_relative_to("/mnt")
-
-
-def _refuse_lost_work(flags: dict[str, Any]) -> None:
-    if int(flags["ckpt.save_steps"]) <= 0 or not flags["ckpt.load_enable"]:
-        raise ConfigError(
-            "ckpt.save_steps must be above 0 and ckpt.load_enable true: a preempted run would start again from nothing."
-        )
-
-
-def _refuse_secrets(flags: dict[str, Any]) -> None:
-    if flags["logger.wandb.key"] not in (None, "", DUMMY_KEY):
-        raise ConfigError(
-            f"logger.wandb.key would be readable in the cluster. Set it to '{DUMMY_KEY}' and put the key into the "
-            "secret 'wandb' (docs/operations/kubernetes.md)."
-        )

@@ -51,12 +51,12 @@ def _refuse_what_no_node_holds(flags: dict[str, Any], shape: NodeShape) -> None:
     for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):
         value = int(flags[name] or 0)
         if value > shape.gpus_per_node:
-            raise ConfigError(f"{name} is {value}; a node of this overlay has {shape.gpus_per_node} GPUs.")
+            raise ConfigError(f"{name} is {value}; a node has {shape.gpus_per_node} GPUs.")
 
 
 def _refuse_missing_cpus(layout: Layout, shape: NodeShape) -> None:
     if shape.cpus_per_node * layout.nodes < layout.gpus * layout.nodes + CONTROLLER_CPUS:
         raise ConfigError(
             f"{layout.nodes} nodes have {shape.cpus_per_node} CPUs each; Ray needs one per GPU ({layout.gpus}) and "
-            f"{CONTROLLER_CPUS} for OpenRLHF's controllers. Give the overlay's workers more CPUs."
+            f"{CONTROLLER_CPUS} for OpenRLHF's controllers. Give the nodes more CPUs."
         )

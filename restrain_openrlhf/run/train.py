@@ -21,6 +21,7 @@ from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import Completion, RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
 from restrain_openrlhf.run.processes import ending_with_us
+from restrain_openrlhf.tracking.mlflow_run import ending
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
@@ -52,7 +53,8 @@ def train(
         folder.claim(config, flags)
         if not folder.completed.exists():
             total = total_steps(config, flags)
-            stopped = _run_host(folder, words, lock, lambda row: on_step(row, total), should_stop)
+            with ending(config.mlflow, folder.path):
+                stopped = _run_host(folder, words, lock, lambda row: on_step(row, total), should_stop)
             steps = max((row.step for row in read_steps(folder.metrics)), default=0)
             folder.mark_completed(Completion(steps=steps, stopped=stopped))
     finally:

@@ -303,7 +303,7 @@ def test_steps_that_nothing_needs_are_left_out():
         (("--only", "subset-reference", "--reference-n", 16), "8xa100-80g", "reads every rollout of its offline pass"),
         (("--reference-n", 8), "8xa100-80g", "draws 8 rollouts per prompt, and the run reads 16"),
         (("--image", IMAGE), "8xh100", "Choose one of 8xa100-80g, multi-node-h100"),
-        (("--image", IMAGE), "single-node", "a node of this overlay has 1 GPUs"),
+        (("--image", IMAGE), "single-node", "a node has 1 GPUs"),
         (("--gpu-memory", 8), "8xa100-80g", "A GPU has 8.0 GiB, and what is certain alone needs"),
         (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),
         (("--image", IMAGE.replace("train=", "trein=")), "8xa100-80g", "The images are restrain-train"),

@@ -7,6 +7,7 @@ import pytest
 
 from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.config.kept_rollouts import KeepRollouts
+from restrain_openrlhf.config.mlflow import MlflowSettings
 from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.method import parse_settings
@@ -35,6 +36,7 @@ OTHER_THAN_DEFAULT = {
     "logprob_gap_limit": None,
     "engine": EngineLimits(max_num_seqs=256),
     "rollouts": KeepRollouts(keep="none"),
+    "mlflow": MlflowSettings(tracking_uri="http://mlflow:5000"),
 }
 
 
@@ -105,4 +107,4 @@ def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_
         else:
             with pytest.raises(RunError, match=name):
                 folder.claim(changed, {})
-    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "engine", "rollouts"}
+    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "engine", "rollouts", "mlflow"}

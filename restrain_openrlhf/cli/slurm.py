@@ -1,0 +1,94 @@
+"""`restrain slurm render`: the Slurm job of one configuration."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from restrain_openrlhf.cli.options import ConfigFile, Overrides
+
+NODES, COMMANDS = "The nodes", "Where commands run"
+
+slurm = typer.Typer(help="Write Slurm jobs.", no_args_is_help=True)
+
+
+@slurm.callback()
+def _commands() -> None:
+    """With one command and no callback, typer would drop the word `render`."""
+
+
+@slurm.command()
+def render(
+    config: ConfigFile,
+    gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of a node.", rich_help_panel=NODES)],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the job, which all nodes see.")],
+    overrides: Overrides = None,
+    time: Annotated[str, typer.Option(help="The longest time of one start, as Slurm has it.")] = "24:00:00",
+    warning: Annotated[
+        int, typer.Option(min=60, metavar="SECONDS", help="So long before its end the job stops and is queued again.")
+    ] = 300,
+    cpus_per_node: Annotated[
+        int | None,
+        typer.Option(min=1, help="CPUs of a node.", show_default="8 for each GPU", rich_help_panel=NODES),
+    ] = None,
+    mem: Annotated[str, typer.Option(help="Memory of a node; 0 is all of it.", rich_help_panel=NODES)] = "0",
+    gpu_type: Annotated[
+        str | None, typer.Option(help="Slurm's name of the GPU, such as h100.", rich_help_panel=NODES)
+    ] = None,
+    gpu_memory: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="GIB", help="Memory of a GPU: a CONFIG that cannot fit is refused.", rich_help_panel=NODES
+        ),
+    ] = None,
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Another option of sbatch, such as partition=gpu. Repeatable."),
+    ] = None,
+    venv: Annotated[
+        Path | None, typer.Option(help="Virtual environment that is activated.", rich_help_panel=COMMANDS)
+    ] = None,
+    apptainer: Annotated[
+        str | None,
+        typer.Option(metavar="IMAGE", help="Run in this image by apptainer.", rich_help_panel=COMMANDS),
+    ] = None,
+    pyxis: Annotated[
+        str | None,
+        typer.Option(metavar="IMAGE", help="Run in this image by Slurm's plugin pyxis.", rich_help_panel=COMMANDS),
+    ] = None,
+    bind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FROM:TO", help="Folder that the container sees. Repeatable.", rich_help_panel=COMMANDS),
+    ] = None,
+    setup: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Shell file that is read first: modules, variables, secrets.",
+            rich_help_panel=COMMANDS,
+        ),
+    ] = None,
+) -> None:
+    """Write the Slurm job that trains CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs no Slurm."""
+    from restrain_openrlhf.config.command_line import parse_overrides  # noqa: PLC0415 - keeps `--help` quick
+    from restrain_openrlhf.slurm.job import Allocation, Inside, load_job  # noqa: PLC0415
+    from restrain_openrlhf.slurm.render import render as write  # noqa: PLC0415
+
+    allocation = Allocation(
+        gpus_per_node=gpus_per_node,
+        time=time,
+        cpus_per_node=cpus_per_node,
+        memory=mem,
+        gpu_type=gpu_type,
+        gpu_memory=gpu_memory,
+        warning=warning,
+        sbatch=tuple(sbatch or ()),
+    )
+    absolute = (path.absolute() if path else None for path in (venv, setup))
+    inside = Inside(next(absolute), apptainer, pyxis, tuple(bind or ()), next(absolute))
+    job = load_job(config, parse_overrides(overrides or []), allocation, inside)
+    script = write(job, out)
+    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    console.print(f"{job.layout.nodes} nodes of {job.layout.gpus} GPUs. Submit it with:")
+    typer.echo(f"sbatch {script}")

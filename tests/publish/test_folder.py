@@ -1,0 +1,224 @@
+"""The folder for the hub: loadable, complete, and with nothing of this machine in it."""
+
+import getpass
+import json
+import re
+import socket
+from dataclasses import asdict
+
+import pytest
+import yaml
+
+pytest.importorskip("transformers", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
+from restrain_openrlhf.publish.private import cleaned, without_paths  # noqa: E402
+from restrain_openrlhf.tracking.writers import write_row  # noqa: E402
+from tests.commands import refused, restrain  # noqa: E402
+from tests.hook.test_trainer_metrics import votes  # noqa: E402
+from tests.publish.made_up import DIGEST, base_model, evaluation, prepared_prompts, training_run  # noqa: E402
+from tests.test_time.outcomes import outcome, score  # noqa: E402
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run on prepared prompts, from a base model with a card and a licence, evaluated as the base model was."""
+    base = base_model(tmp_path / "models" / "Base-8B", card="license: llama3.1\nlicense_link: https://example.org/l\n")
+    made = training_run(tmp_path / "my-run", base, prepared_prompts(tmp_path / "dapo14k.jsonl"))
+    evaluation(made / "evaluation", made / "model", pass_at_1=0.4, majority=0.5)
+    evaluation(tmp_path / "of-base", base, pass_at_1=0.2, majority=0.3)
+    return made
+
+
+def published(run, *words):
+    done = restrain("publish", run, "--dry-run", *words)
+    assert done.returncode == 0, done.stderr
+    text = (run / "hub" / "README.md").read_text()
+    return yaml.safe_load(text.split("---")[1]), text
+
+
+def test_it_is_loaded_as_any_model_of_the_hub(run):
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    published(run)
+    model = AutoModelForCausalLM.from_pretrained(run / "hub", dtype="auto")
+    tokenizer = AutoTokenizer.from_pretrained(run / "hub")
+    before = AutoModelForCausalLM.from_pretrained(ADDITION.model, dtype="auto")
+    words = tokenizer("12+34=", return_tensors="pt")["input_ids"]
+    assert (model(words).logits == before(words).logits).all()
+
+
+def test_the_front_matter_is_what_the_hub_reads(run):
+    front, _ = published(run, "--base-model", "meta-llama/Base-8B")
+    assert front["base_model"] == "meta-llama/Base-8B"
+    assert front["datasets"] == ["open-r1/DAPO-Math-17k-Processed"]
+    assert (front["license"], front["license_link"]) == ("llama3.1", "https://example.org/l")
+    assert (front["pipeline_tag"], front["library_name"]) == ("text-generation", "transformers")
+    assert {"restrain", "restrain-openrlhf"} <= set(front["tags"])
+    assert (run / "hub" / "LICENSE").read_text() == "the text"
+
+
+def test_the_card_says_how_it_was_made_and_how_good_it_is(run, tmp_path):
+    for step in (1, 2):
+        write_row(run / "metrics.jsonl", step, {"kl": 0.1 * step, "votes": asdict(votes())}, None)
+    _, text = published(run, "--base-evaluation", tmp_path / "of-base")
+    assert "a group's majority had 44% of the votes" in text
+    assert "| `kappa` | 3.0 |" in text
+    assert DIGEST in text
+    assert "| AIME24 | 30 | 40.0 [30.0, 50.0] | 50.0 (k 16) | 20.0 [10.0, 30.0] | 30.0 (k 16) | T 0.6" in text
+    assert "25.0 at step 0, 50.0 at step 2" in text
+    pictures = re.findall(r"!\[\w+\]\((.+)\)", text)
+    assert pictures == ["figures/training.png", "figures/votes.png", "figures/majority.png"]
+    assert all((run / "hub" / path).read_bytes().startswith(b"\x89PNG") for path in pictures)
+    assert json.loads((run / "hub" / "restrain.json").read_text())["openrlhf"]["actor.adam.lr"] == 1e-6
+
+
+def test_nothing_of_this_machine_is_published(run, tmp_path):
+    published(run)
+    private = [tmp_path, "/opt/venv", ".internal", "a-key-of-wandb", "team-of-someone", "secret-project"]
+    private += [name for name in (socket.gethostname(), getpass.getuser()) if name not in ("localhost", "root")]
+    for path in (run / "hub").rglob("*"):
+        if path.suffix in (".md", ".json") and path.name != "tokenizer.json":
+            assert [word for word in map(str, private) if word in path.read_text()] == [], path
+
+
+def test_a_path_that_a_file_of_the_model_brings_along_stops_it(run):
+    (run / "model" / "chat_template.jinja").write_text(f"{{# from {run}/template #}}")
+    assert "chat_template.jinja: holds the path" in refused("publish", run, "--dry-run")
+    assert not (run / "hub").exists()
+
+
+def test_a_secret_of_the_environment_stops_it(run, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
+    (run / "model" / "notes.txt").write_text("hf_abcdefgh")
+    message = refused("publish", run, "--dry-run")
+    assert "the value of HF_TOKEN" in message
+    assert "hf_abcdefgh" not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/home/me/data/train.jsonl", "train.jsonl"),
+        ("~/data/train.jsonl", "train.jsonl"),
+        ("data/train.jsonl", "train.jsonl"),
+        ("runs/a/b", "b"),
+        ("../model", "model"),
+        ("Qwen/Qwen3-4B-Base", "Qwen/Qwen3-4B-Base"),
+        ("http://me:word@host:80/x", "(an address)"),
+        ("Question: {}\nAnswer </s> \\frac{1}{2}/x", "Question: {}\nAnswer </s> \\frac{1}{2}/x"),
+        ("see /home/me/notes and answer: {}", "see notes and answer: {}"),
+        ("1e-4", "1e-4"),
+    ],
+)
+def test_paths_and_addresses_are_reduced_and_other_texts_are_not(text, left):
+    assert without_paths(text) == left
+    assert cleaned({"a": [text, 3]}) == {"a": [left, 3]}
+
+
+def test_what_is_not_known_is_said(tmp_path):
+    base = base_model(tmp_path / "base", card=None, licence=None)
+    run = training_run(tmp_path / "run", base, tmp_path / "gone.jsonl")
+    front, text = published(run)
+    assert "base_model" not in front
+    assert "datasets" not in front
+    assert front["license"] == "unknown"
+    assert "| licence | unknown: check the base |" in text
+    assert "unknown: the prompts were not where the run had them" in text
+    assert "No accuracy of this model was published with it." in text
+
+
+def test_a_licence_may_stand_in_the_bases_configuration_and_its_id_in_a_cache(tmp_path):
+    base = base_model(tmp_path / "models--Qwen--Qwen3-4B-Base" / "snapshots" / "1", card=None, licence=None)
+    config = json.loads((base / "config.json").read_text())
+    (base / "config.json").write_text(json.dumps({**config, "license": "mit"}))
+    front, _ = published(training_run(tmp_path / "run", base, "gone.jsonl"))
+    assert (front["license"], front["base_model"]) == ("mit", "Qwen/Qwen3-4B-Base")
+
+
+def test_the_digest_of_prompts_without_description_is_counted(tmp_path):
+    prompts = prepared_prompts(tmp_path / "mine.jsonl")
+    (tmp_path / "mine.about.json").unlink()
+    _, text = published(training_run(tmp_path / "run", base_model(tmp_path / "base"), prompts))
+    assert f"| prompts | mine.jsonl, 2 prompts |\n| digest of the prompts | {DIGEST} |" in text
+
+
+def test_a_lora_runs_adapter_goes_beside_the_whole_model(run):
+    adapter = run / "model" / "adapter"
+    adapter.mkdir()
+    base = json.loads((run / "run.json").read_text())["openrlhf"]["actor.model_name_or_path"]
+    (adapter / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": base, "r": 4}))
+    (adapter / "adapter_model.safetensors").write_bytes(b"1")
+    (adapter / "README.md").write_text(base)
+    _, text = published(run, "--base-model", "meta-llama/Base-8B")
+    written = json.loads((run / "hub" / "adapter" / "adapter_config.json").read_text())
+    assert written == {"base_model_name_or_path": "meta-llama/Base-8B", "r": 4}
+    assert not (run / "hub" / "adapter" / "README.md").exists()
+    assert "the adapter alone is in `adapter/`" in text
+
+
+def adaptation(tmp_path, **changes):
+    """A folder of `test-time adapt` that was moved from elsewhere."""
+    out = tmp_path / "adapted"
+    training_run(out / "train", base_model(tmp_path / "base"), "/before/the/move/prompts.jsonl")
+    prepared_prompts(out / "prompts.jsonl")
+    (out / "prompts.about.json").unlink()
+    (out / "before.jsonl").write_text("")
+    scores = (score(pass_at_1=0.5, majority=0.75), score("adapted model", pass_at_1=0.625, majority=0.875, n=16))
+    made = {"chosen_model": "/before/the/move/train/model", "scores": scores, "name": "aime24"}
+    outcome(**{**made, **changes}).write(out / "result.json")
+    return out
+
+
+@pytest.mark.parametrize("given", [".", "train"])
+def test_a_test_time_run_is_published_with_its_own_accuracies(tmp_path, given):
+    out = adaptation(tmp_path)
+    done = restrain("publish", out / given, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    text = (out / "hub" / "README.md").read_text()
+    assert "| aime24 (adapted to, without its answers) | 4 | 62.5 [10.0, 90.0] | 87.5 (k 16) | 50.0 " in text
+    assert "adapted to the test set aime24" in text
+    assert DIGEST in text
+    assert "/before" not in text
+
+
+def test_the_chosen_checkpoint_of_a_test_time_run_is_what_is_published(tmp_path):
+    out = adaptation(tmp_path, chosen_step=1, chosen_model="/moved/train/checkpoints/global_step1_hf")
+    (out / "train" / "checkpoints").mkdir()
+    chosen = out / "train" / "checkpoints" / "global_step1_hf"
+    (out / "train" / "model").rename(chosen)
+    (chosen / "generation_config.json").write_text('{"chosen": true}')
+    assert restrain("publish", out, "--dry-run").returncode == 0
+    assert json.loads((out / "hub" / "generation_config.json").read_text()) == {"chosen": True}
+
+
+def test_a_test_time_run_that_kept_the_base_model_has_nothing_new(tmp_path):
+    out = adaptation(tmp_path, chosen_step=0, alarm="collapse at step 1", chosen_model="base")
+    assert "there is nothing new to publish" in refused("publish", out, "--dry-run")
+
+
+def test_it_can_be_written_again_but_not_over_something_else(run, tmp_path):
+    published(run)
+    (run / "hub" / "stale.json").write_text("{}")
+    published(run)
+    assert not (run / "hub" / "stale.json").exists()
+    (tmp_path / "mine").mkdir()
+    assert "Name another folder" in refused("publish", run, "--dry-run", "--out", tmp_path / "mine")
+
+
+def test_bad_input_is_refused(run, tmp_path):
+    assert "Say what to do: --dry-run" in refused("publish", run)
+    assert "holds no run" in refused("publish", tmp_path, "--dry-run")
+    assert "give OWNER/NAME" in refused("publish", run, "--push", "name")
+    assert "is no id on the hub" in refused("publish", run, "--dry-run", "--base-model", "a/b/c")
+    base = tmp_path / "of-base"
+    assert "an evaluation of another model" in refused("publish", run, "--dry-run", "--evaluation", base)
+    own = run / "evaluation"
+    assert "is no evaluation of the base model" in refused("publish", run, "--dry-run", "--base-evaluation", own)
+    other = evaluation(tmp_path / "other", tmp_path / "models" / "Base-8B", 0.1, 0.1, problems_digest="e")
+    assert "has other problems" in refused("publish", run, "--dry-run", "--base-evaluation", other)
+    (run / "model" / "model.safetensors").unlink()
+    assert "holds no weights" in refused("publish", run, "--dry-run")
+    (run / "completed.json").unlink()
+    assert "the run has not ended" in refused("publish", run, "--dry-run")

@@ -1,0 +1,166 @@
+"""MLflow as a writer of a run's numbers: over a real file store, and over a server that is not there."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from restrain_openrlhf.config.mlflow import MlflowSettings
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.tracking.mlflow_run import Batch, MlflowRun, metric_name
+from restrain_openrlhf.tracking.writers import UNSENT, unsent, write_row
+from tests.conftest import ROOT
+from tests.processes import free_port
+from tests.tracking import mlflow_case
+
+INSTALLED = Path(os.environ.get("RESTRAIN_TEST_MLFLOW", ROOT / "build" / "mlflow"))
+
+
+@pytest.fixture
+def mlflow(tmp_path):
+    """Does one of mlflow_case's actions in a process that has MLflow; returns what it printed and its stderr."""
+    if not (INSTALLED / "mlflow").is_dir():
+        pytest.skip("needs MLflow: make build/mlflow/.installed")
+    (tmp_path / "run").mkdir()
+    environment = {**os.environ, "PYTHONPATH": f"{INSTALLED}:{ROOT}", "MLFLOW_ALLOW_FILE_STORE": "true"}
+
+    def act(action, place=None):
+        words = [sys.executable, mlflow_case.__file__, action, tmp_path / "run", place or f"file://{tmp_path}/store"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
+
+    return act
+
+
+def rows(folder):
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_resumed_run_goes_on_in_the_same_run_of_mlflow(mlflow, tmp_path):
+    resolved = {"method": {"name": "restrain", "kappa": 3}, "openrlhf": {f"flag{n}": n for n in range(250)}}
+    resolved["openrlhf"] |= {"logger.wandb.key": "hidden", "reward.remote_url": None}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(resolved))
+    [first], _ = mlflow("steps")
+    [run] = first["runs"]
+    assert (run["name"], run["status"]) == ("run", "RUNNING")
+    assert run["points"] == {"kl": [[1, 0.5], [2, 0.25]], "eval_a_b__pass1": [[2, 0.75]]}
+    assert len(run["parameters"]) == 252
+    assert (run["parameters"]["method.kappa"], run["parameters"]["openrlhf.flag249"]) == ("3", "249")
+    assert "hidden" not in json.dumps(first)
+    [second], _ = mlflow("resumed")
+    [again] = second["runs"]
+    assert (again["id"], again["status"]) == (run["id"], "FINISHED")
+    assert again["points"]["kl"] == [[1, 0.5], [2, 0.25], [2, 0.2]]
+    assert again["latest"]["kl"] == 0.2
+    assert [row["kl"] for row in rows(tmp_path / "run")] == [0.5, 0.2]
+
+
+def test_rows_that_mlflow_did_not_take_are_brought_later_and_the_failure_is_told_once(mlflow, tmp_path):
+    [during, after], told = mlflow("broken")
+    assert during == {"unsent": {UNSENT: 2.0}}
+    assert after["unsent"] == {}
+    assert after["runs"][0]["points"]["kl"] == [[1, 0.1], [2, 0.2], [3, 0.3]]
+    assert [row["step"] for row in rows(tmp_path / "run")] == [1, 2, 3]
+    assert told.count("did not take a row") == 1
+    assert told.count("answers again") == 1
+
+
+def test_a_run_that_stops_early_is_marked_and_a_check_makes_none(mlflow):
+    assert mlflow("checked")[0][0]["runs"] == []
+    assert mlflow("failed")[0][0]["runs"][0]["status"] == "FAILED"
+
+
+def test_a_folder_of_another_place_gets_a_run_of_its_own(mlflow, tmp_path):
+    mlflow("steps")
+    [other], _ = mlflow("resumed", f"file://{tmp_path}/other")
+    assert len(other["runs"]) == 1
+    assert other["runs"][0]["points"]["kl"] == [[2, 0.2]]
+
+
+GOOD = "run_dir: runs/x\nmethod: {name: ttrl}\n"
+
+
+def test_a_server_that_is_not_there_ends_a_new_run_before_it_starts_but_no_step(mlflow, tmp_path):
+    place = f"http://127.0.0.1:{free_port()}"
+    words = "from pathlib import Path; import sys; from restrain_openrlhf.config.mlflow import MlflowSettings as S; "
+    check = words + "from restrain_openrlhf.tracking.mlflow_run import refuse_unusable; "
+    check += f"refuse_unusable(S(tracking_uri='{place}'), Path('{tmp_path}'))"
+    environment = {**os.environ, "PYTHONPATH": f"{INSTALLED}:{ROOT}", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False, env=environment)
+    assert f"mlflow.tracking_uri {place}: cannot be used" in done.stderr
+    write = words + "from restrain_openrlhf.tracking.writers import write_row; "
+    write += (
+        f"[write_row(Path('{tmp_path}/metrics.jsonl'), n, {{'kl': 0.1}}, S(tracking_uri='{place}')) for n in (1, 2)]"
+    )
+    done = subprocess.run([sys.executable, "-c", write], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("did not take a row") == 1
+    assert [row["step"] for row in rows(tmp_path)] == [1, 2]
+
+
+def test_without_mlflow_the_extra_is_named_before_anything_starts(tmp_path, monkeypatch):
+    from restrain_openrlhf.tracking.mlflow_run import refuse_unusable
+
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
+    with pytest.raises(ConfigError, match=r"pip install 'restrain-openrlhf\[mlflow\]'"):
+        refuse_unusable(MlflowSettings(tracking_uri="http://here"), tmp_path)
+
+
+def test_without_mlflow_on_the_trainers_node_the_rows_are_kept_and_counted(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
+    place = MlflowSettings(tracking_uri="http://here")
+    for step in (1, 2):
+        write_row(tmp_path / "metrics.jsonl", step, {"kl": 0.1}, place)
+    assert unsent(place, tmp_path / "metrics.jsonl") == {UNSENT: 2.0}
+    assert len(rows(tmp_path)) == 2
+    assert capsys.readouterr().err.count("did not take a row") == 1
+
+
+def test_parameters_are_no_rows():
+    run = MlflowRun(MlflowSettings(tracking_uri="http://here"), Path("run"))
+    run._waiting.extend([Batch(parameters={"a": "1"}), Batch(1, 0, {"kl": 1.0})])
+    assert run.unsent == 1
+
+
+def test_names_are_made_such_as_mlflow_takes():
+    assert metric_name("restrain/kl") == "restrain/kl"
+    assert metric_name("/data/ümlaut (1)") == "data/_mlaut _1_"
+
+
+@pytest.mark.parametrize(
+    ("block", "message"),
+    [
+        ("{}", "mlflow.tracking_uri"),
+        ("{tracking_uri: ''}", "mlflow.tracking_uri is ''"),
+        ("{tracking_uri: 'http://me:word@host'}", "MLFLOW_TRACKING_PASSWORD"),
+        ("{tracking_uri: x, experiment: ''}", "mlflow.experiment is ''"),
+        ("{tracking_uri: x, experimnt: y}", "mlflow.experimnt"),
+        ("http://host", "mlflow is 'http://host'"),
+    ],
+)
+def test_a_wrong_block_is_refused(tmp_path, block, message):
+    path = tmp_path / "run.yaml"
+    path.write_text(f"{GOOD}mlflow: {block}\n")
+    with pytest.raises(ConfigError) as error:
+        load_run_config(path)
+    assert message in str(error.value)
+
+
+def test_a_password_of_an_address_is_not_in_the_error(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text(GOOD + "mlflow: {tracking_uri: 'http://me:word@host'}\n")
+    with pytest.raises(ConfigError) as error:
+        load_run_config(path)
+    assert "word@" not in str(error.value)
+
+
+def test_a_folder_is_absolute_and_a_server_stays_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert MlflowSettings(tracking_uri="mlruns").tracking_uri == f"file://{tmp_path}/mlruns"
+    assert MlflowSettings(tracking_uri="databricks").tracking_uri == "databricks"
+    assert MlflowSettings(tracking_uri="http://here:5000").tracking_uri == "http://here:5000"
