@@ -11,7 +11,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.errors import DataError, RunError
-from restrain_openrlhf.evaluation.estimators import bootstrap_interval, maj_at_k, mean_pass_at_k, powers_up_to
+from restrain_openrlhf.evaluation.estimators import (
+    interval_over_problems,
+    interval_over_samples,
+    maj_at_k,
+    mean_pass_at_k,
+    powers_up_to,
+)
 from restrain_openrlhf.evaluation.grade import GRADER_VERSION, GradeRow, grade_answers, grade_problem
 from restrain_openrlhf.evaluation.problems import Problem
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
@@ -19,13 +25,20 @@ from restrain_openrlhf.reference import ReferenceRow
 
 
 class Scores(BaseModel):
-    """Means over problems, in [0, 1]; `low` and `high` bound pass@1 at 95 %. Lengths in tokens, shares of responses."""
+    """Means over problems, in [0, 1]. Lengths in tokens, shares of responses.
+
+    `low` and `high` bound pass@1 at 95 % over problems: other problems of the kind, and other responses.
+    `samples_low` and `samples_high`: over samples, other responses to these problems; None for one response a problem,
+    and in results of before there was such an interval (`restrain regrade` adds it).
+    """
 
     model_config = ConfigDict(frozen=True)
 
     pass_at_1: float
     low: float
     high: float
+    samples_low: float | None = None
+    samples_high: float | None = None
     pass_at_k: dict[int, float]
     maj_at_k: dict[int, float]
     missing_share: float
@@ -46,7 +59,7 @@ class Result(BaseModel):
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Scores of votes. Means over problems, in [0, 1]; `low`, `high` bound pass@1 at 95 %. `k` rollouts a problem."""
+    """Scores of votes, `k` rollouts a problem. Means over problems, in [0, 1]; bounds of pass@1 as in `Scores`."""
 
     pass_at_1: float
     low: float
@@ -55,6 +68,8 @@ class Accuracy:
     k: int
     problems: int
     missing_share: float
+    samples_low: float | None = None
+    samples_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,11 +85,15 @@ def scores(grades: Sequence[GradeRow], responses: Sequence[ResponseRow] = ()) ->
     n = len(grades[0].correct)
     if any(len(row.correct) != n for row in grades) or not n:
         raise DataError("The problems have different numbers of responses, or none. Finish the evaluation first.")
-    low, high = bootstrap_interval([sum(row.correct) / n for row in grades])
+    right = [sum(row.correct) for row in grades]
+    low, high = interval_over_problems([count / n for count in right])
+    samples_low, samples_high = interval_over_samples(right, n) or (None, None)
     return Scores(
         pass_at_1=mean_pass_at_k(grades, 1),
         low=low,
         high=high,
+        samples_low=samples_low,
+        samples_high=samples_high,
         pass_at_k={k: mean_pass_at_k(grades, k) for k in powers_up_to(n)},
         maj_at_k={k: maj_at_k(grades, k) for k in powers_up_to(n)},
         missing_share=float(np.mean([answer is None for row in grades for answer in row.answers])),
@@ -97,6 +116,8 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Accuracy:
         k=k,
         problems=len(rows),
         missing_share=found.missing_share,
+        samples_low=found.samples_low,
+        samples_high=found.samples_high,
     )
 
 
