@@ -14,7 +14,7 @@ from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
     from restrain_openrlhf.evaluation.responses import BenchmarkFolder
-    from restrain_openrlhf.evaluation.result import Result
+    from restrain_openrlhf.evaluation.result import Result, Scores
 
 
 def evaluate(
@@ -126,12 +126,19 @@ def _grade(folders: "Sequence[BenchmarkFolder]") -> None:
 def _line(result: "Result") -> str:
     scores, how = result.scores, result.provenance
     return (
-        f"{how.title}: pass@1 {scores.pass_at_1:.1%} [{scores.low:.1%}, {scores.high:.1%}], "
+        f"{how.title}: pass@1 {scores.pass_at_1:.1%} {_intervals(scores)}, "
         f"pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_k[how.n]:.1%}; "
         f"{how.problems} problems, {how.n} responses each, {scores.mean_tokens:.0f} tokens, "
         f"truncated {scores.truncated_share:.1%}, no answer {scores.missing_share:.1%}; "
         f"template {how.template}, protocol {how.protocol}"
     )
+
+
+def _intervals(scores: "Scores") -> str:
+    over_problems = f"[{scores.low:.1%}, {scores.high:.1%}] over problems"
+    if scores.samples_low is None:
+        return over_problems
+    return f"{over_problems}, [{scores.samples_low:.1%}, {scores.samples_high:.1%}] over samples"
 
 
 def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
@@ -147,7 +154,10 @@ def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
     if out:
         write_rows(out, grades)
     total = scores(grades)
-    console.print(f"{len(grades)} problems, {len(grades[0].correct)} responses each: pass@1 {total.pass_at_1:.2%}")
+    console.print(
+        f"{len(grades)} problems, {len(grades[0].correct)} responses each: pass@1 {total.pass_at_1:.2%} {_intervals(total)}",
+        markup=False,
+    )
     compared = sum(len(row.reference_correct or ()) for row in rollouts)
     if compared:
         found = differences(rollouts, grades)

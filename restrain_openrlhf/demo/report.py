@@ -77,10 +77,12 @@ def summary(method: str, before: Accuracy, after: Accuracy) -> str:
 
 def _accuracy_table(before: Accuracy, after: Accuracy) -> Table:
     def row(name: str, value: Accuracy) -> list[str]:
-        interval = f"{value.low:.1%} to {value.high:.1%}"
-        return [name, f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k:.1%}", f"{value.missing_share:.1%}"]
+        problems = f"{value.low:.1%} to {value.high:.1%}"
+        samples = "–" if value.samples_low is None else f"{value.samples_low:.1%} to {value.samples_high:.1%}"
+        shares = (f"{share:.1%}" for share in (value.maj_at_k, value.missing_share))
+        return [name, f"{value.pass_at_1:.1%}", problems, samples, *shares]
 
-    header = ["policy", "pass@1", "95 % interval", f"maj@{after.k}", "without an answer"]
+    header = ["policy", "pass@1", "95 % over problems", "95 % over samples", f"maj@{after.k}", "without an answer"]
     return Table("Held-out accuracy", header, [row("before", before), row("after", after)])
 
 
@@ -99,13 +101,15 @@ def _comparison(results: Sequence[MethodResult]) -> Table:
 
 
 def draw_gain(method: str, before: Accuracy, after: Accuracy) -> Figure:
-    """pass@1 and the majority's accuracy, before and after, as bars with intervals on pass@1."""
+    """pass@1 and the majority's accuracy, before and after, as bars; on pass@1 its intervals, the thick one over samples."""
     figure = Figure(figsize=(5, 4), layout="constrained")
     axes = figure.subplots()
     for offset, name, value in ((-0.2, "before", before), (0.2, "after", after)):
         heights = (value.pass_at_1, value.maj_at_k)
         error = [[value.pass_at_1 - value.low, 0], [value.high - value.pass_at_1, 0]]
         bars = axes.bar([offset, 1 + offset], heights, width=0.38, yerr=error, capsize=4, label=name)
+        if value.samples_low is not None and value.samples_high is not None:
+            axes.plot([offset] * 2, [value.samples_low, value.samples_high], color="black", linewidth=4)
         axes.bar_label(bars, fmt=lambda height: f"{height:.0%}", padding=3)
     axes.set(xticks=[0, 1], xticklabels=["pass@1", f"maj@{after.k}"], ylim=(0, 1.05), ylabel="held-out accuracy")
     axes.set_title(f"{method}, {after.problems} problems")
