@@ -23,14 +23,22 @@ def evaluate(
         str, typer.Option(help="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl.")
     ],
     out: Annotated[Path, typer.Option(help="Output folder for responses, grades and results.")],
-    protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
+    protocol: Annotated[
+        str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses), greedy, or qwen25-math.")
+    ] = "paper",
     n: Annotated[int | None, typer.Option(min=1, help="Responses per problem.", show_default="the protocol's")] = None,
     shard: ShardOption = "0/1",
     template: Annotated[
         str, typer.Option(help="Prompt template: a name, or a text with {} (docs/journeys/evaluation.md).")
     ] = "auto",
     benchmark_dir: BenchmarkDir = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest response, in tokens.")] = 4096,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest response, in tokens.", show_default="the protocol's")
+    ] = None,
+    shots: Annotated[
+        int | None,
+        typer.Option(min=0, help="Worked examples before each problem.", show_default="the protocol's"),
+    ] = None,
     context: Annotated[
         int | None, typer.Option(min=2, help="Longest prompt with response, in tokens.", show_default="the model's")
     ] = None,
@@ -56,7 +64,7 @@ def evaluate(
     for entry in loaded:
         if entry.warning:
             console.print(f"note: {entry.warning}")
-    request = Request(model, out, chosen, template, part, context, tensor_parallel_size, labels)
+    request = Request(model, out, chosen, template, part, context, tensor_parallel_size, labels, shots)
     job = prepare(request, loaded)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.passes))
@@ -154,10 +162,8 @@ def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
     if out:
         write_rows(out, grades)
     total = scores(grades)
-    console.print(
-        f"{len(grades)} problems, {len(grades[0].correct)} responses each: pass@1 {total.pass_at_1:.2%} {_intervals(total)}",
-        markup=False,
-    )
+    size = f"{len(grades)} problems, {len(grades[0].correct)} responses each"
+    console.print(f"{size}: pass@1 {total.pass_at_1:.2%} {_intervals(total)}", markup=False)
     compared = sum(len(row.reference_correct or ()) for row in rollouts)
     if compared:
         found = differences(rollouts, grades)

@@ -101,7 +101,7 @@ def _comparison(results: Sequence[MethodResult]) -> Table:
 
 
 def draw_gain(method: str, before: Accuracy, after: Accuracy) -> Figure:
-    """pass@1 and the majority's accuracy, before and after, as bars; on pass@1 its intervals, the thick one over samples."""
+    """pass@1 and the majority's accuracy, before and after, with the intervals of pass@1 (thick: over samples)."""
     figure = Figure(figsize=(5, 4), layout="constrained")
     axes = figure.subplots()
     for offset, name, value in ((-0.2, "before", before), (0.2, "after", after)):

@@ -79,6 +79,7 @@ class EvaluationProvenance(Provenance):
     context: int
     seed: int
     labels: dict[str, str] = Field(default_factory=dict)
+    shots: int = 0
 
 
 @dataclass(frozen=True)
