@@ -1,20 +1,16 @@
-"""`restrain eval`, `restrain regrade` and `restrain table`: evaluation on benchmarks, grading, and tables."""
+"""`restrain eval` and `restrain table`: evaluation on benchmarks, and tables."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from restrain_openrlhf.cli.options import BenchmarkDir, ShardOption, parse_shard
+from restrain_openrlhf.cli.regrade import Export, Grading, Second
 from restrain_openrlhf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from restrain_openrlhf.evaluation.responses import BenchmarkFolder
-    from restrain_openrlhf.evaluation.result import Result, Scores
 
 
 def evaluate(
@@ -47,6 +43,8 @@ def evaluate(
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Label for figures, such as sigma=0.5. Repeatable.")
     ] = None,
+    export: Export = None,
+    second_grader: Second = None,
 ) -> None:
     """Evaluate a model on benchmarks and keep every response. To resume, run the same command."""
     from restrain_openrlhf.evaluation.job import Request, prepare  # noqa: PLC0415
@@ -60,6 +58,8 @@ def evaluate(
     part = Shard(*parse_shard(shard))
     chosen = choose_protocol(protocol, n, max_new_tokens, seed)
     labels = dict(parse_label(text) for text in label or [])
+    grading = Grading(export, second_grader)
+    grading.check()
     loaded = [load_benchmark(word, benchmark_dir) for word in _words(benchmarks)]
     for entry in loaded:
         if entry.warning:
@@ -75,9 +75,9 @@ def evaluate(
         else:
             job.run(lambda done: progress.advance(task, done))
     if part.count == 1:
-        _grade([BenchmarkFolder(each.path.parent) for each in job.passes])
+        grading.run([BenchmarkFolder(each.path.parent) for each in job.passes], out)
     else:
-        console.print(f"shard {shard} is done. When all are: restrain regrade {out}")
+        console.print(f"shard {shard} is done. When all are: restrain regrade {out}{grading.words}")
 
 
 def _words(benchmarks: str) -> list[str]:
@@ -97,79 +97,6 @@ def parse_label(text: str) -> tuple[str, str]:
     if not (key and equals and value):
         raise ConfigError(f"--label {text!r}: give KEY=VALUE, such as sigma=0.5.")
     return key, value
-
-
-def regrade(
-    path: Annotated[Path, typer.Argument(help="Folder of `restrain eval`, or a file of rollouts with gold answers.")],
-    gold: Annotated[Path | None, typer.Option(help="Gold answers, for a file of rollouts without them.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Output file for the grades of a file of rollouts.")] = None,
-) -> None:
-    """Grade stored responses again. Where rows have a reference grading, list the differences."""
-    if path.is_dir():
-        if gold or out:
-            raise ConfigError(
-                f"{path}: is a folder of `restrain eval` and has its own gold and grades. Leave out --gold and --out."
-            )
-        _regrade_run(path)
-    else:
-        _regrade_rollouts(path, gold, out)
-
-
-def _regrade_run(run: Path) -> None:
-    from restrain_openrlhf.evaluation.result import benchmark_folders  # noqa: PLC0415
-
-    _grade(benchmark_folders(run))
-
-
-def _grade(folders: "Sequence[BenchmarkFolder]") -> None:
-    from restrain_openrlhf.evaluation.result import grade_folder  # noqa: PLC0415
-
-    for folder in folders:
-        result, changed = grade_folder(folder)
-        Console(soft_wrap=True, highlight=False).print(_line(result), markup=False)
-        if changed.grades:
-            Console(stderr=True).print(f"{folder.path.name}: {changed.grades} of {changed.of} grades changed.")
-
-
-def _line(result: "Result") -> str:
-    scores, how = result.scores, result.provenance
-    return (
-        f"{how.title}: pass@1 {scores.pass_at_1:.1%} {_intervals(scores)}, "
-        f"pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_k[how.n]:.1%}; "
-        f"{how.problems} problems, {how.n} responses each, {scores.mean_tokens:.0f} tokens, "
-        f"truncated {scores.truncated_share:.1%}, no answer {scores.missing_share:.1%}; "
-        f"template {how.template}, protocol {how.protocol}"
-    )
-
-
-def _intervals(scores: "Scores") -> str:
-    over_problems = f"[{scores.low:.1%}, {scores.high:.1%}] over problems"
-    if scores.samples_low is None:
-        return over_problems
-    return f"{over_problems}, [{scores.samples_low:.1%}, {scores.samples_high:.1%}] over samples"
-
-
-def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
-    from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.grade import differences, grade_rollouts, read_rollouts  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.result import scores  # noqa: PLC0415
-
-    console = Console(soft_wrap=True, highlight=False)
-    if out and out.resolve() == path.resolve():
-        raise ConfigError(f"--out {out}: is the input file. Name another.")
-    rollouts = read_rollouts(path)
-    grades = grade_rollouts(rollouts, path, gold)
-    if out:
-        write_rows(out, grades)
-    total = scores(grades)
-    size = f"{len(grades)} problems, {len(grades[0].correct)} responses each"
-    console.print(f"{size}: pass@1 {total.pass_at_1:.2%} {_intervals(total)}", markup=False)
-    compared = sum(len(row.reference_correct or ()) for row in rollouts)
-    if compared:
-        found = differences(rollouts, grades)
-        console.print(f"reference grading: {compared - len(found)} of {compared} agree, {len(found)} differ")
-        for difference in found:
-            console.print(f"  {difference}", markup=False)
 
 
 def table(

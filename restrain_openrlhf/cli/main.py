@@ -10,12 +10,13 @@ from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.data import data
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
-from restrain_openrlhf.cli.evaluate import evaluate, regrade, table
+from restrain_openrlhf.cli.evaluate import evaluate, table
 from restrain_openrlhf.cli.figures import analyze, effect, plot
 from restrain_openrlhf.cli.gpu_check import gpu_check
 from restrain_openrlhf.cli.k8s import k8s
 from restrain_openrlhf.cli.merge import merge
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
+from restrain_openrlhf.cli.regrade import regrade
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import agent_path, serve
 from restrain_openrlhf.cli.study import study

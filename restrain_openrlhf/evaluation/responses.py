@@ -103,6 +103,11 @@ class BenchmarkFolder:
         """The numbers."""
         return self.path / "result.json"
 
+    @property
+    def differences(self) -> Path:
+        """Responses that a second grader judges otherwise; there only where one was asked for."""
+        return self.path / "differences.jsonl"
+
     def responses(self, shard: Shard) -> Path:
         """`responses.jsonl`, or this shard's part of it."""
         return shard.path(self.path / "responses.jsonl")

@@ -19,8 +19,10 @@ from restrain_openrlhf.evaluation.estimators import (
     powers_up_to,
 )
 from restrain_openrlhf.evaluation.grade import GRADER_VERSION, GradeRow, grade_answers, grade_problem
+from restrain_openrlhf.evaluation.math_verify_process import MathVerify
 from restrain_openrlhf.evaluation.problems import Problem
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
+from restrain_openrlhf.evaluation.second_grader import Asked, SecondGrading, grade_again
 from restrain_openrlhf.reference import ReferenceRow
 
 
@@ -47,7 +49,7 @@ class Scores(BaseModel):
 
 
 class Result(BaseModel):
-    """`result.json`: what was evaluated, how, and what came out."""
+    """`result.json`: what was evaluated, how, and what came out; `second` where another grader was asked, too."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,6 +57,7 @@ class Result(BaseModel):
     scores: Scores
     extractor_version: str
     grader_version: str
+    second: SecondGrading | None = None
 
 
 @dataclass(frozen=True)
@@ -127,14 +130,15 @@ def _graded(row: ReferenceRow, gold: Mapping[str, str]) -> GradeRow:
     return grade_answers(str(row.id), row.answers, gold[row.problem_hash])
 
 
-def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changed]:
-    """Grade all responses of a finished benchmark, and write grades and result.
+def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> tuple[Result, Changed]:
+    """Grade all responses of a finished benchmark, and write grades and result; with `second` its differences, too.
 
     Raises RunError where responses are missing.
     """
     provenance, responses = folder.all_responses()
     gold = {problem.id: problem.answer for problem in read_rows(folder.problems, Problem)}
     grades = [grade_problem(row.id, row.responses, gold[row.id]) for row in responses]
+    folder.differences.unlink(missing_ok=True)
     before = {row.id: row for row in read_rows(folder.grades, GradeRow)} if folder.grades.exists() else {}
     pairs = [
         pair for row in grades if row.id in before for pair in zip(row.correct, before[row.id].correct, strict=True)
@@ -144,10 +148,20 @@ def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changed]:
         scores=scores(grades, responses),
         extractor_version=EXTRACTOR_VERSION,
         grader_version=GRADER_VERSION,
+        second=_graded_again(folder, responses, grades, second) if second else None,
     )
     write_rows(folder.grades, grades)
     folder.result.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return result, Changed(sum(now != then for now, then in pairs), len(pairs))
+
+
+def _graded_again(
+    folder: BenchmarkFolder, responses: Sequence[ResponseRow], grades: Sequence[GradeRow], grader: MathVerify
+) -> SecondGrading:
+    asked = [Asked(row.problem, row.responses, graded) for row, graded in zip(responses, grades, strict=True)]
+    grading, found = grade_again(asked, grader)
+    write_rows(folder.differences, found)
+    return grading
 
 
 def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
@@ -160,10 +174,11 @@ def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
 
 def load_results(run: Path) -> list[Result]:
     """Every result of an evaluation. Raises RunError for one that is not finished or is damaged."""
-    return [_load(folder) for folder in benchmark_folders(run)]
+    return [load_result(folder) for folder in benchmark_folders(run)]
 
 
-def _load(folder: BenchmarkFolder) -> Result:
+def load_result(folder: BenchmarkFolder) -> Result:
+    """One benchmark's. Raises RunError where it is not finished or is damaged."""
     try:
         return Result.model_validate(json.loads(folder.result.read_text(encoding="utf-8")))
     except FileNotFoundError:

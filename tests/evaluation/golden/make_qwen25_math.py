@@ -31,7 +31,6 @@ def main(checkout: str, rows: dict[str, list[dict]]) -> None:
     """Write the golden file."""
     sys.path.insert(0, checkout)
     from parser import parse_ground_truth, parse_question
-
     from utils import construct_prompt
 
     prompts = []
