@@ -129,7 +129,7 @@ def _results(results: Sequence[Result], samples: Mapping[str, Sequence[Sample]])
     how = results[0].provenance
     return {
         "results": {task: _numbers(task, rows) for task, rows in samples.items()},
-        "group_subtasks": {task: [] for task in samples},
+        "group_subtasks": {},
         "configs": {task: _config(result.provenance) for task, result in of.items()},
         "versions": {task: result.grader_version for task, result in of.items()},
         "n-shot": {task: result.provenance.shots for task, result in of.items()},
@@ -150,8 +150,10 @@ def _results(results: Sequence[Result], samples: Mapping[str, Sequence[Sample]])
         "model_name": how.model,
         "model_name_sanitized": _sanitized(how.model),
         "system_instruction": None,
-        "fewshot_as_multiturn": False,
+        "system_instruction_sha": None,
+        "fewshot_as_multiturn": None,
         "chat_template": None,
+        "chat_template_sha": None,
     }
 
 
