@@ -41,7 +41,7 @@ class Policy:
 
 
 class Score(BaseModel):
-    """One policy on one set, in [0, 1]: `low` and `high` bound pass@1 at 95 %, `majority` is maj@n; n responses."""
+    """One policy on one set, in [0, 1]: bounds of pass@1 as `Scores` has them, `majority` is maj@n; n responses."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -55,6 +55,8 @@ class Score(BaseModel):
     n: int
     majority: float
     truncated_share: float | None
+    samples_low: float | None = None
+    samples_high: float | None = None
 
 
 class Gold(BaseModel):
@@ -194,6 +196,8 @@ def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:
         n=how.n,
         majority=scores.maj_at_k[how.n],
         truncated_share=scores.truncated_share,
+        samples_low=scores.samples_low,
+        samples_high=scores.samples_high,
     )
 
 

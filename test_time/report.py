@@ -61,18 +61,28 @@ def score_tables(outcome: Outcome) -> list[Table]:
 
 def _score_table(name: str, scores: Sequence[Score]) -> Table:
     what = "The problems adapted to" if name == TEST else f"Held out: {name} (damage shows here)"
-    header = ["policy", "greedy pass@1", "pass@1 at T 0.6", "95 %", "maj@n", "n", "truncated"]
+    header = [
+        "policy",
+        "greedy pass@1",
+        "pass@1 at T 0.6",
+        "95 % over problems",
+        "95 % over samples",
+        "maj@n",
+        "n",
+        "truncated",
+    ]
     return Table(f"{what}, {scores[0].problems}", header, [_score_cells(score) for score in scores])
 
 
 def _score_cells(score: Score) -> list[str]:
     cut = "–" if score.truncated_share is None else f"{score.truncated_share:.1%}"
-    interval = f"{score.low:.1%} – {score.high:.1%}"
+    samples = "–" if score.samples_low is None else f"{score.samples_low:.1%} – {score.samples_high:.1%}"
     return [
         score.policy,
         f"{score.greedy:.1%}",
         f"{score.pass_at_1:.1%}",
-        interval,
+        f"{score.low:.1%} – {score.high:.1%}",
+        samples,
         f"{score.majority:.1%}",
         str(score.n),
         cut,

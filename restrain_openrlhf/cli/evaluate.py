@@ -1,20 +1,16 @@
-"""`restrain eval` and `restrain regrade`: evaluation on benchmarks, and grading."""
+"""`restrain eval`: evaluation on benchmarks."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress
 
 from restrain_openrlhf.cli.options import BenchmarkDir, ShardOption, parse_shard
+from restrain_openrlhf.cli.regrade import Export, Grading, Second
 from restrain_openrlhf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from restrain_openrlhf.evaluation.responses import BenchmarkFolder
-    from restrain_openrlhf.evaluation.result import Result
 
 
 def evaluate(
@@ -27,14 +23,22 @@ def evaluate(
         ),
     ],
     out: Annotated[Path, typer.Option(help="Output folder for responses, grades and results.")],
-    protocol: Annotated[str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses) or greedy.")] = "paper",
+    protocol: Annotated[
+        str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses), greedy, or qwen25-math.")
+    ] = "paper",
     n: Annotated[int | None, typer.Option(min=1, help="Responses per problem.", show_default="the protocol's")] = None,
     shard: ShardOption = "0/1",
     template: Annotated[
         str, typer.Option(help="Prompt template: a name, or a text with {} (docs/journeys/evaluation.md).")
     ] = "auto",
     benchmark_dir: BenchmarkDir = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest response, in tokens.")] = 4096,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Longest response, in tokens.", show_default="the protocol's")
+    ] = None,
+    shots: Annotated[
+        int | None,
+        typer.Option(min=0, help="Worked examples before each problem.", show_default="the protocol's"),
+    ] = None,
     context: Annotated[
         int | None, typer.Option(min=2, help="Longest prompt with response, in tokens.", show_default="the model's")
     ] = None,
@@ -43,6 +47,8 @@ def evaluate(
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Label for figures, such as sigma=0.5. Repeatable.")
     ] = None,
+    export: Export = None,
+    second_grader: Second = None,
 ) -> None:
     """Evaluate a model on benchmarks and keep every response. To resume, run the same command."""
     from restrain_openrlhf.evaluation.job import Request, prepare  # noqa: PLC0415
@@ -56,11 +62,13 @@ def evaluate(
     part = Shard(*parse_shard(shard))
     chosen = choose_protocol(protocol, n, max_new_tokens, seed)
     labels = dict(parse_label(text) for text in label or [])
+    grading = Grading(export, second_grader)
+    grading.check()
     loaded = [load_benchmark(word, benchmark_dir) for word in _words(benchmarks)]
     for entry in loaded:
         if entry.warning:
             console.print(f"note: {entry.warning}")
-    request = Request(model, out, chosen, template, part, context, tensor_parallel_size, labels)
+    request = Request(model, out, chosen, template, part, context, tensor_parallel_size, labels, shots)
     job = prepare(request, loaded)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.passes))
@@ -71,9 +79,9 @@ def evaluate(
         else:
             job.run(lambda done: progress.advance(task, done))
     if part.count == 1:
-        _grade([BenchmarkFolder(each.path.parent) for each in job.passes])
+        grading.run([BenchmarkFolder(each.path.parent) for each in job.passes], out)
     else:
-        console.print(f"shard {shard} is done. When all are: restrain regrade {out}")
+        console.print(f"shard {shard} is done. When all are: restrain regrade {out}{grading.words}")
 
 
 def _words(benchmarks: str) -> list[str]:
@@ -96,68 +104,3 @@ def parse_label(text: str) -> tuple[str, str]:
     if not (key and equals and value):
         raise ConfigError(f"--label {text!r}: give KEY=VALUE, such as sigma=0.5.")
     return key, value
-
-
-def regrade(
-    path: Annotated[Path, typer.Argument(help="Folder of `restrain eval`, or a file of rollouts with gold answers.")],
-    gold: Annotated[Path | None, typer.Option(help="Gold answers, for a file of rollouts without them.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Output file for the grades of a file of rollouts.")] = None,
-) -> None:
-    """Grade stored responses again. Where rows have a reference grading, list the differences."""
-    if path.is_dir():
-        if gold or out:
-            raise ConfigError(
-                f"{path}: is a folder of `restrain eval` and has its own gold and grades. Leave out --gold and --out."
-            )
-        _regrade_run(path)
-    else:
-        _regrade_rollouts(path, gold, out)
-
-
-def _regrade_run(run: Path) -> None:
-    from restrain_openrlhf.evaluation.result import benchmark_folders  # noqa: PLC0415
-
-    _grade(benchmark_folders(run))
-
-
-def _grade(folders: "Sequence[BenchmarkFolder]") -> None:
-    from restrain_openrlhf.evaluation.result import grade_folder  # noqa: PLC0415
-
-    for folder in folders:
-        result, changed = grade_folder(folder)
-        Console(soft_wrap=True, highlight=False).print(_line(result), markup=False)
-        if changed.grades:
-            Console(stderr=True).print(f"{folder.path.name}: {changed.grades} of {changed.of} grades changed.")
-
-
-def _line(result: "Result") -> str:
-    scores, how = result.scores, result.provenance
-    return (
-        f"{how.title}: pass@1 {scores.pass_at_1:.1%} [{scores.low:.1%}, {scores.high:.1%}], "
-        f"pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_k[how.n]:.1%}; "
-        f"{how.problems} problems, {how.n} responses each, {scores.mean_tokens:.0f} tokens, "
-        f"truncated {scores.truncated_share:.1%}, no answer {scores.missing_share:.1%}; "
-        f"template {how.template}, protocol {how.protocol}"
-    )
-
-
-def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None) -> None:
-    from restrain_openrlhf.data.jsonl import write_rows  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.grade import differences, grade_rollouts, read_rollouts  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.result import scores  # noqa: PLC0415
-
-    console = Console(soft_wrap=True, highlight=False)
-    if out and out.resolve() == path.resolve():
-        raise ConfigError(f"--out {out}: is the input file. Name another.")
-    rollouts = read_rollouts(path)
-    grades = grade_rollouts(rollouts, path, gold)
-    if out:
-        write_rows(out, grades)
-    total = scores(grades)
-    console.print(f"{len(grades)} problems, {len(grades[0].correct)} responses each: pass@1 {total.pass_at_1:.2%}")
-    compared = sum(len(row.reference_correct or ()) for row in rollouts)
-    if compared:
-        found = differences(rollouts, grades)
-        console.print(f"reference grading: {compared - len(found)} of {compared} agree, {len(found)} differ")
-        for difference in found:
-            console.print(f"  {difference}", markup=False)

@@ -11,7 +11,7 @@ from restrain_openrlhf.cli.answers import extract, grade
 from restrain_openrlhf.cli.data import data
 from restrain_openrlhf.cli.demo import demo
 from restrain_openrlhf.cli.doctor import doctor
-from restrain_openrlhf.cli.evaluate import evaluate, regrade
+from restrain_openrlhf.cli.evaluate import evaluate
 from restrain_openrlhf.cli.figures import effect, plot
 from restrain_openrlhf.cli.gpu_check import gpu_check
 from restrain_openrlhf.cli.k8s import k8s
@@ -19,6 +19,7 @@ from restrain_openrlhf.cli.merge import merge
 from restrain_openrlhf.cli.premise import premise
 from restrain_openrlhf.cli.publish import publish
 from restrain_openrlhf.cli.reference import make_reference, merge_reference, reference, subset_reference
+from restrain_openrlhf.cli.regrade import regrade
 from restrain_openrlhf.cli.score import score
 from restrain_openrlhf.cli.serve import agent_path, serve
 from restrain_openrlhf.cli.slurm import slurm

@@ -93,13 +93,14 @@ def _accuracies(results: Sequence[MethodResult]) -> Table:
         for result in results
     ]
     k = results[0].after.k
-    header = ["policy", "pass@1", "95 % interval", f"maj@{k}", "without an answer", "gain in pass@1"]
+    header = ["policy", "pass@1", "95 % over problems", "95 % over samples", f"maj@{k}", "without an answer", "gain"]
     return Table("Held-out accuracy", header, rows)
 
 
 def _accuracy(value: Accuracy) -> list[str]:
-    interval = f"{value.low:.1%} to {value.high:.1%}"
-    return [f"{value.pass_at_1:.1%}", interval, f"{value.maj_at_k:.1%}", f"{value.missing_share:.1%}"]
+    problems = f"{value.low:.1%} to {value.high:.1%}"
+    samples = "–" if value.samples_low is None else f"{value.samples_low:.1%} to {value.samples_high:.1%}"
+    return [f"{value.pass_at_1:.1%}", problems, samples, f"{value.maj_at_k:.1%}", f"{value.missing_share:.1%}"]
 
 
 def _pictures(out: Path, results: Sequence[MethodResult]) -> list[Picture]:

@@ -1,4 +1,4 @@
-"""What is computed from right and wrong responses: pass@k, maj@k, and a confidence interval over problems."""
+"""What is computed from right and wrong responses: pass@k, maj@k, and two confidence intervals of pass@1."""
 
 from collections.abc import Sequence
 from math import comb, sqrt
@@ -9,7 +9,8 @@ from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.vote_statistics import majority_answer
 
-BOOTSTRAP_SAMPLES = 2000
+# The normal distribution's for 95 %, two-sided.
+Z = 1.959964
 
 
 def pass_at_k(n: int, right: int, k: int) -> float:
@@ -51,19 +52,42 @@ def majority_right(answers: Sequence[str | None], correct: Sequence[bool]) -> bo
     return majority is not None and correct[answers.index(majority)]
 
 
-def bootstrap_interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Bounds of the mean at 95 %, problems drawn with replacement; `values` holds one number per problem."""
-    numbers = np.asarray(values, dtype=float)
-    means = np.random.default_rng(seed).choice(numbers, (BOOTSTRAP_SAMPLES, len(numbers))).mean(axis=1)
-    low, high = np.quantile(means, [0.025, 0.975])
-    return float(low), float(high)
+def interval_over_problems(shares: Sequence[float]) -> tuple[float, float]:
+    """Bounds at 95 % of the share of right responses, the problems being a draw; `shares` has one per problem.
+
+    The shares' own spread, s² / m for m problems, holds both the draw of the problems and that of their responses.
+    """
+    spread = float(np.var(shares, ddof=1)) if len(set(shares)) > 1 else 0.0
+    return _interval(float(np.mean(shares)), spread / len(shares), len(shares))
+
+
+def interval_over_samples(right: Sequence[int], n: int) -> tuple[float, float] | None:
+    """Bounds at 95 % of the share of right responses, these problems being fixed and their n responses a draw.
+
+    The variance is Σ p (1 − p) / (n − 1) / m², p a problem's share and m their number. None for n = 1: one response
+    says nothing of how others would differ. `right`: right responses by problem.
+    """
+    if n == 1:
+        return None
+    shares = np.asarray(right) / n
+    variance = float(np.sum(shares * (1 - shares))) / (n - 1) / len(shares) ** 2
+    return _interval(float(np.mean(shares)), variance, len(shares) * n)
+
+
+def _interval(share: float, variance: float, of: int) -> tuple[float, float]:
+    """Wilson's, of the number of independent draws that would have this variance; `of` where none was seen.
+
+    That number is what surveys call the effective sample size (Korn and Graubard, 1998).
+    """
+    draws = share * (1 - share) / variance if variance else of
+    return wilson_interval(share * draws, draws)
 
 
 def wilson_interval(right: float, of: float) -> tuple[float, float]:
-    """Bounds of a share at 95 % (Wilson, 1927): honest for few problems, where a bootstrap sees no spread."""
-    share, z = right / of, 1.959964
-    middle = (share + z**2 / (2 * of)) / (1 + z**2 / of)
-    half = z / (1 + z**2 / of) * sqrt(share * (1 - share) / of + z**2 / (4 * of**2))
+    """Bounds of a share at 95 % (Wilson, 1927): honest for few, where the usual formula sees no spread."""
+    share = right / of
+    middle = (share + Z**2 / (2 * of)) / (1 + Z**2 / of)
+    half = Z / (1 + Z**2 / of) * sqrt(max(0.0, share * (1 - share)) / of + Z**2 / (4 * of**2))
     return max(0.0, middle - half), min(1.0, middle + half)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
 from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.evaluation.examples import Example, examples_for
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark
 from restrain_openrlhf.evaluation.protocol import SamplingProtocol, Template, choose_template, end_tokens, render
 from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
@@ -20,7 +21,10 @@ from restrain_openrlhf.sampling_pass import WHOLE, SamplingPass, Shard, prompts_
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asked for. `context` in tokens (None: the model's own); `labels` name the run in figures."""
+    """What a user asked for. `context` in tokens (None: the model's own); `labels` name the run in figures.
+
+    `shots`: worked examples before every problem (None: the protocol's).
+    """
 
     model: str
     out: Path
@@ -30,6 +34,12 @@ class Request:
     context: int | None = None
     tensor_parallel_size: int = 1
     labels: Mapping[str, str] = field(default_factory=dict)
+    shots: int | None = None
+
+    def examples(self, benchmark: str) -> tuple[Example, ...]:
+        """Those of a benchmark. Raises ConfigError where there are not as many as asked for."""
+        shots = self.protocol.shots.get(benchmark, 0) if self.shots is None else self.shots
+        return examples_for(benchmark, shots)
 
 
 def eval_command(request: Request, benchmarks: Mapping[str, Path]) -> list[str]:
@@ -51,6 +61,7 @@ def eval_command(request: Request, benchmarks: Mapping[str, Path]) -> list[str]:
     }
     words = ["eval", *(str(word) for option in options.items() for word in option)]
     words += ["--context", str(request.context)] if request.context else []
+    words += ["--shots", str(request.shots)] if request.shots is not None else []
     return [*words, *(word for key, value in request.labels.items() for word in ("--label", f"{key}={value}"))]
 
 
@@ -84,7 +95,9 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark]) -> Evaluati
     context = _context(request, int(config.get_text_config().max_position_embeddings))
     template = choose_template(request.template, tokenizer)
     special = adds_special_tokens(template)
-    prompts = {entry.name: _prompts(entry, template, tokenizer) for entry in benchmarks}
+    prompts = {
+        entry.name: benchmark_prompts(entry, template, tokenizer, request.examples(entry.name)) for entry in benchmarks
+    }
     sampling = _sampling(request, template, tokenizer, special)
     longest = max(_longest(name, group, tokenizer, sampling, context) for name, group in prompts.items())
     sampling = replace(sampling, max_len=longest + sampling.max_new_tokens)
@@ -111,9 +124,14 @@ def adds_special_tokens(template: Template) -> bool:
     return not template.chat
 
 
-def _prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> list[Prompt]:
+def benchmark_prompts(
+    benchmark: LoadedBenchmark, template: Template, tokenizer: Any, examples: Sequence[Example] = ()
+) -> list[Prompt]:
+    """The text that the model gets for each problem. Raises ConfigError where the template has no form for examples."""
     return [
-        Prompt(problem.id, problem.problem, render(template, problem.problem, tokenizer), f"problem {problem.id}")
+        Prompt(
+            problem.id, problem.problem, render(template, problem.problem, tokenizer, examples), f"problem {problem.id}"
+        )
         for problem in benchmark.problems
     ]
 
@@ -150,7 +168,9 @@ def _sampling(request: Request, template: Template, tokenizer: Any, special: boo
 def _provenance(
     request: Request, entry: LoadedBenchmark, template: Template, tokenizer: Any, fingerprint: str, context: int
 ) -> EvaluationProvenance:
+    examples = request.examples(entry.name)
     text = template.text + str(getattr(tokenizer, "chat_template", None) if template.chat else "")
+    text += "".join(f"\0{example.question}\0{example.answer}" for example in examples)
     pairs = [f"{problem.id}\0{problem.problem}" for problem in entry.problems]
     protocol = request.protocol
     return EvaluationProvenance(
@@ -163,6 +183,7 @@ def _provenance(
         model_fingerprint=fingerprint,
         template=template.name,
         template_digest=hashlib.sha256(text.encode()).hexdigest()[:16],
+        shots=len(examples),
         protocol=protocol.name,
         n=protocol.n,
         temperature=protocol.temperature,

@@ -79,6 +79,7 @@ class EvaluationProvenance(Provenance):
     context: int
     seed: int
     labels: dict[str, str] = Field(default_factory=dict)
+    shots: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,11 @@ class BenchmarkFolder:
     def result(self) -> Path:
         """The numbers."""
         return self.path / "result.json"
+
+    @property
+    def differences(self) -> Path:
+        """Responses that a second grader judges otherwise; there only where one was asked for."""
+        return self.path / "differences.jsonl"
 
     def responses(self, shard: Shard) -> Path:
         """`responses.jsonl`, or this shard's part of it."""

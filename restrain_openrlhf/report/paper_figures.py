@@ -3,7 +3,7 @@
 import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import matplotlib as mpl
@@ -22,7 +22,8 @@ mpl.use("Agg")
 class Point:
     """pass@1 of one benchmark at one value of the label: the mean over runs (seeds), with its range.
 
-    One run's range is its interval at 95 %; several runs' is from the lowest to the highest of them.
+    One run's range is its interval at 95 % over problems, and it has one over samples, where there were several of
+    each problem; several runs' is from the lowest to the highest of them.
     """
 
     benchmark: str
@@ -32,6 +33,8 @@ class Point:
     low: float
     high: float
     runs: int
+    samples_low: float | None = None
+    samples_high: float | None = None
 
 
 def points(results: Sequence[Result], x: str, by: str | None) -> list[Point]:
@@ -59,9 +62,10 @@ def _label(result: Result, name: str) -> str:
 
 def _point(key: tuple[str, str, str], group: Sequence[Result]) -> Point:
     values = [result.scores.pass_at_1 for result in group]
+    if len(group) > 1:
+        return Point(*key, float(np.mean(values)), min(values), max(values), len(group))
     only = group[0].scores
-    low, high = (only.low, only.high) if len(group) == 1 else (min(values), max(values))
-    return Point(*key, pass_at_1=float(np.mean(values)), low=low, high=high, runs=len(group))
+    return Point(*key, only.pass_at_1, only.low, only.high, 1, only.samples_low, only.samples_high)
 
 
 def order(x: str) -> tuple[float, str]:
@@ -73,7 +77,10 @@ def order(x: str) -> tuple[float, str]:
 
 
 def draw_effect(found: Sequence[Point], x: str) -> Figure:
-    """One small plot per benchmark, one line per `line`. The axis is to scale where every value is a finite number."""
+    """One small plot per benchmark, one line per `line`. The axis is to scale where every value is a finite number.
+
+    The band is the range of `Point`; a thick stroke through a point is its interval over samples.
+    """
     panels = list(dict.fromkeys(point.benchmark for point in found))
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
@@ -98,8 +105,11 @@ def _panel(axes: Axes, found: Sequence[Point], places: Mapping[str, float]) -> N
     for line in dict.fromkeys(point.line for point in found):
         mine = [point for point in found if point.line == line]
         at = [places[point.x] for point in mine]
-        axes.plot(at, [point.pass_at_1 for point in mine], marker="o", label=line)
+        (drawn,) = axes.plot(at, [point.pass_at_1 for point in mine], marker="o", label=line)
         axes.fill_between(at, [point.low for point in mine], [point.high for point in mine], alpha=0.15)
+        for place, point in zip(at, mine, strict=True):
+            if point.samples_low is not None and point.samples_high is not None:
+                axes.plot([place] * 2, [point.samples_low, point.samples_high], color=drawn.get_color(), linewidth=3)
     axes.set_xticks(sorted(places.values()), [value for value, _ in sorted(places.items(), key=lambda item: item[1])])
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
@@ -112,8 +122,8 @@ def save_effect(found: Sequence[Point], x: str, out: Path) -> list[Path]:
     draw_effect(found, x).savefig(picture, dpi=120)
     with table.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["benchmark", "line", x, "pass_at_1", "low", "high", "runs"])
-        writer.writerows([p.benchmark, p.line, p.x, p.pass_at_1, p.low, p.high, p.runs] for p in found)
+        writer.writerow(["benchmark", "line", x, "pass_at_1", "low", "high", "runs", "samples_low", "samples_high"])
+        writer.writerows(astuple(point) for point in found)
     return [picture, table]
 
 

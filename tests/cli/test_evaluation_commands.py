@@ -179,6 +179,9 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
         (("--benchmarks", "OWN", "--protocol", "beam"), "Known: paper, greedy"),
         (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
         (("--benchmarks", "OWN", "--label", "step"), "give KEY=VALUE"),
+        (("--benchmarks", "OWN", "--export", "helm"), "--export 'helm': is no format. Known: lm-eval"),
+        (("--benchmarks", "OWN", "--second-grader", "sympy"), "--second-grader 'sympy': is no grader"),
+        (("--benchmarks", "OWN", "--second-grader", "math-verify=absent"), "is not installed"),
         (("--benchmarks", "OWN", "--model", "./absent"), "no such model folder"),
     ],
 )
@@ -209,6 +212,7 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
     [
         (("--template", "llama"), "is no template. Known: auto, qwen25-math-cot"),
         (("--template", "chat-boxed"), "no chat template"),
+        (("--shots", "2", "--template", "cot"), "there are no examples for own"),
         (("--context", "4096"), "was made for 2048 tokens at most"),
     ],
 )

@@ -45,7 +45,7 @@ def task(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(task, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole")
-    evaluate(out, f"add={task}")
+    evaluate(out, f"add={task}", "--export", "lm-eval")
     return out
 
 
@@ -55,6 +55,10 @@ def test_the_demos_task_has_the_models_accuracy(whole):
     assert scores["pass_at_1"] <= scores["pass_at_k"]["8"]
     assert scores["truncated_share"] < 0.05
     assert len(responses(whole, "add")) == COUNT
+    assert scores["low"] < scores["samples_low"] < scores["pass_at_1"] < scores["samples_high"] < scores["high"]
+    (exported,) = (whole / "lm-eval").rglob("samples_add_*.jsonl")
+    shares = [json.loads(line)["exact_match"] for line in exported.read_text().splitlines()]
+    assert sum(shares) / COUNT == pytest.approx(scores["pass_at_1"])
 
 
 @pytest.mark.long

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import (
-    bootstrap_interval,
+    interval_over_problems,
+    interval_over_samples,
     maj_at_k,
     mean_pass_at_k,
     pass_at_k,
@@ -79,23 +80,51 @@ def test_maj_at_k_of_more_than_there_are_is_refused():
         maj_at_k([row(["1", "1"])], 3)
 
 
-def test_the_interval_holds_the_mean_narrows_with_problems_and_repeats():
-    few, many = [0.0, 1.0] * 100, [0.0, 1.0] * 1000
-    low, high = bootstrap_interval(few)
-    assert low < 0.5 < high
-    # Half-width of the normal approximation: 1.96 · 0.5 / √200 = 0.0693.
-    assert (high - low) / 2 == pytest.approx(0.0693, abs=0.005)
-    narrow = bootstrap_interval(many)
-    assert narrow[1] - narrow[0] == pytest.approx((high - low) / 10**0.5, rel=0.05)
-    assert bootstrap_interval(few) == (low, high)
-    assert bootstrap_interval([0.3, 0.3]) == pytest.approx((0.3, 0.3))
+def test_the_interval_over_problems_by_hand():
+    # Shares 0, 1/2, 1, 1/2: mean 1/2, s² = 1/6, variance of the mean 1/24, so 1/4 / (1/24) = 6 independent problems.
+    # Wilson of 3 of 6, z² = 3.8415: middle 1/2, half 1.96 / 1.64024 · √(1/24 + 3.8415 / 144) = 0.31239.
+    assert interval_over_problems([0.0, 0.5, 1.0, 0.5]) == pytest.approx((0.18761, 0.81239), abs=1e-5)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_the_interval_stays_between_the_extremes(values):
-    low, high = bootstrap_interval(values)
-    assert min(values) - 1e-9 <= low <= high <= max(values) + 1e-9
-    assert low - 1e-9 <= np.median([low, high]) <= high + 1e-9
+def test_the_interval_over_samples_by_hand():
+    # Shares 1/4 and 3/4 of n = 4: Σ p (1 − p) / 3 / 2² = 2 · 3/16 / 12 = 1/32, so 1/4 / (1/32) = 8 responses.
+    # Wilson of 4 of 8: half 1.96 / 1.48018 · √(1/32 + 3.8415 / 256) = 0.28478.
+    assert interval_over_samples([1, 3], 4) == pytest.approx((0.21522, 0.78478), abs=1e-5)
+    assert interval_over_samples([1, 0], 1) is None
+
+
+def test_intervals_where_nothing_differs_are_those_of_as_many_draws():
+    assert interval_over_problems([0.3] * 30) == wilson_interval(0.3 * 30, 30)
+    assert interval_over_problems([1.0]) == wilson_interval(1, 1)
+    assert interval_over_samples([0, 4, 4], 4) == wilson_interval(8, 12)
+
+
+@given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(0, n), min_size=1, max_size=20))))
+def test_intervals_hold_the_mean(case):
+    n, right = case
+    mean = sum(right) / n / len(right)
+    for low, high in (
+        interval_over_problems([count / n for count in right]),
+        interval_over_samples(right, n) or (0, 1),
+    ):
+        assert 0 <= low <= mean + 1e-9
+        assert mean - 1e-9 <= high <= 1
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say():
+    draws, problems, n = 1500, 83, 8
+    dice = np.random.default_rng(0)
+    of_problems = of_samples = 0
+    for _ in range(draws):
+        difficulty = dice.beta(0.5, 1.0, problems)  # mean 1/3
+        right = dice.binomial(n, difficulty).tolist()
+        low, high = interval_over_problems([count / n for count in right])
+        of_problems += low <= 1 / 3 <= high
+        low, high = interval_over_samples(right, n)
+        of_samples += low <= difficulty.mean() <= high
+    # Four standard errors of a share of 0.95 among 1,500: 0.0225.
+    assert of_problems / draws == pytest.approx(0.95, abs=0.0225)
+    assert of_samples / draws == pytest.approx(0.95, abs=0.0225)
 
 
 def test_the_interval_of_a_share_of_few_is_wide():

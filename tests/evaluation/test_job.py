@@ -28,6 +28,7 @@ def asked(monkeypatch):
         (choose_protocol("greedy", 1, 16), {}),
         (choose_protocol("paper", 4, 100, seed=7), {"template": "plain", "context": 256, "tensor_parallel_size": 2}),
         (choose_protocol("paper", None, 8), {"labels": {"step": "3", "method": "ttrl"}}),
+        (choose_protocol("qwen25-math", None, None), {"template": "cot", "shots": 4}),
     ],
 )
 def test_the_command_makes_the_same_request(asked, tmp_path, write_jsonl, protocol, more):

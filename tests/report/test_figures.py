@@ -68,6 +68,15 @@ def test_seeds_of_one_value_are_averaged_with_their_range():
     assert (point.pass_at_1, point.low, point.high) == pytest.approx((0.3, 0.2, 0.4))
     (single,) = points(results[:1], "step", "method")
     assert (single.low, single.high) == pytest.approx((0.15, 0.25))
+    assert (single.samples_low, single.samples_high) == pytest.approx((0.18, 0.22))
+    assert point.samples_low is None
+
+
+def test_a_single_runs_interval_over_samples_is_a_stroke_inside_the_band():
+    (point,) = points([result("a", "A", 0.2, step="10")], "step", None)
+    line, stroke = draw_effect([point], "step").axes[0].lines
+    assert list(stroke.get_ydata()) == pytest.approx([0.18, 0.22])
+    assert list(line.get_ydata()) == pytest.approx([0.2])
 
 
 def test_lines_are_drawn_to_scale_only_where_every_value_is_a_number():
@@ -84,7 +93,7 @@ def test_the_effect_figure_and_its_table_are_written(tmp_path):
     results = [*sweep(), result("amc23", "AMC23", 0.7, sigma="1")]
     picture, table = save_effect(points(results, "sigma", None), "sigma", tmp_path / "new")
     assert image.imread(picture).std() > 0.01
-    assert table.read_text().splitlines()[0] == "benchmark,line,sigma,pass_at_1,low,high,runs"
+    assert table.read_text().splitlines()[0] == "benchmark,line,sigma,pass_at_1,low,high,runs,samples_low,samples_high"
     assert len(table.read_text().splitlines()) == 7
 
 

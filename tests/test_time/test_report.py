@@ -33,7 +33,7 @@ def test_the_lead_says_whose_answers_stand_after_an_alarm():
 def test_a_table_for_the_set_and_one_for_each_held_out_one():
     own, heldout = score_tables(outcome(scores=SCORES, heldout=("math500",)))
     assert own.title == "The problems adapted to, 4"
-    assert list(own.rows[0]) == ["base model", "25.0%", "50.0%", "10.0% – 90.0%", "75.0%", "64", "12.5%"]
+    assert list(own.rows[0]) == ["base model", "25.0%", "50.0%", "10.0% – 90.0%", "–", "75.0%", "64", "12.5%"]
     assert heldout.title == "Held out: math500 (damage shows here), 4"
     assert [row[2] for row in heldout.rows] == ["50.0%", "40.0%"]
 

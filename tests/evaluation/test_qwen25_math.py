@@ -1,0 +1,66 @@
+"""Prompts byte for byte as Qwen2.5-Math's own code makes them; golden/make_qwen25_math.py wrote the golden file."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
+from restrain_openrlhf.evaluation.examples import FOLDER, SETS, examples_for
+from restrain_openrlhf.evaluation.job import Request, benchmark_prompts
+from restrain_openrlhf.evaluation.loading import load_benchmark
+from restrain_openrlhf.evaluation.protocol import PROTOCOLS, TEMPLATES, choose_protocol, render
+
+GOLDEN = json.loads((Path(__file__).parent / "golden" / "qwen25_math.json").read_text(encoding="utf-8"))
+KEYS = sorted({(each["benchmark"], each["template"], each["shots"]) for each in GOLDEN["prompts"]})
+
+
+@pytest.mark.parametrize(("benchmark", "template", "shots"), KEYS)
+def test_prompts_are_those_of_their_code(write_jsonl, benchmark, template, shots):
+    loaded = load_benchmark(benchmark, write_jsonl(f"{benchmark}.jsonl", GOLDEN["rows"][benchmark]).parent)
+    ours = benchmark_prompts(loaded, TEMPLATES[template], None, examples_for(benchmark, shots))
+    theirs = [
+        each
+        for each in GOLDEN["prompts"]
+        if (each["benchmark"], each["template"], each["shots"]) == (benchmark, template, shots)
+    ]
+    assert theirs
+    assert [ours[each["place"]].text for each in theirs] == [each["text"] for each in theirs]
+
+
+def test_the_golden_file_has_every_set_with_examples_and_every_template_that_takes_some():
+    assert {name for name, _, shots in KEYS if shots} == set(SETS)
+    # `chat-boxed` is `boxed` inside the tokenizer's own chat template.
+    able = {name for name, template in TEMPLATES.items() if template.splitter is not None and not template.chat}
+    assert {template for _, template, _ in KEYS} == able
+    assert set(SETS) <= set(BENCHMARKS)
+
+
+def test_the_protocol_is_that_of_their_script():
+    protocol = choose_protocol("qwen25-math", None, None)
+    assert (protocol.n, protocol.temperature, protocol.top_p, protocol.max_new_tokens) == (1, 0.0, 1.0, 2048)
+    request = Request("m", Path("out"), protocol)
+    assert {name: len(request.examples(name)) for name in BENCHMARKS} == dict.fromkeys(BENCHMARKS, 0) | {"mmlu_stem": 5}
+    assert len(Request("m", Path("out"), protocol, shots=4).examples("math500")) == 4
+    assert not Request("m", Path("out"), protocol, shots=0).examples("mmlu_stem")
+    assert choose_protocol("qwen25-math", None, 100).max_new_tokens == 100
+    assert PROTOCOLS["paper"].max_new_tokens == 4096
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "shots", "message"),
+    [("gpqa_diamond", 4, "no examples for gpqa_diamond"), ("minerva_math", 5, "minerva_math has 4 examples")],
+)
+def test_examples_that_there_are_not_are_refused(benchmark, shots, message):
+    with pytest.raises(ConfigError, match=message):
+        examples_for(benchmark, shots)
+
+
+def test_a_template_without_a_form_for_examples_is_refused():
+    with pytest.raises(ConfigError, match=r"--template plain: has no form for examples. Choose one of qwen25-math-cot"):
+        render(TEMPLATES["plain"], "1+1=", None, examples_for("amc23", 1))
+
+
+def test_the_examples_travel_with_their_licence():
+    assert "MIT License" in (FOLDER / "LICENSE").read_text()
