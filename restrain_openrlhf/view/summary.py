@@ -30,7 +30,8 @@ class GroupSummary:
     """One group. `votes` has the majority first; `missing` counts rollouts without an answer.
 
     `flipped_from` is the majority answer that this one replaced, None where it did not flip: the answer of the same
-    prompt's last group with a majority before this one, or of the reference where there was none before. `graded`: gold has the prompt.
+    prompt's last group with a majority before this one, or of the reference where there was none before. `graded` says
+    that gold has the prompt.
     """
 
     step: int
