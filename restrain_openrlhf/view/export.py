@@ -1,13 +1,12 @@
 """The one self-contained file: every group's vote, and the responses of as many prompts as the file may hold."""
 
 import base64
-import os
-import secrets
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from restrain_openrlhf.data.jsonl import whole_file
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.kept import kept_files, read_file
 from restrain_openrlhf.view.details import details
@@ -102,17 +101,9 @@ def _left_out(kept: int, groups: int, megabytes: int) -> str:
 
 
 def _write(out: Path, page: str) -> None:
-    """The whole file or nothing. Raises ConfigError where it cannot be written."""
-    partial = out.with_name(f"{out.name}.{secrets.token_hex(4)}.partial")
     try:
-        with partial.open("x", encoding="utf-8") as file:
+        with whole_file(out) as file:
             file.write(page)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(out)
     except OSError as error:
-        raise ConfigError(
-            f"--export {out}: cannot be written ({error.strerror}). Name a file in another folder."
-        ) from None
-    finally:
-        partial.unlink(missing_ok=True)
+        what = f"--export {out}: cannot be written ({error.strerror})."
+        raise ConfigError(f"{what} Name a file in another folder.") from None

@@ -27,8 +27,11 @@ class StepFile:
 
     @classmethod
     def of(cls, path: Path) -> Self:
-        """The file at `path`. Raises OSError where it is gone."""
-        found = path.stat()
+        """The file at `path`. Raises DataError where it is gone: a run that is resumed drops what it writes again."""
+        try:
+            found = path.stat()
+        except FileNotFoundError:
+            raise DataError(f"{path}: is gone. Load the page again.") from None
         return cls(path, found.st_size, found.st_mtime_ns)
 
 
@@ -122,7 +125,4 @@ class ViewedRun:
 
 @lru_cache(maxsize=8)
 def _groups(file: StepFile) -> list[KeptGroup]:
-    try:
-        return read_file(file.path)
-    except FileNotFoundError:
-        raise DataError(f"{file.path}: is gone. Load the page again.") from None
+    return read_file(file.path)

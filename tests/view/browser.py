@@ -1,5 +1,6 @@
 """Debian's Chromium for tests, by playwright: a page that counts what it asks for and what goes wrong on it."""
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,9 +29,10 @@ class Watched:
 
     def open(self, address: str) -> None:
         """Load it and wait for all groups."""
+        from playwright.sync_api import expect
+
         self.page.goto(address)
-        self.page.wait_for_function("/group/.test(document.getElementById('reading').textContent)")
-        self.page.wait_for_function("!/still to read/.test(document.getElementById('reading').textContent)")
+        expect(self.page.locator("#reading")).to_have_text(re.compile(r"groups? of .* steps?$"), timeout=60_000)
 
     def texts(self, selector: str) -> list[str]:
         """What its elements say."""

@@ -96,12 +96,34 @@ def real_run(folder: Path, rollouts: Path) -> Path:
     return write_run(folder, groups)
 
 
-def large_run(folder: Path, rollouts: Path, groups: int, in_step: int = 100) -> Path:
-    """`groups` groups of eight real responses; a problem comes back with another number behind it."""
-    rows = read_rows(rollouts, RolloutsRow)
-    prompts = [f"{row.problem} ({copy})" for copy in range(10) for row in rows]
+def large_run(folder: Path, groups: int, in_step: int = 100, prompts: int = 500, rollouts: int = 8) -> Path:
+    """Groups of made-up responses of about a thousand characters, with formulas; each prompt comes back."""
+    draw = random.Random(0)
     made = (
-        scored_group(at // in_step + 1, at % in_step, prompts[at % len(prompts)], rows[at % len(rows)].responses)
+        scored_group(at // in_step + 1, at % in_step, f"Problem {at % prompts}: find \\(x\\).", _texts(draw, rollouts))
         for at in range(groups)
     )
     return write_run(folder, made)
+
+
+def _texts(draw: random.Random, rollouts: int) -> list[str]:
+    answers = draw.choices(["7", "12", "\\frac{1}{2}", None], weights=[6, 3, 2, 1], k=rollouts)
+    return [f"{_words(draw)}{end}" for end in boxed(*answers)]
+
+
+def _words(draw: random.Random) -> str:
+    words = (
+        "so",
+        "let",
+        "the",
+        "sum",
+        "of",
+        "\\(x^2 + 1\\)",
+        "\\[\\frac{a}{b}\\]",
+        "then",
+        "we",
+        "have",
+        "equal",
+        "terms",
+    )
+    return " ".join(f"{draw.choice(words)} {draw.randrange(1000)}" for _ in range(120)) + ". "

@@ -1,5 +1,7 @@
 """The page in a real browser: filters, an open group, the chart, gold, keys, hostile text, and a run that goes on."""
 
+import re
+import socket
 import threading
 
 import pytest
@@ -10,7 +12,10 @@ from restrain_openrlhf.view.source import ViewedRun
 from tests.view.browser import chromium, missing, watched
 from tests.view.runs import boxed, scored_group, small_run, write_run
 
-pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
+if missing() is not None:
+    pytest.skip(missing(), allow_module_level=True)
+
+from playwright.sync_api import expect
 
 PROMPT = "What is \\(2 + 3\\)?"
 HOSTILE = (
@@ -40,8 +45,6 @@ def page(browser):
 def serving():
     """Serves a run in a thread; returns the address."""
     uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[serve]")
-    import socket
-
     from restrain_openrlhf.view.server import application
 
     ends = []
@@ -83,10 +86,10 @@ def rows(page):
 def test_filters_choose_groups(opened):
     form = opened.page.locator("#filters")
     assert opened.texts("#reading") == ["9 groups of 3 prompts at 3 steps"]
-    assert opened.texts("output") == ["1", "2", "3"]
+    assert opened.texts("output") == ["2", "2", "3"]
     for name, expected in {
         "flipped": ["step 2 · group 0", "step 2 · group 1"],
-        "penalized": ["step 1 · group 1"],
+        "penalized": ["step 1 · group 1", "step 2 · group 1"],
         "missing": [f"step {step} · group 1" for step in (1, 2, 3)],
     }.items():
         form.locator(f"[name={name}]").check()
@@ -99,7 +102,7 @@ def test_filters_choose_groups(opened):
     form.locator("[name=least_votes]").fill("3")
     assert rows(opened) == ["step 2 · group 0"]
     form.get_by_role("button", name="Clear").click()
-    opened.page.wait_for_function("document.querySelectorAll('.row').length === 9")
+    expect(opened.page.locator(".row")).to_have_count(9)
     form.locator("[name=text]").fill("SHEEP")
     assert rows(opened) == [f"step {step} · group 1" for step in (1, 2, 3)]
     form.locator("[name=text]").fill("")
@@ -129,10 +132,7 @@ def test_gold_says_what_was_right(opened):
 def test_an_open_group_has_its_classes_side_by_side(opened):
     opened.page.locator(".row").first.click()
     opened.page.wait_for_selector(".class")
-    assert (
-        opened.texts("h2") == ["Step 1, group 0✗ WRONG".replace("WRONG", "wrong")]
-        or "Step 1, group 0" in opened.texts("h2")[0]
-    )
+    assert opened.texts("h2")[0].startswith("Step 1, group 0")
     assert opened.texts(".class h4") == ["4", "5"]
     assert "3 votes" in opened.texts(".class .marks")[0]
     facts = opened.texts(".class .facts")
@@ -141,14 +141,15 @@ def test_an_open_group_has_its_classes_side_by_side(opened):
     assert places[0]["y"] == places[1]["y"]
     assert places[0]["x"] < places[1]["x"]
     # Formulas are drawn; the other responses are there when they are opened.
-    assert opened.page.locator(".class").first.locator(".text .katex").count() == 1
+    assert opened.page.locator(".class").first.locator(".written .katex").count() == 1
     opened.page.locator(".class").first.locator("summary").nth(1).click()
-    opened.page.wait_for_function("document.querySelectorAll('.class:first-child .text .katex').length === 2")
+    expect(opened.page.locator(".class").first.locator(".written .katex")).to_have_count(2)
 
 
 def test_the_chart_follows_a_prompt_over_the_steps(opened):
     opened.page.locator(".row").first.click()
     columns = opened.page.locator(".columns button")
+    expect(columns).to_have_count(3)
     assert [each.get_attribute("aria-label") for each in columns.all()] == [
         "step 1: 4 3, 5 1",
         "step 2: 5 3, 4 1",
@@ -157,7 +158,7 @@ def test_the_chart_follows_a_prompt_over_the_steps(opened):
     bottoms = [each.locator(".stack span").first.get_attribute("class") for each in columns.all()]
     assert bottoms[0] != bottoms[1] == bottoms[2]
     columns.nth(2).click()
-    opened.page.wait_for_function("document.querySelector('h2').textContent.startsWith('Step 3, group 0')")
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 3, group 0"))
     opened.page.get_by_role("button", name="List this prompt's 3 groups").click()
     assert rows(opened) == [f"step {step} · group 0" for step in (1, 2, 3)]
     opened.page.get_by_role("button", name="All prompts").click()
@@ -169,15 +170,13 @@ def test_keys_do_what_the_mouse_does(opened):
     opened.page.locator("#list").focus()
     keys.press("ArrowDown")
     keys.press("ArrowDown")
-    opened.page.wait_for_function("document.querySelector('h2')?.textContent.startsWith('Step 1, group 1')")
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 1"))
     assert opened.page.locator("#list").get_attribute("aria-activedescendant") == "row-1"
     keys.press("End")
-    opened.page.wait_for_function("document.querySelector('h2').textContent.startsWith('Step 3, group 2')")
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 3, group 2"))
     keys.press("k")
     keys.press("r")
-    opened.page.wait_for_function(
-        "document.querySelectorAll('main .text').length && !document.querySelector('main .text .katex')"
-    )
+    expect(opened.page.locator("main .written .katex")).to_have_count(0)
     keys.press("/")
     keys.type("frac")
     assert rows(opened) == [f"step {step} · group 2" for step in (1, 2, 3)]
@@ -206,9 +205,9 @@ def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
     page.open((tmp_path / "view.html").as_uri() if way == "exported" else serving(found))
     page.page.locator(".row").click()
     page.page.wait_for_selector(".class")
-    for summary in page.page.locator("details:not([open]) > summary").all():
-        summary.click()
-    page.page.wait_for_timeout(200)
+    for closed in page.page.locator("details:not([open])").element_handles():
+        closed.query_selector("summary").click()
+    expect(page.page.locator("details .written")).to_have_count(page.page.locator("details").count())
     assert page.page.title() == "Rollouts of <i>run"
     assert page.page.locator("main img, main script, main a, main iframe, main svg[onload], main b").count() == 0
     assert [url for url in page.requests if "evil" in url] == []
@@ -225,7 +224,7 @@ def test_lone_surrogates_are_shown(tmp_path, page, serving, monkeypatch):
     monkeypatch.setattr(source, "_groups", lambda _: [scored_group(1, 0, "a \ud800 b", ["\udc00 \\boxed{1}"])])
     page.open(serving(found))
     page.page.locator(".row").first.click()
-    page.page.wait_for_selector(".class .text")
+    page.page.wait_for_selector(".class .written")
     assert page.troubles == []
 
 
@@ -258,7 +257,8 @@ LOW_CONTRAST = """() => {
     [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && element.checkVisibility()
     && !["SCRIPT", "STYLE", "OPTION"].includes(element.tagName));
   return shown.map((element) => {
-    const [one, other] = [light(numbers(getComputedStyle(element).color)), light(behind(element))].sort((a, b) => b - a);
+    const both = [light(numbers(getComputedStyle(element).color)), light(behind(element))];
+    const [one, other] = both.sort((a, b) => b - a);
     return [element.className || element.tagName, element.textContent.slice(0, 20), (one + 0.05) / (other + 0.05)];
   }).filter((found) => found[2] < 4.5);
 }"""

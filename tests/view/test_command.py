@@ -49,7 +49,7 @@ def test_a_port_in_use_is_refused(tmp_path):
         port = other.getsockname()[1]
         assert f"--port {port}: cannot be listened on" in refused("view", run, "--port", port)
     assert "cannot be listened on" in refused("view", run, "--host", "203.0.113.1")
-    assert "0 is not in the range" in restrain("view", run, "--port", "0").stderr
+    assert "--port" in refused("view", run, "--port", "0")
 
 
 def test_a_damaged_record_of_the_run_is_refused(tmp_path):

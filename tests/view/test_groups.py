@@ -43,7 +43,7 @@ def test_votes_come_with_the_majority_first_and_equal_numbers_for_equal_answers(
 
 
 def test_missing_answers_that_are_a_label_are_a_class():
-    method = build(parse_settings({"name": "empo"}))
+    method = build(parse_settings({"name": "ttrl", "missing": "as_label"}))
     group = scored_group(1, 0, "p", boxed(None, None, "2"), method)
     found = Summaries(Gold({text_hash("p"): "2"}), {}).summary(group)
     assert [(each.answer, each.votes, each.right) for each in found.votes] == [(None, 2, False), ("2", 1, True)]
@@ -89,7 +89,7 @@ def test_gold_of_other_problems_is_refused(write_jsonl):
 
 
 def test_a_long_answer_is_cut_in_the_list_alone():
-    group = scored_group(1, 0, "p", boxed("9" * 5000))
+    group = scored_group(1, 0, "p", boxed("9"))
     long = replace(group, rollouts=tuple(replace(each, answer="9" * 5000) for each in group.rollouts))
     assert len(Summaries(Gold(), {}).summary(long).votes[0].answer) == 120
     assert len(details(long, Gold()).classes[0].answer) == 5000

@@ -21,7 +21,7 @@ const DELIMITERS = [
 ];
 
 function written(text) {
-  return element("div", { class: "text", dir: "auto" }, text);
+  return element("div", { class: "written", dir: "auto" }, text);
 }
 
 function withFormulas(text) {
