@@ -12,17 +12,25 @@ def as_json(data: Any) -> str:
     ASCII alone, so that a lone surrogate of a response travels as an escape. JSON has no word for NaN and infinities:
     the page gets them as text and shows them.
     """
-    return json.dumps(_plain(data), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    try:
+        return _dumped(data)
+    except ValueError:
+        return _dumped(_with_words(data))
 
 
-def _plain(data: Any) -> Any:
+def _dumped(data: Any) -> str:
+    return json.dumps(data, default=vars, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+
+
+def _with_words(data: Any) -> Any:
+    """The data with text for each number that JSON has no word for."""
     match data:
         case float() if not math.isfinite(data):
             return str(data)
         case dict():
-            return {key: _plain(value) for key, value in data.items()}
+            return {key: _with_words(value) for key, value in data.items()}
         case list() | tuple():
-            return [_plain(value) for value in data]
+            return [_with_words(value) for value in data]
         case _ if dataclasses.is_dataclass(data):
-            return {field.name: _plain(getattr(data, field.name)) for field in dataclasses.fields(data)}
+            return _with_words(vars(data))
     return data

@@ -109,6 +109,15 @@ def test_the_command_prints_its_address_answers_there_and_ends_at_ctrl_c(served)
     assert process.wait(timeout=20) == 0
 
 
+def test_a_browser_is_opened_where_it_is_asked_for(tmp_path, monkeypatch):
+    server = pytest.importorskip("restrain_openrlhf.view.server", reason="needs the web stack")
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr(server.uvicorn.Server, "run", lambda *_, **__: None)
+    printed = [restrain("view", small_run(tmp_path), *words).stdout.split()[0] for words in ([], ["--open"])]
+    assert opened == printed[1:]
+
+
 def test_the_command_takes_the_port_that_it_is_given(served):
     port = free_port()
     assert served("--port", port)[1] == f"http://127.0.0.1:{port}/"
