@@ -123,6 +123,7 @@ class ViewedRun:
         self._reader = StepReader.of(self.material)
 
 
-@lru_cache(maxsize=8)
+# The step whose groups are being opened, and the one before it.
+@lru_cache(maxsize=2)
 def _groups(file: StepFile) -> list[KeptGroup]:
     return read_file(file.path)

@@ -10,7 +10,7 @@ async function read() {
   try {
     for await (const page of source.pages()) {
       for (const [id, prompt] of Object.entries(page.prompts)) state.prompts.set(id, prompt);
-      state.groups.push(...page.groups);
+      for (const group of page.groups) state.groups.push(group);
       reading.textContent = progress(page);
       refresh();
       openAddressed();
@@ -82,7 +82,7 @@ function openAddressed() {
 
 function restoreFilters() {
   for (const [name, value] of address) {
-    const field = form.elements[name];
+    const field = form.elements.namedItem(name);
     if (field?.type === "checkbox") field.checked = true;
     else if (field) field.value = value;
   }
