@@ -26,6 +26,7 @@ from restrain_openrlhf.cli.slurm import slurm
 from restrain_openrlhf.cli.study import study
 from restrain_openrlhf.cli.tables import compare, table
 from restrain_openrlhf.cli.train import presets, show, train
+from restrain_openrlhf.cli.view import view
 from restrain_openrlhf.errors import RestrainError
 
 app = typer.Typer(
@@ -65,6 +66,7 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 app.command(rich_help_panel=DATA)(score)
 app.command(rich_help_panel=DATA)(extract)
 app.command(rich_help_panel=DATA)(grade)
+app.command(rich_help_panel=DATA)(view)
 app.command("eval", rich_help_panel=EVALUATION)(evaluate)
 app.command(rich_help_panel=EVALUATION)(regrade)
 app.command(rich_help_panel=EVALUATION)(table)

@@ -21,7 +21,8 @@ def test_help_names_every_command():
     done = restrain("--help")
     assert done.returncode == 0
     training = "demo train study reference make-reference merge-reference subset-reference agent-path serve k8s"
-    for command in f"{training} data score extract grade eval regrade table analyze show plot doctor gpu-check".split():
+    others = "data score extract grade view eval regrade table analyze show plot doctor gpu-check"
+    for command in f"{training} {others}".split():
         assert command in done.stdout
 
 

@@ -1,0 +1,264 @@
+"""The page in a real browser: filters, an open group, the chart, gold, keys, hostile text, and a run that goes on."""
+
+import re
+import socket
+import threading
+
+import pytest
+
+from restrain_openrlhf.view.export import export
+from restrain_openrlhf.view.material import material
+from restrain_openrlhf.view.source import ViewedRun
+from tests.view.browser import chromium, missing, watched
+from tests.view.runs import boxed, scored_group, small_run, write_run
+
+if missing() is not None:
+    pytest.skip(missing(), allow_module_level=True)
+
+from playwright.sync_api import expect
+
+PROMPT = "What is \\(2 + 3\\)?"
+HOSTILE = (
+    "</script><script>document.title = 'ran'</script>",
+    "<img src=x onerror=\"document.title = 'ran'\"><svg onload=\"document.title = 'ran'\">",
+    "\\(\\href{javascript:document.title='ran'}{click}\\) \\(\\url{https://evil.example/a}\\)",
+    "\\(\\includegraphics{https://evil.example/b.png}\\) \\(\\htmlStyle{position:fixed}{x}\\)",
+    "\\(\\def\\x{\\x\\x}\\x\\) \\(\\rule{99999em}{99999em}\\) \\(" + "{" * 20_000 + "\\)",
+    "\u202e reversed \x00 and $ alone \\boxed{<b>1</b>}",
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser):
+    made = watched(browser)
+    yield made
+    made.page.close()
+
+
+@pytest.fixture
+def serving():
+    """Serves a run in a thread; returns the address."""
+    uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    from restrain_openrlhf.view.server import application
+
+    ends = []
+
+    def serve(found):
+        listening = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(application(ViewedRun(found)), log_level="error", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        ends.append((server, thread))
+        return f"http://127.0.0.1:{listening.getsockname()[1]}/"
+
+    yield serve
+    for server, thread in ends:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(params=["served", "exported"])
+def opened(request, tmp_path, write_jsonl, page):
+    """The small run with gold for one prompt, on the server and as a file."""
+    gold = write_jsonl("gold.jsonl", [{"problem": PROMPT, "answer": "5"}])
+    found = material(small_run(tmp_path / "run"), gold)
+    if request.param == "served":
+        page.open(request.getfixturevalue("serving")(found))
+    else:
+        export(found, tmp_path / "view.html", 50)
+        page.open((tmp_path / "view.html").as_uri())
+    yield page
+    assert page.troubles == []
+    own = page.page.url.split("#")[0].removesuffix("view.html")
+    assert [url for url in page.requests if not url.startswith((own, "data:"))] == []
+
+
+def rows(page):
+    return page.texts(".row .where")
+
+
+def test_filters_choose_groups(opened):
+    form = opened.page.locator("#filters")
+    assert opened.texts("#reading") == ["9 groups of 3 prompts at 3 steps"]
+    assert opened.texts("output") == ["2", "2", "3"]
+    for name, expected in {
+        "flipped": ["step 2 · group 0", "step 2 · group 1"],
+        "penalized": ["step 1 · group 1", "step 2 · group 1"],
+        "missing": [f"step {step} · group 1" for step in (1, 2, 3)],
+    }.items():
+        form.locator(f"[name={name}]").check()
+        assert rows(opened) == expected
+        form.locator(f"[name={name}]").uncheck()
+    form.locator("[name=first_step]").fill("2")
+    form.locator("[name=last_step]").fill("2")
+    assert rows(opened) == [f"step 2 · group {group}" for group in range(3)]
+    form.locator("[name=most_votes]").fill("3")
+    form.locator("[name=least_votes]").fill("3")
+    assert rows(opened) == ["step 2 · group 0"]
+    form.get_by_role("button", name="Clear").click()
+    expect(opened.page.locator(".row")).to_have_count(9)
+    form.locator("[name=text]").fill("SHEEP")
+    assert rows(opened) == [f"step {step} · group 1" for step in (1, 2, 3)]
+    form.locator("[name=text]").fill("")
+    form.locator("[name=order]").select_option("smallest")
+    assert rows(opened)[0] == "step 1 · group 1"
+    opened.page.get_by_label("majority of 2: 1 group").click()
+    assert rows(opened) == ["step 2 · group 1"]
+
+
+def test_gold_says_what_was_right(opened):
+    form = opened.page.locator("#filters")
+    for value, expected in {
+        "right": ["step 2 · group 0", "step 3 · group 0"],
+        "wrong": ["step 1 · group 0"],
+        "lost": ["step 1 · group 0"],
+        "none": [f"step {step} · group {group}" for step in (1, 2, 3) for group in (1, 2)],
+    }.items():
+        form.locator("[name=gold]").select_option(value)
+        assert rows(opened) == expected
+    form.locator("[name=gold]").select_option("lost")
+    opened.page.locator(".row").click()
+    opened.page.wait_for_selector(".class")
+    assert ["right" in text for text in opened.texts(".class .marks")] == [False, True]
+    assert "gold" in opened.page.locator("main > .facts").inner_text()
+
+
+def test_an_open_group_has_its_classes_side_by_side(opened):
+    opened.page.locator(".row").first.click()
+    opened.page.wait_for_selector(".class")
+    assert opened.texts("h2")[0].startswith("Step 1, group 0")
+    assert opened.texts(".class h4") == ["4", "5"]
+    assert "3 votes" in opened.texts(".class .marks")[0]
+    facts = opened.texts(".class .facts")
+    assert all(name in facts[0] for name in ("A⁺", "A⁻", "log-prob gap", "0.00200"))
+    places = [box.bounding_box() for box in opened.page.locator(".class").all()]
+    assert places[0]["y"] == places[1]["y"]
+    assert places[0]["x"] < places[1]["x"]
+    # Formulas are drawn; the other responses are there when they are opened.
+    assert opened.page.locator(".class").first.locator(".written .katex").count() == 1
+    opened.page.locator(".class").first.locator("summary").nth(1).click()
+    expect(opened.page.locator(".class").first.locator(".written .katex")).to_have_count(2)
+
+
+def test_the_chart_follows_a_prompt_over_the_steps(opened):
+    opened.page.locator(".row").first.click()
+    columns = opened.page.locator(".columns button")
+    expect(columns).to_have_count(3)
+    assert [each.get_attribute("aria-label") for each in columns.all()] == [
+        "step 1: 4 3, 5 1",
+        "step 2: 5 3, 4 1",
+        "step 3: 5 4",
+    ]
+    bottoms = [each.locator(".stack span").first.get_attribute("class") for each in columns.all()]
+    assert bottoms[0] != bottoms[1] == bottoms[2]
+    columns.nth(2).click()
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 3, group 0"))
+    opened.page.get_by_role("button", name="List this prompt's 3 groups").click()
+    assert rows(opened) == [f"step {step} · group 0" for step in (1, 2, 3)]
+    opened.page.get_by_role("button", name="All prompts").click()
+    assert len(rows(opened)) == 9
+
+
+def test_keys_do_what_the_mouse_does(opened):
+    keys = opened.page.keyboard
+    opened.page.locator("#list").focus()
+    keys.press("ArrowDown")
+    keys.press("ArrowDown")
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 1"))
+    assert opened.page.locator("#list").get_attribute("aria-activedescendant") == "row-1"
+    keys.press("End")
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 3, group 2"))
+    keys.press("k")
+    keys.press("r")
+    expect(opened.page.locator("main .written .katex")).to_have_count(0)
+    keys.press("/")
+    keys.type("frac")
+    assert rows(opened) == [f"step {step} · group 2" for step in (1, 2, 3)]
+
+
+def test_a_reload_keeps_filters_and_the_open_group_and_finds_new_steps(tmp_path, page, serving):
+    page.open(serving(material(small_run(tmp_path), None)))
+    page.page.locator("[name=flipped]").check()
+    page.page.locator(".row").nth(1).click()
+    page.page.wait_for_selector(".class")
+    write_run(tmp_path, [scored_group(4, 0, PROMPT, boxed("6"))])
+    page.page.reload()
+    page.page.wait_for_selector(".class")
+    assert page.texts("#reading") == ["10 groups of 3 prompts at 4 steps"]
+    assert rows(page) == ["step 2 · group 0", "step 2 · group 1", "step 4 · group 0"]
+    assert page.texts("h2")[0].startswith("Step 2, group 1")
+    assert page.troubles == []
+
+
+@pytest.mark.parametrize("way", ["served", "exported"])
+def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
+    groups = [scored_group(1, 0, "\n".join(HOSTILE), [*HOSTILE, *boxed(*HOSTILE[:4])])]
+    found = material(write_run(tmp_path / "<i>run", groups), None)
+    if way == "exported":
+        export(found, tmp_path / "view.html", 50)
+    page.open((tmp_path / "view.html").as_uri() if way == "exported" else serving(found))
+    page.page.locator(".row").click()
+    page.page.wait_for_selector(".class")
+    for closed in page.page.locator("details:not([open])").element_handles():
+        closed.query_selector("summary").click()
+    expect(page.page.locator("details .written")).to_have_count(page.page.locator("details").count())
+    assert page.page.title() == "Rollouts of <i>run"
+    assert page.page.locator("main img, main script, main a, main iframe, main svg[onload], main b").count() == 0
+    assert [url for url in page.requests if "evil" in url] == []
+    assert all(text in page.page.locator("main").inner_text() for text in ("<img src=x", "</script>", "\\url{https:"))
+    assert page.troubles == []
+    # A formula draws inside its panel alone, however large.
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_lone_surrogates_are_shown(tmp_path, page, serving, monkeypatch):
+    from restrain_openrlhf.view import source
+
+    found = material(small_run(tmp_path), None)
+    monkeypatch.setattr(source, "_groups", lambda _: [scored_group(1, 0, "a \ud800 b", ["\udc00 \\boxed{1}"])])
+    page.open(serving(found))
+    page.page.locator(".row").first.click()
+    page.page.wait_for_selector(".class .written")
+    assert page.troubles == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_told_from_what_is_behind_it(tmp_path, browser, scheme):
+    """A contrast of 4.5, as WCAG 2 asks for at level AA."""
+    export(material(small_run(tmp_path), None), tmp_path / "view.html", 50)
+    made = watched(browser, color_scheme=scheme)
+    made.open((tmp_path / "view.html").as_uri())
+    made.page.locator(".row").nth(1).click()
+    made.page.wait_for_selector(".class")
+    low = made.page.evaluate(LOW_CONTRAST)
+    made.page.close()
+    assert low == []
+
+
+LOW_CONTRAST = """() => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((each) => each / 255)
+    .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, each, place) => sum + each * [0.2126, 0.7152, 0.0722][place], 0);
+  const behind = (element) => {
+    for (; element; element = element.parentElement) {
+      const found = numbers(getComputedStyle(element).backgroundColor);
+      if (found.length === 3) return found;
+    }
+    return [255, 255, 255];
+  };
+  const shown = [...document.querySelectorAll("body *")].filter((element) =>
+    [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && element.checkVisibility()
+    && !["SCRIPT", "STYLE", "OPTION"].includes(element.tagName));
+  return shown.map((element) => {
+    const both = [light(numbers(getComputedStyle(element).color)), light(behind(element))];
+    const [one, other] = both.sort((a, b) => b - a);
+    return [element.className || element.tagName, element.textContent.slice(0, 20), (one + 0.05) / (other + 0.05)];
+  }).filter((found) => found[2] < 4.5);
+}"""

@@ -1,0 +1,123 @@
+"""`restrain view`: what bad input gets, and the command as a user runs it."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx
+import pytest
+
+from tests.commands import refused, restrain
+from tests.conftest import ROOT
+from tests.processes import HEEDS_CTRL_C, free_port
+from tests.view.runs import small_run
+
+GOLD = [{"problem": "What is \\(2 + 3\\)?", "answer": "5"}]
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    assert "no such folder. Give a run's folder" in refused("view", tmp_path / "absent")
+    assert "is a file. Give a run's folder" in refused("view", tmp_path / "file")
+    assert "has no kept rollouts" in refused("view", tmp_path)
+
+
+def test_gold_that_cannot_be_used_is_refused(tmp_path, write_jsonl):
+    run = small_run(tmp_path / "run")
+    assert "no such file" in refused("view", run, "--gold", tmp_path / "absent.jsonl")
+    other = write_jsonl("other.jsonl", [{"problem": "another", "answer": "1"}])
+    assert "has none of the run's 3 prompts" in refused("view", run, "--gold", other)
+    assert "line 1: answer" in refused("view", run, "--gold", write_jsonl("bad.jsonl", [{"problem": "p"}]))
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    run = small_run(tmp_path / "run")
+    (tmp_path / "there.html").write_text("mine")
+    assert "is there already" in refused("view", run, "--export", tmp_path / "there.html")
+    assert "is a folder" in refused("view", run, "--export", tmp_path)
+    assert "its folder is not there" in refused("view", run, "--export", tmp_path / "absent" / "view.html")
+    assert (tmp_path / "there.html").read_text() == "mine"
+
+
+def test_a_port_in_use_is_refused(tmp_path):
+    pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    run = small_run(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert f"--port {port}: cannot be listened on" in refused("view", run, "--port", port)
+    assert "cannot be listened on" in refused("view", run, "--host", "203.0.113.1")
+    assert "--port" in refused("view", run, "--port", "0")
+
+
+def test_a_damaged_record_of_the_run_is_refused(tmp_path):
+    run = small_run(tmp_path)
+    (run / "run.json").write_text("{")
+    assert "run.json: is no JSON" in refused("view", run)
+
+
+def test_a_reference_that_is_gone_is_said(tmp_path):
+    run = small_run(tmp_path / "run")
+    (run / "run.json").write_text(json.dumps({"reference": str(tmp_path / "gone.jsonl")}))
+    done = restrain("view", run, "--export", tmp_path / "view.html")
+    assert done.returncode == 0, done.stderr
+    assert "gone.jsonl, is not there to compare with" in (tmp_path / "view.html").read_text()
+
+
+def test_export_says_what_it_wrote(tmp_path, write_jsonl):
+    run, out = small_run(tmp_path / "run"), tmp_path / "view.html"
+    done = restrain("view", run, "--export", out, "--gold", write_jsonl("gold.jsonl", GOLD))
+    assert done.stdout.startswith(f"{out}: 9 groups, ")
+    assert "Gold has 1 of 3 prompts." in out.read_text()
+
+
+def test_without_the_web_stack_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "restrain_openrlhf.view.server", raising=False)
+    run = small_run(tmp_path / "run")
+    assert "Install restrain-openrlhf[serve]" in refused("view", run)
+    assert restrain("view", run, "--export", tmp_path / "view.html").returncode == 0
+
+
+@pytest.fixture
+def served(tmp_path):
+    """The command in a process of its own."""
+    pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    script = f"{HEEDS_CTRL_C}from restrain_openrlhf.cli.main import main\nmain()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = []
+
+    def start(*words):
+        command = [sys.executable, "-c", script, "view", str(small_run(tmp_path)), *map(str, words)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
+        return started[-1], started[-1].stdout.readline().split()[0]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_the_command_prints_its_address_answers_there_and_ends_at_ctrl_c(served):
+    process, address = served()
+    assert address.startswith("http://127.0.0.1:")
+    assert len(httpx.get(address + "api/groups").json()["groups"]) == 9
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 0
+
+
+def test_a_browser_is_opened_where_it_is_asked_for(tmp_path, monkeypatch):
+    server = pytest.importorskip("restrain_openrlhf.view.server", reason="needs the web stack")
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    monkeypatch.setattr(server.uvicorn.Server, "run", lambda *_, **__: None)
+    printed = [restrain("view", small_run(tmp_path), *words).stdout.split()[0] for words in ([], ["--open"])]
+    assert opened == printed[1:]
+
+
+def test_the_command_takes_the_port_that_it_is_given(served):
+    port = free_port()
+    assert served("--port", port)[1] == f"http://127.0.0.1:{port}/"
