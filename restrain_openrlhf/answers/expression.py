@@ -44,13 +44,15 @@ FUNCTIONS = tuple("arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot se
 FUNCTION_NAMES = "|".join(FUNCTIONS)
 _TOKEN = re.compile(
     rf"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d{{1,3}}(?![a-zA-Z\d]))?|\.\d+)|\\(?P<command>[a-zA-Z]+)"
-    rf"|(?P<function>(?:{FUNCTION_NAMES}|pi)(?![a-zA-Z]))|(?P<letter>[a-zA-Z])|(?P<sign>[-+*/^_!|(){{}}\[\]]))"
+    rf"|(?P<function>(?:{FUNCTION_NAMES}|pi)(?![a-zA-Z]))|(?P<letter>[a-zA-Z])|(?P<sign>[-+*/^_!|(){{}}\[\],']))"
 )
+SUBSCRIPT = re.compile(r"_\{(?:[^{}]|\{[^{}]*\})*\}")
 WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}")
-DECORATIONS = ("vec", "bar", "hat", "overline", "tilde", "overrightarrow")
+DECORATIONS = tuple("vec bar hat overline tilde overrightarrow widehat widetilde dot ddot".split())
 GREEK = tuple(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta kappa lambda mu nu xi rho sigma tau phi varphi "
-    "chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega pi infty ell hbar".split()
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho varrho "
+    "sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega "
+    "pi infty ell hbar".split()
 )
 # A letter that names a function when brackets follow: f(x) is not f times x.
 CALLED = "fghFG"

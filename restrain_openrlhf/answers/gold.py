@@ -2,7 +2,8 @@
 
 import re
 
-from restrain_openrlhf.answers.clean import clean, split_conjunctions
+from restrain_openrlhf.answers.clean import clean
+from restrain_openrlhf.answers.conjunctions import with_commas
 from restrain_openrlhf.answers.expression import NotAnExpression
 from restrain_openrlhf.answers.keys import canonical_key
 from restrain_openrlhf.answers.operations import CONTEXT, Value, inexact
@@ -60,7 +61,7 @@ def _items(answer: str) -> list[str] | None:
     if matrix:
         return [cell for row in re.split(r"\\\\", matrix[1]) if row.strip() for cell in row.split("&")]
     found = bracketed(text)
-    items = split_top_level(split_conjunctions(found.inside if found else text), (",", ";"))
+    items = split_top_level(with_commas(found.inside if found else text), (",", ";"))
     if len(items) < 2:  # noqa: PLR2004 - a list has two items
         return None
     return sorted(items, key=canonical_key) if found and found.opening == "\\{" else items
