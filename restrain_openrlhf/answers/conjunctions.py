@@ -13,11 +13,14 @@ _OR = re.compile(r"\s*(?:,\s*)?(?:\\(?:lor|vee)(?![a-zA-Z])|\{?\s*\bor\b\s*\}?)\
 
 
 def separator(words: str, around: str) -> str | None:
-    """What a text that only says "and" or "or" becomes in the formula `around` it; None for other words."""
+    """What a text that only says "and" or "or" becomes in the formula `around` it; None for other words.
+
+    Between inequalities the two differ.
+    """
     found = _WORD.fullmatch(f" {words} ")
     if not found:
         return None
-    return r" \lor " if found["word"] == "or" and _INEQUALITY.search(around) else " , "
+    return rf" \l{found['word']} " if _INEQUALITY.search(around) else " , "
 
 
 def with_commas(text: str) -> str:

@@ -8,7 +8,7 @@ _BY_COMMA = re.compile(r"(?<![\d.,(\[])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,)\]])")
 _BY_BRACED_COMMA = re.compile(r"(?<=\d)\s*(?:\{\s*,\s*\}|,\\!|\\!,)\s*(?=\d{3}(?!\d))")
 # Spaces between groups; another group of digits, or a fraction bar as in 3 125/1000, makes it several numbers.
 _GAP = r"(?:[ ~\u00a0\u2000-\u200a\u202f]|\\[,;: ])+"
-_BY_SPACE = re.compile(rf"(?<![\w.,^])[1-9]\d{{0,2}}(?:{_GAP}\d{{3}})+(?!(?:{_GAP})?[\d/])")
+_BY_SPACE = re.compile(rf"(?<![\w.^])(?:(?<!\d,)|(?!\d{{3}}))[1-9]\d{{0,2}}(?:{_GAP}\d{{3}})+(?!(?:{_GAP})?[\d/])")
 _DECIMALS_BY_SPACE = re.compile(rf"(?<!\d)\d+\.\d{{3}}(?:{_GAP}\d{{3}})+(?!(?:{_GAP})?\d)")
 # After these a digit or two stand for themselves: \log_2 100, x^2 100, \frac 3 100.
 _TAKES_DIGIT = re.compile(r"(?:[_^]|\\(?:[cdt]?frac|[dt]?binom|sqrt))\s*$")

@@ -13,6 +13,11 @@ from restrain_openrlhf.answers.structure import bracketed, split_top_level, unwr
 from restrain_openrlhf.answers.value import values
 
 
+# Longer ones are no labels, and hostile nesting ends early.
+MAX_LENGTH = 200
+MAX_NESTING = 6
+
+
 class Label(Enum):
     """What a left side is, by which right sides it may be dropped before."""
 
@@ -87,13 +92,15 @@ def is_ratio_part(part: str) -> bool:
     return _label(part.strip()) is not None
 
 
-def is_constant(text: str, zero: bool = True) -> bool:
+def is_constant(text: str, zero: bool = True, depth: int = 0) -> bool:
     """Whether the text has a value without variables, or is a list, tuple or set of such; `zero`: whether 0 counts."""
     text = unwrap_braces(text.strip())
+    if depth > MAX_NESTING:
+        return False
     found = bracketed(text)
     items = split_top_level(found.inside if found else text, (",", ";", ":"))
     if len(items) > 1 or (found and found.opening == "\\{"):
-        return all(is_constant(item) for item in items)
+        return all(is_constant(item, depth=depth + 1) for item in items)
     if _INFINITE.fullmatch(text):
         return True
     try:
@@ -104,6 +111,8 @@ def is_constant(text: str, zero: bool = True) -> bool:
 
 
 def _label(side: str) -> Label | None:
+    if len(side) > MAX_LENGTH:
+        return None
     if is_name(side):
         return Label.NAME
     if _FIGURE.fullmatch(side):

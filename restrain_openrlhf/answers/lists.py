@@ -33,7 +33,8 @@ def union_key(text: str, key_of: KeyOf) -> str | None:
 
 def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
     """The key of several items between commas, semicolons or conjunctions; `keys_of` an item with ± are two."""
-    parts = [part.strip() for part in split_top_level(with_commas(text), (",", ";"))]
+    separated = with_commas(text)
+    parts = [part.strip() for part in split_top_level(separated, (",", ";"))]
     if len(parts) < 2 or not all(parts):  # noqa: PLR2004 - a list has two items
         return None
     named = [found for part in parts if (found := assignment(part))]
@@ -41,7 +42,8 @@ def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
     if key:
         return key
     keys = [key for part in parts for key in keys_of(part)]
-    return union(keys) if are_disjoint_rays(keys) else unordered(keys)
+    # `x < 1, x > 2` can only mean "or"; with "and" it stays what it says.
+    return union(keys) if separated == text and are_disjoint_rays(keys) else unordered(keys)
 
 
 def unordered(keys: Iterable[str]) -> str:

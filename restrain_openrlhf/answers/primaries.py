@@ -77,8 +77,8 @@ class Primaries(Words, ABC):
         if depth > MAX_DEPTH:
             raise NotAnExpression("too deep")
         token = self.next()
-        if token.kind == "number":
-            return number_of(token.text)
+        if token.kind in ("number", "repeating"):
+            return number_of(token)
         if token.kind == "letter":
             return self._letter(token.text, depth)
         if token.kind == "function":

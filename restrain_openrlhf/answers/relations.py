@@ -137,4 +137,6 @@ def _scaled_difference(left: str, right: str) -> str | None:
     first = next((value for value in found if value != 0), None)
     if first is None:
         return "identity"
-    return " | ".join(fingerprint(inexact(value) / inexact(first)) for value in found)
+    scaled = [fingerprint(inexact(value) / inexact(first)) for value in found]
+    # The same everywhere, and not 0: no equation that any variable could fulfil, so nothing to compare it by.
+    return " | ".join(scaled) if len(set(scaled)) > 1 else None

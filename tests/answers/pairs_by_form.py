@@ -531,7 +531,7 @@ SECOND = {
     ),
     "approximations": Form(
         equal=(
-            (r"h \approx 14.7 \text{ m}", "h = 14.7 m"),
+            (r"h \approx 14.7 \text{ m}", "h = 14.7"),
             (r"\alpha \approx 0.62", "0.62"),
             (r"x \approx 0.7391", "x = 0.7391"),
             (r"V \simeq 113.1", "113.1"),
