@@ -17,10 +17,12 @@ _REPLACEMENTS = (
     (re.compile(r"\\[dt]binom"), r"\\binom"),
     (re.compile(r"(?<!\\)\\[!,;: ]|\\(?:quad|qquad|,|;)(?![a-zA-Z])|~|[\u00a0\u2000-\u200a\u202f]"), " "),
     (
-        re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|textbf|textit|textrm|mathbb|boldsymbol|bm|operatorname|bf|rm|mathcal)(?![a-zA-Z])\*?"),
+        re.compile(
+            r"\\(?:mathrm|mathbf|mathit|mathsf|textbf|textit|textrm|mathbb|boldsymbol|bm|operatorname|bf|rm|mathcal)(?![a-zA-Z])\*?"
+        ),
         "",
     ),
-    (re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°"), ""),
+    (re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°"), " "),
     (re.compile(r"\\?%"), ""),
     (re.compile(r"\\(?:leqslant|leq|le)(?![a-zA-Z])|≤|<="), r"\\le "),
     (re.compile(r"\\(?:geqslant|geq|ge)(?![a-zA-Z])|≥|>="), r"\\ge "),

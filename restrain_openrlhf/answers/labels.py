@@ -12,7 +12,6 @@ from restrain_openrlhf.answers.parser import parse
 from restrain_openrlhf.answers.structure import bracketed, split_top_level, unwrap_braces
 from restrain_openrlhf.answers.value import values
 
-
 # Longer ones are no labels, and hostile nesting ends early.
 MAX_LENGTH = 200
 MAX_NESTING = 6
@@ -51,7 +50,9 @@ _OPERATOR = re.compile(
 )
 _SETS = re.compile(r"[A-Z](?:\s*\\(?:cup|cap|setminus)(?![a-zA-Z])\s*[A-Z])+")
 _WORDS = re.compile(r"[A-Za-z'][A-Za-z'\s]*(?:\\triangle\s+[A-Z]+)?")
-_QUOTIENT = re.compile(r"\\frac\s*(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})\s*(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})")
+_QUOTIENT = re.compile(
+    r"\\frac\s*(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})\s*(\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})"
+)
 _DERIVATIVE = re.compile(r"\\frac\s*\{\s*d\s*([a-zA-Z])\s*\}\s*\{\s*d\s*[a-zA-Z]\s*\}")
 _MATRIX_POWER = re.compile(r"[A-Z]\s*\^\s*(?:\{[^{}]*\}|\w)")
 _SUBSCRIPTS = re.compile(r"_(?:\{(?:[^{}]|\{[^{}]*\})*\}|\w)")

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from restrain_openrlhf.answers.conjunctions import alternatives, with_commas
 from restrain_openrlhf.answers.expression import DECORATIONS, NotAnExpression
 from restrain_openrlhf.answers.inequalities import are_disjoint_rays
-from restrain_openrlhf.answers.operations import Value
+from restrain_openrlhf.answers.operations import Value, inexact
 from restrain_openrlhf.answers.parser import parse
 from restrain_openrlhf.answers.relations import Assignment, assignment, top_level_signs
 from restrain_openrlhf.answers.structure import split_top_level
@@ -15,8 +16,8 @@ from restrain_openrlhf.answers.value import values, variables
 KeyOf = Callable[[str], str]
 KeysOf = Callable[[str], list[str]]
 
-# Solutions of one unknown, numbered as they were found: x_1, x_2.
-_NUMBERED = re.compile(r"\\?(?P<unknown>x|y|z|lambda)_\d+")
+# Without their numbers, the names of solutions in the order in which they were found: x_1, x_2.
+_NUMBERED = re.compile(r"\\?(?:x|y|z|lambda)_|\(.*_.*\)")
 _SINGLE = re.compile(rf"(?:\\(?:{'|'.join(DECORATIONS)})\s*\{{?\s*)?(?:\\[a-zA-Z]+|[a-zA-Z])'*\s*\}}?")
 
 
@@ -93,9 +94,8 @@ def _order(label: str) -> tuple[bool, str]:
 
 def _only_number(labels: list[str]) -> bool:
     """Whether the labels only number the solutions: x_1, x_2, or (x_1, y_1), (x_2, y_2)."""
-    numbered = [_NUMBERED.fullmatch(label) for label in labels]
-    unknowns = {found["unknown"] for found in numbered if found}
-    return (all(numbered) and len(unknowns) == 1) or all(label.startswith("(") for label in labels)
+    stems = {re.sub(r"_\d+", "_", label) for label in labels}
+    return len(stems) == 1 and bool(_NUMBERED.fullmatch(stems.pop()))
 
 
 def _refers(row: Sequence[Assignment]) -> bool:
@@ -114,9 +114,7 @@ def _variables(text: str) -> set[str]:
 def _ascend(texts: list[str]) -> bool:
     """Whether the values are real numbers, none smaller than the one before it."""
     numbers = [_real(text) for text in texts]
-    return all(
-        one is not None and other is not None and one <= other for one, other in zip(numbers, numbers[1:], strict=False)
-    )
+    return all(one is not None and other is not None and one <= other for one, other in pairwise(numbers))
 
 
 def _real(text: str) -> Value | None:
@@ -124,4 +122,5 @@ def _real(text: str) -> Value | None:
         found = values(parse(text))
     except NotAnExpression:
         return None
-    return found[0] if len(found) == 1 and not getattr(found[0], "imag", 0) else None
+    value = inexact(found[0])
+    return value if len(found) == 1 and not getattr(value, "imag", 0) else None

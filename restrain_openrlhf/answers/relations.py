@@ -38,13 +38,10 @@ def relation_key(text: str, key_of: KeyOf) -> str | None:
     found = assignment(text)
     if found:
         return key_of(found.value)
-    sides = _sides(text, signs)
-    if signs[0] in APPROXIMATE:
-        return key_of(sides[0])
-    if signs[0] in (MEMBERSHIP, UNEQUAL) and len(signs) == 1:
+    sides, exact = _sides(text, signs), _exact(signs)
+    if signs in ([MEMBERSHIP], [UNEQUAL]):
         return _membership_or_unequal(sides, signs[0], key_of)
-    exact = _exact(signs)
-    if set(signs[: exact - 1]) <= {"="} and exact > 1:
+    if set(signs[: exact - 1]) <= {"="}:
         return _equation(sides[:exact], key_of)
     return inequality_key(sides, signs)
 
