@@ -2,6 +2,10 @@
 
 import re
 
+from restrain_openrlhf.answers.conjunctions import separator
+from restrain_openrlhf.answers.digits import join_braced_commas, join_commas, join_spaces
+from restrain_openrlhf.answers.letters import plain_letters
+
 _REPLACEMENTS = (
     (re.compile(r"\\[dtc]frac"), r"\\frac"),
     (
@@ -10,13 +14,15 @@ _REPLACEMENTS = (
         ),
         "",
     ),
-    (re.compile(r"(?<=\d)\s*(?:\{\s*,\s*\}|,\\!|\\,|\\!,)\s*(?=\d{3}(?!\d))"), ""),
-    (re.compile(r"(?<!\\)\\[!,;: ]|\\(?:quad|qquad|,|;)(?![a-zA-Z])|~|\u00a0"), " "),
+    (re.compile(r"\\[dt]binom"), r"\\binom"),
+    (re.compile(r"(?<!\\)\\[!,;: ]|\\(?:quad|qquad|,|;)(?![a-zA-Z])|~|[\u00a0\u2000-\u200a\u202f]"), " "),
     (
-        re.compile(r"\\(?:mathrm|mathbf|mathit|mathsf|textbf|textit|textrm|operatorname|bf|rm|mathcal)(?![a-zA-Z])\*?"),
+        re.compile(
+            r"\\(?:mathrm|mathbf|mathit|mathsf|textbf|textit|textrm|mathbb|boldsymbol|bm|operatorname|bf|rm|mathcal)(?![a-zA-Z])\*?"
+        ),
         "",
     ),
-    (re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°"), ""),
+    (re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°"), " "),
     (re.compile(r"\\?%"), ""),
     (re.compile(r"\\(?:leqslant|leq|le)(?![a-zA-Z])|≤|<="), r"\\le "),
     (re.compile(r"\\(?:geqslant|geq|ge)(?![a-zA-Z])|≥|>="), r"\\ge "),
@@ -34,15 +40,15 @@ _REPLACEMENTS = (
     (re.compile("∪"), r"\\cup "),
     (re.compile("∈"), r"\\in "),
     (re.compile("±"), r"\\pm "),
+    (re.compile("∠"), r"\\angle "),
+    (re.compile("△"), r"\\triangle "),
 )
 # Text in a formula, with the exponent that makes a unit of area or volume of it.
 _TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}(\s*\^\s*\{?[23]\}?)?")
 # Degrees are a unit to drop, but not inside a trigonometric function.
 _DEGREE = re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°")
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
-_CONJUNCTION = re.compile(r"\s*(?:,\s*)?\b(?:and|or)\b\s*")
-# Commas between groups of three digits, the first group without a leading zero; (12,102) stays a pair.
-_THOUSANDS = re.compile(r"(?<![\d.,(\[])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,)\]])")
+_UNIT_AND = re.compile(r"([A-Za-z]+)\s+(and|or)")
 _EMPTY_ITEM = re.compile(r",\s*,")
 _TIME_OF_DAY = re.compile(r"[ap]\.?\s*m\.?", re.IGNORECASE)
 _CURRENCY = re.compile(r"^(?:\\?\$|Rs\.?|USD|EUR|[€£¥₹])\s*(?=[-\d.])")
@@ -61,13 +67,14 @@ def clean(answer: str) -> str:
     text = re.sub(r"^\\[(\[]\s*|\s*\\[)\]]$", "", text)
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE.sub(r"(\\pi/180)", text)
+    text = join_spaces(join_braced_commas(plain_letters(text)))
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     text = _TEXT.sub(_unwrap, text)
     text = _EMPTY_ITEM.sub(",", text)
     text = _CURRENCY.sub("", text.strip().rstrip("\\").rstrip(".").strip())
     text = re.sub(r"\\?\$", " ", text).strip()
-    text = _THOUSANDS.sub(lambda found: found[0].replace(",", ""), text)
+    text = join_commas(text)
     unit = _UNIT.match(text)
     return unit["number"].strip() if unit and " and " not in text else text
 
@@ -75,16 +82,21 @@ def clean(answer: str) -> str:
 def _unwrap(found: re.Match[str]) -> str:
     """Text inside a formula: a conjunction separates, what follows a value is a unit, all else stays as words."""
     words = found[1].strip()
-    if _CONJUNCTION.fullmatch(f" {words} "):
-        return " , "
     before = found.string[: found.start()].rstrip()
     follows_value = bool(before) and before[-1] in "0123456789})]!"
+    after = found.string[found.end() :]
+    conjunction = _without_unit(words, after) if follows_value else words
+    between = separator(conjunction, found.string)
+    if between:
+        return between
     is_unit = not any(character.isdigit() for character in words) and not _TIME_OF_DAY.fullmatch(words)
-    return " " if follows_value and is_unit else f" {words} {found[2] or ''}"
+    # In `5 km 300 m` the first unit is not dropped.
+    last = not after.lstrip()[:1].isdigit()
+    return " " if follows_value and is_unit and last else f" {words} {found[2] or ''}"
 
 
-def split_conjunctions(text: str) -> str:
-    """`6 and 8` as `6,8`."""
-    return (
-        _CONJUNCTION.sub(",", text) if re.search(r"[\d}\)\]a-zA-Z]\s*(?:and|or)\b\s*[-\d\\(\[a-zA-Z]", text) else text
-    )
+def _without_unit(words: str, after: str) -> str:
+    """`cm and` as `and` where what comes `after` is in the same unit: 5 hours and 30 minutes are no list."""
+    found = _UNIT_AND.fullmatch(words)
+    same = found and {text.strip() for text, _exponent in _TEXT.findall(after)} == {found[1]}
+    return found[2] if found and same else words

@@ -43,14 +43,16 @@ Node = Number | Symbol | Apply
 FUNCTIONS = tuple("arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc ln log lg exp sqrt abs".split())
 FUNCTION_NAMES = "|".join(FUNCTIONS)
 _TOKEN = re.compile(
-    rf"\s*(?:(?P<number>\d+\.?\d*(?:[eE][-+]?\d{{1,3}}(?![a-zA-Z\d]))?|\.\d+)|\\(?P<command>[a-zA-Z]+)"
-    rf"|(?P<function>(?:{FUNCTION_NAMES}|pi)(?![a-zA-Z]))|(?P<letter>[a-zA-Z])|(?P<sign>[-+*/^_!|(){{}}\[\]]))"
+    rf"\s*(?:(?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{{\s*\d+\s*\}})|(?P<number>\d+\.?\d*(?:[eE][-+]?\d{{1,3}}(?![a-zA-Z\d]))?|\.\d+)|\\(?P<command>[a-zA-Z]+)"
+    rf"|(?P<function>(?:{FUNCTION_NAMES}|pi)(?![a-zA-Z]))|(?P<letter>[a-zA-Z])|(?P<sign>[-+*/^_!|(){{}}\[\],']))"
 )
+SUBSCRIPT = re.compile(r"_\{(?:[^{}]|\{[^{}]*\})*\}")
 WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}")
-DECORATIONS = ("vec", "bar", "hat", "overline", "tilde", "overrightarrow")
+DECORATIONS = tuple("vec bar hat overline tilde overrightarrow widehat widetilde dot ddot".split())
 GREEK = tuple(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta kappa lambda mu nu xi rho sigma tau phi varphi "
-    "chi psi omega Gamma Delta Theta Lambda Xi Sigma Phi Psi Omega pi infty ell hbar".split()
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho varrho "
+    "sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega "
+    "pi infty ell hbar".split()
 )
 # A letter that names a function when brackets follow: f(x) is not f times x.
 CALLED = "fghFG"
@@ -77,8 +79,15 @@ def tokens(text: str) -> Iterator[Token]:
         position = match.end()
 
 
-def number_of(text: str) -> Number:
+def number_of(token: Token) -> Number:
     """An exact number. Raises NotAnExpression for one of too many digits."""
-    if sum(character.isdigit() for character in text) > MAX_DIGITS:
+    if sum(character.isdigit() for character in token.text) > MAX_DIGITS:
         raise NotAnExpression("too many digits")
-    return Number(Fraction(text))
+    return Number(_repeating(token.text) if token.kind == "repeating" else Fraction(token.text))
+
+
+def _repeating(text: str) -> Fraction:
+    r"""`0.1\overline{6}` is a sixth: the digits once, and again after them without end."""
+    before, period = re.findall(r"\d*\.\d*|\d+", text)
+    scale = Fraction(1, 10 ** (len(before) - before.index(".") - 1))
+    return Fraction(before.strip(".") or 0) + scale * Fraction(int(period), 10 ** len(period) - 1)

@@ -5,7 +5,7 @@ import re
 from restrain_openrlhf.answers.boxes import last_boxes
 
 # Part of every reference artifact's provenance: raise it when extraction or keys change.
-EXTRACTOR_VERSION = "2"
+EXTRACTOR_VERSION = "3"
 
 _PHRASE = re.compile(
     r"(?:final\s+answer\s*(?:is|:)|answer\s*(?:is|:|=)|answer(?=\s*(?:\$|\\\[|\\\())|####)\s*:?", re.IGNORECASE

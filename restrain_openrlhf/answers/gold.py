@@ -2,12 +2,13 @@
 
 import re
 
-from restrain_openrlhf.answers.clean import clean, split_conjunctions
+from restrain_openrlhf.answers.clean import clean
+from restrain_openrlhf.answers.conjunctions import with_commas
 from restrain_openrlhf.answers.expression import NotAnExpression
 from restrain_openrlhf.answers.keys import canonical_key
 from restrain_openrlhf.answers.operations import CONTEXT, Value, inexact
 from restrain_openrlhf.answers.parser import parse
-from restrain_openrlhf.answers.relations import is_name
+from restrain_openrlhf.answers.relations import assignment
 from restrain_openrlhf.answers.structure import bracketed, split_top_level
 from restrain_openrlhf.answers.value import values
 
@@ -60,20 +61,21 @@ def _items(answer: str) -> list[str] | None:
     if matrix:
         return [cell for row in re.split(r"\\\\", matrix[1]) if row.strip() for cell in row.split("&")]
     found = bracketed(text)
-    items = split_top_level(split_conjunctions(found.inside if found else text), (",", ";"))
+    items = split_top_level(with_commas(found.inside if found else text), (",", ";"))
     if len(items) < 2:  # noqa: PLR2004 - a list has two items
         return None
     return sorted(items, key=canonical_key) if found and found.opening == "\\{" else items
 
 
 def _number(answer: str) -> Value | None:
-    """A real number, the right-hand side of an assignment taken for it; one of two signs is no number."""
-    name, equals, right = clean(answer).rpartition("=")
-    if (equals and not is_name(name.strip())) or re.search(r"\\(?:pm|mp)(?![a-zA-Z])", right):
+    """A real number, the value of an assignment taken for it; one of two signs is no number."""
+    text = clean(answer)
+    named = assignment(text)
+    value_text = named.value if named else text
+    if re.search(r"\\(?:pm|mp)(?![a-zA-Z])", value_text):
         return None
-    text = right
     try:
-        found = values(parse(text))
+        found = values(parse(value_text))
     except NotAnExpression:
         return None
     value = inexact(found[0])

@@ -4,10 +4,12 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from restrain_openrlhf.answers.clean import clean, split_conjunctions
+from restrain_openrlhf.answers.clean import clean
 from restrain_openrlhf.answers.expression import NotAnExpression
+from restrain_openrlhf.answers.lists import list_key, union_key
+from restrain_openrlhf.answers.matrices import matrix_key
 from restrain_openrlhf.answers.parser import parse
-from restrain_openrlhf.answers.relations import relation_key
+from restrain_openrlhf.answers.relations import assignment, relation_key
 from restrain_openrlhf.answers.residual import residual_key
 from restrain_openrlhf.answers.structure import Bracketed, bracketed, split_top_level, unwrap_braces
 from restrain_openrlhf.answers.value import fingerprints, values
@@ -15,9 +17,7 @@ from restrain_openrlhf.answers.value import fingerprints, values
 MAX_LENGTH = 4000
 MAX_NESTING = 12
 
-_MATRIX = re.compile(
-    r"\\begin\{(?:[pbB]?matrix|array)\}(?:\{[clr|]*\})?(?P<rows>.*?)\\end\{(?:[pbB]?matrix|array)\}", re.S
-)
+_CASES = re.compile(r"\\begin\{cases\}(?P<rows>.*?)\\end\{cases\}", re.S)
 _LETTER = re.compile(r"\(?\s*([A-Z])\s*\)?")
 _BASE = re.compile(r"(\d+)\s*_\s*\{?(\d+)\}?")
 
@@ -58,40 +58,34 @@ def _based_number(text: str, _depth: int) -> str | None:
 
 
 def _matrix(text: str, depth: int) -> str | None:
-    found = _MATRIX.fullmatch(text)
-    if not found:
-        return None
-    rows = [row for row in re.split(r"\\\\|\\cr", found["rows"]) if row.strip()]
-    return "matrix " + ";".join("&".join(key_of(cell, depth + 1) for cell in row.split("&")) for row in rows)
+    return matrix_key(text, lambda cell: key_of(cell, depth + 1))
+
+
+def _cases(text: str, depth: int) -> str | None:
+    """Equations one below the other are a list; the branches of a function are compared as text."""
+    found = _CASES.fullmatch(text)
+    rows = [row for row in found["rows"].split(r"\\") if row.strip()] if found else []
+    return key_of(", ".join(rows), depth + 1) if rows and all("=" in row and "&" not in row for row in rows) else None
 
 
 def _union(text: str, depth: int) -> str | None:
-    parts = split_top_level(text, (r"\cup",))
-    return "union " + " u ".join(sorted(key_of(part, depth + 1) for part in parts)) if len(parts) > 1 else None
+    return union_key(text, lambda part: key_of(part, depth + 1))
 
 
 def _list(text: str, depth: int) -> str | None:
-    """Bare lists are unordered; items named apart (k = 0, n = 1) are sorted by name and keep it."""
-    parts = split_top_level(split_conjunctions(text), (",", ";"))
-    if len(parts) < 2 or not all(part.strip() for part in parts):  # noqa: PLR2004 - a list has two items
-        return None
-    names = [part.split("=")[0].strip() for part in parts if part.count("=") == 1]
-    if len(names) == len(parts) and len(set(names)) == len(names):
-        named = sorted((re.sub(r"\s", "", name), part.split("=")[1]) for name, part in zip(names, parts, strict=True))
-        return "record " + ", ".join(f"{name}={key_of(value, depth + 1)}" for name, value in named)
-    return "list " + ", ".join(sorted(_item_keys(parts, depth)))
+    return list_key(text, lambda part: key_of(part, depth + 1), lambda part: _item_keys(part, depth))
 
 
-def _item_keys(parts: list[str], depth: int) -> list[str]:
-    """Keys of the items; one with a plus-minus sign stands for two."""
-    return [key for part in parts for key in (_plus_minus_keys(part, depth) or [key_of(part, depth + 1)])]
+def _item_keys(part: str, depth: int) -> list[str]:
+    """An item with a plus-minus sign stands for two."""
+    return _plus_minus_keys(part, depth) or [key_of(part, depth + 1)]
 
 
 def _plus_minus_keys(text: str, depth: int) -> list[str] | None:
     if not re.search(r"\\(?:pm|mp)(?![a-zA-Z])", text):
         return None
-    name, equals, rest = text.rpartition("=")
-    body = rest if equals and "=" not in name else text
+    named = assignment(text)
+    body = named.value if named else text
     return [key for sign in (1, -1) if (key := _number_key(body, sign))] or None
 
 
@@ -108,11 +102,19 @@ def _brackets(text: str, depth: int) -> str | None:
     items = split_top_level(found.inside, (",", ";"))
     if len(items) == 1:
         return None
-    if found.opening == "\\{":
+    if found.opening == "\\{" or _are_tuples(found, items):
         return _list(found.inside, depth)
     if not all(item.strip() for item in items):
         return None
     return f"{_kind(found)} " + ", ".join(key_of(item, depth + 1) for item in items)
+
+
+def _are_tuples(found: Bracketed, items: list[str]) -> bool:
+    """`[(1,2),(3,4)]` is a list, for the bounds of an interval are no tuples."""
+    insides = [bracketed(item.strip()) for item in items]
+    return found.opening + found.closing == "[]" and all(
+        inside and inside.opening == "(" and len(split_top_level(inside.inside, (",",))) > 1 for inside in insides
+    )
 
 
 def _kind(found: Bracketed) -> str:
@@ -153,6 +155,7 @@ FORMS = (
     _choice,
     _based_number,
     _matrix,
+    _cases,
     _infinite,
     _union,
     _brackets,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from fractions import Fraction
-from math import comb, factorial
+from math import comb, factorial, prod
 from typing import Any
 
 import mpmath
@@ -14,6 +14,7 @@ CONTEXT.dps = 60
 # Bounds that keep the exact arithmetic of hostile answers cheap.
 MAX_BITS = 40_000
 MAX_FACTORIAL = 2100
+MAX_BINOMIAL = 10**4
 MAX_ARGUMENT = 10**5
 MAX_ROOT = 1000
 
@@ -63,15 +64,29 @@ def _root(base: Value, index: Value) -> Value:
 
 
 def _factorial(value: Value) -> Value:
-    if not isinstance(value, Fraction) or value.denominator != 1 or not 0 <= value <= MAX_FACTORIAL:
+    """The factorial; by the gamma function where the value is no whole number, as at the points of a variable."""
+    if not isinstance(value, Fraction) or not -MAX_FACTORIAL <= value <= MAX_FACTORIAL:
         raise NotAnExpression("no factorial")
-    return Fraction(factorial(int(value)))
+    if value.denominator == 1 and value >= 0:
+        return Fraction(factorial(int(value)))
+    return CONTEXT.factorial(inexact(value))
+
+
+def _double_factorial(value: Value) -> Value:
+    if not isinstance(value, Fraction) or value.denominator != 1 or not 0 <= value <= MAX_FACTORIAL:
+        raise NotAnExpression("no double factorial")
+    return Fraction(prod(range(int(value), 0, -2)))
 
 
 def _binomial(n: Value, k: Value) -> Value:
-    if not all(isinstance(x, Fraction) and x.denominator == 1 and 0 <= x <= 10**4 for x in (n, k)):
+    """The binomial coefficient; by the gamma function where one of the two is no whole number."""
+    if not all(isinstance(x, Fraction) for x in (n, k)):
         raise NotAnExpression("no binomial")
-    return Fraction(comb(int(n), int(k)))
+    if n.denominator == k.denominator == 1:
+        if not all(0 <= x <= MAX_BINOMIAL for x in (n, k)):
+            raise NotAnExpression("no binomial")
+        return Fraction(comb(int(n), int(k)))
+    return inexact(_factorial(n)) / inexact(_factorial(k)) / inexact(_factorial(n - k))
 
 
 def _logarithm(value: Value, base: Value = None) -> Value:
@@ -121,6 +136,7 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
     "^": _power,
     "root": _root,
     "!": _factorial,
+    "!!": _double_factorial,
     "binom": _binomial,
     "abs": abs,
     "log": _logarithm,

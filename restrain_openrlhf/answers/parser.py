@@ -7,6 +7,7 @@ from restrain_openrlhf.answers.expression import (
     MAX_DEPTH,
     MAX_LENGTH,
     MAX_TOKENS,
+    SUBSCRIPT,
     WORD,
     Apply,
     Node,
@@ -19,7 +20,8 @@ from restrain_openrlhf.answers.primaries import Primaries
 
 def parse(text: str, plus_minus: int = 1) -> Node:
     """The tree of one expression; `plus_minus` is the sign that \\pm stands for. Raises NotAnExpression."""
-    words = [word for word in WORD.findall(text) if not re.fullmatch(rf"(?:{FUNCTION_NAMES})[a-zA-Z]?", word)]
+    bare = SUBSCRIPT.sub("", text) if "_{" in text else text
+    words = [word for word in WORD.findall(bare) if not re.fullmatch(rf"(?:{FUNCTION_NAMES})[a-zA-Z]?", word)]
     if len(text) > MAX_LENGTH or words:
         raise NotAnExpression(text)
     words_of_text = list(tokens(text))
@@ -70,7 +72,7 @@ class Parser(Primaries):
     def _adjacent(self, left: Node, depth: int) -> Node:
         """A whole number before a fraction of whole numbers is a mixed number, anything else a product."""
         token = self.peek()
-        if token is not None and token.kind == "number":
+        if token is not None and token.kind == "number" and not (isinstance(left, Apply) and self.after("!")):
             raise NotAnExpression("two numbers side by side")
         right = self.power(depth)
         mixed = isinstance(left, Number) and left.value.denominator == 1 and isinstance(right, Apply)
@@ -93,7 +95,7 @@ class Parser(Primaries):
     def power(self, depth: int) -> Node:
         node = self.primary(depth + 1)
         while self.accept("!"):
-            node = Apply("!", (node,))
+            node = Apply("!!" if self.accept("!") else "!", (node,))
         if self.accept("^"):
             return Apply("^", (node, self.exponent(depth + 1)))
         return node

@@ -45,6 +45,10 @@ class Words:
             return token.text
         return None
 
+    def after(self, text: str) -> bool:
+        """Whether the word read last is this sign."""
+        return self._at > 0 and self._words[self._at - 1] == Token("sign", text)
+
     def expect(self, text: str) -> None:
         if self.accept(text) is None:
             raise NotAnExpression(f"{text} expected")
@@ -73,8 +77,8 @@ class Primaries(Words, ABC):
         if depth > MAX_DEPTH:
             raise NotAnExpression("too deep")
         token = self.next()
-        if token.kind == "number":
-            return number_of(token.text)
+        if token.kind in ("number", "repeating"):
+            return number_of(token)
         if token.kind == "letter":
             return self._letter(token.text, depth)
         if token.kind == "function":
@@ -104,11 +108,17 @@ class Primaries(Words, ABC):
         if not self.accept("_"):
             return name
         if self.accept("{"):
-            inside = []
-            while not self.accept("}"):
-                inside.append(self.next().text)
-            return f"{name}_{''.join(inside)}"
+            return f"{name}_{''.join(self._until_closed())}"
         return f"{name}_{self.next().text}"
+
+    def _until_closed(self) -> list[str]:
+        """The words up to the brace that closes; braces between them only held a font together."""
+        inside, depth = [], 1
+        while depth:
+            text = self.next().text
+            depth += (text == "{") - (text == "}")
+            inside.append(text)
+        return [text for text in inside if text not in "{}"]
 
     def _command(self, name: str, depth: int) -> Node:
         if name in ("frac", "binom"):
@@ -116,7 +126,7 @@ class Primaries(Words, ABC):
         if name in FUNCTIONS:
             return self._function(name, depth)
         if name in GREEK:
-            return Symbol(self._subscripted(name))
+            return Symbol(self._subscripted(name.removeprefix("var")))
         if name in DECORATIONS:
             return Apply(f"call {name}", (self._argument(depth),))
         raise NotAnExpression(name)

@@ -1,50 +1,81 @@
-"""Keys of equations, assignments, inequalities and memberships."""
+"""Keys of equations, assignments, ratios and memberships."""
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from restrain_openrlhf.answers.expression import NotAnExpression
-from restrain_openrlhf.answers.operations import CONTEXT, Value, inexact
+from restrain_openrlhf.answers.inequalities import difference, inequality_key
+from restrain_openrlhf.answers.labels import is_constant_name, is_name, is_ratio_part, names
+from restrain_openrlhf.answers.operations import Value, inexact
 from restrain_openrlhf.answers.parser import parse
 from restrain_openrlhf.answers.structure import split_top_level
-from restrain_openrlhf.answers.value import at_point, fingerprint, fingerprints, values, variables
+from restrain_openrlhf.answers.value import fingerprint, values
 
 KeyOf = Callable[[str], str]
 
-_RELATION = re.compile(r"\\(?:le|ge|ne|in|approx|simeq|equiv|to|implies|iff|mid|subset)(?![a-zA-Z])|[=<>≈:]")
-# x, f(x), a_{37}, \theta, y', N
-_NAME = re.compile(r"\\?[a-zA-Z]+'*(?:_(?:\{[^{}]*\}|\w))?(?:\s*\(\s*[a-zA-Z](?:\s*,\s*[a-zA-Z])*\s*\))?")
-_NAME_TUPLE = re.compile(r"\(\s*[a-zA-Z](?:_\w)?(?:\s*,\s*[a-zA-Z](?:_\w)?)*\s*\)")
+_RELATION = re.compile(r"\\(?:le|ge|ne|in|approx|approxeq|simeq|equiv|to|implies|iff|mid|subset)(?![a-zA-Z])|[=<>≈:]")
+_TIME_OF_DAY = re.compile(r"\d{1,2}\s*:\s*\d\d")
 MEMBERSHIP, UNEQUAL = r"\in", r"\ne"
-INEQUALITY, LESS = ("<", ">", r"\le", r"\ge"), ("<", r"\le")
-APPROXIMATE = (r"\approx", "≈", r"\simeq")
-STRICT = ("<", ">")
+APPROXIMATE = (r"\approx", r"\approxeq", "≈", r"\simeq")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A value and what names it."""
+
+    label: str
+    value: str
 
 
 def relation_key(text: str, key_of: KeyOf) -> str | None:
     """The key of a text with a relation sign in no bracket; None where there is none."""
-    signs = _top_level_signs(text)
+    signs = top_level_signs(text)
     if not signs:
         return None
-    sides = [side.strip() for side in split_top_level(text, tuple(dict.fromkeys(signs)))]
-    if signs[0] in APPROXIMATE:
-        return key_of(sides[0])
-    if signs[0] in (MEMBERSHIP, UNEQUAL) and len(signs) == 1:
+    if ":" in signs:
+        return _ratio(text, key_of) if set(signs) <= {":", "="} else None
+    found = assignment(text)
+    if found:
+        return key_of(found.value)
+    sides, exact = _sides(text, signs), _exact(signs)
+    if signs in ([MEMBERSHIP], [UNEQUAL]):
         return _membership_or_unequal(sides, signs[0], key_of)
-    if set(signs) <= {"="} or (signs[-1] in APPROXIMATE and set(signs[:-1]) == {"="}):
-        return _equation(sides[: signs.count("=") + 1], key_of)
-    return _inequality(sides, signs) if all(sign in INEQUALITY for sign in signs) else None
+    if set(signs[: exact - 1]) <= {"="}:
+        return _equation(sides[:exact], key_of)
+    return inequality_key(sides, signs)
 
 
-def _membership_or_unequal(sides: list[str], sign: str, key_of: KeyOf) -> str | None:
-    """`x in A` is A; `x != 1` is told from 1; without a name, both sides count."""
-    if is_name(sides[0]):
-        return key_of(sides[1]) if sign == MEMBERSHIP else f"not {key_of(sides[1])}"
-    scaled = _scaled_difference(sides[0], sides[1]) if sign == UNEQUAL else None
-    return f"unequal {scaled}" if scaled else None
+def assignment(text: str) -> Assignment | None:
+    """`label = ... = value ≈ ...`, also with its two sides exchanged; None where no side is a label of the other.
+
+    Of a chain the last side counts that is not approximate; of approximations alone the first.
+    """
+    signs = top_level_signs(text)
+    if not signs or not all(sign == "=" or sign in APPROXIMATE for sign in signs):
+        return None
+    sides = _sides(text, signs)
+    label, value = sides[0], sides[max(_exact(signs) - 1, 1)]
+    if signs[0] in APPROXIMATE and (not label or is_constant_name(label)):
+        return None if label else Assignment(label, value)
+    if names(label, value):
+        return Assignment(label, value)
+    return Assignment(value, label) if signs == ["="] and names(value, label) else None
 
 
-def _top_level_signs(text: str) -> list[str]:
+def _sides(text: str, signs: list[str]) -> list[str]:
+    return [side.strip() for side in split_top_level(text, tuple(dict.fromkeys(signs)))]
+
+
+def _exact(signs: list[str]) -> int:
+    """How many sides stand before the first sign of approximation."""
+    return next((place for place, sign in enumerate(signs) if sign in APPROXIMATE), len(signs)) + 1
+
+
+def top_level_signs(text: str) -> list[str]:
+    """The signs of relation that stand in no bracket, in order; none in a list."""
+    if not _RELATION.search(text):
+        return []
     found, depth, position = [], 0, 0
     while position < len(text):
         match = _RELATION.match(text, position) if depth == 0 else None
@@ -58,17 +89,35 @@ def _top_level_signs(text: str) -> list[str]:
     return found if len(split_top_level(text, (",", ";"))) == 1 else []
 
 
-def is_name(side: str) -> bool:
-    """Whether a side only names what the other side is."""
-    return bool(_NAME.fullmatch(side) or _NAME_TUPLE.fullmatch(side))
+def _ratio(text: str, key_of: KeyOf) -> str | None:
+    """`a:b = 2:3` is 2:3, and 2:3 is 4:6; a time of day is no ratio."""
+    sides = [[part.strip() for part in split_top_level(side, (":",))] for side in split_top_level(text, ("=",))]
+    if len(sides) == 2 and len(sides[0]) > 1 and all(is_ratio_part(part) for part in sides[0]):  # noqa: PLR2004
+        return key_of(":".join(sides[1])) if len(sides[1]) in (1, len(sides[0])) else None
+    parts = None if len(sides) > 1 or _TIME_OF_DAY.fullmatch(text) else _constants(sides[0])
+    if not parts or parts[0] == 0:
+        return None
+    return "ratio " + ":".join(fingerprint(inexact(part) / inexact(parts[0])) for part in parts)
+
+
+def _constants(parts: list[str]) -> list[Value] | None:
+    try:
+        found = [values(parse(part)) for part in parts]
+    except NotAnExpression:
+        return None
+    return [at_points[0] for at_points in found] if all(len(at_points) == 1 for at_points in found) else None
+
+
+def _membership_or_unequal(sides: list[str], sign: str, key_of: KeyOf) -> str | None:
+    """`x in A` is A; `x != 1` is told from 1; without a name, both sides count."""
+    if is_name(sides[0]):
+        return key_of(sides[1]) if sign == MEMBERSHIP else f"not {key_of(sides[1])}"
+    scaled = _scaled_difference(sides[0], sides[1]) if sign == UNEQUAL else None
+    return f"unequal {scaled}" if scaled else None
 
 
 def _equation(sides: list[str], key_of: KeyOf) -> str | None:
-    """`name = ... = value` is its value; other equations are equal up to scale and to the order of their sides."""
-    if is_name(sides[0]):
-        return key_of(sides[-1])
-    if len(sides) == 2 and is_name(sides[1]):  # noqa: PLR2004 - two sides
-        return key_of(sides[0])
+    """Equations are equal up to scale and to the order of their sides."""
     keys = {key_of(side) for side in sides}
     if len(keys) == 1:
         return keys.pop()
@@ -78,80 +127,13 @@ def _equation(sides: list[str], key_of: KeyOf) -> str | None:
     return f"equation {scaled}" if scaled else None
 
 
-def _difference(left: str, right: str) -> tuple[Value, ...] | None:
-    """left − right at the fixed points; None where it is no expression, or has no variable to tell points apart."""
-    try:
-        found = values(parse(f"({left})-({right})"))
-    except NotAnExpression:
-        return None
-    return found if len(found) > 1 else None
-
-
 def _scaled_difference(left: str, right: str) -> str | None:
-    found = _difference(left, right)
+    found = difference(left, right)
     if found is None:
         return None
     first = next((value for value in found if value != 0), None)
     if first is None:
         return "identity"
-    return " | ".join(fingerprint(inexact(value) / inexact(first)) for value in found)
-
-
-def _inequality(sides: list[str], signs: list[str]) -> str | None:
-    """One variable between bounds is an interval; other inequalities are equal up to a positive scale."""
-    if len(sides) == 3 and all(sign in LESS for sign in signs) and is_name(sides[1]):  # noqa: PLR2004 - a < x < b
-        return _interval(sides[0], signs[0] in STRICT, sides[2], signs[1] in STRICT)
-    if len(sides) == 3 and not any(sign in LESS for sign in signs) and is_name(sides[1]):  # noqa: PLR2004
-        return _interval(sides[2], signs[1] in STRICT, sides[0], signs[0] in STRICT)
-    if len(sides) != 2:  # noqa: PLR2004 - two sides
-        return None
-    left, right = sides if signs[0] in LESS else sides[::-1]
-    return _one_sided(left, right, signs[0] in STRICT)
-
-
-def _interval(low: str, low_open: bool, high: str, high_open: bool) -> str | None:
-    try:
-        bounds = [" | ".join(fingerprints(values(parse(side)))) for side in (low, high)]
-    except NotAnExpression:
-        return None
-    return _interval_key(f"value {bounds[0]}", low_open, f"value {bounds[1]}", high_open)
-
-
-def _interval_key(low: str, low_open: bool, high: str, high_open: bool) -> str:
-    kind = {"()": "tuple", "[]": "closed"}
-    brackets = ("(" if low_open else "[") + (")" if high_open else "]")
-    return f"{kind.get(brackets, f'half {brackets}')} {low}, {high}"
-
-
-def _one_sided(left: str, right: str, strict: bool) -> str | None:
-    """left < right: linear in one variable, it is a ray; otherwise compared as left − right up to a positive scale."""
-    found = _difference(left, right)
-    heights = [_real(value) for value in found or ()]
-    if not heights or None in heights:
-        return None
-    real = [height for height in heights if height is not None]
-    names = variables(parse(f"({left})-({right})"))
-    ray = _ray(real, next(iter(names)), strict) if len(names) == 1 else None
-    if ray:
-        return ray
-    scale = abs(real[0]) or CONTEXT.mpf(1)
-    return f"less {strict} " + " | ".join(fingerprint(height / scale) for height in real)
-
-
-def _real(value: Value) -> Value | None:
-    """The value as a real number; None if it has an imaginary part, for then there is no order."""
-    number = CONTEXT.mpc(inexact(value))
-    return None if number.imag else number.real
-
-
-def _ray(heights: list[Value], name: str, strict: bool) -> str | None:
-    """Where a x + b < 0, by its values at the three points; None where they are not on a line."""
-    points = [inexact(at_point(name, index)) for index in range(len(heights))]
-    slope = (heights[1] - heights[0]) / (points[1] - points[0])
-    on_line = heights[0] + slope * (points[2] - points[0])
-    if slope == 0 or abs(on_line - heights[2]) > CONTEXT.mpf(10) ** -40:
-        return None
-    bound = "value " + fingerprint(points[0] - heights[0] / slope)
-    if slope > 0:
-        return _interval_key("-infinity", True, bound, strict)
-    return _interval_key(bound, strict, "+infinity", True)
+    scaled = [fingerprint(inexact(value) / inexact(first)) for value in found]
+    # The same everywhere, and not 0: no equation that any variable could fulfil, so nothing to compare it by.
+    return " | ".join(scaled) if len(set(scaled)) > 1 else None

@@ -1,0 +1,93 @@
+"""Keys of inequalities: intervals and rays of one variable, else a difference up to a positive scale."""
+
+import re
+
+from restrain_openrlhf.answers.expression import NotAnExpression
+from restrain_openrlhf.answers.labels import is_name
+from restrain_openrlhf.answers.operations import CONTEXT, Value, inexact
+from restrain_openrlhf.answers.parser import parse
+from restrain_openrlhf.answers.value import at_point, fingerprint, fingerprints, values, variables
+
+INEQUALITY, LESS = ("<", ">", r"\le", r"\ge"), ("<", r"\le")
+STRICT = ("<", ">")
+_LEFT_RAY = re.compile(r"(?:tuple|half \(\]) -infinity, value (?P<bound>\S+) 0")
+_RIGHT_RAY = re.compile(r"(?:tuple|half \[\)) value (?P<bound>\S+) 0, \+infinity")
+
+
+def inequality_key(sides: list[str], signs: list[str]) -> str | None:
+    """One variable between bounds is an interval; other inequalities are equal up to a positive scale."""
+    if not all(sign in INEQUALITY for sign in signs):
+        return None
+    if len(sides) == 3 and all(sign in LESS for sign in signs) and is_name(sides[1]):  # noqa: PLR2004 - a < x < b
+        return _interval(sides[0], signs[0] in STRICT, sides[2], signs[1] in STRICT)
+    if len(sides) == 3 and not any(sign in LESS for sign in signs) and is_name(sides[1]):  # noqa: PLR2004
+        return _interval(sides[2], signs[1] in STRICT, sides[0], signs[0] in STRICT)
+    if len(sides) != 2:  # noqa: PLR2004 - two sides
+        return None
+    left, right = sides if signs[0] in LESS else sides[::-1]
+    return _one_sided(left, right, signs[0] in STRICT)
+
+
+def _interval(low: str, low_open: bool, high: str, high_open: bool) -> str | None:
+    try:
+        bounds = [" | ".join(fingerprints(values(parse(side)))) for side in (low, high)]
+    except NotAnExpression:
+        return None
+    return _interval_key(f"value {bounds[0]}", low_open, f"value {bounds[1]}", high_open)
+
+
+def _interval_key(low: str, low_open: bool, high: str, high_open: bool) -> str:
+    kind = {"()": "tuple", "[]": "closed"}
+    brackets = ("(" if low_open else "[") + (")" if high_open else "]")
+    return f"{kind.get(brackets, f'half {brackets}')} {low}, {high}"
+
+
+def _one_sided(left: str, right: str, strict: bool) -> str | None:
+    """left < right: linear in one variable, it is a ray; otherwise compared as left − right up to a positive scale."""
+    found = difference(left, right)
+    heights = [_real(value) for value in found or ()]
+    if not heights or None in heights:
+        return None
+    real = [height for height in heights if height is not None]
+    names = variables(parse(f"({left})-({right})"))
+    ray = _ray(real, next(iter(names)), strict) if len(names) == 1 else None
+    if ray:
+        return ray
+    scale = abs(real[0]) or CONTEXT.mpf(1)
+    return f"less {strict} " + " | ".join(fingerprint(height / scale) for height in real)
+
+
+def _real(value: Value) -> Value | None:
+    """The value as a real number; None if it has an imaginary part, for then there is no order."""
+    number = CONTEXT.mpc(inexact(value))
+    return None if number.imag else number.real
+
+
+def _ray(heights: list[Value], name: str, strict: bool) -> str | None:
+    """Where a x + b < 0, by its values at the three points; None where they are not on a line."""
+    points = [inexact(at_point(name, index)) for index in range(len(heights))]
+    slope = (heights[1] - heights[0]) / (points[1] - points[0])
+    on_line = heights[0] + slope * (points[2] - points[0])
+    if slope == 0 or abs(on_line - heights[2]) > CONTEXT.mpf(10) ** -40:
+        return None
+    bound = "value " + fingerprint(points[0] - heights[0] / slope)
+    if slope > 0:
+        return _interval_key("-infinity", True, bound, strict)
+    return _interval_key(bound, strict, "+infinity", True)
+
+
+def difference(left: str, right: str) -> tuple[Value, ...] | None:
+    """left − right at the fixed points; None where it is no expression, or has no variable to tell points apart."""
+    try:
+        found = values(parse(f"({left})-({right})"))
+    except NotAnExpression:
+        return None
+    return found if len(found) > 1 else None
+
+
+def are_disjoint_rays(keys: list[str]) -> bool:
+    """Whether the keys are of x < a and x > b, in any order, with a no greater than b."""
+    left, right = ([found for key in keys if (found := ray.fullmatch(key))] for ray in (_LEFT_RAY, _RIGHT_RAY))
+    if len(keys) != 2 or not left or not right:  # noqa: PLR2004 - one of each
+        return False
+    return bool(CONTEXT.mpf(left[0]["bound"]) <= CONTEXT.mpf(right[0]["bound"]))

@@ -1,0 +1,126 @@
+"""Keys of lists and unions: bare items, items that are named apart, inequalities that together are a union."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+
+from restrain_openrlhf.answers.conjunctions import alternatives, with_commas
+from restrain_openrlhf.answers.expression import DECORATIONS, NotAnExpression
+from restrain_openrlhf.answers.inequalities import are_disjoint_rays
+from restrain_openrlhf.answers.operations import Value, inexact
+from restrain_openrlhf.answers.parser import parse
+from restrain_openrlhf.answers.relations import Assignment, assignment, top_level_signs
+from restrain_openrlhf.answers.structure import split_top_level
+from restrain_openrlhf.answers.value import values, variables
+
+KeyOf = Callable[[str], str]
+KeysOf = Callable[[str], list[str]]
+
+# Without their numbers, the names of solutions in the order in which they were found: x_1, x_2.
+_NUMBERED = re.compile(r"\\?(?:x|y|z|lambda)_|\(.*_.*\)")
+_SINGLE = re.compile(rf"(?:\\(?:{'|'.join(DECORATIONS)})\s*\{{?\s*)?(?:\\[a-zA-Z]+|[a-zA-Z])'*\s*\}}?")
+
+
+def union_key(text: str, key_of: KeyOf) -> str | None:
+    """The key of sets joined by a union's sign, or of inequalities joined by "or"."""
+    parts = alternatives(text)
+    if len(parts) == 1:
+        parts = split_top_level(text, (r"\cup",))
+        # In `A ∪ B = {1,2}` the union is but a label; `x ∈ A ∪ B` is the union.
+        if len(parts) > 1 and top_level_signs(text) in (["="], [r"\in"]):
+            return None
+    return union(key_of(part) for part in parts) if len(parts) > 1 else None
+
+
+def list_key(text: str, key_of: KeyOf, keys_of: KeysOf) -> str | None:
+    """The key of several items between commas, semicolons or conjunctions; `keys_of` an item with ± are two."""
+    separated = with_commas(text)
+    parts = [part.strip() for part in split_top_level(separated, (",", ";"))]
+    if len(parts) < 2 or not all(parts):  # noqa: PLR2004 - a list has two items
+        return None
+    named = [found for part in parts if (found := assignment(part))]
+    key = _named_key(named, key_of) if len(named) == len(parts) else None
+    if key:
+        return key
+    keys = [key for part in parts for key in keys_of(part)]
+    # `x < 1, x > 2` can only mean "or"; with "and" it stays what it says.
+    return union(keys) if separated == text and are_disjoint_rays(keys) else unordered(keys)
+
+
+def unordered(keys: Iterable[str]) -> str:
+    """The key of a set or a bare list."""
+    return "list " + ", ".join(sorted(keys))
+
+
+def union(keys: Iterable[str]) -> str:
+    """The key of a union."""
+    return "union " + " u ".join(sorted(keys))
+
+
+def _named_key(named: list[Assignment], key_of: KeyOf) -> str | None:
+    """Items named apart; `p=5, q=2; p=7, q=2` is a list of such. None where the names are none to keep."""
+    width = len({_bare(item.label) for item in named})
+    if width == 1:
+        return None
+    rows = [named[start : start + width] for start in range(0, len(named), width)]
+    if any(len({_bare(item.label) for item in row}) != width for row in rows):
+        return None
+    keys = [_record_key(row, key_of) for row in rows]
+    return keys[0] if len(rows) == 1 and keys[0] else unordered(key for key in keys if key) if all(keys) else None
+
+
+def _record_key(row: Sequence[Assignment], key_of: KeyOf) -> str | None:
+    """One value for each name: a tuple where the names are letters, else a list if they tell no more than it."""
+    row = sorted(row, key=lambda item: _order(_bare(item.label)))
+    labels = [_bare(item.label) for item in row]
+    if _only_number(labels):
+        return None
+    keys = [key_of(item.value) for item in row]
+    if all(_SINGLE.fullmatch(item.label) for item in row) and not _refers(row):
+        return "tuple " + ", ".join(keys)
+    if _ascend([item.value for item in row]):
+        return unordered(keys)
+    return "record " + ", ".join(f"{label}={key}" for label, key in zip(labels, keys, strict=True))
+
+
+def _bare(label: str) -> str:
+    return re.sub(r"[\s{}]", "", label)
+
+
+def _order(label: str) -> tuple[bool, str]:
+    """Latin letters before Greek ones, as in (r, θ)."""
+    return label.startswith("\\"), label
+
+
+def _only_number(labels: list[str]) -> bool:
+    """Whether the labels only number the solutions: x_1, x_2, or (x_1, y_1), (x_2, y_2)."""
+    stems = {re.sub(r"_\d+", "_", label) for label in labels}
+    return len(stems) == 1 and bool(_NUMBERED.fullmatch(stems.pop()))
+
+
+def _refers(row: Sequence[Assignment]) -> bool:
+    """Whether a value is given by another of the names: x = y, y = 2."""
+    labels = {item.label.removeprefix("\\") for item in row}
+    return any(labels & _variables(item.value) for item in row)
+
+
+def _variables(text: str) -> set[str]:
+    try:
+        return variables(parse(text))
+    except NotAnExpression:
+        return set()
+
+
+def _ascend(texts: list[str]) -> bool:
+    """Whether the values are real numbers, none smaller than the one before it."""
+    numbers = [_real(text) for text in texts]
+    return all(one is not None and other is not None and one <= other for one, other in pairwise(numbers))
+
+
+def _real(text: str) -> Value | None:
+    try:
+        found = values(parse(text))
+    except NotAnExpression:
+        return None
+    value = inexact(found[0])
+    return value if len(found) == 1 and not getattr(value, "imag", 0) else None
