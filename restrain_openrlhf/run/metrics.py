@@ -49,7 +49,7 @@ def _with_token_means(row: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class HeldOutAccuracy:
-    """pass@1 in [0, 1] after `step` training steps: the mean over the host's evaluation sets, of `samples` responses."""
+    """pass@1 in [0, 1] after `step` training steps: the mean over its evaluation sets, of `samples` responses."""
 
     step: int
     pass_at_1: float

@@ -8,6 +8,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from restrain_openrlhf.study.results import Curve, Sweep
 
@@ -45,7 +46,7 @@ def draw_curves(found: Sequence[Curve]) -> Figure:
             (line,) = axes.plot(curve.steps, curve.mean, label=curve.name, linewidth=1.8)
             low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
             axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
-            _mark_collapses(axes, curve, str(line.get_color()))
+            _mark_collapses(line, curve)
         axes.set(title=group, xlabel="training step", ylabel="held-out pass@1")
         axes.grid(alpha=0.3)
         if any(one.step is not None for curve in curves for one in curve.collapses):
@@ -54,10 +55,10 @@ def draw_curves(found: Sequence[Curve]) -> Figure:
     return figure
 
 
-def _mark_collapses(axes: Axes, curve: Curve, color: str) -> None:
+def _mark_collapses(line: Line2D, curve: Curve) -> None:
     steps = [one.step for one in curve.collapses if one.step is not None]
     heights = np.interp(steps, curve.steps, curve.mean)
-    axes.plot(steps, heights, "x", color=color, markersize=9, markeredgewidth=2)
+    line.axes.plot(steps, heights, "x", color=line.get_color(), markersize=9, markeredgewidth=2)
 
 
 def draw_bars(found: Sequence[Curve]) -> Figure:
