@@ -46,7 +46,7 @@ def draw_curves(found: Sequence[Curve]) -> Figure:
             (line,) = axes.plot(curve.steps, curve.mean, label=curve.name, linewidth=1.8)
             low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
             axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
-            _mark_collapses(line, curve)
+            _mark_collapses(axes, line, curve)
         axes.set(title=group, xlabel="training step", ylabel="held-out pass@1")
         axes.grid(alpha=0.3)
         if any(one.step is not None for curve in curves for one in curve.collapses):
@@ -55,10 +55,10 @@ def draw_curves(found: Sequence[Curve]) -> Figure:
     return figure
 
 
-def _mark_collapses(line: Line2D, curve: Curve) -> None:
+def _mark_collapses(axes: Axes, line: Line2D, curve: Curve) -> None:
     steps = [one.step for one in curve.collapses if one.step is not None]
     heights = np.interp(steps, curve.steps, curve.mean)
-    line.axes.plot(steps, heights, "x", color=line.get_color(), markersize=9, markeredgewidth=2)
+    axes.plot(steps, heights, "x", color=line.get_color(), markersize=9, markeredgewidth=2)
 
 
 def draw_bars(found: Sequence[Curve]) -> Figure:
