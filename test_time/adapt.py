@@ -9,6 +9,7 @@ from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.model_files import ensure_model
 from restrain_openrlhf.reference import Reference, load_reference
+from restrain_openrlhf.run.collapse import read_collapse
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import StepRow
 from restrain_openrlhf.run.reference_pass import sample_reference
@@ -87,6 +88,7 @@ def _outcome(
         alarm=str(trained.alarm) if trained.alarm else None,
         ended_early=trained.ended_early,
         unwatched=trained.unwatched,
+        collapse=read_collapse(AdaptationFolder(job.out).training.path),
         chosen_step=trained.chosen.step if trained.chosen else 0,
         chosen_model=str(trained.chosen.path) if trained.chosen else job.model,
         best_step=trained.best.step if trained.best else 0,

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.reference import Reference, ReferenceRow
+from restrain_openrlhf.run.collapse import Collapse
 from restrain_openrlhf.vote_statistics import ranked_answers
 from test_time.accuracy import Comparison, Score
 
@@ -30,7 +31,8 @@ class Outcome(BaseModel):
     """`result.json`. Steps are training steps; `chosen_step` 0: the answers are the base model's.
 
     `alarm` is the rule that fired, whether it `ended_early` the run or not. `unwatched` are signals that were not
-    logged. `comparison` and `scores` need gold. `heldout` names the sets among the scores that were not trained on.
+    logged. `collapse` is the Model Collapse Step of the training. `comparison` and `scores` need gold. `heldout` names
+    the sets among the scores that were not trained on.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -44,6 +46,7 @@ class Outcome(BaseModel):
     alarm: str | None
     ended_early: bool
     unwatched: tuple[str, ...]
+    collapse: Collapse
     chosen_step: int
     chosen_model: str
     best_step: int

@@ -13,7 +13,8 @@ from test_time.adapt import Listener, adapt
 from test_time.adaptation import Adaptation
 from test_time.outcome import Outcome
 
-COLUMNS = ("set", "problems", "policy", "greedy pass@1", "pass@1 at T 0.6", "maj@n", "n", "changed", "alarm")
+ACCURACIES = ("policy", "greedy pass@1", "pass@1 at T 0.6", "maj@n", "n")
+COLUMNS = ("set", "problems", *ACCURACIES, "changed", "alarm", "collapse step")
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,10 @@ def write_table(out: Path, outcomes: Sequence[Outcome]) -> None:
 def _cells(outcome: Outcome) -> list[list[str]]:
     """A line per policy on the set adapted to; one without accuracies where there is no gold."""
     first = [outcome.name, str(outcome.problems)]
-    last = [str(outcome.changed), outcome.alarm or "none"]
+    step = outcome.collapse.step
+    last = [str(outcome.changed), outcome.alarm or "none", "–" if step is None else str(step)]
     scores = [score for score in outcome.scores if score.benchmark == TEST]
-    return [[*first, *_accuracies(score), *last] for score in scores] or [[*first, "–", "–", "–", "–", "–", *last]]
+    return [[*first, *_accuracies(score), *last] for score in scores] or [[*first, *("–" for _ in ACCURACIES), *last]]
 
 
 def _accuracies(score: Score) -> list[str]:

@@ -26,8 +26,12 @@ def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="the first run's plots/")] = None,
 ) -> None:
-    """Plot training curves and vote statistics of training runs, as PNG."""
+    """Plot training curves and vote statistics of training runs, as PNG, and say at which step each collapses."""
     from restrain_openrlhf.report.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib
 
-    for path in save_run_figures([load_curves(run) for run in runs], out or runs[0] / "plots"):
-        Console().print(path, soft_wrap=True)
+    curves = [load_curves(run) for run in runs]
+    console = Console(soft_wrap=True, highlight=False)
+    for run in curves:
+        console.print(f"{run.name}: Model Collapse Step: {run.collapse}", markup=False)
+    for path in save_run_figures(curves, out or runs[0] / "plots"):
+        console.print(path)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -15,7 +15,7 @@ from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.evaluation.reliability import SizeRow, reliability
 from restrain_openrlhf.evaluation.result import Accuracy
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.report.curves import RunCurves, load_curves, save_run_figures
+from restrain_openrlhf.report.curves import load_curves, save_run_figures
 from restrain_openrlhf.report.page import Picture, Table, write_page
 from restrain_openrlhf.report.paper_figures import draw_reliability
 from restrain_openrlhf.run.metrics import read_held_out, read_steps
@@ -104,7 +104,7 @@ def _accuracy(value: Accuracy) -> list[str]:
 
 
 def _pictures(out: Path, results: Sequence[MethodResult]) -> list[Picture]:
-    runs = [RunCurves(each.method, load_curves(train_folder(out, each.method)).rows) for each in results]
+    runs = [replace(load_curves(train_folder(out, each.method)), name=each.method) for each in results]
     training, votes, speed, *majorities = save_run_figures(runs, out / "plots")
     curves, sizes = out / "plots" / "curves.png", out / "plots" / "reliability.png"
     draw_curves(out, results).savefig(curves, dpi=120)

@@ -16,6 +16,7 @@ from restrain_openrlhf.publish.evaluations import collect
 from restrain_openrlhf.publish.private import clean_json, published_configuration, refuse_private
 from restrain_openrlhf.publish.trained_run import TrainedRun
 from restrain_openrlhf.report.curves import TRAINING, VOTES, RunCurves, draw_majority_sizes, draw_panels
+from restrain_openrlhf.run.collapse import read_collapse
 from restrain_openrlhf.run.metrics import read_steps
 
 # By this file a folder, or a repository, is known to be one of ours.
@@ -108,7 +109,7 @@ def _draw(run: TrainedRun, name: str, folder: Path) -> list[Picture]:
     if not rows:
         return []
     folder.mkdir()
-    curves = RunCurves(name.rpartition("/")[2], rows)
+    curves = RunCurves(name.rpartition("/")[2], rows, read_collapse(run.training.path))
     figures = {
         "Training": draw_panels([curves], TRAINING),
         "Votes": draw_panels([curves], VOTES),

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.run.collapse import Collapse, read_collapse
 from restrain_openrlhf.run.metrics import ENTROPY, KL, LOSS, StepRow, read_steps
 
 mpl.use("Agg")
@@ -17,10 +18,11 @@ mpl.use("Agg")
 
 @dataclass(frozen=True)
 class RunCurves:
-    """One run's rows under the name that the legend shows."""
+    """One run's rows, and its Model Collapse Step, under the name that the legend shows."""
 
     name: str
     rows: Sequence[StepRow]
+    collapse: Collapse
 
 
 @dataclass(frozen=True)
@@ -72,11 +74,11 @@ def load_curves(run_dir: Path) -> RunCurves:
     rows = read_steps(run_dir / "metrics.jsonl")
     if not rows:
         raise DataError(f"{run_dir}: has no metrics.jsonl with a finished step. Give the folder of a run.")
-    return RunCurves(run_dir.name, rows)
+    return RunCurves(run_dir.name, rows, read_collapse(run_dir))
 
 
 def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
-    """One small plot per panel, one line per run."""
+    """One small plot per panel, one line per run; dotted where the run collapses."""
     figure = Figure(figsize=(11, 6), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
         for run in runs:
@@ -86,13 +88,18 @@ def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
         axes.grid(alpha=0.3)
     if len(runs) > 1:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    if any(run.collapse.step is not None for run in runs):
+        figure.supxlabel("dotted: Model Collapse Step", fontsize=8)
     return figure
 
 
 def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
     points = [(row.step, value) for row in run.rows if (value := panel.value(row)) is not None]
-    if points:
-        axes.plot(*zip(*points, strict=True), label=run.name, linewidth=1.5)
+    if not points:
+        return
+    (line,) = axes.plot(*zip(*points, strict=True), label=run.name, linewidth=1.5)
+    if run.collapse.step is not None:
+        axes.axvline(run.collapse.step, color=line.get_color(), linestyle=":", linewidth=1.5)
 
 
 def draw_majority_sizes(run: RunCurves) -> Figure:

@@ -8,6 +8,7 @@ from typing import Any
 
 HELD_OUT_FILE = "evaluations.jsonl"
 PASS_AT_1 = "_pass1"
+SAMPLES = "eval_num_samples"
 # Means over all response tokens that a step trained on; hook/token_means.py makes them, docs/operations/running.md says
 # what each is.
 KL = "restrain/kl"
@@ -48,15 +49,20 @@ def _with_token_means(row: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class HeldOutAccuracy:
-    """pass@1 in [0, 1] after `step` training steps, the mean over the host's evaluation sets."""
+    """pass@1 in [0, 1] after `step` training steps: the mean over its evaluation sets, of `samples` responses."""
 
     step: int
     pass_at_1: float
+    samples: int
 
 
 def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
     """All whole rows, in order of steps; none where nothing was evaluated."""
-    return [HeldOutAccuracy(int(row["step"]), _mean_pass(row)) for row in _whole_rows(run_dir / HELD_OUT_FILE)]
+    return [_evaluation(row) for row in _whole_rows(run_dir / HELD_OUT_FILE)]
+
+
+def _evaluation(row: dict[str, float]) -> HeldOutAccuracy:
+    return HeldOutAccuracy(int(row["step"]), _mean_pass(row), int(row[SAMPLES]))
 
 
 def _mean_pass(row: dict[str, float]) -> float:

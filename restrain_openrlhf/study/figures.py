@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from restrain_openrlhf.study.results import Curve, Sweep
 
@@ -32,7 +34,10 @@ def groups_of(found: Sequence[Curve]) -> dict[str, list[Curve]]:
 
 
 def draw_curves(found: Sequence[Curve]) -> Figure:
-    """Held-out pass@1 by step: one panel per group, one line per configuration, shaded by ±1 standard deviation."""
+    """Held-out pass@1 by step: one panel per group, one line per configuration, shaded by ±1 standard deviation.
+
+    A cross on a line is the Model Collapse Step of one of its seeds.
+    """
     groups = groups_of(found)
     figure = Figure(figsize=(6 * len(groups), 4.5), layout="constrained")
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
@@ -41,10 +46,19 @@ def draw_curves(found: Sequence[Curve]) -> Figure:
             (line,) = axes.plot(curve.steps, curve.mean, label=curve.name, linewidth=1.8)
             low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
             axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
+            _mark_collapses(axes, line, curve)
         axes.set(title=group, xlabel="training step", ylabel="held-out pass@1")
         axes.grid(alpha=0.3)
+        if any(one.step is not None for curve in curves for one in curve.collapses):
+            axes.plot([], [], "x", color="black", label="Model Collapse Step of a seed")
         axes.legend(fontsize=8)
     return figure
+
+
+def _mark_collapses(axes: Axes, line: Line2D, curve: Curve) -> None:
+    steps = [one.step for one in curve.collapses if one.step is not None]
+    heights = np.interp(steps, curve.steps, curve.mean)
+    axes.plot(steps, heights, "x", color=line.get_color(), markersize=9, markeredgewidth=2)
 
 
 def draw_bars(found: Sequence[Curve]) -> Figure:

@@ -7,11 +7,14 @@ from pathlib import Path
 
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.report.page import Picture, Table, write_page
+from restrain_openrlhf.run.collapse import Collapse
 from restrain_openrlhf.study.figures import save_figures
 from restrain_openrlhf.study.plan import StudyRun
 from restrain_openrlhf.study.results import Curve, Sweep, curves, sweeps
 
-HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step", "steps", "majority share")
+HEADER = (
+    "group", "method", "seeds", "before", "after", "sd", "best", "at step", "steps", "majority share", "collapse step",
+)  # fmt: skip
 
 
 def write_study(runs: Sequence[StudyRun], out: Path) -> Path:
@@ -34,7 +37,7 @@ def write_study(runs: Sequence[StudyRun], out: Path) -> Path:
 
 
 def accuracy_row(curve: Curve) -> list[str]:
-    """Means over seeds; `sd` is the standard deviation of `after` over seeds."""
+    """Means over seeds; `sd` is the standard deviation of `after` over seeds. Collapse steps are each seed's."""
     best = int(curve.mean.argmax())
     return [
         curve.group,
@@ -47,7 +50,14 @@ def accuracy_row(curve: Curve) -> list[str]:
         str(curve.steps[best]),
         str(curve.steps[-1]),
         f"{curve.majority_share:.2f}",
+        collapse_cell(curve.collapses),
     ]
+
+
+def collapse_cell(collapses: Sequence[Collapse]) -> str:
+    """Each seed's Model Collapse Step, or one word for all: "–" without a collapse, "?" with too few evaluations."""
+    words = ["?" if not one.is_known else "–" if one.step is None else str(one.step) for one in collapses]
+    return words[0] if len(set(words)) == 1 else ", ".join(words)
 
 
 def sweep_table(sweep: Sweep) -> Table:

@@ -7,6 +7,7 @@ from itertools import groupby
 import numpy as np
 
 from restrain_openrlhf.method import MethodSettings
+from restrain_openrlhf.run.collapse import Collapse, of_evaluations
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import HeldOutAccuracy, read_held_out, read_steps
 from restrain_openrlhf.study.plan import StudyRun
@@ -16,7 +17,10 @@ SWEPT = ("sigma", "delta", "kappa")
 
 @dataclass(frozen=True)
 class Curve:
-    """One configuration's accuracy by step: `steps` (s,), `accuracies` (seeds, s), only steps that every seed has."""
+    """One configuration's accuracy by step: `steps` (s,), `accuracies` (seeds, s), only steps that every seed has.
+
+    `collapses` is one per seed, from all of that seed's evaluations.
+    """
 
     group: str
     name: str
@@ -24,6 +28,7 @@ class Curve:
     steps: tuple[int, ...]
     accuracies: np.ndarray
     majority_share: float
+    collapses: tuple[Collapse, ...]
 
     @property
     def seeds(self) -> int:
@@ -75,6 +80,7 @@ def _curve(runs: Sequence[StudyRun]) -> Curve | None:
         steps=tuple(steps),
         accuracies=np.array([_at(rows, steps) for _, rows in evaluated]),
         majority_share=float(np.nanmean([_last_majority_share(run) for run, _ in evaluated])),
+        collapses=tuple(of_evaluations(rows) for _, rows in evaluated),
     )
 
 

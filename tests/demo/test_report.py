@@ -37,8 +37,8 @@ def demo(tmp_path):
         run = train_folder(tmp_path, method)
         run.mkdir(parents=True)
         append_step(run / "metrics.jsonl", 1, {"kl": 0.1}, votes())
-        append_row(run / HELD_OUT_FILE, 0, {"eval_default_pass1": 0.5})
-        append_row(run / HELD_OUT_FILE, 1, {"eval_default_pass1": after})
+        append_row(run / HELD_OUT_FILE, 0, {"eval_default_pass1": 0.5, "eval_num_samples": 1600})
+        append_row(run / HELD_OUT_FILE, 1, {"eval_default_pass1": after, "eval_num_samples": 1600})
         MethodResult(method, accuracy(0.5), accuracy(after)).write(tmp_path / method)
     return tmp_path
 

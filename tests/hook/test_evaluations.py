@@ -41,7 +41,8 @@ def begin(monkeypatch, tmp_path):
         for name, value in to_environment(made).items():
             monkeypatch.setenv(name, value)
         path = tmp_path / "evaluations.jsonl"
-        path.write_text("".join(json.dumps({"step": row, "eval_default_pass1": 0.1}) + "\n" for row in rows))
+        row = {"eval_default_pass1": 0.1, "eval_num_samples": 8}
+        path.write_text("".join(json.dumps({"step": done, **row}) + "\n" for done in rows))
         trainer = Trainer(eval_steps, has_set)
         evaluate_left_out(trainer, step)
         return trainer.asked, [json.loads(line)["step"] for line in path.read_text().splitlines()]

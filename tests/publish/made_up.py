@@ -43,8 +43,8 @@ def training_run(folder: Path, base: Path | str, prompts: Path | str) -> Path:
         },
     }
     run.resolved.write_text(json.dumps(resolved))
-    write_row(folder / "evaluations.jsonl", 0, {"eval_default_pass1": 0.25}, None)
-    write_row(folder / "evaluations.jsonl", 2, {"eval_default_pass1": 0.5}, None)
+    write_row(folder / "evaluations.jsonl", 0, {"eval_default_pass1": 0.25, "eval_num_samples": 8}, None)
+    write_row(folder / "evaluations.jsonl", 2, {"eval_default_pass1": 0.5, "eval_num_samples": 8}, None)
     run.mark_completed(Completion(steps=2))
     return folder
 

@@ -8,8 +8,12 @@ from matplotlib import image
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.evaluation.reliability import reliability
+from restrain_openrlhf.report.curves import Panel, RunCurves, draw_panels, number
 from restrain_openrlhf.report.paper_figures import draw_effect, order, points, save_effect, save_reliability
+from restrain_openrlhf.run.collapse import Collapse, Signal
+from restrain_openrlhf.run.metrics import KL
 from tests.evaluation.test_table import result
+from tests.test_time.steps import steps
 
 
 def graded(*answers, gold="1"):
@@ -95,6 +99,20 @@ def test_the_effect_figure_and_its_table_are_written(tmp_path):
     assert image.imread(picture).std() > 0.01
     assert table.read_text().splitlines()[0] == "benchmark,line,sigma,pass_at_1,low,high,runs,samples_low,samples_high"
     assert len(table.read_text().splitlines()) == 7
+
+
+def test_a_runs_collapse_is_marked_in_every_curve_of_it():
+    rows = steps(4, kl=[0.1, 0.2, 0.3, 0.4])
+    panels = [Panel("KL", number(KL)), Panel("not logged", lambda _row: None)] * 3
+    runs = [
+        RunCurves("fell", rows, Collapse(2, Signal.VOTES, 4)),
+        RunCurves("held", rows, Collapse(None, Signal.VOTES, 4)),
+    ]
+    first, second = draw_panels(runs, panels).axes[:2]
+    assert [list(line.get_xdata()) for line in first.lines if line.get_linestyle() == ":"] == [[2, 2]]
+    assert not second.lines
+    assert draw_panels(runs, panels).get_supxlabel() == "dotted: Model Collapse Step"
+    assert draw_panels(runs[1:], panels).get_supxlabel() == ""
 
 
 def test_a_run_without_the_label_is_refused():

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.study.figures import draw_curves
 from restrain_openrlhf.study.plan import plan_study
-from restrain_openrlhf.study.report import write_study
+from restrain_openrlhf.study.report import HEADER, accuracy_row, collapse_cell, write_study
 from restrain_openrlhf.study.results import curves, sweeps
 
 FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: answer}"
@@ -30,7 +31,7 @@ def study(tmp_path):
 
 def evaluated(run, accuracies):
     run.config.run_dir.mkdir(parents=True)
-    rows = [{"step": step, "eval_default_pass1": value, "eval_num_samples": 8} for step, value in accuracies.items()]
+    rows = [{"step": step, "eval_default_pass1": value, "eval_num_samples": 1600} for step, value in accuracies.items()]
     (run.config.run_dir / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     metrics = {"step": max(accuracies), "votes": {"majority_share_mean": 0.75}}
     (run.config.run_dir / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
@@ -69,6 +70,31 @@ def test_a_sweep_is_what_differs_in_one_setting_only(study):
         evaluated(run, {0: 0.0, 1: accuracy})
     found = {sweep.setting: [(value, curve.name) for value, curve in sweep.points] for sweep in sweeps(curves(runs))}
     assert found == {"sigma": [(0, "zero"), (0.5, "half"), (np.inf, "none")], "delta": [(1, "half"), (2, "other")]}
+
+
+def test_every_seed_has_its_collapse_step_in_the_table_and_on_its_line(study):
+    runs = study({"ttrl": "{name: ttrl}"}, seeds=3)
+    evaluated(runs[0], {0: 0.4, 10: 0.6, 20: 0.1, 30: 0.0})
+    evaluated(runs[1], {0: 0.4, 10: 0.5, 20: 0.6, 30: 0.6})
+    evaluated(runs[2], {0: 0.5, 10: 0.1, 20: 0.0, 30: 0.0})
+    (curve,) = curves(runs)
+    assert accuracy_row(curve)[HEADER.index("collapse step")] == "10, –, 0"
+    (axes,) = draw_curves([curve]).axes
+    crosses = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    assert [list(line.get_xdata()) for line in crosses] == [[10, 0]]
+    assert list(crosses[0].get_ydata()) == pytest.approx([0.4, 1.3 / 3])
+    assert "Model Collapse Step of a seed" in [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+@pytest.mark.parametrize(("accuracies", "cell"), [({0: 0.5, 10: 0.6, 20: 0.7}, "–"), ({0: 0.5, 10: 0.6}, "?")])
+def test_seeds_without_a_collapse_share_one_word(study, accuracies, cell):
+    runs = study({"ttrl": "{name: ttrl}"})
+    for run in runs:
+        evaluated(run, accuracies)
+    (curve,) = curves(runs)
+    assert collapse_cell(curve.collapses) == cell
+    (axes,) = draw_curves([curve]).axes
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["ttrl"]
 
 
 def test_tables_and_pictures_are_written(study, tmp_path):

@@ -1,5 +1,6 @@
 """Outcomes for tests of what is made from them."""
 
+from restrain_openrlhf.run.collapse import Collapse, Signal
 from test_time.accuracy import Score
 from test_time.outcome import Outcome
 
@@ -30,6 +31,7 @@ def outcome(**changes) -> Outcome:
         alarm=None,
         ended_early=False,
         unwatched=(),
+        collapse=Collapse(None, Signal.VOTES, 10),
         chosen_step=10,
         chosen_model="train/model",
         best_step=8,

@@ -3,8 +3,13 @@
 from restrain_openrlhf.run.metrics import ENTROPY, KL, StepRow
 
 
-def step(number: int, kl=0.01, entropy=1.0, top=0.1, majority=0.5, prompts=8) -> StepRow:
-    votes = {"top_answer_share": top, "majority_share_mean": majority, "prompts": prompts}
+def step(number: int, kl=0.01, entropy=1.0, top=0.1, majority=0.5, prompts=8, missing=0.0) -> StepRow:
+    votes = {
+        "top_answer_share": top,
+        "majority_share_mean": majority,
+        "missing_share_of_voters": missing,
+        "prompts": prompts,
+    }
     return StepRow(step=number, numbers={KL: kl, ENTROPY: entropy}, votes=votes)
 
 

@@ -1,5 +1,6 @@
 """The sentences and tables of an adaptation: accuracies beside the base model's large vote, how the run ended."""
 
+from restrain_openrlhf.run.collapse import Collapse, Signal
 from test_time.outcome import Outcome
 from test_time.report import lead, run_table, score_tables
 from tests.test_time.outcomes import outcome, score
@@ -39,13 +40,17 @@ def test_a_table_for_the_set_and_one_for_each_held_out_one():
 
 
 def test_last_and_best_are_both_reported():
-    cells = {row[0]: row[1] for row in run_table(outcome(unwatched=("the KL to the base model",))).rows}
+    collapse = Collapse(12, Signal.VOTES, 20)
+    cells = {
+        row[0]: row[1] for row in run_table(outcome(unwatched=("the KL to the base model",), collapse=collapse)).rows
+    }
     assert cells["last good model"] == "step 10: train/model"
     assert cells["best by signals without gold"] == "step 8: train/checkpoints/global_step8_hf"
+    assert cells["Model Collapse Step"] == "12 (by votes, without gold, 20 measurements)"
     assert cells["signals not logged, so not watched"] == "the KL to the base model"
 
 
 def test_an_outcome_is_read_as_it_was_written(tmp_path):
-    made = outcome(scores=SCORES)
+    made = outcome(scores=SCORES, collapse=Collapse(12, Signal.VOTES, 20))
     made.write(tmp_path / "result.json")
     assert Outcome.model_validate_json((tmp_path / "result.json").read_text()) == made

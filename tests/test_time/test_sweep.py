@@ -7,6 +7,7 @@ import pytest
 
 import test_time.sweep as module
 from restrain_openrlhf.errors import ConfigError, DataError, RunError
+from restrain_openrlhf.run.collapse import Collapse, Signal
 from test_time.adapt import Listener
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
@@ -29,14 +30,17 @@ def table(tmp_path):
 
 def test_one_table_over_all_sets(tmp_path, monkeypatch):
     scores = (score(), score("adapted model", n=16), score(benchmark="math500"))
-    made = {"one": outcome(name="one", scores=scores), "two": outcome(name="two")}
+    made = {
+        "one": outcome(name="one", scores=scores),
+        "two": outcome(name="two", collapse=Collapse(8, Signal.VOTES, 9)),
+    }
     monkeypatch.setattr(module, "adapt", lambda job, _listener: made[job.problems.name])
     assert sweep(jobs(tmp_path, "one", "two"), tmp_path, listening) == list(made.values())
     rows = table(tmp_path)
-    assert [(row["set"], row["policy"], row["maj@n"]) for row in rows] == [
-        ("one", "base model", "75.0%"),
-        ("one", "adapted model", "75.0%"),
-        ("two", "–", "–"),
+    assert [(row["set"], row["policy"], row["maj@n"], row["collapse step"]) for row in rows] == [
+        ("one", "base model", "75.0%", "–"),
+        ("one", "adapted model", "75.0%", "–"),
+        ("two", "–", "–", "8"),
     ]
     assert "2 test sets, each from the same base model" in (tmp_path / "sweep.html").read_text()
 
