@@ -55,14 +55,20 @@ class Subject:
     own_settings: bool = False
 
 
+NOTHING = Subject(None, None, None)
+
+
 def subject_of(how: EvaluationProvenance, said: Said) -> Subject:
     """From what the user says, else the labels base, method and data of the evaluation, else the model's run folder.
 
-    Raises ConfigError for a method that there is none of, RunError for a run folder that cannot be read.
+    Labels are free: one that names no method is a method that the paper lacks. Raises ConfigError for a `said` method
+    that there is none of, RunError for a run folder that cannot be read.
     """
     labels = how.labels
-    found = _of_run(Path(how.model)) or _of_hub_id(how.model)
-    method = _known_method(said.method or labels.get("method")) or found.method
+    found = NOTHING
+    if None in (said.base, said.method, said.data):
+        found = _of_run(Path(how.model)) or _of_hub_id(how.model)
+    method = _known_method(said.method) or labels.get("method") or found.method
     same = method == found.method
     return Subject(
         base=said.base or labels.get("base") or found.base,
@@ -75,7 +81,7 @@ def subject_of(how: EvaluationProvenance, said: Said) -> Subject:
 
 def _known_method(name: str | None) -> str | None:
     if name is not None and name != BASE and name not in METHODS:
-        raise ConfigError(f"{name!r}: is no method. Known: {BASE} (no training), {', '.join(METHODS)}.")
+        raise ConfigError(f"--method {name!r}: is no method. Known: {BASE} (no training), {', '.join(METHODS)}.")
     return name
 
 
@@ -94,7 +100,7 @@ def _ablation_file(name: str) -> Path:
 def _of_hub_id(model: str) -> Subject:
     """A hub id is that model untrained; of a folder outside a run nothing is known."""
     is_hub_id = model in models() or (model.count("/") == 1 and not model.startswith(".") and not Path(model).exists())
-    return Subject(model, BASE, None) if is_hub_id else Subject(None, None, None)
+    return Subject(model, BASE, None) if is_hub_id else NOTHING
 
 
 def _of_run(model: Path) -> Subject | None:

@@ -91,8 +91,9 @@ def test_hub_ids_labels_and_what_a_user_says():
     assert subject("./somewhere", method="restrain", sigma="0.5").ablation is None
     said = Said(base=QWEN, method="ttrl", data="synthetic-s1k")
     assert subject("./somewhere", said, method="restrain") == Subject(QWEN, "ttrl", "synthetic-s1k")
-    with pytest.raises(ConfigError, match=r"'grop': is no method. Known: base"):
-        subject("./somewhere", method="grop")
+    assert subject(QWEN, method="mine") == Subject(QWEN, "mine", None)
+    with pytest.raises(ConfigError, match=r"--method 'grop': is no method. Known: base"):
+        subject("./somewhere", Said(method="grop"))
 
 
 def test_a_run_folder_that_cannot_be_read_is_refused(tmp_path):
@@ -100,6 +101,7 @@ def test_a_run_folder_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "run" / "run.json").write_text("{}")
     with pytest.raises(RunError, match=r"run.json: cannot be read as a run's .*--base, --method and --data"):
         subject(model)
+    assert subject(model, Said(QWEN, "ttrl", "dapo14k")) == Subject(QWEN, "ttrl", "dapo14k")
 
 
 def test_the_papers_interval_is_wilsons_of_as_many_trials_as_problems():
