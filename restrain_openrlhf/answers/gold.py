@@ -69,7 +69,7 @@ def _items(answer: str) -> list[str] | None:
 
 def _number(answer: str) -> Value | None:
     """A real number, the value of an assignment taken for it; one of two signs is no number."""
-    text = clean(answer)
+    text = with_commas(clean(answer))
     named = assignment(text)
     value_text = named.value if named else text
     if re.search(r"\\(?:pm|mp)(?![a-zA-Z])", value_text):

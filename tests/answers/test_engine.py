@@ -29,7 +29,7 @@ def test_public_pairs_by_vote_and_by_evaluation(shared):
     core = [row for row in pairs if row["policy"] is None]
     verdicts = [(canonical_key(row["a"]) == canonical_key(row["b"]), row["equal"]) for row in core]
     assert sum(ours and not truth for ours, truth in verdicts) == 0
-    assert sum(truth and not ours for ours, truth in verdicts) <= 3
+    assert sum(truth and not ours for ours, truth in verdicts) <= 1
     evaluated = [(is_right(row["a"], row["b"]), row) for row in pairs]
     assert not [row for ours, row in evaluated if ours and not row["equal"] and not row["qwen_reference"]]
     assert sum(ours == row["qwen_reference"] for ours, row in evaluated) / len(evaluated) > 0.88
