@@ -81,7 +81,7 @@ $(DOCS_VENV)/.installed: requirements/docs.txt requirements/serve.txt
 	touch $@
 
 $(MLFLOW)/.installed: requirements/mlflow.txt | $(VENV)/.installed
-	$(PIP) --no-deps --target $(MLFLOW) -r requirements/mlflow.txt
+	$(PIP) --no-deps --upgrade --target $(MLFLOW) -r requirements/mlflow.txt
 	touch $@
 
 # torch first, so that nothing below brings a CUDA build; then the two packages whose metadata ask for one.

@@ -58,6 +58,11 @@ class MlflowRun:
     _failing: bool = False
 
     @property
+    def name(self) -> str:
+        """In MLflow. Runs of a study are called seed-42, and of test-time RL train: what they are of is above them."""
+        return "/".join(self.folder.parts[-2:])
+
+    @property
     def unsent(self) -> int:
         """Rows that MLflow lacks."""
         return sum(bool(batch.metrics) for batch in self._waiting)
@@ -89,7 +94,7 @@ class MlflowRun:
             return
         found = client.get_experiment_by_name(self.settings.experiment)
         experiment = found.experiment_id if found else client.create_experiment(self.settings.experiment)
-        run_id = client.create_run(experiment, run_name=self.folder.name).info.run_id
+        run_id = client.create_run(experiment, run_name=self.name).info.run_id
         made = KeptRun(place=self.settings, run_id=run_id)
         (self.folder / KEPT).write_text(made.model_dump_json(indent=2) + "\n", encoding="utf-8")
         self._run_id = run_id

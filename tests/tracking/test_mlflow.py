@@ -47,7 +47,7 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_mlflow(mlflow, tmp_path):
     (tmp_path / "run" / "run.json").write_text(json.dumps(resolved))
     [first], _ = mlflow("steps")
     [run] = first["runs"]
-    assert (run["name"], run["status"]) == ("run", "RUNNING")
+    assert (run["name"], run["status"]) == (f"{tmp_path.name}/run", "RUNNING")
     assert run["points"] == {"kl": [[1, 0.5], [2, 0.25]], "eval_a_b__pass1": [[2, 0.75]]}
     assert len(run["parameters"]) == 252
     assert (run["parameters"]["method.kappa"], run["parameters"]["openrlhf.flag249"]) == ("3", "249")
