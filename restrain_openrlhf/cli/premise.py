@@ -9,7 +9,7 @@ from rich.console import Console
 
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import parse_settings
+from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 
 if TYPE_CHECKING:
@@ -63,7 +63,11 @@ def _method(config: Path | None, given: dict[str, float]) -> tuple[CommonSetting
     if config is None:
         return parse_settings({"name": "restrain", **given}), None
     run = load_run_config(config, {f"method.{key}": value for key, value in given.items()})
-    return run.method, run.openrlhf.get(N_SAMPLES)
+    plan = build(run.method).rollouts
+    size = plan.voters if plan else run.openrlhf.get(N_SAMPLES)
+    if size is not None and not isinstance(size, int):
+        raise ConfigError(f"{config}: {N_SAMPLES} is {size!r}: a whole number is needed.")
+    return run.method, size
 
 
 def _refuse_file(out: Path | None) -> None:

@@ -77,7 +77,8 @@ class FrozenPass:
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
     """An offline pass, with gold joined by problem. Gold may be there for some prompts alone.
 
-    Raises DataError where the file is none, where no prompt has gold, ReferencePassError where it is incomplete.
+    Raises DataError where the file is none, no prompt has gold, or a group is larger than the frozen model's vote;
+    ReferencePassError where it is incomplete.
     """
     if not path.is_file():
         raise DataError(
@@ -112,7 +113,12 @@ def _frozen_pass(
             f"{gold}: none of its {len(answers)} problems is in {path}. Gold is joined by the problem's text: give the "
             "rows {problem, answer} of the prompts that were sampled, or their .gold.jsonl file."
         )
-    size = min(group_size or n, n)
+    size = group_size or n
+    if size > n:
+        raise DataError(
+            f"{path}: has {n} rollouts per prompt, and a group of the configuration has {size}. Sample as many with "
+            "`restrain reference --n`, or leave --config out."
+        )
     groups = (Group(row, row.answers[:size], answers.get(row.problem_hash)) for row in rows)
     return FrozenPass(path, n, size, tuple(groups))
 

@@ -226,6 +226,18 @@ def test_a_setting_that_the_configurations_method_has_not_is_refused(tmp_path):
     assert "'kappa' is not a setting of ttrl" in message
 
 
-def test_a_method_that_cannot_be_tried_on_the_file_is_refused(tmp_path):
+def test_a_reference_with_fewer_rollouts_than_a_group_is_refused(tmp_path):
     message = refused("premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, "name: ettrl"))
-    assert "votes on 60" in message
+    assert "has 16 rollouts per prompt, and a group of the configuration has 60" in message
+
+
+def test_a_vote_of_its_own_size_has_that_many_rollouts(tmp_path):
+    votes = config(tmp_path, "name: ttrl, votes: 16, train_on: 8")
+    found = document("--reference", pass_without(tmp_path), "--config", votes)
+    assert (found["group_size"], found["methods"][0]["name"]) == (16, "ttrl")
+
+
+def test_a_method_that_needs_more_than_answers_is_refused(tmp_path):
+    block = "name: ettrl, etmr: false, votes: 16"
+    message = refused("premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, block))
+    assert "Entropy-based reshaping needs the mean token entropy" in message
