@@ -2,11 +2,9 @@
 
 Keeping is what the groups' texts add to the way from a rollout actor to the trainer (pickled and unpickled), each
 rollout's own gap, and the step's file: rows, compression, writing, fsync. All is counted as if it ran one after the
-other, though carrying is shared by the rollout actors. Responses are words drawn at random, or those of --responses.
+other, though carrying is shared by the rollout actors. Responses are words drawn at random.
 """
 
-import argparse
-import json
 import pickle
 import random
 import statistics
@@ -14,7 +12,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -62,9 +59,7 @@ class Cost:
 
 def main() -> None:
     """Measure and print."""
-    options = argparse.ArgumentParser()
-    options.add_argument("--responses", type=Path, help="JSON Lines whose rows have `responses`, for their text.")
-    text = source_text(options.parse_args().responses)
+    text = sentences(random.Random(0))
     console = Console(soft_wrap=True, highlight=False)
     detect().install()
     install()
@@ -175,16 +170,8 @@ def response_text(size: Size, text: Iterator[str]) -> str:
     return " ".join(pieces)[:letters]
 
 
-def source_text(path: Path | None) -> Iterator[str]:
-    """Responses of a file, over and over; else sentences of words drawn at random, common ones more often."""
-    if path is not None:
-        rows = [json.loads(row)["responses"] for row in path.read_text(encoding="utf-8").splitlines()]
-        return cycle([response for responses in rows for response in responses])
-    return sentences(random.Random(0))
-
-
 def sentences(chance: random.Random) -> Iterator[str]:
-    """Without end."""
+    """Words drawn at random, common ones more often; without end."""
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 9))) for _ in range(5_000)]
     weights = [1 / rank for rank in range(1, len(words) + 1)]
     while True:
