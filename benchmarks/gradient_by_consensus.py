@@ -196,17 +196,16 @@ def from_files(given: argparse.Namespace) -> tuple[Sampler, Frozen]:
 
 def of_the_demo() -> tuple[Sampler, Frozen]:
     """The shipped model on its own problems, sampled here for the frozen pass."""
-    from restrain_openrlhf.demo.addition import training_problems
-    from restrain_openrlhf.demo.tasks import ADDITION
+    from restrain_openrlhf.demo.tasks import PREMISE
 
-    sampler, problems = Sampler.load(Path(ADDITION.model), DEMO_N, 1.0, DEMO_TOKENS), training_problems(DEMO_PROBLEMS)
+    sampler, problems = Sampler.load(PREMISE.model, DEMO_N, 1.0, DEMO_TOKENS), PREMISE.training_problems(DEMO_PROBLEMS)
     asked = [HostPrompt(one.id, one.problem, one.problem, one.id) for one in problems]
     rows = [
         ReferenceRow.of_answers(prompt, group) for prompt, group in zip(asked, answers_to(asked, sampler), strict=True)
     ]
     groups = tuple(Group(row, row.answers, one.answer) for row, one in zip(rows, problems, strict=True))
     prompts = [Prompt(one.problem, one.answer, row) for one, row in zip(problems, rows, strict=True)]
-    return sampler, Frozen(prompts, FrozenPass(Path(ADDITION.model), DEMO_N, DEMO_N, groups))
+    return sampler, Frozen(prompts, FrozenPass(PREMISE.model, DEMO_N, DEMO_N, groups))
 
 
 def answers_to(prompts: Sequence[HostPrompt], sampler: Sampler) -> list[list[str | None]]:
