@@ -80,8 +80,8 @@ def _pushes(premise: Premise, answer: CommonAnswer) -> str:
         return ""
     most = max(known, key=lambda one: one.shared_push or 0.0)
     return (
-        f" ({premise.chosen.name} pushes towards it with {premise.chosen.shared_push:+.2f} of its advantages, "
-        f"{most.name} with {most.shared_push:+.2f})"
+        f" (the part of its advantages that teaches it: {premise.chosen.name} {premise.chosen.shared_push:+.2f}, "
+        f"{most.name} {most.shared_push:+.2f})"
     )
 
 
