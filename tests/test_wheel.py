@@ -224,7 +224,7 @@ def test_k8s_render_checks_flags_as_openrlhf_would(installed, item, message):
 def test_adaptations_find_their_preset_and_stop_at_the_missing_stack(installed, tmp_path, command, chosen):
     """As far as it goes: the flags are checked by OpenRLHF's own parser before anything is trained."""
     (tmp_path / "p.jsonl").write_text('{"problem": "1+1="}\n')
-    model = installed.package / "demo" / "model"
+    model = installed.package / "demo" / "models" / "addition"
     words = ("--model", model, "--prompts", tmp_path / "p.jsonl", "--out", tmp_path / "out")
     done = installed("test-time", command, *words, chosen)
     assert done.returncode == 2
@@ -246,7 +246,7 @@ def test_a_study_finds_presets_and_the_files_they_extend(installed):
 
 def test_a_command_that_needs_the_stack_says_what_is_missing(installed, tmp_path):
     (tmp_path / "p.jsonl").write_text('{"problem": "1+1="}\n')
-    shutil.copy(installed.package / "demo" / "model" / "config.json", tmp_path)
+    shutil.copy(installed.package / "demo" / "models" / "addition" / "config.json", tmp_path)
     words = ("--model", ".", "--prompts", "p.jsonl", "--out", tmp_path / "out")
     done = installed("restrain", "reference", *words, cwd=tmp_path)
     assert done.returncode == 2

@@ -85,18 +85,16 @@ def prepare(
     entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
     held_out = _held_out(entry, benchmark_dir)
     checks = Checks(any_count, drop_duplicates, drop_near_duplicates, expect_digest, held_out)
-    _say(write(entry, source, out, checks, supervised, first))
+    made = write(entry, source, out, checks, supervised, first)
+    _say(made)
     if entry.apart_from:
         near = f"for near ones: restrain data overlap {out} --benchmarks {entry.apart_from}"
-        typer.echo(f"problems of {entry.apart_from} are left out; {near}")
+        typer.echo(f"{made.dropped_held_out} prompts were problems of {entry.apart_from} and are left out; {near}")
 
 
 def _say(made: "Prepared") -> None:
     typer.echo(f"{made.count:,} prompts: {made.prompts}, digest {made.digest}")
-    typer.echo(
-        f"gold: {made.gold or 'none'}; {made.dropped_duplicates} equal prompts dropped, "
-        f"{made.dropped_held_out} of a benchmark left out"
-    )
+    typer.echo(f"gold: {made.gold or 'none'}; {made.dropped_duplicates} equal prompts dropped")
     near = made.near_duplicates
     typer.echo(
         f"near-duplicates: {near.groups} groups of {near.prompts} prompts{_conflicts(near.conflicting)}; "

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pydantic import BaseModel
 from typer.main import get_command
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
@@ -72,7 +73,12 @@ def test_the_method_and_the_runs_own_settings_are_as_written(name, monkeypatch):
     assert {key: getattr(config.method, key) for key in document["method"]} == document["method"]
     own = {key: value for key, value in document.items() if key not in ("method", "openrlhf")}
     paths = {key: ROOT / own[key] for key in ("run_dir", "reference") if key in own}
-    assert {key: getattr(config, key) for key in own} == {**own, **paths}
+    assert {key: as_in_yaml(getattr(config, key)) for key in own} == {**own, **paths}
+
+
+def as_in_yaml(value: object) -> object:
+    """A block of keys as the mapping that it was read from."""
+    return value.model_dump(exclude_unset=True) if isinstance(value, BaseModel) else value
 
 
 @pytest.mark.parametrize("name", NAMES)

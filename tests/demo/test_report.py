@@ -13,9 +13,9 @@ from restrain_openrlhf.demo.report import (
 )
 from restrain_openrlhf.demo.tasks import PREMISE
 from restrain_openrlhf.evaluation.result import Accuracy
-from restrain_openrlhf.hook.step_records import append_row
 from restrain_openrlhf.hook.trainer import append_step
 from restrain_openrlhf.run.metrics import HELD_OUT_FILE
+from restrain_openrlhf.tracking.writers import write_row
 from tests.hook.test_trainer_metrics import votes
 from tests.reference.made import write_reference
 
@@ -37,8 +37,8 @@ def demo(tmp_path):
         run = train_folder(tmp_path, method)
         run.mkdir(parents=True)
         append_step(run / "metrics.jsonl", 1, {"kl": 0.1}, votes())
-        append_row(run / HELD_OUT_FILE, 0, {"eval_default_pass1": 0.5, "eval_num_samples": 1600})
-        append_row(run / HELD_OUT_FILE, 1, {"eval_default_pass1": after, "eval_num_samples": 1600})
+        write_row(run / HELD_OUT_FILE, 0, {"eval_default_pass1": 0.5, "eval_num_samples": 1600}, None)
+        write_row(run / HELD_OUT_FILE, 1, {"eval_default_pass1": after, "eval_num_samples": 1600}, None)
         MethodResult(method, accuracy(0.5), accuracy(after)).write(tmp_path / method)
     return tmp_path
 

@@ -37,7 +37,7 @@ def test_parameters_worked_by_hand():
 
 
 def test_a_local_models_parameters_are_those_of_its_file():
-    folder = ROOT / "restrain_openrlhf" / "demo" / "model"
+    folder = ROOT / "restrain_openrlhf" / "demo" / "models" / "addition"
     with (folder / "model.safetensors").open("rb") as file:
         head = json.loads(file.read(*struct.unpack("<Q", file.read(8))))
     counts = [prod(entry["shape"]) for name, entry in head.items() if name != "__metadata__"]

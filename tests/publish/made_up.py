@@ -5,6 +5,8 @@ import shutil
 from pathlib import Path
 
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
+from restrain_openrlhf.data.known_copy import CopyCheck
+from restrain_openrlhf.data.near_duplicates import NearDuplicates
 from restrain_openrlhf.data.prepare import Prepared
 from restrain_openrlhf.demo.tasks import ADDITION
 from restrain_openrlhf.evaluation.responses import EvaluationProvenance
@@ -63,6 +65,7 @@ def base_model(folder: Path, card: str | None = "license: apache-2.0\n", licence
 def prepared_prompts(path: Path, source: str = "open-r1/DAPO-Math-17k-Processed (en), split train") -> Path:
     """Prompts with the description that `restrain data prepare` writes."""
     path.write_text("".join(json.dumps({"id": str(n), "problem": text}) + "\n" for n, text in enumerate(PROBLEMS)))
+    whole = CopyCheck(count=len(PROBLEMS), digest=DIGEST, known_count=len(PROBLEMS), known_digest=DIGEST)
     about = Prepared(
         name="dapo14k",
         source=source,
@@ -71,8 +74,12 @@ def prepared_prompts(path: Path, source: str = "open-r1/DAPO-Math-17k-Processed 
         gold=path.with_suffix(".gold.jsonl"),
         count=len(PROBLEMS),
         digest=DIGEST,
-        digest_checked=True,
+        whole_set=whole,
+        is_known_copy=whole.is_known,
         dropped_duplicates=0,
+        near_duplicates=NearDuplicates(
+            groups=0, prompts=0, conflicting=0, loose_groups=0, loose_conflicting=0, dropped=0
+        ),
     )
     path.with_name(f"{path.stem}.about.json").write_text(about.model_dump_json())
     return path

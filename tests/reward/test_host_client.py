@@ -22,7 +22,7 @@ from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.reward.clients import RESTRAIN, expected  # noqa: E402
 
-MODEL = ROOT / "restrain_openrlhf" / "demo" / "model"
+MODEL = ROOT / "restrain_openrlhf" / "demo" / "models" / "addition"
 # Prompt, and the answers of its group; a response without an end was cut off.
 GROUPS = {"12+13=": ("25", "25", "35", None), "40+41=": ("81", "71", "91", "61")}
 

@@ -40,7 +40,7 @@ def test_a_query_without_its_prompt_is_refused(query, prompt):
 
 
 def test_a_models_folder_says_how_a_response_ends():
-    assert stop_tokens(ROOT / "restrain_openrlhf" / "demo" / "model") == StopTokens(
+    assert stop_tokens(ROOT / "restrain_openrlhf" / "demo" / "models" / "addition") == StopTokens(
         ("<eos>",), ("<pad>", "<eos>", "<bos>", "<unk>")
     )
 

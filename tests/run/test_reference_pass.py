@@ -7,7 +7,8 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
-from restrain_openrlhf.demo.addition import training_problems, write_prompts  # noqa: E402
+from restrain_openrlhf.demo.addition import training_problems  # noqa: E402
+from restrain_openrlhf.demo.problems import write_prompts  # noqa: E402
 from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook.host_flags import host_flags  # noqa: E402
@@ -24,7 +25,7 @@ from tests.conftest import ROOT  # noqa: E402
 def configured(tmp_path, **more):
     write_prompts(tmp_path / "p.jsonl", training_problems(4))
     return load_run_config(
-        ROOT / "configs" / "cpu" / "demo.yaml",
+        ROOT / "configs" / "cpu" / "demo_addition.yaml",
         {
             "run_dir": str(tmp_path / "run"),
             "reference": str(tmp_path / "ref.jsonl"),

@@ -11,7 +11,7 @@ from test_time.options import choose_preset, choose_rules, gold_by_set
 from tests.commands import call
 from tests.conftest import ROOT
 
-MODEL = ROOT / "restrain_openrlhf" / "demo" / "model"
+MODEL = ROOT / "restrain_openrlhf" / "demo" / "models" / "addition"
 CPU = ROOT / "configs" / "cpu" / "test_time.yaml"
 GOOD = [{"id": "a", "problem": "12+34="}, {"id": "b", "problem": "50+60="}]
 

@@ -15,8 +15,9 @@ from restrain_openrlhf.tracking.mlflow_run import Batch, MlflowRun, metric_name
 from restrain_openrlhf.tracking.writers import UNSENT, unsent, write_row
 from tests.conftest import ROOT
 from tests.processes import free_port
-from tests.tracking import mlflow_case
 
+# Not imported: it is a script, which reads its words as it is loaded.
+CASE = Path(__file__).with_name("mlflow_case.py")
 INSTALLED = Path(os.environ.get("RESTRAIN_TEST_MLFLOW", ROOT / "build" / "mlflow"))
 
 
@@ -29,7 +30,7 @@ def mlflow(tmp_path):
     environment = {**os.environ, "PYTHONPATH": f"{INSTALLED}:{ROOT}", "MLFLOW_ALLOW_FILE_STORE": "true"}
 
     def act(action, place=None):
-        words = [sys.executable, mlflow_case.__file__, action, tmp_path / "run", place or f"file://{tmp_path}/store"]
+        words = [sys.executable, CASE, action, tmp_path / "run", place or f"file://{tmp_path}/store"]
         done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")], done.stderr
