@@ -53,7 +53,7 @@ def test_a_run_without_adapter_is_refused(tmp_path):
 
 
 def test_a_base_that_is_gone_or_another_is_refused(run, tmp_path):
-    assert "--base ADDITION.model names it at another place" in refused("merge", run, "--base", tmp_path / "gone")
+    assert "--base MODEL names it at another place" in refused("merge", run, "--base", tmp_path / "gone")
     config = AutoModelForCausalLM.from_pretrained(ADDITION.model).config
     config.hidden_size, config.dtype = 64, "bfloat16"
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "other")
