@@ -62,4 +62,4 @@ def test_nothing_that_trains_reads_the_record():
         if "restrain_openrlhf.hook.recorded_flags" in imports(path)
     }
     # Of cli/train.py, `show` alone: it prints a command and starts nothing.
-    assert readers == {"cli/train.py", "k8s/experiment.py"}
+    assert readers == {"cli/train.py", "k8s/experiment.py", "slurm/job.py"}
