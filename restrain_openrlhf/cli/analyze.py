@@ -39,13 +39,14 @@ def analyze(
 
 def _analyze_run(run: Path, gold: Path | None, out: Path, as_json: bool) -> None:
     from restrain_openrlhf.kept import read_kept  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.kept.gold import gold_by_prompt  # noqa: PLC0415
+    from restrain_openrlhf.kept.gold import gold_for  # noqa: PLC0415
     from restrain_openrlhf.kept.label_quality import label_quality  # noqa: PLC0415
     from restrain_openrlhf.report.label_figures import save_label_figures  # noqa: PLC0415 - imports matplotlib
 
     if gold is None:
         raise ConfigError(f"{run}: --gold FILE is needed: kept rollouts hold no gold. Give the prompts' answers.")
-    found = label_quality(run, gold, read_kept(run), gold_by_prompt(run, gold))
+    answers = gold_for({group.prompt for group in read_kept(run)}, gold)
+    found = label_quality(run, gold, read_kept(run), answers)
     paths = save_label_figures(found, out)
     (out / "labels.json").write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")
     if as_json:

@@ -1,55 +1,86 @@
-"""Gold for kept prompts, joined by the hash of the prompt, or of its problem where the run put it into a template."""
+"""What is right: the gold answer to a kept prompt, by the hash of its problem, and whether an answer equals it."""
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
+from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.data.gold_split import load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.hook.prompts import Prompt, PromptSource, load_prompts
-from restrain_openrlhf.run.folder import RunFolder
+
+# Enough prompts to meet one that a gold file of a part of them has.
+TRIED = 32
+# Characters of a template before and after the problem; beyond, hashing all cuts would take long.
+LONGEST_TEMPLATE = 4000
+
+graded = lru_cache(maxsize=1_000_000)(is_right)
 
 
-def gold_by_prompt(run: Path, gold: Path) -> Mapping[str, str]:
-    """Gold answers by `prompt_id`, for any prompt that the run could have kept.
+@dataclass(frozen=True)
+class Template:
+    """How many characters a prompt has before and after the problem as the data set states it."""
 
-    `gold` has rows {problem, answer} or {prompt_hash, answer}. Raises DataError where it, or the run's own file of
-    prompts, cannot be read.
+    before: int = 0
+    after: int = 0
+
+    def problem(self, prompt: str) -> str:
+        """The prompt without its template."""
+        return prompt[self.before : len(prompt) - self.after]
+
+
+@dataclass(frozen=True)
+class Gold:
+    """Gold answers by the hash of the problem; empty where the reader gave none."""
+
+    answers: Mapping[str, str] = field(default_factory=dict)
+    template: Template = Template()
+
+    def of(self, prompt: str) -> str | None:
+        """The gold answer to a prompt as the policy saw it; None where there is none."""
+        return self.answers.get(text_hash(self.template.problem(prompt))) if self.answers else None
+
+    def right(self, prompt: str, answer: str | None) -> bool | None:
+        """Whether the answer is right, by the rule of evaluation; None where the prompt has no gold answer."""
+        gold = self.of(prompt)
+        return None if gold is None else graded(answer, gold)
+
+
+def gold_for(prompts: Collection[str], file: Path) -> Gold:
+    """The file's answers, and the template around the problems of these prompts.
+
+    Raises DataError where the file cannot be read, and where it has none of the prompts.
     """
-    answers = load_gold(gold)
-    hashes = ((text_hash(prompt.text), text_hash(prompt.problem)) for prompt in _templated(run))
-    return answers | {text: answers[problem] for text, problem in hashes if problem in answers}
+    answers = load_gold(file)
+    template = template_of(prompts, frozenset(answers))
+    if template is None:
+        raise DataError(
+            f"{file}: has no answer to any of the {len(prompts)} prompts that were kept; they are joined by the hash "
+            "of the problem. Give the gold file of the run's prompts: rows {problem, answer}, or the .gold.jsonl that "
+            "`restrain data` writes."
+        )
+    return Gold(answers, template)
 
 
-def _templated(run: Path) -> Iterable[Prompt]:
-    """The run's prompts where a template makes them other texts than their problems; else none."""
-    flags = _flags(RunFolder(run).resolved)
-    source = PromptSource(
-        dataset=flags.get("data.prompt_dataset", ""),
-        input_key=flags.get("data.input_key", PromptSource.input_key),
-        input_template=flags.get("data.input_template"),
-        apply_chat_template=bool(flags.get("data.apply_chat_template")),
-        split=flags.get("data.prompt_split", PromptSource.split),
-    )
-    if not (source.input_template or source.apply_chat_template):
-        return []
-    return load_prompts(source, _tokenizer(flags) if source.apply_chat_template else None)
+def template_of(prompts: Collection[str], problems: frozenset[str]) -> Template | None:
+    """The template of a run's prompts, by trying what they all begin and end with; None where no problem is found.
+
+    `problems` are hashes. A hash that is met proves the cut, so nothing is guessed.
+    """
+    if any(text_hash(prompt) in problems for prompt in prompts):
+        return Template()
+    before, after = _shared(prompts), _shared([prompt[::-1] for prompt in prompts])
+    cuts = [Template(one, other) for one in range(before + 1) for other in range(after + 1)]
+    for prompt in list(prompts)[:TRIED]:
+        for cut in cuts:
+            if text_hash(cut.problem(prompt)) in problems:
+                return cut
+    return None
 
 
-def _flags(resolved: Path) -> Mapping[str, Any]:
-    """OpenRLHF's flags of a run by `restrain train`; none of a run that was started otherwise."""
-    if not resolved.exists():
-        return {}
-    try:
-        flags: Mapping[str, Any] = json.loads(resolved.read_text(encoding="utf-8"))["openrlhf"]
-    except (ValueError, KeyError, TypeError):
-        raise DataError(f"{resolved}: is not as `restrain train` writes it. Give the folder of a run.") from None
-    return flags
-
-
-def _tokenizer(flags: Mapping[str, Any]) -> Any:
-    from restrain_openrlhf.hook.preflight import load_tokenizer  # noqa: PLC0415 - imports the training stack
-
-    return load_tokenizer(flags["actor.model_name_or_path"])
+def _shared(texts: Collection[str]) -> int:
+    """How many characters all texts begin with."""
+    first, last = min(texts), max(texts)
+    differing = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return min(next(differing, min(len(first), len(last))), LONGEST_TEMPLATE)

@@ -1,15 +1,15 @@
 """Was the pseudo-label right? What a run's kept groups were trained towards, counted against gold."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import wilson_interval
+from restrain_openrlhf.kept.gold import Gold
 from restrain_openrlhf.kept.groups import KeptGroup
 from restrain_openrlhf.kept.verdicts import majority_is_right, right_rollouts, weight_on_right
 
@@ -165,24 +165,19 @@ class LabelQuality(BaseModel):
     false_confidence: tuple[FalseConfidence, ...]
 
 
-def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: Mapping[str, str]) -> LabelQuality:
-    """The kept groups of `run` against `answers` by prompt_id, those of the file `gold`.
+def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: Gold) -> LabelQuality:
+    """The kept groups of `run` against `answers`, those of the file `gold`.
 
-    Groups without gold are counted and left out. Raises DataError where all of them are.
+    Groups without gold are counted and left out. At least one has gold (`gold_for` sees to it).
     """
     facts, prompts, without = [], set(), []
     for group in groups:
         prompts.add(group.prompt_id)
-        answer = answers.get(group.prompt_id)
+        answer = answers.of(group.prompt)
         if answer is None:
             without.append(group.prompt_id)
         else:
             facts.append(GroupFacts.of(group, answer))
-    if not facts:
-        raise DataError(
-            f"{gold}: has no answer to any of the {len(prompts)} prompts that were kept in {run}. Give the gold file "
-            "of the run's prompts: rows {problem, answer}, or the .gold.jsonl that `restrain data` writes."
-        )
     return LabelQuality(
         run=str(run),
         gold=str(gold),

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from restrain_openrlhf.kept import KeptGroup, KeptRollout
-from restrain_openrlhf.view.gold import Gold
+from restrain_openrlhf.kept.gold import Gold
 from restrain_openrlhf.view.summary import members_of, ranked_classes
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.kept import kept_files, read_kept
+from restrain_openrlhf.kept.gold import Gold, gold_for
 from restrain_openrlhf.kept.schema import arrow
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.run.folder import RunFolder
-from restrain_openrlhf.view.gold import Gold, gold_for
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from restrain_openrlhf.answers import canonical_key
 from restrain_openrlhf.kept import KeptGroup, KeptRollout
-from restrain_openrlhf.view.gold import Gold
+from restrain_openrlhf.kept.gold import Gold
 
 # The list and the chart draw the answers themselves; a page of text is no answer there.
 SHOWN = 120

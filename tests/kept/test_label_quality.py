@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.keeping import kept_group
 from restrain_openrlhf.hook.scored_groups import ScoredGroup
 from restrain_openrlhf.kept import KeptGroup, KeptRollout
+from restrain_openrlhf.kept.gold import Gold
 from restrain_openrlhf.kept.label_quality import label_quality
 from restrain_openrlhf.kept.verdicts import majority, majority_is_right, right_rollouts, weight_on_right
 from restrain_openrlhf.method import build, parse_settings
@@ -70,7 +70,7 @@ GOLD = {text_hash(prompt): answer for prompt, answer in {"1+1=": "2", "2+2=": "4
 def quality(groups=RUN, gold=GOLD):
     from pathlib import Path
 
-    return label_quality(Path("run"), Path("gold.jsonl"), groups, gold)
+    return label_quality(Path("run"), Path("gold.jsonl"), groups, Gold(gold))
 
 
 def test_a_run_counted_by_hand():
@@ -126,11 +126,6 @@ def test_right_or_wrong_of_one_group():
     assert (majority(empty), weight_on_right(empty, (False,) * 4)) == (None, 0)
     unweighed = group(1, "1+1=", ["2", "2", "3", "3"], net=[0] * 4)
     assert weight_on_right(unweighed, (True, True, False, False)) is None
-
-
-def test_gold_for_other_prompts_is_refused():
-    with pytest.raises(DataError, match="has no answer to any of the 5 prompts"):
-        quality(gold={text_hash("7+7="): "14"})
 
 
 ANSWERS = st.lists(st.sampled_from(["1", "2", "3", "2.0", None]), min_size=4, max_size=4)

@@ -29,7 +29,7 @@ def test_gold_that_cannot_be_used_is_refused(tmp_path, write_jsonl):
     run = small_run(tmp_path / "run")
     assert "no such file" in refused("view", run, "--gold", tmp_path / "absent.jsonl")
     other = write_jsonl("other.jsonl", [{"problem": "another", "answer": "1"}])
-    assert "has none of the run's 3 prompts" in refused("view", run, "--gold", other)
+    assert "has no answer to any of the 3 prompts" in refused("view", run, "--gold", other)
     assert "line 1: answer" in refused("view", run, "--gold", write_jsonl("bad.jsonl", [{"problem": "p"}]))
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.kept.gold import Gold, Template, gold_for, template_of
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.view.details import details
-from restrain_openrlhf.view.gold import Gold, Template, gold_for, template_of
 from restrain_openrlhf.view.summary import Summaries
 from tests.view.runs import boxed, scored_group
 
@@ -84,7 +84,7 @@ def test_one_prompt_alone_is_found_under_a_template():
 
 
 def test_gold_of_other_problems_is_refused(write_jsonl):
-    with pytest.raises(DataError, match="has none of the run's 3 prompts"):
+    with pytest.raises(DataError, match="has no answer to any of the 3 prompts"):
         gold_for(PROBLEMS, write_jsonl("gold.jsonl", [{"problem": "another", "answer": "4"}]))
 
 
