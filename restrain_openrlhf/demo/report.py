@@ -75,10 +75,10 @@ def train_folder(out: Path, method: str) -> Path:
 def sentence(result: MethodResult, run: Path) -> str:
     """What happened to one method's policy."""
     before, after = result.before, result.after
-    moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "stayed near"
-    start = f"{before.pass_at_1:.1%}" if moved == "stayed near" else f"from {before.pass_at_1:.1%}"
+    moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
     text = (
-        f"{result.method}: pass@1 on {after.problems} held-out problems {moved} {start}, to {after.pass_at_1:.1%}; "
+        f"{result.method}: pass@1 on {after.problems} held-out problems {moved} from {before.pass_at_1:.1%} to "
+        f"{after.pass_at_1:.1%}; "
         f"the majority of {after.k} went from {before.maj_at_k:.1%} to {after.maj_at_k:.1%}."
     )
     shared = float(read_steps(run / "metrics.jsonl")[-1].votes["top_answer_share"])
