@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/pictures/view-*.png: `python -m tests.view.pictures RUN docs/pictures [GOLD]`.
+"""Takes the pictures of docs/pictures/NAME-*.png: `python -m tests.view.pictures RUN docs/pictures/NAME [GOLD]`.
 
 RUN is a run that kept rollouts; `real` stands for real rollouts of the shared material, scored by the project's method.
 """
@@ -38,11 +38,13 @@ def shown(found: Material) -> GroupSummary:
 def take(page: Page, group: GroupSummary, out: Path) -> None:
     """The list with the open group; then its classes."""
     page.locator("[name=flipped]").check()
+    for name in ("first_step", "last_step"):
+        page.locator(f"[name={name}]").fill(str(group.step))
     page.locator(".row", has_text=f"step {group.step} · group {group.group}").first.click()
     expect(page.locator(".class").first).to_be_visible()
-    save(page, out / "view-group.png")
+    save(page, out.with_name(f"{out.name}-group.png"))
     page.locator("h3", has_text="Answer classes").evaluate("heading => heading.scrollIntoView()")
-    save(page, out / "view-classes.png")
+    save(page, out.with_name(f"{out.name}-classes.png"))
 
 
 def save(page: Page, path: Path) -> None:

@@ -136,7 +136,7 @@ def test_an_open_group_has_its_classes_side_by_side(opened):
     assert opened.texts(".class h4") == ["4", "5"]
     assert "3 votes" in opened.texts(".class .marks")[0]
     facts = opened.texts(".class .facts")
-    assert all(name in facts[0] for name in ("A⁺", "A⁻", "log-prob gap", "0.00200"))
+    assert all(name in facts[0] for name in ("A⁺", "A⁻", "log-prob gap", "0.0020"))
     places = [box.bounding_box() for box in opened.page.locator(".class").all()]
     assert places[0]["y"] == places[1]["y"]
     assert places[0]["x"] < places[1]["x"]

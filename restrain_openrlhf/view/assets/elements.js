@@ -21,7 +21,7 @@ function sized(made, property, share) {
 function shownNumber(value) {
   if (value === null) return "–";
   if (typeof value !== "number") return value;
-  const shown = Number.isInteger(value) ? String(value) : value.toFixed(Math.abs(value) < 0.01 ? 5 : 3);
+  const shown = Number.isInteger(value) ? String(value) : Math.abs(value) < 0.01 ? value.toPrecision(2) : value.toFixed(3);
   return shown.replace("-", "−");
 }
 
