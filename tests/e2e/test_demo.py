@@ -1,6 +1,7 @@
 """The main job, as `make demo` runs it: a model gets better by RESTRAIN with no labels, where TTRL makes it worse."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,28 @@ def test_restrain_improves_held_out_accuracy_without_gold_where_ttrl_does_not(tm
     assert "answer" not in (tmp_path / "prompts.jsonl").read_text()
     shared = read_steps(tmp_path / "ttrl" / "train" / "metrics.jsonl")[-1].votes["top_answer_share"]
     assert shared > 0.5, "most of TTRL's majorities are the answer that gives up"
+    the_runs_are_looked_at(tmp_path)
+
+
+def the_runs_are_looked_at(demo: Path) -> None:
+    """By the commands that a user has for it."""
+    gold, trained = ("--gold", demo / "prompts-with-gold.jsonl"), demo / "restrain" / "train"
+    right = {}
+    for method in ("restrain", "ttrl"):
+        done = run(restrain("analyze", demo / method / "train", *gold, "--json"))
+        right[method] = json.loads(done.stdout)["total"]["label_accuracy"]
+    assert right["restrain"] > right["ttrl"] + 0.1
+    done = run(restrain("view", trained, *gold, "--export", demo / "view.html"))
+    assert done.returncode == 0, done.stderr
+    assert (demo / "view.html").stat().st_size > 100_000
+    done = run(restrain("publish", trained, "--dry-run"))
+    assert done.returncode == 0, done.stderr
+    from transformers import AutoModelForCausalLM
+
+    assert AutoModelForCausalLM.from_pretrained(trained / "hub").num_parameters() == 800_896
+    done = run(restrain("premise", "--reference", demo / "reference.jsonl", *gold, "--json"))
+    (warning,) = [each["text"] for each in json.loads(done.stdout)["findings"] if each["level"] == "warning"]
+    assert "A shared shortcut: '?'" in warning
 
 
 def test_the_pipeline_takes_real_problems(shared, tmp_path):
