@@ -78,7 +78,8 @@ def test_the_labels_of_a_run_against_gold_by_a_count_of_its_own(pair: Pair, tmp_
         for rollout in group.rollouts:
             net = rollout.advantage_pos + rollout.advantage_neg
             pushed += abs(net) > 1e-9
-            agrees += abs(net) > 1e-9 and (net > 0) == (rollout.answer == str(gold))
+            right = (rollout.answer or "").isdigit() and int(rollout.answer) == gold
+            agrees += abs(net) > 1e-9 and (net > 0) == right
     total = json.loads(done.stdout)["total"]
     assert (total["groups"], total["label_accuracy"]) == (15, pytest.approx(labels / 15))
     assert (total["signals"], total["reward_accuracy"]) == (pushed, pytest.approx(agrees / pushed))
