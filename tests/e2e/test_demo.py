@@ -14,7 +14,7 @@ pytest.importorskip("openrlhf", reason="needs the training stack (make install)"
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 # Fewer than the demo's 40, in which TTRL comes to nothing; by now the two have parted.
-STEPS = 20
+STEPS = 15
 
 
 def test_restrain_improves_held_out_accuracy_without_gold_where_ttrl_does_not(tmp_path):
@@ -22,13 +22,13 @@ def test_restrain_improves_held_out_accuracy_without_gold_where_ttrl_does_not(tm
     assert done.returncode == 0, done.stderr[-3000:]
     outcome = run_demo(Demo(tmp_path, chosen_steps=STEPS), Listener())
     gain = {result.method: result.after.pass_at_1 - result.before.pass_at_1 for result in outcome.results}
-    assert gain["restrain"] >= 0.15
-    assert gain["ttrl"] < 0.1
+    assert gain["restrain"] >= 0.05
+    assert gain["ttrl"] < -0.05
     assert [result.method for result in results_in(tmp_path)] == ["restrain", "ttrl"], "best first"
     assert outcome.report.read_text().count("data:image/png") == 7
     for method in ("restrain", "ttrl"):
         assert (tmp_path / method / "train" / "model" / "model.safetensors").exists()
-        assert [row.step for row in read_held_out(tmp_path / method / "train")] == [0, 5, 10, 15, 20]
+        assert [row.step for row in read_held_out(tmp_path / method / "train")] == [0, 5, 10, 15]
     resolved = json.loads((tmp_path / "restrain" / "train" / "run.json").read_text())
     assert resolved["openrlhf"]["data.prompt_dataset"] == str(tmp_path / "prompts.jsonl")
     assert "answer" not in (tmp_path / "prompts.jsonl").read_text()
