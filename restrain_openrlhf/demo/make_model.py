@@ -5,7 +5,6 @@ minutes on one core. `--task careless` makes the addition model whose wrong answ
 """
 
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,17 +21,17 @@ from restrain_openrlhf.demo.tokenizer import make_tokenizer
 
 CALIBRATED_ON = 640
 
-Name = StrEnum("Name", {name: name for name in RECIPES})  # type: ignore[misc]
-
 
 def main(
     out: Annotated[Path, typer.Option(help="Output folder; it must be new or empty.")],
-    task: Annotated[Name, typer.Option(help="Which model to make.")] = Name.premise,  # type: ignore[attr-defined]
+    task: Annotated[str, typer.Option(help=f"Which model to make: {', '.join(RECIPES)}.")] = "premise",
 ) -> None:
     """Make the model, measure it, and write it as a Hugging Face folder in bf16."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise typer.BadParameter(f"{out} exists and is not an empty folder. Name a new one.", param_hint="--out")
-    found = write_model(out, task.value)
+    if task not in RECIPES:
+        raise typer.BadParameter(f"{task!r} is none of {', '.join(RECIPES)}.", param_hint="--task")
+    found = write_model(out, task)
     for name, value in asdict(found).items():
         Console().print(f"{name}: {value:.3f}" if isinstance(value, float) else f"{name}: {value}")
 
