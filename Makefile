@@ -33,7 +33,7 @@ help: ## Show this list
 demo: install ## Train a small model with no labels, on the real stack, and show what it learned
 	$(BIN)/restrain demo
 
-study: install ## Compare the methods on the demo's tasks: REGIMES="premise right spurious", three seeds (five hours on two cores)
+study: install ## Compare the methods on the demo's tasks: REGIMES="premise right spurious", three seeds (hours on two cores)
 	$(BIN)/python -m restrain_openrlhf.demo.study_task --out runs/study
 	$(BIN)/restrain study $(foreach regime,$(REGIMES),configs/cpu/study/$(regime)/[a-z]*.yaml) --seeds 3 --jobs $(JOBS) --out runs/study
 

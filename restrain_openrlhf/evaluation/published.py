@@ -133,7 +133,7 @@ def _rows(cells: Iterable[PaperCell]) -> dict[tuple[object, ...], list[PaperCell
 
 
 def _joined(rows: Mapping[tuple[object, ...], Sequence[PaperCell]]) -> Iterator[PaperLine]:
-    """Rows of one method in several tables are one line as long as no number of theirs differs."""
+    """One line for a method that stands in several tables, unless the tables give different numbers."""
     lines: dict[tuple[object, ...], list[PaperLine]] = {}
     for key, cells in rows.items():
         found = lines.setdefault(key[:-1], [])
