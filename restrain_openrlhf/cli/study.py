@@ -21,6 +21,10 @@ def study(
         int | None,
         typer.Option(min=1, help="Runs at the same time.", show_default="what the Ray cluster has GPUs for, else 1"),
     ] = None,
+    gold: Annotated[
+        list[Path] | None,
+        typer.Option(help="Answers to training prompts, for maj@k by step of the kept rollouts. May be repeated."),
+    ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Train every CONFIG with every seed and compare held-out accuracy. To resume, run the same command.
@@ -30,8 +34,10 @@ def study(
     from restrain_openrlhf.study.plan import StudyRun, plan_study  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.study.report import write_study  # noqa: PLC0415
     from restrain_openrlhf.study.runner import Listener, run_study, runs_at_a_time  # noqa: PLC0415
+    from restrain_openrlhf.study.votes import read_gold  # noqa: PLC0415
 
     runs = plan_study(configs, seeds, out, parse_overrides(overrides or []))
+    answers = read_gold(gold or [], runs)
     at_a_time = jobs or runs_at_a_time(runs)
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -51,4 +57,4 @@ def study(
                 write_study(runs, out)
 
         run_study(runs, at_a_time, Listener(on_reference, on_step, on_end))
-    console.print(f"report: {write_study(runs, out)}\ntable: {out / 'table.md'}", soft_wrap=True)
+    console.print(f"report: {write_study(runs, out, answers)}\ntable: {out / 'table.md'}", soft_wrap=True)

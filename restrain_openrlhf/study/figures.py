@@ -1,4 +1,4 @@
-"""Figures of a study: accuracy by method, by training step, and by the value of a setting."""
+"""Figures of a study: accuracy by method, by training step, by the value of a setting, and how the policies voted."""
 
 import math
 from collections.abc import Sequence
@@ -11,14 +11,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from restrain_openrlhf.study.results import Curve, Sweep
+from restrain_openrlhf.study.votes import Course
 
 mpl.use("Agg")
 
 
-def save_figures(found: Sequence[Curve], swept: Sequence[Sweep], out: Path) -> list[Path]:
-    """curves.png, accuracy.png and one picture per sweep, written into `out`; returns their paths."""
+def save_figures(found: Sequence[Curve], swept: Sequence[Sweep], voted: Sequence[Course], out: Path) -> list[Path]:
+    """curves.png, accuracy.png, a picture per group's votes and per sweep, written into `out`; returns their paths."""
     out.mkdir(parents=True, exist_ok=True)
     figures = {"curves.png": draw_curves(found), "accuracy.png": draw_bars(found)}
+    for group in dict.fromkeys(course.group for course in voted):
+        figures[f"{group}-votes.png"] = draw_votes([course for course in voted if course.group == group])
     figures |= {f"{sweep.group}-{sweep.setting}.png": draw_sweep(sweep) for sweep in swept}
     for name, figure in figures.items():
         figure.savefig(out / name, dpi=120)
@@ -59,6 +62,26 @@ def _mark_collapses(axes: Axes, line: Line2D, curve: Curve) -> None:
     steps = [one.step for one in curve.collapses if one.step is not None]
     heights = np.interp(steps, curve.steps, curve.mean)
     axes.plot(steps, heights, "x", color=line.get_color(), markersize=9, markeredgewidth=2)
+
+
+def draw_votes(voted: Sequence[Course]) -> Figure:
+    """One panel per quantity of one group's runs, one line per configuration: the mean over its seeds, by step."""
+    quantities = list(dict.fromkeys(course.quantity for course in voted))
+    colors = {name: f"C{index}" for index, name in enumerate(dict.fromkeys(course.name for course in voted))}
+    figure = Figure(figsize=(11, 3.6 * math.ceil(len(quantities) / 2)), layout="constrained")
+    panels = figure.subplots(math.ceil(len(quantities) / 2), 2, squeeze=False).flat
+    for axes, quantity in zip(panels, quantities, strict=False):
+        for course in voted:
+            if course.quantity == quantity:
+                axes.plot(course.steps, course.mean, color=colors[course.name], linewidth=1.5)
+        axes.set(title=quantity, xlabel="training step")
+        axes.grid(alpha=0.3)
+    if len(quantities) % 2:
+        figure.axes[-1].set_axis_off()
+    lines = [Line2D([], [], color=color, label=name) for name, color in colors.items()]
+    figure.suptitle(voted[0].group)
+    figure.legend(handles=lines, loc="outside lower center", ncols=6, fontsize=8)
+    return figure
 
 
 def draw_bars(found: Sequence[Curve]) -> Figure:

@@ -2,7 +2,7 @@
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from restrain_openrlhf.errors import RunError
@@ -11,16 +11,18 @@ from restrain_openrlhf.run.collapse import Collapse
 from restrain_openrlhf.study.figures import save_figures
 from restrain_openrlhf.study.plan import StudyRun
 from restrain_openrlhf.study.results import Curve, Sweep, curves, sweeps
+from restrain_openrlhf.study.votes import courses
 
 HEADER = (
     "group", "method", "seeds", "before", "after", "sd", "best", "at step", "steps", "majority share", "collapse step",
 )  # fmt: skip
 
 
-def write_study(runs: Sequence[StudyRun], out: Path) -> Path:
+def write_study(runs: Sequence[StudyRun], out: Path, gold: Mapping[str, str] | None = None) -> Path:
     """Write table.md, table.csv, the figures and report.html from the runs' files so far; returns the page.
 
-    Raises RunError where no run has been evaluated yet.
+    `gold` has answers to the training prompts, by the problem's hash: the pictures then have maj@k by step. Raises
+    RunError where no run has been evaluated yet, and DataError where gold has none of the runs' prompts.
     """
     found = curves(runs)
     if not found:
@@ -30,7 +32,7 @@ def write_study(runs: Sequence[StudyRun], out: Path) -> Path:
     tables += [sweep_table(sweep) for sweep in swept]
     write_markdown(out / "table.md", tables)
     write_csv(out / "table.csv", tables[0])
-    pictures = [Picture(path.stem, path) for path in save_figures(found, swept, out)]
+    pictures = [Picture(path.stem, path) for path in save_figures(found, swept, courses(runs, gold), out)]
     page = out / "report.html"
     write_page(page, "Study", lead(found), tables, pictures)
     return page

@@ -33,7 +33,7 @@ def evaluated(run, accuracies):
     run.config.run_dir.mkdir(parents=True)
     rows = [{"step": step, "eval_default_pass1": value, "eval_num_samples": 1600} for step, value in accuracies.items()]
     (run.config.run_dir / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    metrics = {"step": max(accuracies), "votes": {"majority_share_mean": 0.75}}
+    metrics = {"step": max(accuracies), "votes": {"majority_share_mean": 0.75, "top_answer_share": 0.25}}
     (run.config.run_dir / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
 
 
@@ -110,8 +110,10 @@ def test_tables_and_pictures_are_written(study, tmp_path):
     assert half["sd"] == "14.1%"
     table = (tmp_path / "out" / "table.md").read_text()
     assert "## group: effect of sigma" in table
-    assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"curves.png", "accuracy.png", "group-sigma.png"}
-    assert page.read_text().count("data:image/png") == 3
+    assert {path.name for path in (tmp_path / "out").glob("*.png")} == {
+        "curves.png", "accuracy.png", "group-votes.png", "group-sigma.png",
+    }  # fmt: skip
+    assert page.read_text().count("data:image/png") == 4
 
 
 def test_a_study_without_any_evaluation_says_so(study, tmp_path):
