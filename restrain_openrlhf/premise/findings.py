@@ -10,9 +10,10 @@ from enum import Enum
 from restrain_openrlhf.premise.diagnosis import Gold, Premise, Trust
 from restrain_openrlhf.premise.shared import COMMON, LEAST_GOLD, CommonAnswer
 
-# Of rollouts: from here on RESTRAIN lost too (the laboratory's window).
-BEYOND = 0.24
-# Of squared advantage: methods with .19 or less on wrong majorities learned, with .24 or more they collapsed.
+# Of rollouts: RESTRAIN held at .18 and fell at .21 (benchmarks/premise_window.py).
+BEYOND = 0.20
+# Of squared advantage: methods with .16 or less on wrong majorities learned, with .34 or more they collapsed, or gained
+# little from stored labels; one at .22 ended in between.
 WRONG = 0.20
 # Of prompts, and of squared advantage: on a base with .13 of the prompts below kappa the penalty did harm.
 PENALIZED, PENALTY = 0.10, 0.25
