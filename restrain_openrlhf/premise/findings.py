@@ -10,8 +10,8 @@ from enum import Enum
 from restrain_openrlhf.premise.diagnosis import Gold, Premise, Trust
 from restrain_openrlhf.premise.shared import COMMON, LEAST_GOLD, CommonAnswer
 
-# Of rollouts: RESTRAIN held at .18 and fell at .21 (benchmarks/premise_window.py).
-BEYOND = 0.20
+# Of rollouts: at .20 RESTRAIN learned less, at .214 it fell (benchmarks/premise_window.py).
+BEYOND = 0.21
 # Of squared advantage: methods with .16 or less on wrong majorities learned, with .34 or more they collapsed, or gained
 # little from stored labels; one at .22 ended in between.
 WRONG = 0.20
