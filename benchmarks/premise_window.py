@@ -37,7 +37,7 @@ from restrain_openrlhf.scoring import score_group
 
 mpl.use("Agg")
 
-STRENGTHS = (0.34, 0.42, 0.46, 0.50)
+STRENGTHS = (0.30, 0.38, 0.42, 0.46, 0.50, 0.55)
 METHODS = ("restrain", "ttrl", "grpo_gold")
 PROMPTS = 32
 POOL = 640
@@ -64,7 +64,7 @@ def main() -> None:
     options.add_argument("--strengths", type=float, nargs="*", default=list(STRENGTHS))
     options.add_argument("--methods", nargs="*", default=list(METHODS))
     options.add_argument("--seeds", type=int, nargs="*", default=[42])
-    options.add_argument("--steps", type=int, default=60)
+    options.add_argument("--steps", type=int, default=40)
     options.add_argument("--learning-rate", type=float, default=3e-4)
     given = options.parse_args()
     torch.set_num_threads(1)

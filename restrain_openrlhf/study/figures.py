@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -14,6 +15,8 @@ from restrain_openrlhf.study.results import Curve, Sweep
 from restrain_openrlhf.study.votes import Course
 
 mpl.use("Agg")
+# Colours before they come again, dashed.
+COLORS = 10
 
 
 def save_figures(found: Sequence[Curve], swept: Sequence[Sweep], voted: Sequence[Course], out: Path) -> list[Path]:
@@ -42,11 +45,11 @@ def draw_curves(found: Sequence[Curve]) -> Figure:
     A cross on a line is the Model Collapse Step of one of its seeds.
     """
     groups = groups_of(found)
-    figure = Figure(figsize=(6 * len(groups), 4.5), layout="constrained")
+    figure = Figure(figsize=(7.5 * len(groups), 4.5), layout="constrained")
     panels = figure.subplots(1, len(groups), squeeze=False)[0]
     for axes, (group, curves) in zip(panels, groups.items(), strict=True):
-        for curve in curves:
-            (line,) = axes.plot(curve.steps, curve.mean, label=curve.name, linewidth=1.8)
+        for place, curve in enumerate(curves):
+            (line,) = axes.plot(curve.steps, curve.mean, **_look(place), label=curve.name, linewidth=1.8)
             low, high = curve.mean - curve.deviation, curve.mean + curve.deviation
             axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
             _mark_collapses(axes, line, curve)
@@ -54,7 +57,7 @@ def draw_curves(found: Sequence[Curve]) -> Figure:
         axes.grid(alpha=0.3)
         if any(one.step is not None for curve in curves for one in curve.collapses):
             axes.plot([], [], "x", color="black", label="Model Collapse Step of a seed")
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
     return figure
 
 
@@ -67,21 +70,25 @@ def _mark_collapses(axes: Axes, line: Line2D, curve: Curve) -> None:
 def draw_votes(voted: Sequence[Course]) -> Figure:
     """One panel per quantity of one group's runs, one line per configuration: the mean over its seeds, by step."""
     quantities = list(dict.fromkeys(course.quantity for course in voted))
-    colors = {name: f"C{index}" for index, name in enumerate(dict.fromkeys(course.name for course in voted))}
+    looks = {name: _look(place) for place, name in enumerate(dict.fromkeys(course.name for course in voted))}
     figure = Figure(figsize=(11, 3.6 * math.ceil(len(quantities) / 2)), layout="constrained")
     panels = figure.subplots(math.ceil(len(quantities) / 2), 2, squeeze=False).flat
     for axes, quantity in zip(panels, quantities, strict=False):
         for course in voted:
             if course.quantity == quantity:
-                axes.plot(course.steps, course.mean, color=colors[course.name], linewidth=1.5)
+                axes.plot(course.steps, course.mean, **looks[course.name], linewidth=1.5)
         axes.set(title=quantity, xlabel="training step")
         axes.grid(alpha=0.3)
     if len(quantities) % 2:
         figure.axes[-1].set_axis_off()
-    lines = [Line2D([], [], color=color, label=name) for name, color in colors.items()]
+    lines = [Line2D([], [], **look, label=name) for name, look in looks.items()]
     figure.suptitle(voted[0].group)
     figure.legend(handles=lines, loc="outside lower center", ncols=6, fontsize=8)
     return figure
+
+
+def _look(place: int) -> dict[str, Any]:
+    return {"color": f"C{place % COLORS}", "linestyle": "-" if place < COLORS else "--"}
 
 
 def draw_bars(found: Sequence[Curve]) -> Figure:
