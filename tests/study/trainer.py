@@ -35,7 +35,7 @@ def train(run_dir: Path, study: Path) -> None:
         row = {"step": step, "eval_default_pass1": pass_at_1, "eval_num_samples": 8}
         append(run_dir / "evaluations.jsonl", row)
         if step:
-            append(metrics, {"step": step, "votes": {"majority_share_mean": 0.75}})
+            append(metrics, {"step": step, "votes": {"majority_share_mean": 0.75, "top_answer_share": 0.25}})
         if step == 1 and (study / "stop").exists():
             stop(study, run_dir.parent.name)
 
