@@ -20,7 +20,7 @@ from restrain_openrlhf.run.folder import RunFolder
 STEPS = 5
 PROMPTS = 8
 # A step moves the policy so far that weights which are not sent are seen in the next step's log-probabilities.
-LEARNING_RATE = 1e-3
+LEARNING_RATE = 5e-4
 SIZES: Mapping[str, object] = {
     "rollout.batch_size": PROMPTS,
     "rollout.n_samples_per_prompt": 8,
