@@ -15,8 +15,8 @@ GAP = "restrain/logprob_gap_relative"
 # Rounding in bf16 gives 0.01 to 0.035 of the mean |log p|.
 GAP_LIMIT = 0.1
 # What the policy must have moved by, in nats a token, for weights that were not sent to be seen: rollouts of the demo's
-# model were 0.3 of their mean |log p| from a policy at KL 0.003, 1.1 at 0.04, 7 at 0.4. Runs of this size end at 0.01 to
-# 0.03; at twice the learning rate at 0.3 to 1.5, where rounding is up to 0.06 of |log p|.
+# model were 0.3 of their mean |log p| from a policy at KL 0.003, 1.1 at 0.04, 7 at 0.4. How far five steps go differs
+# from run to run: 0.013 to 0.98 were seen.
 LEAST_KL = 0.003
 
 
@@ -36,7 +36,7 @@ def judge_syncs(rows: Sequence[StepRow]) -> Outcome:
     """The gap of a step's rollouts is that of the sync before it."""
     name = "weights in vLLM"
     gaps = [row.numbers.get(GAP) for row in rows]
-    kl = (rows[-1].numbers.get(KL) or 0.0) if rows else 0.0
+    kl = max((row.numbers.get(KL) or 0.0 for row in rows), default=0.0)
     numbers = [gap for gap in gaps if gap is not None and isfinite(gap)]
     if not numbers or len(numbers) < len(gaps):
         return failed(name, f"{len(gaps) - len(numbers)} of {len(gaps)} steps have no {GAP} that is a number")
