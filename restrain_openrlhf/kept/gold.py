@@ -52,15 +52,20 @@ def gold_for(prompts: Collection[str], file: Path) -> Gold:
 
     Raises DataError where the file cannot be read, and where it has none of the prompts.
     """
-    answers = load_gold(file)
-    template = template_of(prompts, frozenset(answers))
-    if template is None:
+    joined = join(prompts, load_gold(file))
+    if joined is None:
         raise DataError(
             f"{file}: has no answer to any of the {len(prompts)} prompts that were kept; they are joined by the hash "
             "of the problem. Give the gold file of the run's prompts: rows {problem, answer}, or the .gold.jsonl that "
             "`restrain data` writes."
         )
-    return Gold(answers, template)
+    return joined
+
+
+def join(prompts: Collection[str], answers: Mapping[str, str]) -> Gold | None:
+    """The answers, by the problem's hash, with the template around these prompts; None where no prompt has one."""
+    template = template_of(prompts, frozenset(answers))
+    return None if template is None else Gold(answers, template)
 
 
 def template_of(prompts: Collection[str], problems: frozenset[str]) -> Template | None:

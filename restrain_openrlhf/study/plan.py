@@ -1,7 +1,7 @@
 """The runs of a study: each configuration with each seed, in a folder of its own."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +40,14 @@ def plan_study(
     for run in runs:
         _refuse_unevaluated(run)
     return runs
+
+
+def configurations(runs: Iterable[StudyRun]) -> list[list[StudyRun]]:
+    """The runs of each configuration, in the order of the study."""
+    found: dict[tuple[str, str], list[StudyRun]] = {}
+    for run in runs:
+        found.setdefault((run.group, run.name), []).append(run)
+    return list(found.values())
 
 
 def _seeds(count: int) -> range:

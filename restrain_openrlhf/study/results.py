@@ -10,7 +10,7 @@ from restrain_openrlhf.method import MethodSettings
 from restrain_openrlhf.run.collapse import Collapse, of_evaluations
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import HeldOutAccuracy, read_held_out, read_steps
-from restrain_openrlhf.study.plan import StudyRun
+from restrain_openrlhf.study.plan import StudyRun, configurations
 
 SWEPT = ("sigma", "delta", "kappa")
 
@@ -59,13 +59,7 @@ class Sweep:
 
 def curves(runs: Iterable[StudyRun]) -> list[Curve]:
     """One curve per configuration that has evaluations, in the order of the study."""
-    of_one = sorted(enumerate(runs), key=lambda item: (item[1].group, item[1].name))
-    made = [
-        (min(index for index, _ in same), curve)
-        for same in (list(group) for _, group in groupby(of_one, key=lambda item: (item[1].group, item[1].name)))
-        if (curve := _curve([run for _, run in same])) is not None
-    ]
-    return [curve for _, curve in sorted(made, key=lambda item: item[0])]
+    return [curve for same in configurations(runs) if (curve := _curve(same)) is not None]
 
 
 def _curve(runs: Sequence[StudyRun]) -> Curve | None:

@@ -13,12 +13,12 @@ import numpy as np
 from restrain_openrlhf.data.gold_split import load_gold
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.kept import kept_files, read_kept
-from restrain_openrlhf.kept.gold import Gold, template_of
+from restrain_openrlhf.kept.gold import Gold, join
 from restrain_openrlhf.kept.verdicts import majority_is_right, right_rollouts
 from restrain_openrlhf.report.curves import Panel, number, vote
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import ENTROPY, read_steps
-from restrain_openrlhf.study.plan import StudyRun
+from restrain_openrlhf.study.plan import StudyRun, configurations
 
 LOGGED = (
     Panel("mean majority share", vote("majority_share_mean")),
@@ -53,11 +53,11 @@ def courses(runs: Sequence[StudyRun], gold: Mapping[str, str] | None = None) -> 
     """
     quantities = {panel.title: partial(_logged, panel) for panel in LOGGED}
     if gold is not None:
-        quantities[MAJ_AT_K] = partial(_maj_at_k_of, gold)
+        quantities[MAJ_AT_K] = partial(maj_at_k, gold=gold)
     found = [
         course
         for quantity, of in quantities.items()
-        for same in _configurations(runs)
+        for same in configurations(runs)
         if (course := _course(quantity, same, of)) is not None
     ]
     if gold is not None and all(course.quantity != MAJ_AT_K for course in found):
@@ -82,34 +82,21 @@ def maj_at_k(run: Path, gold: Mapping[str, str]) -> dict[int, float]:
     """The share of a step's kept groups whose majority is right; empty where none was kept or none has gold."""
     if not kept_files(run):
         return {}
-    groups = list(read_kept(run))
-    template = template_of({group.prompt for group in groups}, frozenset(gold))
-    answers = Gold(gold, template) if template else Gold()
+    answers = join({group.prompt for group in read_kept(run)}, gold) or Gold()
     right: dict[int, list[bool]] = defaultdict(list)
-    for group in groups:
+    for group in read_kept(run):
         if (answer := answers.of(group.prompt)) is not None:
             right[group.step].append(majority_is_right(group, right_rollouts(group, answer)))
     return {step: fmean(each) for step, each in right.items()}
 
 
-def _maj_at_k_of(gold: Mapping[str, str], run: StudyRun) -> dict[int, float]:
-    return maj_at_k(run.config.run_dir, gold)
-
-
-def _logged(panel: Panel, run: StudyRun) -> dict[int, float]:
-    rows = read_steps(RunFolder(run.config.run_dir).metrics)
+def _logged(panel: Panel, run: Path) -> dict[int, float]:
+    rows = read_steps(RunFolder(run).metrics)
     return {row.step: value for row in rows if (value := panel.value(row)) is not None}
 
 
-def _configurations(runs: Sequence[StudyRun]) -> list[list[StudyRun]]:
-    first: dict[tuple[str, str], list[StudyRun]] = {}
-    for run in runs:
-        first.setdefault((run.group, run.name), []).append(run)
-    return list(first.values())
-
-
-def _course(quantity: str, runs: Sequence[StudyRun], of: Callable[[StudyRun], Mapping[int, float]]) -> Course | None:
-    by_seed = [by_step for run in runs if (by_step := of(run))]
+def _course(quantity: str, runs: Sequence[StudyRun], of: Callable[[Path], Mapping[int, float]]) -> Course | None:
+    by_seed = [by_step for run in runs if (by_step := of(run.config.run_dir))]
     shared = sorted(set.intersection(*(set(by_step) for by_step in by_seed))) if by_seed else []
     if not shared:
         return None
