@@ -12,6 +12,7 @@ from typing import IO, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
+from restrain_openrlhf.data.identity import earlier_fingerprint
 from restrain_openrlhf.data.jsonl import drop_cut_line, dump, read_rows
 from restrain_openrlhf.data.provenance import Provenance
 from restrain_openrlhf.errors import DataError, RunError
@@ -120,7 +121,7 @@ class SamplingPass:
         if difference:
             raise self.provenance.error(
                 f"{self.path} holds another pass ({difference}). Choose another --out, or remove the file to "
-                "start again."
+                f"start again.{earlier_fingerprint(difference)}"
             )
         drop_cut_line(self.path)
         return {row.key for row in read_rows(self.path, self.row)}
@@ -156,7 +157,10 @@ def join_parts(parts: Sequence[Path], provenance: type[Made], row: type[Row]) ->
     for part in parts:
         difference = provenance.of(part).difference(made)
         if difference:
-            raise made.error(f"{part} and {parts[0]} are not parts of one pass ({difference}). Leave out one of them.")
+            raise made.error(
+                f"{part} and {parts[0]} are not parts of one pass ({difference}). Leave out one of them."
+                f"{earlier_fingerprint(difference)}"
+            )
         for each in read_rows(part, row):
             if each.key in rows:
                 raise DataError(f"{part}: the row {each.key!r} is in another part too. Leave out one of the two.")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.data.identity import folder_digest
+from restrain_openrlhf.data.identity import earlier_fingerprint, model_fingerprint
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.publish.trained_run import AdaptedScore, TrainedRun
@@ -46,7 +46,7 @@ def collect(
     own = run.path / OWN
     # A test-time run keeps evaluations of several policies there; their numbers are among its scores.
     found = folders or ([own] if own.is_dir() and run.adapted is None else [])
-    fingerprint = f"folder:{folder_digest(run.model)}"
+    fingerprint = model_fingerprint(str(run.model))
     trained = [each for folder in found for each in _of_model(folder, fingerprint)]
     base = [each for folder in base_folders for each in _of_base(folder, fingerprint, base_fingerprint)]
     _refuse_unpaired(trained, base)
@@ -60,6 +60,7 @@ def _of_model(folder: Path, fingerprint: str) -> list[Result]:
             raise RunError(
                 f"{folder}: {each.provenance.benchmark} is an evaluation of another model ({each.provenance.model}). "
                 "Name the one of the published model with --evaluation, or run `restrain eval` on it."
+                f"{earlier_fingerprint(each.provenance.model_fingerprint)}"
             )
     return results
 
@@ -72,6 +73,7 @@ def _of_base(folder: Path, trained: str, base: str | None) -> list[Result]:
             raise RunError(
                 f"{folder}: {each.provenance.benchmark} is no evaluation of the base model, but of "
                 f"{each.provenance.model}. Name another with --base-evaluation."
+                f"{earlier_fingerprint(found)}"
             )
     return results
 

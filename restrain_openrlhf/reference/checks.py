@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.data.identity import earlier_fingerprint
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.method.selection import Selection
@@ -33,7 +34,7 @@ def refuse_mismatch(reference: Reference, fingerprint: str, template: str, promp
         if found != needed:
             raise ReferencePassError(
                 f"{reference.path} was made for another {name}: {found!r}, this run has {needed!r}; {why}. "
-                "Make it again with `restrain reference`."
+                f"Make it again with `restrain reference`.{earlier_fingerprint(found)}"
             )
     for prompt in prompts:
         if reference.by_prompt(prompt.text) is None:

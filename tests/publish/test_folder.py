@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import shutil
 import re
 import socket
 from dataclasses import asdict
@@ -84,6 +85,7 @@ def test_nothing_of_this_machine_is_published(run, tmp_path):
 
 
 def test_a_path_that_a_file_of_the_model_brings_along_stops_it(run):
+    shutil.rmtree(run / "evaluation")  # it is of the model with another template
     (run / "model" / "chat_template.jinja").write_text(f"{{# from {run}/template #}}")
     assert "chat_template.jinja: holds the path" in refused("publish", run, "--dry-run")
     assert not (run / "hub").exists()

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -166,6 +167,21 @@ def test_a_reference_for_something_else_is_refused_naming_the_difference(
     with pytest.raises(ReferencePassError) as error:
         refuse_mismatch(reference, fingerprint, template, prompts(count))
     assert message in str(error.value)
+
+
+EARLIER, NOW = "folder:" + 64 * "a", "files:" + 64 * "b"
+
+
+def test_a_fingerprint_of_an_earlier_version_is_refused_saying_what_to_do(reference, tmp_path):
+    """It read samples of the files, so that it cannot be compared with one of whole files."""
+    told = "earlier version, which read the first and last MiB .* write its files:"
+    sampled = replace(reference, provenance=reference.provenance.model_copy(update={"model_fingerprint": EARLIER}))
+    with pytest.raises(ReferencePassError, match=told):
+        refuse_mismatch(sampled, NOW, "none", [])
+    everything, path = prompts(4), tmp_path / "begun.jsonl"
+    run_pass(everything, provenance(everything, model_fingerprint=EARLIER), path, Engine)
+    with pytest.raises(ReferencePassError, match=told):
+        run_pass(everything, provenance(everything, model_fingerprint=NOW), path, Engine)
 
 
 def test_rows_are_found_by_prompt_and_by_problem(reference):

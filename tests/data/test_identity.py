@@ -1,0 +1,144 @@
+"""A model is known by all of its files' contents; what was read once is not read again until it changes."""
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from restrain_openrlhf.data import file_digests
+from restrain_openrlhf.data.identity import model_digests, model_fingerprint
+
+TENSORS, ELEMENTS = 38, 60_000  # 240 kB each, 9 MB in all: far more than the first and last MiB
+MIDDLE = range(7, 31)  # 24 tensors that lie in neither
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "restrain-openrlhf" / "digests"
+
+
+@pytest.fixture
+def model(tmp_path):
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "qwen2"}')
+    (folder / "tokenizer.json").write_text("{}")
+    write_weights(folder / "model.safetensors")
+    return folder
+
+
+def write_weights(path, changed=()):
+    """The safetensors format by hand: the head's length, the head, the tensors. Changed ones are of other values."""
+    size = 4 * ELEMENTS
+    head = {
+        f"layer.{at:02}.weight": {"dtype": "F32", "shape": [ELEMENTS], "data_offsets": [at * size, (at + 1) * size]}
+        for at in range(TENSORS)
+    }
+    text = json.dumps(head).encode()
+    tensors = (struct.pack("<f", 2.0 if at in changed else 1.0) * ELEMENTS for at in range(TENSORS))
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(tensors))
+
+
+def settle(path, monkeypatch):
+    """As if the file had been written long ago."""
+    monkeypatch.setattr(file_digests, "SETTLED_SECONDS", -1.0)
+    return path
+
+
+def sha256sum(path):
+    return subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True).stdout.split()[0]
+
+
+def test_a_model_with_middle_tensors_changed_is_another_model(model):
+    before = model_fingerprint(str(model))
+    write_weights(model / "model.safetensors", changed=MIDDLE)
+    assert model_fingerprint(str(model)) != before
+    write_weights(model / "model.safetensors")
+    assert model_fingerprint(str(model)) == before
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "chat_template.jinja", "generation_config.json", "modeling_own.py"])
+def test_what_else_changes_a_response_is_part_of_the_model(model, name):
+    before = model_fingerprint(str(model))
+    (model / name).write_text("changed")
+    assert model_fingerprint(str(model)) != before
+
+
+def test_what_changes_no_response_is_not(model):
+    before = model_fingerprint(str(model))
+    for name in ("README.md", "trainer_state.json", "LICENSE.txt"):
+        (model / name).write_text("anything")
+    assert model_fingerprint(str(model)) == before
+
+
+def test_each_files_digest_is_that_of_sha256sum(model):
+    found = model_digests(model)
+    assert found == {name: sha256sum(model / name) for name in ("config.json", "model.safetensors", "tokenizer.json")}
+
+
+def test_a_large_file_is_read_once(model, cache, monkeypatch):
+    weights = settle(model / "model.safetensors", monkeypatch)
+    first = file_digests.file_digest(weights)
+    assert len(list(cache.iterdir())) == 1
+    monkeypatch.setattr(file_digests.hashlib, "file_digest", lambda *_: pytest.fail("it was read again"))
+    assert file_digests.file_digest(weights) == first == sha256sum(weights)
+
+
+def test_a_change_that_keeps_size_and_time_is_seen(model, monkeypatch):
+    """As `rsync --inplace --times` leaves it: the same path, size, inode and time of modification."""
+    weights = settle(model / "model.safetensors", monkeypatch)
+    file_digests.file_digest(weights)
+    before = weights.stat()
+    with weights.open("r+b") as file:
+        file.seek(before.st_size // 2)
+        file.write(b"other")
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (weights.stat().st_size, weights.stat().st_mtime_ns, weights.stat().st_ino) == (
+        before.st_size,
+        before.st_mtime_ns,
+        before.st_ino,
+    )
+    assert file_digests.file_digest(weights) == sha256sum(weights)
+
+
+def test_a_file_that_was_just_written_is_not_kept(model, cache):
+    file_digests.file_digest(model / "model.safetensors")
+    assert not cache.exists()
+
+
+@pytest.mark.parametrize("damage", [b"", b"0123", b"\xff\xfe" * 32, b"z" * 64])
+def test_a_damaged_entry_is_made_again(model, cache, monkeypatch, damage):
+    weights = settle(model / "model.safetensors", monkeypatch)
+    right = file_digests.file_digest(weights)
+    (entry,) = cache.iterdir()
+    entry.write_bytes(damage)
+    assert file_digests.file_digest(weights) == right
+    assert entry.read_text().strip() == right
+
+
+def test_a_cache_that_cannot_be_written_costs_time_alone(model, tmp_path, monkeypatch):
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    weights = settle(model / "model.safetensors", monkeypatch)
+    assert file_digests.file_digest(weights) == sha256sum(weights)
+
+
+def test_processes_and_threads_share_one_cache(model, cache, monkeypatch):
+    weights = settle(model / "model.safetensors", monkeypatch)
+    code = (
+        "import sys; from pathlib import Path; from restrain_openrlhf.data import file_digests as d;"
+        "d.SETTLED_SECONDS = -1.0; print(d.file_digest(Path(sys.argv[1])))"
+    )
+    running = [
+        subprocess.Popen([sys.executable, "-c", code, weights], stdout=subprocess.PIPE, text=True) for _ in range(3)
+    ]
+    with ThreadPoolExecutor(4) as threads:
+        here = set(threads.map(file_digests.file_digest, [weights] * 8))
+    there = {process.communicate()[0].strip() for process in running}
+    assert here == there == {sha256sum(weights)}
+    assert [entry.read_text().strip() for entry in cache.iterdir()] == [sha256sum(weights)]
