@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.model_files import refuse_incomplete
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import KL, StepRow
 from test_time.stopping import Alarm
@@ -14,6 +16,7 @@ from test_time.stopping import Alarm
 # docs/journeys/adapt.md: measured on the study's runs).
 WINDOW = 3
 KL_COST = 3.0
+VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt")
 
 
 @dataclass(frozen=True)
@@ -27,18 +30,27 @@ class SavedModel:
 def saved_models(folder: RunFolder, rows: Sequence[StepRow]) -> list[SavedModel]:
     """Complete ones, in order of steps: those of ckpt.save_hf, and the last one if training has ended.
 
-    The host writes global_step<N>_hf after step N and before step N + 1 (trainer/ray/ppo_actor.py, save_checkpoint), so
-    a later step in the metrics means that it is complete.
+    global_step<N>_hf has this name once it is whole (hook/checkpoints.py, save_model). Runs of earlier versions may
+    have unfinished ones of this name: their files are looked at, and a later step must be in the metrics.
     """
     last = max((row.step for row in rows), default=0)
     found = [
         SavedModel(int(match[1]), path)
         for path in folder.checkpoints.glob("global_step*_hf")
-        if (match := re.fullmatch(r"global_step(\d+)_hf", path.name)) and int(match[1]) < last
+        if (match := re.fullmatch(r"global_step(\d+)_hf", path.name)) and int(match[1]) < last and _is_whole(path)
     ]
     completion = folder.completion()
     ended = [SavedModel(last, folder.model)] if completion is not None and completion.stopped is None else []
     return sorted([*found, *ended], key=lambda model: model.step)
+
+
+def _is_whole(folder: Path) -> bool:
+    """The host writes the tokenizer after the weights, and its words last (utils/deepspeed/deepspeed.py, save_model)."""
+    try:
+        refuse_incomplete(folder)
+    except ConfigError:
+        return False
+    return any((folder / name).exists() for name in VOCABULARIES)
 
 
 def last_good(models: Sequence[SavedModel], alarm: Alarm | None) -> SavedModel | None:

@@ -44,6 +44,10 @@ CALLED = (
     HostMethod("openrlhf.utils.agent", "SingleTurnAgentExecutor.__init__", "(self, remote_rm_url)"),
     HostMethod(LAUNCHER, "BaseModelActor.execute_batch", "(self, method_name, all_data, start_idx, end_idx)"),
     HostMethod(STRATEGY, "DeepspeedStrategy._unwrap_model", "(self, model)"),
+    HostMethod(STRATEGY, "DeepspeedStrategy.is_rank_0", "(self)"),
+    HostMethod(STRATEGY, "DeepspeedStrategy._get_ckpt_metric_path", "(self, ckpt_dir)"),
+    HostMethod(STRATEGY, "DeepspeedStrategy._read_ckpt_metric", "(self, ckpt_dir)"),
+    HostMethod(STRATEGY, "DeepspeedStrategy._write_ckpt_metric", "(self, ckpt_dir, metric_value, metric_key)"),
     HostMethod(
         "deepspeed.runtime.engine",
         "DeepSpeedEngine.save_checkpoint",

@@ -104,7 +104,7 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
         STRATEGY,
         "DeepspeedStrategy.save_model",
         "(self, model, tokenizer, output_dir, **kwargs)",
-        f"{HERE}.lora:save_model",
+        f"{HERE}.checkpoints:save_model",
     ),
     Wrapping(
         STRATEGY,

@@ -110,6 +110,11 @@ def set_hash(digests: Iterable[bytes]) -> str:
     return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
 
 
+def all_rows(source: PromptSource) -> Iterable[dict[str, Any]]:
+    """Every row as it is read, unchecked. Raises DataError where the set cannot be had."""
+    return (row for _, row in _rows(source))
+
+
 def _rows(source: PromptSource) -> Iterable[tuple[str, dict[str, Any]]]:
     path = Path(source.dataset)
     if path.suffix == ".jsonl":

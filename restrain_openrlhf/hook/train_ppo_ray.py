@@ -15,6 +15,8 @@ import ray
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook import contract
+from restrain_openrlhf.hook.checkpoints import drop_unfinished
+from restrain_openrlhf.hook.contents import claim_checkpoints
 from restrain_openrlhf.hook.device import Device
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.engine_limits import limits_of_run
@@ -52,6 +54,8 @@ def run(config: HookConfig, host_words: Sequence[str]) -> None:
     host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
     arguments = parse(host_words)
     check_run(config, arguments)
+    drop_unfinished(vars(arguments))
+    claim_checkpoints(config, vars(arguments))
     config = config.model_copy(update={"engine": limits_of_run(config, vars(arguments), device)})
     device.install()
     install()

@@ -11,10 +11,15 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig
+from restrain_openrlhf.data.jsonl import whole_file
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.hook.contents import contents, digests, refuse_changed, tell_unrecorded
 
 # OpenRLHF's flags that change nothing a run computes; beside the configuration's own keys of this kind.
 CHANGEABLE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps")
+
+# The block of run.json with the digests of what the run is made from (hook/contents.py).
+CONTENTS = "contents"
 
 
 class Completion(BaseModel):
@@ -34,7 +39,7 @@ class RunFolder:
 
     @property
     def resolved(self) -> Path:
-        """The run as it was started: method, reference, and every flag of OpenRLHF."""
+        """The run as it was started: method, reference, every flag of OpenRLHF, and digests of what it is made from."""
         return self.path / "run.json"
 
     @property
@@ -68,13 +73,30 @@ class RunFolder:
         return self.path / "completed.json"
 
     def claim(self, config: RunConfig, flags: dict[str, object]) -> None:
-        """Make the folder this run's. Raises RunError if it belongs to a run with another configuration."""
+        """Make the folder this run's; a completed run stays as it is. Raises as `refuse_another`."""
         self.path.mkdir(parents=True, exist_ok=True)
-        resolved = _resolved(config, flags)
-        if self.resolved.exists():
-            _refuse_difference(self, json.loads(self.resolved.read_text(encoding="utf-8")), resolved)
-        self.resolved.write_text(json.dumps(resolved, indent=2) + "\n", encoding="utf-8")
+        self.refuse_another(config, flags)
+        if self.completed.exists():
+            return
+        resolved = {**_resolved(config, flags), CONTENTS: digests(contents(config, flags))}
+        with whole_file(self.resolved) as file:
+            file.write(json.dumps(resolved, indent=2) + "\n")
         self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
+
+    def refuse_another(self, config: RunConfig, flags: dict[str, object]) -> None:
+        """Raises RunError where the folder belongs to a run with another configuration, or one made from other content.
+
+        A run of an earlier version has no digests: that its content cannot be compared is said on stderr.
+        """
+        if not self.resolved.exists():
+            return
+        old = json.loads(self.resolved.read_text(encoding="utf-8"))
+        before = old.pop(CONTENTS, None)
+        _refuse_difference(self, old, _resolved(config, flags))
+        if before is None:
+            tell_unrecorded(self.path)
+        else:
+            refuse_changed(self.path, before, contents(config, flags))
 
     def lock(self) -> int:
         """A locked file descriptor; a child that inherits it holds the lock too. Raises RunError if it is taken."""

@@ -62,6 +62,12 @@ def train(
     return folder
 
 
+def refuse_another_run(config: RunConfig) -> None:
+    """Raises RunError where the run's folder holds a run with another configuration, or one made from other content."""
+    config = on_this_machine(config)
+    RunFolder(config.run_dir).refuse_another(config, host_flags(config))
+
+
 def check_flags(config: RunConfig) -> None:
     """The checks of a run that do not need its reference file.
 

@@ -18,6 +18,7 @@ from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import read_steps
 from restrain_openrlhf.run.processes import MODULE, ending_with_us
 from restrain_openrlhf.run.reference_pass import sample_reference
+from restrain_openrlhf.run.train import refuse_another_run
 from restrain_openrlhf.study.plan import StudyRun
 
 POLL_SECONDS = 1.0
@@ -56,10 +57,13 @@ def runs_at_a_time(runs: Sequence[StudyRun]) -> int:
 def run_study(runs: Sequence[StudyRun], jobs: int, listener: Listener) -> None:
     """Train the runs that are not complete, `jobs` at a time. A run that fails does not stop the others.
 
-    Raises RunError at the end, with the log of every run that failed; the same command resumes them.
+    Raises RunError at the end, with the log of every run that failed; the same command resumes them. Raises it before
+    anything trains where a folder, of a complete run too, holds one of another configuration or other content.
     """
     for run in runs:
         make_reference(run, listener)
+    for run in runs:
+        refuse_another_run(run.config)
     waiting = [run for run in runs if not RunFolder(run.config.run_dir).completed.exists()]
     failed = list(_train_all(waiting, jobs, listener))
     if failed:

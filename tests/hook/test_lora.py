@@ -334,11 +334,12 @@ def test_a_lora_run_has_no_second_copy_of_the_base(groups, monkeypatch, kind, ra
 @pytest.mark.parametrize("trained", [True, False])
 def test_the_disk_needs_room_for_what_is_trained(tmp_path, trained):
     from restrain_openrlhf.hook.checkpoints import save_ckpt
+    from tests.hook.test_checkpoints import Engine, asked
 
-    model, saved = torch.nn.Module(), []
-    model.huge = torch.nn.Parameter(torch.empty(10**14, device="meta"), requires_grad=trained)
-    strategy = SimpleNamespace(_unwrap_model=lambda engine: engine)
+    huge = torch.nn.Parameter(torch.empty(10**14, device="meta"), requires_grad=trained)
+    model = Engine([huge])
+    strategy = SimpleNamespace(_unwrap_model=lambda engine: engine, is_rank_0=lambda: False)
     expected = pytest.raises(CheckpointError, match="are free") if trained else nullcontext()
     with expected:
-        save_ckpt(lambda *words: saved.append(words), strategy, (model, str(tmp_path)), {})
-    assert bool(saved) != trained
+        save_ckpt(asked, strategy, (model, str(tmp_path)), {})
+    assert bool(model.saved) != trained
