@@ -3,9 +3,10 @@
 import re
 
 from restrain_openrlhf.answers.boxes import last_boxes
+from restrain_openrlhf.answers.plain_text import is_statement, prose_of
 
 # Part of every reference artifact's provenance: raise it when extraction or keys change.
-EXTRACTOR_VERSION = "3"
+EXTRACTOR_VERSION = "4"
 
 _PHRASE = re.compile(
     r"(?:final\s+answer\s*(?:is|:)|answer\s*(?:is|:|=)|answer(?=\s*(?:\$|\\\[|\\\())|####)\s*:?", re.IGNORECASE
@@ -18,11 +19,13 @@ _NUMBER = re.compile(r"(?<![A-Za-z\d])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:/
 _IS = re.compile(r"\b(?:is|are|equals)\s*:?\s+(?=[^\s])|=\s*")
 # Templates' own words after the end of the answer.
 _CHAT_MARK = re.compile(r"<\|[a-z_]+\|>.*", re.DOTALL)
+_END_MARKS = re.compile(r"(?:<\|[a-z_]+\|>\s*)+\Z")
 _BOILERPLATE = re.compile(r"\s*I hope it is correct\.?.*", re.DOTALL | re.IGNORECASE)
 # An answer in words stands at the end; a bounded look keeps the search quick on any text.
 TAIL = 1500
 WINDOW = 20_000
 SHORT = 60
+END = 100
 MAX_ANSWER = 2000
 
 
@@ -50,13 +53,20 @@ def _trim(found: str) -> str:
 
 
 def _in_words(response: str) -> str | None:
-    tail = _CHAT_MARK.sub("", response[-TAIL:]).strip()
-    window = _CHAT_MARK.sub("", response[-WINDOW:])
+    prose = prose_of(_end_of(response))
+    tail = _CHAT_MARK.sub("", prose.text[-TAIL:]).strip()
+    window = _CHAT_MARK.sub("", prose.text)
     phrases = list(_PHRASE.finditer(window))
     announced = _announced(window[phrases[-1].end() :]) if phrases else None
     if announced:
         return announced
-    return _last_formula(tail) or _choice(tail) or _last_value(tail)
+    return _last_formula(tail) or (None if prose.ended_in_code else _choice(tail) or _last_value(tail))
+
+
+def _end_of(response: str) -> str:
+    """The last part without the marks after it; where it begins within a block of code, with the block's fence."""
+    fence = "```code\n" if response[:-WINDOW].count("```") % 2 else ""
+    return fence + response[-WINDOW:-END] + _END_MARKS.sub("", response[-END:])
 
 
 def _announced(rest: str) -> str | None:
@@ -77,6 +87,8 @@ def _announced(rest: str) -> str | None:
 def _after_is(sentence: str) -> str:
     """ "the largest n is 34" as "34"; a short answer as it stands."""
     parts = _IS.split(sentence)
+    if is_statement(sentence):
+        return sentence
     wordy = len(re.findall(r"(?<!\\)\b[a-zA-Z]{2,}", sentence)) > 2  # noqa: PLR2004 - a sentence, not an answer
     return parts[-1].strip() if wordy and len(parts) > 1 else sentence
 

@@ -8,6 +8,7 @@ from restrain_openrlhf.answers.expression import NotAnExpression
 from restrain_openrlhf.answers.keys import canonical_key
 from restrain_openrlhf.answers.operations import CONTEXT, Value, inexact
 from restrain_openrlhf.answers.parser import parse
+from restrain_openrlhf.answers.plain_text import is_plain, is_statement
 from restrain_openrlhf.answers.relations import assignment
 from restrain_openrlhf.answers.structure import bracketed, split_top_level
 from restrain_openrlhf.answers.value import values
@@ -72,7 +73,7 @@ def _number(answer: str) -> Value | None:
     text = with_commas(clean(answer))
     named = assignment(text)
     value_text = named.value if named else text
-    if re.search(r"\\(?:pm|mp)(?![a-zA-Z])", value_text):
+    if is_statement(answer) or is_plain(value_text) or re.search(r"\\(?:pm|mp)(?![a-zA-Z])", value_text):
         return None
     try:
         found = values(parse(value_text))

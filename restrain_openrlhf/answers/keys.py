@@ -9,6 +9,7 @@ from restrain_openrlhf.answers.expression import NotAnExpression
 from restrain_openrlhf.answers.lists import list_key, union_key
 from restrain_openrlhf.answers.matrices import matrix_key
 from restrain_openrlhf.answers.parser import parse
+from restrain_openrlhf.answers.plain_text import is_plain, is_statement
 from restrain_openrlhf.answers.relations import assignment, relation_key
 from restrain_openrlhf.answers.residual import residual_key
 from restrain_openrlhf.answers.structure import Bracketed, bracketed, split_top_level, unwrap_braces
@@ -25,7 +26,9 @@ _BASE = re.compile(r"(\d+)\s*_\s*\{?(\d+)\}?")
 @lru_cache(maxsize=100_000)
 def canonical_key(answer: str) -> str:
     """The key of one answer as a model wrote it: the same in every process and run."""
-    text = answer if len(answer) > MAX_LENGTH else clean(answer)
+    if len(answer) > MAX_LENGTH or is_statement(answer):
+        return _text_key(answer)
+    text = clean(answer)
     return _text_key(text) if len(text) > MAX_LENGTH else key_of(text, 0)
 
 
@@ -135,6 +138,10 @@ def _infinite(text: str, _depth: int) -> str | None:
     return f"{'-' if found[1] == '-' else '+'}infinity" if found else None
 
 
+def _plain(text: str, _depth: int) -> str | None:
+    return _text_key(text) if is_plain(text) else None
+
+
 def _number(text: str, _depth: int) -> str | None:
     return _number_key(text, 1)
 
@@ -163,6 +170,7 @@ FORMS = (
     _relation,
     _single_set,
     _plus_minus,
+    _plain,
     _number,
     _residual,
 )
@@ -171,6 +179,6 @@ FORMS = (
 def _text_key(text: str) -> str:
     """Words: without case, wrappers and repeated spaces. Anything else keeps its case and loses its spaces."""
     bare = text.strip(" $().,`'\"")
-    if re.fullmatch(r"[A-Za-z][A-Za-z\s,.'-]*", bare):
-        return "words " + " ".join(bare.casefold().split())
+    if re.fullmatch(r"[A-Za-z][A-Za-z\s,.'-]*[!?]*", bare):
+        return "words " + " ".join(bare.rstrip("!?").casefold().split())
     return "text " + "".join(bare.split())

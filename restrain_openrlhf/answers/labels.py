@@ -15,6 +15,8 @@ from restrain_openrlhf.answers.value import values
 # Longer ones are no labels, and hostile nesting ends early.
 MAX_LENGTH = 200
 MAX_NESTING = 6
+# A longer left side is a sentence or a statement that ends in an equation.
+MAX_WORDS = 6
 
 
 class Label(Enum):
@@ -125,7 +127,7 @@ def _label(side: str) -> Label | None:
 
 
 def _is_words(side: str) -> bool:
-    return bool(_WORDS.fullmatch(side) and WORD.search(side))
+    return bool(_WORDS.fullmatch(side) and WORD.search(side)) and len(side.split()) <= MAX_WORDS
 
 
 def _is_call(side: str) -> bool:

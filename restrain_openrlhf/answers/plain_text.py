@@ -1,0 +1,97 @@
+"""Tells what is no mathematics, and is compared as text: words, dates, telephone numbers, SQL, JSON and code."""
+
+import re
+from dataclasses import dataclass
+
+from restrain_openrlhf.answers.expression import FUNCTIONS
+
+# Letters that stand for variables side by side: abc, xyz, the points of a figure. All other runs may be words.
+_FAMILIES = tuple(map(frozenset, ("abcixyz", "uvw", "ABCD", "PQRS", "XYZ")))
+_VOWELS = frozenset("aeiouyAEIOUY")
+_NAMES = frozenset((*FUNCTIONS, "pi"))
+_LETTERS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)*[!?]*")
+# Dates; groups of digits joined without a space, three or more, or one that begins with 0, or a local telephone number;
+# telephone numbers with a code.
+_DIGITS = re.compile(
+    r"\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2(?:\d{4}|\d\d)"
+    r"|\d+(?:-\d+){2,}|0\d+(?:-\d+)+|\d+-0\d+|\d{3}-\d{4}"
+    r"|(?:\+?\d{1,3}[\s.-]?)?\(\d{3}\)\s*\d{3,4}(?:[\s.-]\d{2,4})+|\+\d{1,3}(?:[\s.-]\d{2,4}){2,}"
+)
+_SQL = re.compile(
+    r"(?:SELECT\b[^;]+?\bFROM|INSERT\s+INTO|UPDATE\b[^;]+?\bSET|DELETE\s+FROM|(?:CREATE|DROP|ALTER)\s+(?:TABLE|INDEX|VIEW))\b"
+    r"|select\s+(?:\*|[\w.]+(?:\s*,\s*[\w.]+)*|\w+\([^()]*\))\s+from\s+\w+|insert\s+into\s+\w+\s*\("
+    r"|delete\s+from\s+\w+\s*(?:;|$|where)|update\s+\w+\s+set\s+\w+\s*="
+)
+_JSON_KEY = re.compile(r'[{,]\s*"(?:[^"\\\n]|\\.){0,80}"\s*:')
+_CODE_LINE = re.compile(
+    r"\s*(?:(?:async\s+)?def\s+\w+\s*\(|(?:class|if|elif|for|while|with|try|else|except)\b.*[:{]\s*$"
+    r"|return\b(?!\s+(?:to|the|a|on|it|of)\b)|import\s+\w+|from\s+[\w.]+\s+import\b|(?:print|assert)\s*\(|assert\s+\w"
+    r"|#include\b|(?:const|let|var|int|float|double|char|void|public|private|static)\s+[A-Za-z_]\w*\s*(?:\(|=.*;\s*$|;\s*$)"
+    r"|[A-Za-z_$][\w.\[\]]+\s*[-+*/|&]?=[^=].*[;({\[]\s*$|\w*[._]\w+\(.*\);?\s*$|\w+\(.*\);\s*$|.*\)\s*\{\s*$"
+    r"|[})\];]+\s*$|(?:raise|yield|pass|break|continue)\b\s*[\w.(]*$)"
+)
+_FENCE = re.compile(r"```(?P<language>[^\n`]*)\n(?P<body>.*?)(?:```|\Z)", re.DOTALL)
+_NOT_CODE = frozenset(("", "text", "txt", "plaintext", "math", "latex", "tex", "output", "markdown", "md"))
+
+
+def is_plain(text: str) -> bool:
+    """Whether an answer, or an item of one, is words, a date or a telephone number, so that it has no value."""
+    bare = text.strip(" $")
+    if bare.isdecimal() or bare[:1] == "\\":
+        return False
+    inside = bare.strip("() ")
+    if inside[-1:].isdecimal():
+        return bool(_DIGITS.fullmatch(inside) or (inside != bare and _DIGITS.fullmatch(bare)))
+    return bool(_LETTERS.fullmatch(inside)) and any(_is_word(run) for run in inside.rstrip("!?").split())
+
+
+def _is_word(run: str) -> bool:
+    """Whether two letters or more are a word or an abbreviation, not variables side by side.
+
+    Capitals alone are an abbreviation; other words are written as words are, and have a vowel (Yes, act; not mg, kT).
+    """
+    if len(run) == 1 or run in _NAMES or any(family.issuperset(run) for family in _FAMILIES):
+        return False
+    return run.isupper() or ((run.islower() or run.istitle()) and not _VOWELS.isdisjoint(run))
+
+
+def is_statement(text: str) -> bool:
+    """Whether a text is a statement of SQL, an object of JSON or a line of code that is certain to be one."""
+    bare = text.lstrip(" `$\n\t")
+    head = bare[:1]
+    return (head.isalpha() and bool(_SQL.match(bare))) or (head in '{["' and bool(_JSON_KEY.search(bare)))
+
+
+@dataclass(frozen=True)
+class Prose:
+    """A response's text without its code, and whether it ended in code, SQL or JSON."""
+
+    text: str
+    ended_in_code: bool
+
+
+def prose_of(response: str) -> Prose:
+    """The response without fenced code and without the code at its end; a fence around a result is none of code."""
+    text, in_code = response, False
+    if "```" in response:
+        blocks = list(_FENCE.finditer(response))
+        text = _FENCE.sub(lambda block: "\n" if _holds_code(block) else f"\n{block['body'].strip()}\n", response)
+        in_code = bool(blocks) and _holds_code(blocks[-1]) and not response[blocks[-1].end() :].strip()
+    text = text.rstrip()
+    while paragraph := text.rsplit("\n\n", 1)[-1]:
+        if not _is_code(paragraph):
+            break
+        text, in_code = text[: -len(paragraph)].rstrip(), True
+    return Prose(text, in_code)
+
+
+def _holds_code(block: re.Match[str]) -> bool:
+    return block["language"].strip().lower() not in _NOT_CODE or _is_code(block["body"].rstrip())
+
+
+def _is_code(paragraph: str) -> bool:
+    """By the last line; JSON and SQL go over several."""
+    lines = paragraph.split("\n")
+    if _CODE_LINE.match(lines[-1]) or (paragraph[-1:] in ("}", "]") and _JSON_KEY.search(paragraph)):
+        return True
+    return any(_SQL.match(line.lstrip()) for line in lines)

@@ -1,0 +1,148 @@
+"""What is no mathematics: words, dates, telephone numbers, SQL, JSON and code are text, and hold no last number."""
+
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.answers import canonical_key, classes, extract
+from restrain_openrlhf.answers.gold import is_right
+
+SELECT, DELETE = "SELECT name FROM users WHERE x = 5", "DELETE FROM users WHERE id = 5"
+WORDS = ("yes", "no", "on", "act", "cat", "tac", "odd", "six", "up", "to", "dog", "god", "tea", "eat", "east", "seat")
+OTHERS = ("2024-03-01", "2024-01-03", "03/04/2024", "04/03/2024", "1.2.2024", "555-1234", "556-1235", "1-800-555-0199",
+          "(555) 123-4567", "(555) 124-4566", "+44 20 7946 0958", "007-1", "006-0", SELECT, DELETE, "select x from t",
+          "UPDATE t SET x = 5", '{"x": 5}', '{"y": 5}', "IV", "VI", "US", "SU", "TX", "-4", "5", "1")  # fmt: skip
+
+
+def equal(one, other):
+    return canonical_key(one) == canonical_key(other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Yes", "yes"),
+        ("YES", r"\text{yes}"),
+        ("Yes!", "yes."),
+        ("No", "no"),
+        ("True", "true"),
+        ("FALSE", "False"),
+        ("Odd", r"\text{odd}"),
+        ("US", "us"),
+        ("$Yes$", "(yes)"),
+        ("It is", "it is"),
+        ("ab", "ba"),
+        ("xy", r"y \cdot x"),
+        ("mg", "m g"),
+        ("kT", r"T \times k"),
+        ("PQ", "QP"),
+        ("2ma", "2am"),
+        ("pi", r"\pi"),
+        ("number of ways = 5", "5"),
+        ("10-3", "7"),
+        ("12/3", "4"),
+    ],
+)
+def test_the_same_words_and_the_same_mathematics_are_one_vote(one, other):
+    assert equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("no", "on"),
+        ("US", "SU"),
+        ("act", "cat"),
+        ("IV", "VI"),
+        ("Mg", "mg"),
+        ("to be", "be to a"),
+        ("2024-03-01", "2024-01-03"),
+        ("2024-03-01", "2020"),
+        ("3/4/2024", "4/3/2024"),
+        ("01/02/24", "02/01/24"),
+        ("555-1234", "556-1235"),
+        ("(555) 123-4567", "(555) 124-4568"),
+        (SELECT, DELETE),
+        (SELECT, "5"),
+        (DELETE, "5"),
+        ("SELECT * FROM t WHERE x = 5", "5"),
+        ("SELECT a, b FROM t", "SELECT b FROM t, a"),
+        ('{"x": 5}', "5"),
+        ("we first have to show that the sum of all these = 5", "5"),
+    ],
+)
+def test_different_texts_are_different_votes(one, other):
+    assert not equal(one, other)
+    assert not is_right(one, other)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "```python\ndef f(n):\n    return n + 5\n```",
+        "```json\n{\"total\": 5}\n```",
+        "Here is the query:\n```sql\nSELECT x FROM t WHERE id = 5\n```",
+        "```python\nprint(5)",
+        '{"name": "Ann", "age": 5}',
+        'The object:\n{\n  "age": 5 }',
+        SELECT,
+        "Sure:\n" + SELECT + ";",
+        "select name from users limit 5",
+        "def f(n):\n    return n + 5",
+        "for i in range(3):\n    print(i, 5)",
+        "total = f(1)\n\nprint('The answer is', 5)",
+        "```python\nreturn 5\n```<|im_end|>",
+        "x = 1\n" * 5000 + "```python\n" + "y = 1\n" * 5000 + "z 5\n```",
+    ],
+)  # fmt: skip
+def test_code_json_and_sql_are_no_answer(response):
+    assert extract(response) is None
+
+
+@pytest.mark.parametrize(
+    ("response", "answer"),
+    [
+        ("```python\nprint(6 * 7)\n```\nThis prints 42.", "42"),
+        ("```python\nprint(6 * 7)\n```\n```output\n42\n```", "42"),
+        ("```\n42\n```", "42"),
+        ("```\nThe answer is 42.\n```", "42"),
+        ("The answer is 42.\n```python\nprint(6 * 7)\n```", "42"),
+        ("We find $x = 5$.\n\n```python\nx = 4\n```", "x = 5"),
+        ("```python\nx = 4\n```\n" + r"\boxed{5}", "5"),
+        ("so x = 5;", "5"),
+        ("Select two from the list: 5", "5"),
+        ("Therefore f(3) = 7", "7"),
+        (f"The answer is {SELECT}.", SELECT),
+        (rf"\boxed{{{SELECT}}}", SELECT),
+    ],
+)
+def test_an_answer_beside_code_is_read(response, answer):
+    assert extract(response) == answer
+
+
+@given(st.sampled_from(WORDS), st.sampled_from(WORDS), st.sampled_from([str.lower, str.upper, str.title]))
+def test_words_are_equal_exactly_when_their_letters_are_in_order(one, other, case):
+    assert equal(one, case(other)) is (one == other)
+
+
+@given(st.lists(st.sampled_from(WORDS + OTHERS), min_size=2, max_size=6))
+def test_being_one_vote_is_an_equivalence_among_texts(texts):
+    for order in (texts, texts[::-1]):
+        found = classes(order)
+        for (a, one), (b, other) in permutations(zip(found, order, strict=True), 2):
+            assert (a == b) is (one == other)
+
+
+@given(st.dates(), st.dates(), st.sampled_from(["%Y-%m-%d", "%d/%m/%Y", "%d.%m.%Y"]))
+def test_dates_are_equal_exactly_when_they_are_the_same_day(one, other, notation):
+    one, other = one.replace(year=1000 + one.year % 9000), other.replace(year=1000 + other.year % 9000)
+    assert equal(one.strftime(notation), other.strftime(notation)) is (one == other)
+
+
+@given(st.text(alphabet='`\n"{}:;=() ab15SELECTFROM', max_size=200))
+def test_extraction_is_total_on_what_looks_like_code(text):
+    answer = extract(text)
+    assert answer is None or answer.strip()
+    assert canonical_key(text) == canonical_key(text)
