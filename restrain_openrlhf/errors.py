@@ -17,6 +17,10 @@ class GroupError(RestrainError):
     """Rollouts that should form one prompt's group do not."""
 
 
+class GraderError(RestrainError):
+    """The process that reads answers with latex2sympy2 does not start, or reads nothing."""
+
+
 class ScoreServiceError(RestrainError):
     """The service that should score groups refuses, or does not answer."""
 

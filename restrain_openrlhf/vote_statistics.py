@@ -54,6 +54,7 @@ class StepVotes:
     advantage_neg_norm: float
     prompt_weight_mean: float
     residual_timeouts: int
+    residual_deaths: int
     generated_tokens: int
     majority_histogram: tuple[int, ...]
 
@@ -68,7 +69,8 @@ class GroupVote:
 
     `positive` and `negative` are A⁺ and A⁻ of the trained rollouts, (n,). `majority` is equal for two groups whose
     majority answers are equal, None where no rollout gave an answer. `residual_timeouts` counts answers that
-    latex2sympy2 took too long over, `generated_tokens` what vLLM generated of responses.
+    latex2sympy2 took too long over, `residual_deaths` those that its process died at, `generated_tokens` what vLLM
+    generated of responses.
     """
 
     prompt: str
@@ -81,6 +83,7 @@ class GroupVote:
     penalized: float
     prompt_weight: float
     residual_timeouts: float
+    residual_deaths: float
     generated_tokens: int
     positive: Floats
     negative: Floats
@@ -112,6 +115,7 @@ def step_votes(groups: Sequence[GroupVote]) -> StepVotes:
         advantage_neg_norm=float(np.linalg.norm(np.concatenate([group.negative for group in groups]))),
         prompt_weight_mean=float(np.mean([group.prompt_weight for group in groups])),
         residual_timeouts=int(sum(group.residual_timeouts for group in groups)),
+        residual_deaths=int(sum(group.residual_deaths for group in groups)),
         generated_tokens=sum(group.generated_tokens for group in groups),
         majority_histogram=tuple(int(count) for count in histogram),
     )

@@ -1,27 +1,56 @@
-"""The process behind residual.py: reads LaTeX with latex2sympy2, answers with a key, one JSON line each."""
+"""The process behind residual.py: reads LaTeX with latex2sympy2, answers with a key, one JSON line each.
+
+Run as a script with -P: its arguments are the folder that this package is in, and folders to look for others in last.
+"""
 
 import json
 import resource
 import sys
 import warnings
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 MEMORY_BYTES = 2 << 30
 POINTS = 3
+# What latex2sympy2 imports from the top level under a name that a user's file may have, too.
+SHADOWED = "gen"
 
 
-def main() -> None:
-    """Serve until the input ends."""
+def main(package: str, *folders: str) -> None:
+    """Say that it is ready, or what failed, then serve until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     warnings.simplefilter("ignore")
-    from latex2sympy2 import latex2sympy  # noqa: PLC0415 - costs a second, here alone
-
     out = sys.stdout
     # latex2sympy2 prints warnings of its own.
     sys.stdout = sys.stderr
-    print("ready", file=out, flush=True)
+    try:
+        read = _reader(package, folders)
+    except Exception as error:  # noqa: BLE001 - whatever an import raises is told to the process that started this one
+        print(json.dumps({"error": _told(error)}), file=out, flush=True)
+        return
+    print(json.dumps({"ready": True}), file=out, flush=True)
     for line in sys.stdin:
-        print(json.dumps(key_of(latex2sympy, json.loads(line))), file=out, flush=True)
+        print(json.dumps(key_of(read, json.loads(line))), file=out, flush=True)
+
+
+def _reader(package: str, folders: tuple[str, ...]) -> Callable[[str], Any]:
+    """latex2sympy2's parser. This package is the caller's own; all else is looked for where Python is installed first.
+
+    Once the package is imported, its modules are found without its folder on the path.
+    """
+    sys.path.insert(0, package)
+    import_module("restrain_openrlhf")
+    sys.path.remove(package)
+    sys.path.extend(folders)
+    read: Callable[[str], Any] = import_module("latex2sympy2").latex2sympy
+    return read
+
+
+def _told(error: Exception) -> str:
+    shadow = getattr(sys.modules.get(SHADOWED), "__file__", None)
+    where = f"; its module {SHADOWED!r} was taken from {shadow}" if shadow else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def key_of(read: Any, text: str) -> str | None:
@@ -55,4 +84,4 @@ def _rational(value: Any) -> Any:
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.run.processes import ending_with_us
+from restrain_openrlhf.run.processes import ending_with_us, python_environment, python_module
 
 # Longer than the 30 seconds that a run gives its own processes to end.
 PATIENCE_SECONDS = 60
@@ -29,9 +28,10 @@ def started(module: str, words: Sequence[object], log: Path) -> Iterator["subpro
     """`python -m MODULE WORDS...`, its output appended to `log`; ended with the block, whatever ends that."""
     with ending_with_us(PATIENCE_SECONDS) as running, log.open("ab") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, words)],
+            python_module(module, [*map(str, words)]),
             stdout=file,
             stderr=subprocess.STDOUT,
+            env=python_environment(),
         )
         running.append(process)
         yield process

@@ -27,6 +27,7 @@ EFFECTIVE_LABELS = "restrain/effective_labels"
 MISSING = "restrain/missing"
 TRUNCATED = "restrain/truncated"
 RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
+RESIDUAL_DEATHS = "restrain/residual_deaths"
 # For the hooked trainer alone. A digest of the majority answer, 0 where there is none: equal where answers are equal.
 MAJORITY = "restrain/majority"
 # Also for the trainer: response tokens that were generated for the group.
@@ -34,7 +35,8 @@ GENERATED = "restrain/generated_tokens"
 # The prompt's place among all that the run dispatched, where its rollouts are seeded.
 PLACE = "restrain/place"
 TRAINED_ON = (POSITIVE, NEGATIVE, KL_WEIGHT)
-VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, RESIDUAL_TIMEOUTS)
+RESIDUAL = (RESIDUAL_TIMEOUTS, RESIDUAL_DEATHS)
+VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, *RESIDUAL)
 
 
 def columns(request: GroupRequest, reply: GroupReply) -> list[dict[str, float]]:
@@ -48,6 +50,7 @@ def columns(request: GroupRequest, reply: GroupReply) -> list[dict[str, float]]:
         MISSING: float(reply.answers.count(None)),
         TRUNCATED: float(sum(not response.finished for response in request.responses)),
         RESIDUAL_TIMEOUTS: float(reply.residual_timeouts),
+        RESIDUAL_DEATHS: float(reply.residual_deaths),
     }
     pairs = zip(reply.advantage_pos, reply.advantage_neg, strict=True)
     rows = [{POSITIVE: one, NEGATIVE: other, KL_WEIGHT: reply.kl_weight, **vote} for one, other in pairs]

@@ -32,3 +32,4 @@ class Metrics:
         self.majority = histogram("restrain_majority_share", "Share of the commonest answer", buckets=SHARES)
         self.score_seconds = histogram("restrain_score_seconds", "Wait for a thread, and scoring", buckets=SECONDS)
         self.residual_timeouts = counter("restrain_residual_timeouts", "Answers that latex2sympy2 took too long over")
+        self.residual_deaths = counter("restrain_residual_deaths", "Answers that latex2sympy2's process died at")

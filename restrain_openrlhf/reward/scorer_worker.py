@@ -29,4 +29,5 @@ class ScorerWorker:
         metrics.penalized.inc(group.penalized)
         metrics.majority.observe(group.majority_count / len(group.answers))
         metrics.residual_timeouts.inc(group.residual_timeouts)
+        metrics.residual_deaths.inc(group.residual_deaths)
         return group

@@ -13,7 +13,7 @@ def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupReply:
     """The group's score. Pure but for latex2sympy2's process; call it from a thread, it may take seconds.
 
     Raises a RestrainError where the group cannot be scored: another size than the method draws, a prompt that the
-    reference lacks, no gold for a method that reads it.
+    reference lacks, no gold for a method that reads it, or latex2sympy2 does not work.
     """
     answers = [final_answer(response.text, truncated=not response.finished) for response in group.responses]
     return score_answers(scorer, group.prompt, answers, group.gold, group.entropies)
@@ -27,7 +27,7 @@ def score_answers(
     entropies: tuple[float, ...] | None = None,
 ) -> GroupReply:
     """As `score_whole_group`, of the group's final answers (None: missing)."""
-    timeouts = RESIDUAL.timed_out_in_this_thread
+    timeouts, deaths = RESIDUAL.timed_out_in_this_thread, RESIDUAL.died_in_this_thread
     score = scorer.score(prompt, answers, gold, entropies)
     majority = majority_answer(answers)
     return GroupReply(
@@ -44,4 +44,5 @@ def score_answers(
         prompt_weight=score.prompt_weight,
         kl_weight=score.kl_weight,
         residual_timeouts=RESIDUAL.timed_out_in_this_thread - timeouts,
+        residual_deaths=RESIDUAL.died_in_this_thread - deaths,
     )

@@ -81,6 +81,9 @@ class GroupReply(BaseModel, frozen=True):
     prompt_weight: Number
     kl_weight: Number
     residual_timeouts: int = Field(description="Answers that latex2sympy2 took too long over.")
+    residual_deaths: int = Field(
+        default=0, description="Answers that its process died at; 0 from a service of an earlier version."
+    )
 
 
 class ScoreReply(BaseModel, frozen=True):

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import site
 import subprocess
 import sys
 import threading
@@ -14,11 +15,32 @@ from pathlib import Path
 from types import FrameType
 from typing import Self
 
+import restrain_openrlhf
 from restrain_openrlhf.errors import RunError
 
 MODULE = "restrain_openrlhf.cli.main"
 POLL_SECONDS = 0.2
 PATIENCE_SECONDS = 30
+PYTHONPATH = "PYTHONPATH"
+
+
+def python_module(module: str, words: Sequence[str]) -> list[str]:
+    """`python -m MODULE WORDS...` that takes no file of the working folder for a module, such as a user's types.py."""
+    return [sys.executable, "-P", "-m", module, *words]
+
+
+def python_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Our environment and `extra`, without PYTHONPATH's empty entries, which stand for the working folder.
+
+    A checkout that only `python -m` or such an entry made importable is named in their place.
+    """
+    entries = [os.path.abspath(path) for path in environ.get(PYTHONPATH, "").split(os.pathsep) if path]
+    package = str(Path(restrain_openrlhf.__file__).parents[1])
+    installed = {*site.getsitepackages(), site.getusersitepackages()}
+    if package in map(os.path.abspath, sys.path) and package not in installed | set(entries):
+        entries.append(package)
+    rest = {name: value for name, value in environ.items() if name != PYTHONPATH}
+    return {**rest, **({PYTHONPATH: os.pathsep.join(entries)} if entries else {}), **(extra or {})}
 
 
 @dataclass(frozen=True)
@@ -72,10 +94,10 @@ class _Running:
     def start(cls, command: Command, slot: Mapping[str, str]) -> Self:
         with command.log.open("ab") as file:
             process = subprocess.Popen(
-                [sys.executable, "-m", MODULE, *command.words],
+                python_module(MODULE, command.words),
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env={**environ, **slot},
+                env=python_environment(slot),
                 start_new_session=True,
             )
         return cls(command, slot, process)

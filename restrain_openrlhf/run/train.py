@@ -3,7 +3,6 @@
 import argparse
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -20,7 +19,7 @@ from restrain_openrlhf.hook.this_machine import on_this_machine
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import Completion, RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
-from restrain_openrlhf.run.processes import ending_with_us
+from restrain_openrlhf.run.processes import ending_with_us, python_environment, python_module
 from restrain_openrlhf.tracking.mlflow_run import ending
 
 POLL_SECONDS = 0.5
@@ -100,7 +99,7 @@ def total_steps(config: RunConfig, flags: dict[str, object]) -> int:
 
 def command(folder: RunFolder, words: list[str]) -> list[str]:
     """The process that trains: OpenRLHF's entry point with the hook on."""
-    return [sys.executable, "-m", ENTRY_POINT, "--restrain.config", str(folder.hook_config), *words]
+    return python_module(ENTRY_POINT, ["--restrain.config", str(folder.hook_config), *words])
 
 
 def _run_host(
@@ -110,7 +109,13 @@ def _run_host(
     with folder.log.open("ab") as log:
         start = folder.log.stat().st_size
         with ending_with_us() as running:
-            host = subprocess.Popen(command(folder, words), stdout=log, stderr=subprocess.STDOUT, pass_fds=(lock,))
+            host = subprocess.Popen(
+                command(folder, words),
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=(lock,),
+                env=python_environment(),
+            )
             running.append(host)
             seen = 0
             while host.poll() is None:

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from restrain_openrlhf.hook.sizes import cluster_gpus, gpus_needed, refuse_short
 from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import read_steps
-from restrain_openrlhf.run.processes import MODULE, ending_with_us
+from restrain_openrlhf.run.processes import MODULE, ending_with_us, python_environment, python_module
 from restrain_openrlhf.run.reference_pass import sample_reference
 from restrain_openrlhf.run.train import refuse_another_run
 from restrain_openrlhf.study.plan import StudyRun
@@ -105,7 +104,10 @@ def _start(run: StudyRun) -> _Running:
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", MODULE, "train", str(run.source), *sets], stdout=file, stderr=subprocess.STDOUT
+            python_module(MODULE, ["train", str(run.source), *sets]),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=python_environment(),
         )
     return _Running(run, process)
 

@@ -10,10 +10,10 @@ from restrain_openrlhf.run.metrics import ENTROPY, KL, LOSS, read_steps
 from restrain_openrlhf.vote_statistics import GroupVote, step_votes
 
 
-def vote(prompt, count, majority, missing=0, truncated=0, voters=4, penalized=0, timeouts=0, tokens=10):
+def vote(prompt, count, majority, missing=0, truncated=0, voters=4, penalized=0, timeouts=0, deaths=0, tokens=10):
     """A group's vote; the pair is that of a prompt of weight one half."""
     return GroupVote(
-        prompt, voters, count, majority, float(count > 0), missing, truncated, penalized, 0.5, timeouts, tokens,
+        prompt, voters, count, majority, float(count > 0), missing, truncated, penalized, 0.5, timeouts, deaths, tokens,
         positive=np.array([0.3, 0.0, 0.0, 0.0]), negative=np.array([0.0, -0.4, 0.0, 0.0]),
     )  # fmt: skip
 
@@ -24,7 +24,7 @@ def votes():
         [
             vote("a", 2, majority=11, missing=1),
             vote("b", 4, majority=33),
-            vote("c", 1, majority=11, missing=1, penalized=1, timeouts=2),
+            vote("c", 1, majority=11, missing=1, penalized=1, timeouts=2, deaths=1),
             vote("d", 0, majority=None, missing=4, truncated=1, penalized=1, timeouts=1),
         ]
     )
@@ -43,7 +43,7 @@ def test_vote_statistics_of_worked_groups():
     assert (found.advantage_pos_norm, found.advantage_neg_norm) == pytest.approx((0.6, 0.8))
     assert found.effective_labels_mean == 0.75
     assert found.prompt_weight_mean == 0.5
-    assert found.residual_timeouts == 3
+    assert (found.residual_timeouts, found.residual_deaths) == (3, 1)
     assert found.generated_tokens == 40
 
 

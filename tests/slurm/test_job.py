@@ -133,7 +133,7 @@ def test_on_several_nodes_ray_is_started_on_each_and_ended_on_each(tmp_path):
     found = [int(value) for word in head["words"] for value in re.findall(r"-port=(\d{2,})", word)]
     assert len(found) == len(set(found)) == 8
     assert all(port <= each < port + 16 and each < 32768 for each in found)
-    assert cluster.words("python") == [["-m", "restrain_openrlhf.hook.wait_for_gpus", "8"]]
+    assert cluster.words("python") == [["-P", "-m", "restrain_openrlhf.hook.wait_for_gpus", "8"]]
     (train,) = [call for call in cluster.calls("restrain") if call["words"][0] == "train"]
     assert train["environment"]["RAY_ADDRESS"] == f"10.1.2.3:{port}"
     assert train["environment"]["SLURMD_NODENAME"] == "node0"

@@ -1,0 +1,106 @@
+"""The process behind residual.py beside a user's files: what shadows nothing, what is told, and what is counted."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from restrain_openrlhf.answers import canonical_key, residual, residual_worker
+from restrain_openrlhf.answers.residual import Residual
+from restrain_openrlhf.errors import GraderError
+from tests.conftest import ROOT
+
+# Names that a user's files may have and that reading LaTeX imports: gen is latex2sympy2's own.
+SHADOWS = ("gen", "sympy", "antlr4", "latex2sympy2", "asciimath_printer")
+GROUP = {"id": "a", "problem": "p", "responses": [r"\boxed{\sum_{k=1}^{3} k}", r"\boxed{6}", r"\boxed{7}"]}
+KEYS = r"from restrain_openrlhf.answers import canonical_key as k; print(k(r'\sum_{k=1}^{3} k') == k('6'))"
+RESTRAIN = str(Path(sys.executable).with_name("restrain"))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A working folder with files named as the modules that latex2sympy2 imports, and a group to score."""
+    for name in SHADOWS:
+        (tmp_path / f"{name}.py").write_text("x = 1\n")
+    (tmp_path / "rollouts.jsonl").write_text(json.dumps(GROUP) + "\n")
+    return tmp_path
+
+
+def run(words, folder, path):
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+
+
+# By the installed command, by `python -m`, which looks in the working folder first, and with that in PYTHONPATH.
+@pytest.mark.parametrize("command", [[RESTRAIN], [sys.executable, "-m", "restrain_openrlhf.cli.main"]])
+@pytest.mark.parametrize("path", [str(ROOT), f":{ROOT}", f"{ROOT}:"])
+def test_files_of_the_working_folder_do_not_change_the_votes_of_restrain_score(folder, command, path):
+    run([*command, "score", "rollouts.jsonl", "--out", "scores.jsonl"], folder, path)
+    (scored,) = map(json.loads, (folder / "scores.jsonl").read_text().splitlines())
+    assert scored["counts"] == [2, 1]
+
+
+@pytest.mark.parametrize("path", [str(ROOT), f":{ROOT}"])
+def test_files_of_the_working_folder_do_not_change_keys_in_process(folder, path):
+    assert run([sys.executable, "-c", KEYS], folder, path).stdout.strip() == "True"
+
+
+def test_a_types_file_in_the_working_folder_is_not_pythons(folder):
+    (folder / "types.py").write_text("x = 1\n")
+    assert run([sys.executable, "-P", "-c", KEYS], folder, str(ROOT)).stdout.strip() == "True"
+
+
+def test_a_checkout_that_is_importable_by_its_place_alone_is_found():
+    """`python -c` in the checkout, without PYTHONPATH: the worker has this very package."""
+    script = f"{KEYS}; import restrain_openrlhf; print(restrain_openrlhf.__file__)"
+    same, place = run([sys.executable, "-c", script], ROOT, "").stdout.split()
+    assert same == "True"
+    assert place == str(ROOT / "restrain_openrlhf" / "__init__.py")
+
+
+def test_the_worker_tells_which_file_it_took_for_its_module(folder):
+    for name in SHADOWS[1:]:
+        (folder / f"{name}.py").unlink()
+    words = [sys.executable, residual_worker.__file__, str(ROOT)]
+    said = json.loads(run(words, folder, str(folder)).stdout)
+    assert f"its module 'gen' was taken from {folder / 'gen.py'}" in said["error"]
+
+
+@pytest.mark.parametrize(
+    ("worker", "found"),
+    [
+        ("raise SystemExit(3)", "ended with status 3 before it read anything"),
+        ("print('{\"error\": \"ImportError: no gen\"}')", "cannot import it: ImportError: no gen"),
+        ("print('{\"ready\": true}', flush=True); print('null'); input()", "reads .* as None, not as 'value 0.5 0'"),
+    ],
+)
+def test_a_worker_that_cannot_read_a_half_is_an_error_at_once(tmp_path, monkeypatch, worker, found):
+    (tmp_path / "worker.py").write_text(worker)
+    monkeypatch.setattr(residual_worker, "__file__", str(tmp_path / "worker.py"))
+    with pytest.raises(GraderError, match=rf"{found}[\s\S]*pip install --force-reinstall"):
+        Residual().key(r"\sum_{k=1}^{3} k")
+
+
+def test_a_worker_that_is_slow_to_start_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "worker.py").write_text("input()")
+    monkeypatch.setattr(residual_worker, "__file__", str(tmp_path / "worker.py"))
+    monkeypatch.setattr(residual, "START_SECONDS", 0.1)
+    with pytest.raises(GraderError, match="did not start"):
+        Residual().key(r"\sum_{k=1}^{3} k")
+
+
+def test_a_death_is_counted_apart_from_a_timeout_and_the_next_text_is_read():
+    one = Residual()
+    one.key("1")
+    process = one._worker
+    process.send_signal(signal.SIGSTOP)
+    threading.Timer(0.2, process.kill).start()
+    assert one.key(r"\sum_{k=1}^{3} k") is None
+    assert (one.died, one.died_in_this_thread, one.timed_out) == (1, 1, 0)
+    assert one.key(r"\sum_{k=1}^{3} k") == canonical_key("6")
+    one.close()
