@@ -2,13 +2,17 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.method.types import Floats, Votes, count_votes
+
+# Of rollouts: where more have no answer, the prompts, their template or the length limit do not fit.
+MANY_MISSING = 0.2
+EXAMPLES, EXAMPLE_LENGTH = 3, 100
 
 
 def votes_of(answers: Sequence[str | None]) -> Votes:
@@ -30,6 +34,26 @@ def majority_answer(answers: Sequence[str | None], votes: Votes | None = None) -
     """The first of `ranked_answers`; None where no rollout gave an answer."""
     ranked = ranked_answers(answers, votes)
     return ranked[0][0] if ranked else None
+
+
+def end_of(response: str) -> str:
+    """The end of a response on one line, where its answer should be: an example of what was not read."""
+    text = " ".join(response[-4 * EXAMPLE_LENGTH :].split())
+    return text if len(text) <= EXAMPLE_LENGTH else "…" + text[-EXAMPLE_LENGTH:]
+
+
+def missing_warning(share: float, unread: Iterable[str], rollouts: str) -> str | None:
+    """What to say where more than MANY_MISSING of the `rollouts` have no answer, with some of `unread`; else None."""
+    if share <= MANY_MISSING:
+        return None
+    shown = list(dict.fromkeys(unread))[:EXAMPLES]
+    examples = f"Not read, by their ends: {'; '.join(map(repr, shown))}." if shown else "No text of such is at hand."
+    return (
+        f"{share:.1%} of {rollouts} have no answer, and do not vote. {examples} An answer is a box, what follows "
+        '"the answer is", a last formula, choice or number; code, JSON and SQL have none, and a response that is cut '
+        "off has none. Ask for a box in the prompts' template, allow longer responses, or leave prompts out that are "
+        "not mathematics."
+    )
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,9 @@ def make_reference(
 
 def _run(job: "OfflinePass", out: Path) -> None:
     """This shard in this process; a whole pass on all visible GPUs, merged at the end."""
-    from restrain_openrlhf.reference.parts import merge  # noqa: PLC0415 - see reference
+    from restrain_openrlhf.data.jsonl import read_rows  # noqa: PLC0415 - see reference
+    from restrain_openrlhf.reference.artifact import ReferenceRow, missing_in  # noqa: PLC0415
+    from restrain_openrlhf.reference.parts import merge  # noqa: PLC0415
     from restrain_openrlhf.run.all_gpus import ShardedPass, own_words  # noqa: PLC0415
 
     everywhere = ShardedPass(own_words(), [out], job.sampling.tensor_parallel_size)
@@ -57,6 +59,9 @@ def _run(job: "OfflinePass", out: Path) -> None:
             merge([shard.path(out) for shard in shards], out)
         else:
             job.run(out, lambda done: progress.advance(task, done))
+    warning = missing_in(list(read_rows(job.shard.path(out), ReferenceRow)))
+    if warning:
+        console.print(f"warning: {warning}", markup=False, soft_wrap=True)
     console.print(f"reference: {job.shard.path(out)}", soft_wrap=True)
 
 

@@ -18,6 +18,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags
 from restrain_openrlhf.run.metrics import StepRow
 from restrain_openrlhf.tracking.writers import UNSENT
+from restrain_openrlhf.vote_statistics import MANY_MISSING
 
 
 def train(config: ConfigFile, overrides: Overrides = None) -> None:
@@ -109,6 +110,7 @@ def step_progress(
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(label, total=None, facts="")
+        warned = False
 
         def on_phase(name: str) -> None:
             nonlocal task
@@ -122,6 +124,15 @@ def step_progress(
             progress.update(task, description=f"{label}: training", completed=row.step, total=total, facts=_facts(row))
             if not console.is_terminal:
                 console.print(f"{label}: step {row.step}/{total}  {_facts(row)}", soft_wrap=True)
+            nonlocal warned
+            if not warned and (share := row.votes["missing_share_of_voters"]) > MANY_MISSING:
+                warned = True
+                console.print(
+                    f"{label}: warning: {share:.0%} of the rollouts of step {row.step} have no answer and do not vote. "
+                    "The run's log shows some of what was not read.",
+                    markup=False,
+                    soft_wrap=True,
+                )
 
         yield on_phase, on_step
 

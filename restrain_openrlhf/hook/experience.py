@@ -1,5 +1,6 @@
 """Wraps RemoteExperienceMaker.make_experience_batch: votes counted, the host's advantages removed, the gap measured."""
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,8 +11,8 @@ import torch
 from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.group_columns import take_votes
-from restrain_openrlhf.hook.scored_groups import take_scored
-from restrain_openrlhf.vote_statistics import step_votes
+from restrain_openrlhf.hook.scored_groups import take_scored, unread
+from restrain_openrlhf.vote_statistics import missing_warning, step_votes
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,15 @@ def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
         )
 
 
+def _warn_of_missing(maker: Any) -> None:
+    """Once a run: later steps have `restrain/missing_share_of_voters`. Examples are there where rollouts are kept."""
+    share = maker.restrain_votes.missing_share_of_voters
+    warning = missing_warning(share, unread(maker.restrain_scored), "this step's rollouts")
+    if warning and not getattr(maker, "restrain_warned_of_missing", False):
+        logging.getLogger(__name__).warning("%s", warning)
+        maker.restrain_warned_of_missing = True
+
+
 def make_experience_batch(
     wrapped: Callable[..., list[Any]], maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[Any]:
@@ -86,6 +96,7 @@ def make_experience_batch(
     n = maker.args.rollout.n_samples_per_prompt
     maker.restrain_votes = step_votes(take_votes(samples, n))
     maker.restrain_scored = take_scored(samples, n)
+    _warn_of_missing(maker)
     experiences = wrapped(*args, **kwargs)
     maker.restrain_logprob_gap = logprob_gap(experiences)
     maker.restrain_rollout_gaps = rollout_gaps(experiences) if maker.restrain_scored else []

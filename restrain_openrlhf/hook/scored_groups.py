@@ -1,10 +1,11 @@
 """A scored group on its way to the trainer: texts and score, in the place of a label, which the host only carries."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.reward.wire import GroupReply, GroupRequest
+from restrain_openrlhf.vote_statistics import end_of
 
 
 @dataclass(frozen=True)
@@ -33,3 +34,11 @@ def take_scored(samples: Sequence[Any], n: int) -> list[ScoredGroup]:
     for sample, group in zip(samples[::n], found, strict=bool(found)):
         sample.labels = labels(group, 1, carry=False)
     return found
+
+
+def unread(groups: Sequence[ScoredGroup]) -> Iterator[str]:
+    """The ends of responses that ended by themselves and have no answer."""
+    for group in groups:
+        for response, answer in zip(group.request.responses, group.reply.answers, strict=True):
+            if answer is None and response.finished:
+                yield end_of(response.text)

@@ -13,15 +13,19 @@ from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.premise.groups import FrozenPass, Group
 from restrain_openrlhf.premise.learning import Bin, Learning, LeftOut, learnings, quarters
 from restrain_openrlhf.premise.shared import CommonAnswer, Part, common_answers
-from restrain_openrlhf.vote_statistics import votes_of
+from restrain_openrlhf.vote_statistics import EXAMPLES, votes_of
 
 
 @dataclass(frozen=True)
 class Missing:
-    """`share` of rollouts have no answer. At `majorities` the missing ones would be the largest class, `as_label`."""
+    """`share` of rollouts have no answer. At `majorities` the missing ones would be the largest class, `as_label`.
+
+    `unread` are the ends of some responses without one, where the file has them.
+    """
 
     share: float
     majorities: Part
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,8 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
 def _missing(frozen: FrozenPass) -> Missing:
     shares = [group.row.missing_share for group in frozen.groups]
     largest = [votes_of(group.row.answers).majority_count < group.row.answers.count(None) for group in frozen.groups]
-    return Missing(sum(shares) / len(shares), Part(sum(largest), len(largest)))
+    unread = dict.fromkeys(text for group in frozen.groups for text in group.row.unread)
+    return Missing(sum(shares) / len(shares), Part(sum(largest), len(largest)), tuple(unread)[:EXAMPLES])
 
 
 def _gold(frozen: FrozenPass) -> Gold | None:

@@ -9,6 +9,7 @@ from enum import Enum
 
 from restrain_openrlhf.premise.diagnosis import Gold, Premise, Trust
 from restrain_openrlhf.premise.shared import COMMON, LEAST_GOLD, CommonAnswer
+from restrain_openrlhf.vote_statistics import missing_warning
 
 # Of rollouts: at .20 RESTRAIN learned less, at .214 it fell (benchmarks/premise_window.py).
 BEYOND = 0.21
@@ -88,6 +89,9 @@ def _pushes(premise: Premise, answer: CommonAnswer) -> str:
 
 def _missing(premise: Premise) -> Iterator[Finding]:
     missing = premise.missing
+    many = missing_warning(missing.share, missing.unread, "the frozen model's rollouts")
+    if many:
+        yield Finding(Level.WARNING, many)
     if missing.share < COMMON:
         return
     largest = (

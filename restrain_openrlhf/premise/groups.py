@@ -94,9 +94,15 @@ def from_rollouts(path: Path, gold: Path | None = None, group_size: int | None =
     Raises DataError for a damaged file, and where rows differ in their number of rollouts.
     """
     rollouts = read_rollouts(path)
-    rows = [ReferenceRow.of_answers(_prompt(row), [extract(text) for text in row.responses]) for row in rollouts]
+    rows = [_vote(row) for row in rollouts]
     own = {row.problem_hash: str(each.answer) for row, each in zip(rows, rollouts, strict=True) if each.answer}
     return _frozen_pass(path, rows, gold, group_size, own)
+
+
+def _vote(row: RolloutsRow) -> ReferenceRow:
+    answers = [extract(text) for text in row.responses]
+    unread = (text for text, answer in zip(row.responses, answers, strict=True) if answer is None)
+    return ReferenceRow.of_answers(_prompt(row), answers, unread)
 
 
 def _prompt(row: RolloutsRow) -> Prompt:

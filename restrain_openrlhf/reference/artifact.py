@@ -1,7 +1,8 @@
 """The reference artifact: one row per prompt in JSON Lines, and its provenance in a file beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,11 +16,14 @@ from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.hook.offline_engine import Rollout
 from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.sampling_pass import SampledRow
-from restrain_openrlhf.vote_statistics import majority_answer, votes_of
+from restrain_openrlhf.vote_statistics import end_of, majority_answer, missing_warning, votes_of
 
 
 class ReferenceRow(SampledRow):
-    """The frozen model's vote on one prompt: n rollouts, `counts` in order of first appearance of the labels."""
+    """The frozen model's vote on one prompt: n rollouts, `counts` in order of first appearance of the labels.
+
+    `unread` has the end of a response that ended by itself and has no answer, where there is one.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -33,17 +37,25 @@ class ReferenceRow(SampledRow):
     majority_count: int
     majority_share: float
     missing_share: float
+    unread: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
         """The vote of a prompt's rollouts; one that was truncated has no answer."""
-        return cls.of_answers(prompt, [final_answer(each.text, each.truncated) for each in rollouts])
+        answers = [final_answer(each.text, each.truncated) for each in rollouts]
+        pairs = zip(rollouts, answers, strict=True)
+        texts = (each.text for each, answer in pairs if answer is None and not each.truncated)
+        return cls.of_answers(prompt, answers, texts)
 
     @classmethod
-    def of_answers(cls, prompt: Prompt, answers: Sequence[str | None]) -> Self:
-        """The vote of n answers (None: missing)."""
+    def of_answers(cls, prompt: Prompt, answers: Sequence[str | None], texts: Iterable[str] = ()) -> Self:
+        """The vote of n answers (None: missing); `texts` are responses that no answer was found in."""
         return cls(
-            id=prompt.id, prompt_hash=text_hash(prompt.text), problem_hash=text_hash(prompt.problem), **_vote(answers)
+            id=prompt.id,
+            prompt_hash=text_hash(prompt.text),
+            problem_hash=text_hash(prompt.problem),
+            unread=tuple(map(end_of, islice(texts, 1))),
+            **_vote(answers),
         )
 
     def first(self, n: int) -> Self:
@@ -72,6 +84,12 @@ def _vote(answers: Sequence[str | None]) -> dict[str, Any]:
         "majority_share": votes.majority_count / votes.n,
         "missing_share": votes.classes.count(None) / votes.n,
     }
+
+
+def missing_in(rows: Sequence[ReferenceRow]) -> str | None:
+    """A warning where too many of the pass's rollouts have no answer, with examples; else None."""
+    share = sum(row.missing_share for row in rows) / len(rows) if rows else 0.0
+    return missing_warning(share, (text for row in rows for text in row.unread), "the pass's rollouts")
 
 
 class ReferenceProvenance(Provenance):

@@ -75,7 +75,7 @@ def test_the_worker_tells_which_file_it_took_for_its_module(folder):
     ("worker", "found"),
     [
         ("raise SystemExit(3)", "ended with status 3 before it read anything"),
-        ("print('{\"error\": \"ImportError: no gen\"}')", "cannot import it: ImportError: no gen"),
+        ('print(\'{"error": "ImportError: no gen"}\')', "cannot import it: ImportError: no gen"),
         ("print('{\"ready\": true}', flush=True); print('null'); input()", "reads .* as None, not as 'value 0.5 0'"),
     ],
 )

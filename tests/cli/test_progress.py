@@ -2,6 +2,7 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
 from restrain_openrlhf.cli.train import step_progress
@@ -41,3 +42,14 @@ def test_a_new_phase_starts_without_the_old_ones_total():
 def test_elsewhere_every_event_is_a_line():
     lines = shown(False, "voting").splitlines()
     assert [line.split("  ")[0] for line in lines] == ["run: starting", "run: step 3/20", "run: voting"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_first_step_with_many_missing_answers_is_warned_of_and_no_other(terminal):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=300, color_system=None)
+    with step_progress("run", console) as (_, on_step):
+        for step, share in enumerate([0.2, 0.21, 0.9], start=1):
+            on_step(StepRow(step, {}, {**VOTES, "missing_share_of_voters": share}), 3)
+    assert screen.getvalue().count("have no answer and do not vote") == 1
+    assert "warning: 21% of the rollouts of step 2" in screen.getvalue()

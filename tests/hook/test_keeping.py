@@ -120,6 +120,17 @@ def test_every_rollout_has_its_own_gap_whatever_the_micro_batches(hooked, tmp_pa
     assert maker.restrain_rollout_gaps == pytest.approx([apart / 10, apart / 10, apart / 15, 0], rel=1e-5)
 
 
+def test_many_missing_answers_are_warned_of_once_a_run_with_what_was_not_read(hooked, tmp_path, caplog):
+    hooked({"name": "ttrl"}, metrics=tmp_path / "metrics.jsonl")
+    maker = maker_of(host_arguments(1, 4))
+    script = {"1+1=": [r"\boxed{1}", r"\boxed{1}", "SELECT a FROM t WHERE x = 5", "none"]}
+    for _ in range(2):
+        maker.make_experience_batch(drawn_by_the_host(script, [""], host_arguments(1, 4)))
+    (said,) = [each.getMessage() for each in caplog.records if "do not vote" in each.getMessage()]
+    assert said.startswith("50.0% of this step's rollouts have no answer")
+    assert "'SELECT a FROM t WHERE x = 5'; 'none'" in said
+
+
 def test_a_rollout_without_tokens_or_with_a_gap_of_no_number_has_none():
     from types import SimpleNamespace
 

@@ -132,7 +132,7 @@ def test_answers_that_are_often_missing_are_warned_of_where_they_vote(tmp_path, 
     groups = [counted({f"a{place}": 6, f"b{place}": 3, None: 7}) for place in range(40)]
     reference = write_pass(tmp_path / "ref.jsonl", groups)
     found = document("--reference", reference, "--config", config(tmp_path, f"name: restrain, missing: {missing}"))
-    (text,) = [one["text"] for one in found["findings"] if "have no answer" in one["text"]]
+    (text,) = [one["text"] for one in found["findings"] if "more have none" in one["text"]]
     assert text.startswith(
         "43.8% of rollouts have no answer, and at 100.0% of prompts more have none than agree on any"
     )
@@ -165,6 +165,27 @@ def test_rollouts_of_the_base_model_do_in_place_of_a_reference(write_jsonl):
     found = document("--rollouts", write_jsonl("rollouts.jsonl", rows))
     assert (found["sizes"], found["missing"]["share"]) == ([0, 0, 0, 30, 0], 0.25)
     assert found["gold"]["pass_at_1"] == 0.75
+
+
+def unread(count, of):
+    """Rows of which `count` in `of` rollouts are code, SQL or JSON, which end in a number that is no answer."""
+    code = ["```python\nprint(5)\n```", "SELECT a FROM t WHERE x = 5", '{"total": 5}', "def f():\n    return 5"]
+    return [
+        {"id": place, "problem": f"p{place}", "responses": [code[place % 4]] * count + [r"\boxed{1}"] * (of - count)}
+        for place in range(8)
+    ]
+
+
+def test_more_than_a_fifth_without_an_answer_is_a_warning_with_three_of_what_was_not_read(write_jsonl):
+    found = document("--rollouts", write_jsonl("rollouts.jsonl", unread(3, 10)))
+    (text,) = [one for one in warnings(found) if "do not vote" in one]
+    assert text.startswith("30.0% of the frozen model's rollouts have no answer, and do not vote. Not read, by their")
+    assert "'```python print(5) ```'; 'SELECT a FROM t WHERE x = 5'; '{\"total\": 5}'. An answer is" in text
+
+
+def test_a_fifth_without_an_answer_is_no_warning(write_jsonl):
+    found = document("--rollouts", write_jsonl("rollouts.jsonl", unread(2, 10)))
+    assert [one for one in warnings(found) if "do not vote" in one] == []
 
 
 def test_real_rollouts_have_no_shortcut_and_say_that_little_is_left(shared):

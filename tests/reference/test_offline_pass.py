@@ -3,11 +3,14 @@
 import fcntl
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.cli.reference import _run as run_to_the_end
 from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.hook.offline_engine import Rollout, Sampling, prompt_seed, refuse_long_prompts
 from restrain_openrlhf.hook.prompts import Prompt, prompt_set_hash
@@ -253,3 +256,27 @@ def test_prompts_have_seeds_of_their_own_and_are_never_cut():
     refuse_long_prompts([one], lambda text, add_special_tokens: {"input_ids": [1] * 4}, sampling)
     with pytest.raises(DataError, match=r"2 of 2 prompts .* line 1 \(id 0\): 5; line 2 \(id 1\): 5"):
         refuse_long_prompts([one, other], lambda text, add_special_tokens: {"input_ids": [1] * 5}, sampling)
+
+
+CODE = "Here it is:\n```python\nprint(5)\n```"
+
+
+@pytest.mark.parametrize(("cut", "warned"), [(0, False), (1, True)])
+def test_a_pass_with_many_missing_answers_ends_with_a_warning_and_what_was_not_read(tmp_path, capsys, cut, warned):
+    """Two prompts, five rollouts each: two of the second have no answer, and with `cut` a third was cut off."""
+    everything = prompts(2)
+    groups = [[rollout("1")] * 5, [Rollout(CODE, 5, False)] * 2 + [rollout("1")] * (3 - cut) + [CUT] * cut]
+    rows = [ReferenceRow.of(prompt, group) for prompt, group in zip(everything, groups, strict=True)]
+    assert [row.unread for row in rows] == [(), ("Here it is: ```python print(5) ```",)]
+
+    class Job:
+        shard, sampling, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1), everything
+
+        def run(self, out, _on_progress):
+            write_rows(out, rows)
+            provenance(everything).write(out)
+
+    run_to_the_end(Job(), tmp_path / "ref.jsonl")
+    said = " ".join(capsys.readouterr().err.split())
+    assert ("warning: 30.0% of the pass's rollouts have no answer" in said) is warned
+    assert ("'Here it is: ```python print(5) ```'" in said) is warned
