@@ -33,6 +33,15 @@ class Key(Enum):
     CHANGEABLE = auto()
 
 
+class EvaluationDraws(BaseModel):
+    """How an OpenRLHF without our entry point draws evaluation's rollouts, which is all that tells them apart."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    temperature: Annotated[float, Field(ge=0, strict=True)] = Field(description="OpenRLHF's eval.temperature.")
+    n: Annotated[StrictInt, Field(ge=1)] = Field(description="OpenRLHF's eval.n_samples_per_prompt.")
+
+
 class HookConfig(BaseModel):
     """What the hook needs of a configuration, in each of a run's processes."""
 
@@ -63,6 +72,10 @@ class HookConfig(BaseModel):
     )
     service: Annotated[str | None, Key.AGENT, Key.CHANGEABLE] = Field(
         default=None, description="Address of the service that scores the groups; null: the rollout actors score them."
+    )
+    evaluation: Annotated[EvaluationDraws | None, Key.AGENT] = Field(
+        default=None,
+        description="For the agent alone: how evaluation draws; its rows are graded. null: no label is ever read.",
     )
     logprob_gap_limit: Annotated[Annotated[float, Field(gt=0)] | None, Key.CHANGEABLE] = Field(
         default=LOGPROB_GAP_LIMIT,

@@ -21,6 +21,7 @@ from restrain_openrlhf.hook.patches import VLLM_ENGINE
 from restrain_openrlhf.hook.rollout_engine import CountingEngine, PlannedEngine, SeededEngine
 from restrain_openrlhf.hook.scored_groups import ScoredGroup, labels
 from restrain_openrlhf.hook.training_data import TrainingRow
+from restrain_openrlhf.hook.unmarked_rows import Drawn, UnmarkedRows
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse
 from restrain_openrlhf.rollouts import Chain
@@ -57,6 +58,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         self._scoring = scoring_of(config)
         self._carries = is_active() and config.keeps_rollouts
         self._groups: GroupGathering[Output] = GroupGathering()
+        self._unmarked = UnmarkedRows(config.evaluation)
 
     async def execute(
         self,
@@ -73,7 +75,14 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         row = training_row(call)
         if row is None:
             return await self._evaluate(call)
-        return await self._groups.member(sampling_params, prompt, lambda n: self._train(call, row, n))
+        return await self._groups.member(sampling_params, prompt, lambda n: self._group(call, row, n))
+
+    async def _group(self, call: Call, row: TrainingRow, n: int) -> list[Output]:
+        """The whole group: evaluation's graded one by one, training's scored as one."""
+        drawn = Drawn.of(call.sampling_params, n)
+        if not is_active() and self._unmarked.are_evaluation(call.label, drawn, call.prompt):
+            return await all_or_none([self._evaluate(call) for _ in range(n)])
+        return await self._train(call, row, n)
 
     async def _evaluate(self, call: Call) -> Output:
         output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
@@ -82,7 +91,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return {**output, "reward": correct, "scores": correct}
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[Output]:
-        """The whole group."""
+        """The whole group, scored."""
         if n == 1:
             raise GroupError(
                 f"OpenRLHF drew one rollout of the prompt {call.prompt[:60]!r}, and a vote needs a group. Set "
@@ -133,8 +142,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 def training_row(call: Call) -> TrainingRow | None:
     """What to train with; None for evaluation.
 
-    Under our entry point training prompts are marked. Without it, those without a label are training's. Raises
-    HookNotActiveError where one of the two processes is hooked and the other is not.
+    Under our entry point training prompts are marked. Without it nothing is, a label included: hook/unmarked_rows.py
+    tells once the group is known. Raises HookNotActiveError where one of the two processes is hooked and the other is
+    not.
     """
     if isinstance(call.label, TrainingRow) and is_active():
         return call.label
@@ -142,7 +152,7 @@ def training_row(call: Call) -> TrainingRow | None:
         raise HookNotActiveError(
             "Of the processes that read prompts and draw rollouts, one runs with the RESTRAIN hook and one without."
         )
-    return TrainingRow() if call.label in ("", None) else None
+    return None if is_active() else TrainingRow()
 
 
 def without_text(sampling_params: Any) -> Any:

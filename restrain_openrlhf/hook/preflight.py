@@ -29,6 +29,7 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     method = build(config.method)
     flags = vars(arguments)
     refuse_untracked(config)
+    refuse_other_evaluation(config)
     refuse_contradictions(arguments, method)
     refuse_asynchronous(config, flags)
     refuse_unsupported(detect(), flags)
@@ -59,6 +60,15 @@ def check_keeping(config: HookConfig) -> None:
         )
     if config.keeps_rollouts:
         arrow()
+
+
+def refuse_other_evaluation(config: HookConfig) -> None:
+    """Raises ConfigError where the configuration says what only the agent alone needs to be told."""
+    if config.evaluation is not None:
+        raise ConfigError(
+            "`evaluation:` is set: it tells the agent alone how evaluation draws, and this run knows its evaluation "
+            "rows. Remove it; openrlhf.eval.temperature and openrlhf.eval.n_samples_per_prompt set how they are drawn."
+        )
 
 
 def refuse_untracked(config: HookConfig) -> None:

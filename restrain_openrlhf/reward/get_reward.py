@@ -1,9 +1,10 @@
-"""POST /get_reward: a rollout is graded at once, or waits in a slot until its group is scored or its client leaves."""
+"""POST /get_reward: a rollout waits in a slot until its group is scored, or is graded where that is asked for."""
 
 import asyncio
 import hashlib
+import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from starlette.requests import ClientDisconnect, Request
@@ -13,6 +14,7 @@ from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.reward import wire
 from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Slot
+from restrain_openrlhf.reward.logs import log
 from restrain_openrlhf.reward.requests import RefusedError, read_body, refused
 from restrain_openrlhf.reward.responses import StopTokens, read_response, stop_tokens
 from restrain_openrlhf.reward.scorer_worker import ScorerWorker
@@ -23,6 +25,25 @@ from restrain_openrlhf.reward.wire import GroupReply, RewardReply, RewardRequest
 LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.PENALIZED)
 NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
 
+LABELLED = (
+    "The row has a label, and nothing says what it is. Training: set service.labelled_rows: vote, which ignores labels. "
+    "Evaluation: set it to evaluate, which grades every row with a label, and leave the labels of the training file "
+    "empty. For both in one run use the agent (docs/journeys/integration.md)."
+)
+_MEND = (
+    "its gold would be trained on. Leave the labels of the training file empty, or set labelled_rows: vote; then start "
+    "service and run again."
+)
+BEFORE_TRAINING = (
+    "service.labelled_rows is evaluate, and a row with a label came before any without one. OpenRLHF trains before it "
+    f"evaluates, so this is a training row, and {_MEND}"
+)
+AMONG_TRAINING = (
+    "service.labelled_rows is evaluate, and a row with a label came while rollouts without one wait for their group. "
+    f"OpenRLHF does not train and evaluate at a time, so this is a training row, and {_MEND}"
+)
+IGNORED = "Rows have a label; it is ignored, they vote (service.labelled_rows: vote). Nothing is graded by gold."
+
 
 @dataclass
 class GetReward:
@@ -31,6 +52,10 @@ class GetReward:
     block: ServiceBlock
     worker: ScorerWorker
     stopping: RestrainError | None = None
+    waiting: int = field(default=0, init=False)
+    has_trained: bool = field(default=False, init=False)
+    unsure: str | None = field(default=None, init=False)
+    has_said: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         self.metrics, self.method = self.worker.metrics, self.worker.scorer.method
@@ -52,16 +77,42 @@ class GetReward:
 
     async def _begin(self, body: RewardRequest) -> RewardReply | Slot:
         (query,), (prompt,), gold = body.query, body.prompts, body.gold
-        if gold is not None and self.block.labelled_rows == "evaluate" and not self.method.reads_gold:
+        if gold is not None and not self.method.reads_gold and self._is_evaluation():
             return await self._grade(query, prompt, gold)
         self.worker.scorer.check(prompt, gold)
         response = await asyncio.to_thread(read_response, query, prompt, self.tokens)
         if self.stopping is not None:
             raise self.stopping
         key, text = (prompt, gold if self.method.reads_gold else None), hashlib.sha256(query.encode()).hexdigest()
+        self.has_trained = True
         slot = self.collector.arrive(key, text, response, time.monotonic())
         self.metrics.slots.labels(slot.kind).inc()
         return slot
+
+    def _is_evaluation(self) -> bool:
+        """Whether a row with a label is graded. Raises RefusedError where nothing says so, or training would be.
+
+        OpenRLHF trains before it evaluates, and has all rewards of a batch before it goes on (trainer/ppo_trainer.py,
+        fit; trainer/ppo_trainer_async.py, fit): of two rows at a time, both are training's. Once it was seen that
+        training's rows have labels, none is graded any more.
+        """
+        choice = self.block.labelled_rows
+        if choice == "evaluate":
+            seen = None if self.has_trained else BEFORE_TRAINING
+            self.unsure = self.unsure or (AMONG_TRAINING if self.waiting else seen)
+        reason = LABELLED if choice == "refuse" else self.unsure
+        if reason is not None:
+            # OpenRLHF's client does not log what it is told.
+            self._say(reason)
+            raise RefusedError(409, reason)
+        if choice == "vote":
+            self._say(IGNORED)
+        return choice == "evaluate"
+
+    def _say(self, what: str) -> None:
+        if not self.has_said:
+            self.has_said = True
+            log("labels", logging.WARNING, detail=what)
 
     async def _grade(self, query: str, prompt: str, gold: str) -> RewardReply:
         correct = await asyncio.to_thread(lambda: is_right(read_response(query, prompt, self.tokens).answer, gold))
@@ -71,6 +122,7 @@ class GetReward:
     async def _wait(self, slot: Slot, receive: Receive) -> RewardReply:
         """Until the reply is there, the client is gone, the hold is over, or the service stops; whichever is first."""
         gone = asyncio.ensure_future(_disconnected(receive))
+        self.waiting += 1
         try:
             await asyncio.wait((slot.reply, gone), timeout=self.block.timing.hold, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
@@ -83,6 +135,7 @@ class GetReward:
             self.collector.leave(slot, time.monotonic())
             raise
         finally:
+            self.waiting -= 1
             gone.cancel()
         self.collector.answered(slot)
         reply = slot.reply.result()

@@ -50,8 +50,10 @@ class ServiceBlock(_Block):
     end_of_text: str | tuple[str, ...] | None = Field(
         None, description="In its place, the texts that end a response; [] where truncation cannot be seen."
     )
-    labelled_rows: Literal["evaluate", "vote"] = Field(
-        "evaluate", description="Rows with a label are evaluation and graded, or vote like others."
+    labelled_rows: Literal["refuse", "vote", "evaluate"] = Field(
+        "refuse",
+        description="Rows with a label are refused, or vote like others (the label is ignored), or are evaluation and "
+        "graded: then no row of the training file may have one.",
     )
     stragglers: Literal["score", "neutral"] = Field(
         "score", description="A group that is not whole at the deadline is scored as it is, or gets reward 0."

@@ -20,7 +20,7 @@ class RewardRequest(BaseModel, frozen=True):
 
     query: tuple[StrictStr] = Field(description="Prompt and response, decoded with special tokens.")
     prompts: tuple[StrictStr] = Field(description="The prompt, as the policy saw it.")
-    labels: tuple[Label] = Field(description="Gold answer; empty or null for a training row.")
+    labels: tuple[Label] = Field(description="Gold answer, or empty or null. What a label means is the service's labelled_rows.")
 
     @property
     def gold(self) -> str | None:

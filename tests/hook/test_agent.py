@@ -284,12 +284,6 @@ def test_without_our_entry_point_plans_are_drawn_too(agent_alone, method):
     assert drawn[0]["extra_logs"][VOTERS] == (5.0 if kind is Scripted else 2.0)
 
 
-def test_without_our_entry_point_rows_with_a_label_are_evaluation(agent_alone):
-    agent_alone("method: {name: ttrl}")
-    drawn = drawn_by(Scripted(boxed("2", "3")), "2", 2)
-    assert [row["reward"] for row in drawn] == [1.0, 0.0]
-
-
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

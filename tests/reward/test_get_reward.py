@@ -1,4 +1,4 @@
-"""POST /get_reward: groups are right and whole whoever comes, leaves and comes back; rows with a label are graded."""
+"""POST /get_reward: groups are right and whole whoever comes, leaves and comes back; gold is never trained on."""
 
 import asyncio
 import json
@@ -45,9 +45,53 @@ def test_twins_are_two_rollouts_and_groups_do_not_mix_whatever_the_order(standin
 
 
 @pytest.mark.parametrize(("answer", "label", "reward"), [("0579", "579", 1), (578, 579, 0), (2, 2.0, 1)])
-def test_an_evaluation_row_is_graded_at_once(standing, prompt, answer, label, reward):
-    (reply,) = ask(standing(method=RESTRAIN).reward_url, [rollout(prompt, answer, end="", label=label)])
+def test_an_evaluation_row_is_graded_at_once_where_the_configuration_says_so(standing, prompt, answer, label, reward):
+    service = standing(method=RESTRAIN, labelled_rows="evaluate")
+    assert pairs(ask(service.reward_url, rollouts(prompt))) == expected()
+    (reply,) = ask(service.reward_url, [rollout(prompt, answer, end="", label=label)])
     assert reply.json() == {"rewards": reward, "scores": reward, "extra_logs": {}}
+
+
+def refusal(replies):
+    """What all of the replies say."""
+    assert {reply.status_code for reply in replies} == {409}
+    (detail,) = {reply.json()["detail"] for reply in replies}
+    return detail
+
+
+def test_a_label_is_refused_where_nothing_says_what_it_is(services, prompt):
+    service = services.start(method=RESTRAIN)
+    labelled = rollouts(prompt, label=3)
+    for before in ([], rollouts(prompt)):
+        ask(service.reward_url, before)
+        assert "set service.labelled_rows: vote" in refusal(ask(service.reward_url, labelled))
+    (said,) = [event for event in service.events() if event["event"] == "labels"]
+    assert said["level"] == "warning"
+    assert "service.labelled_rows" in said["detail"]
+
+
+def test_gold_of_a_training_file_whose_rows_all_have_labels_is_not_trained_on(services, prompt):
+    service = services.start(method=RESTRAIN, labelled_rows="evaluate")
+    assert "a row with a label came before any without one" in refusal(ask(service.reward_url, rollouts(prompt, label=3)))
+
+
+def test_gold_of_a_training_file_some_of_whose_rows_have_labels_is_not_trained_on(services, prompt):
+    """A batch's rows come together; those with a label are refused then and ever after."""
+    service = services.start(method=RESTRAIN, labelled_rows="evaluate", timing={"hold": 2})
+
+    async def batch():
+        async with connections() as client:
+            waiting = [asyncio.create_task(client.post(service.reward_url, json=body)) for body in rollouts(prompt)[:3]]
+            while service.metric("restrain_pending_requests") < 3:
+                await asyncio.sleep(0.02)
+            labelled = await client.post(service.reward_url, json=rollout(prompt + "b ", 3, label=3))
+            last = await client.post(service.reward_url, json=rollouts(prompt)[3])
+            return labelled, [*await asyncio.gather(*waiting), last]
+
+    labelled, others = asyncio.run(batch())
+    assert pairs(others) == expected()
+    again = ask(service.reward_url, [rollout(prompt, 3, label=3)])
+    assert "came while rollouts without one wait" in refusal([labelled, *again])
 
 
 def other_choices(standing):
@@ -55,9 +99,13 @@ def other_choices(standing):
 
 
 def test_labelled_rows_vote_and_the_expected_reward_is_sent_where_the_configuration_says_so(standing, prompt):
-    replies = ask(other_choices(standing).reward_url, rollouts(prompt, (4, 4, 4, 3), label="3"))
-    assert [pair[0] > 0 for pair in pairs(replies)] == [True, True, True, False]
-    assert [reply.json()["rewards"] for reply in replies] == [1, 1, 1, 0]
+    service = other_choices(standing)
+    for label in ("3", ""):
+        replies = ask(service.reward_url, rollouts(f"{prompt}{label} ", (4, 4, 4, 3), label=label))
+        assert [pair[0] > 0 for pair in pairs(replies)] == [True, True, True, False]
+        assert [reply.json()["rewards"] for reply in replies] == [1, 1, 1, 0]
+    (said,) = [event for event in service.events() if event["event"] == "labels"]
+    assert "it is ignored" in said["detail"]
 
 
 def test_an_incomplete_group_is_neutral_where_the_configuration_says_so(standing, prompt):

@@ -77,7 +77,7 @@ HOSTILE_LATEX = (
 
 
 def test_hostile_latex_is_answered_and_other_groups_beside_it(standing, prompt):
-    service = standing(method=RESTRAIN)
+    service = standing(method=RESTRAIN, labelled_rows="evaluate")
     names = {f"{prompt}{index} ": text for index, text in enumerate(HOSTILE_LATEX)}
     bodies = [{"query": [f"{name}{text}<|im_end|>"], "prompts": [name], "labels": [""]} for name, text in names.items()]
     replies = pairs(ask(service.reward_url, [*(bodies * 4), *rollouts(prompt)]))

@@ -29,10 +29,12 @@ def bearer(text: str, scheme: str = "Bearer") -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def service(standing, tmp_path_factory):
-    """The file goes before the environment."""
+    """The file goes before the environment. It grades rows with a label, at once, after a group that has none."""
     file = tmp_path_factory.mktemp("token") / "token"
     file.write_text(TOKEN + "\n")
-    return standing(token="e" * 20, options=("--token-file", str(file)))
+    replica = standing(token="e" * 20, options=("--token-file", str(file)), labelled_rows="evaluate")
+    assert {reply.status_code for reply in ask(replica.reward_url, rollouts("first"), headers=bearer(TOKEN))} == {200}
+    return replica
 
 
 GRADED = rollout("p", 3, label=3)
