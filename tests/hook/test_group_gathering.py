@@ -72,13 +72,14 @@ def scored(monkeypatch):
     return sizes
 
 
+@pytest.mark.parametrize("size", [4, 16])
 @pytest.mark.parametrize("seconds", [lambda: random.random() / 100, lambda: 0, lambda: None], ids=["slow", "0", "now"])
-def test_many_groups_of_one_prompt_at_once_are_each_closed_once_and_none_is_mixed(scored, seconds):
+def test_many_groups_of_one_prompt_at_once_are_each_closed_once_and_none_is_mixed(scored, seconds, size):
     async def draw_all():
         actor = Actor(seconds)
         return await asyncio.gather(*[actor.draw(n) for n in sizes])
 
-    sizes = [4, 16] * 125
+    sizes = [size] * 125
     groups = asyncio.run(draw_all())
     assert Counter(scored) == Counter(sizes)
     assert [len(group) for group in groups] == sizes
