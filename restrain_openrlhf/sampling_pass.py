@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import IO, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
@@ -57,6 +57,7 @@ class SampledRow(BaseModel, ABC):
 
 Row = TypeVar("Row", bound=SampledRow)
 Made = TypeVar("Made", bound=Provenance)
+AnyPath = TypeVar("AnyPath", bound=PurePath)
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,11 @@ class Shard:
         """This shard's prompts, in file order."""
         return list(prompts[self.index :: self.count])
 
-    def path(self, out: Path) -> Path:
-        """`ref.jsonl` is written as `ref.shard-0-of-4.jsonl`; a single shard is the file itself."""
+    def path(self, out: AnyPath) -> AnyPath:
+        """`ref.jsonl` is written as `ref.shard-0-of-4.jsonl`; a single shard is the file itself.
+
+        Whoever writes, joins or asks for parts, here or on a cluster, has their names from here.
+        """
         return out if self.count == 1 else out.with_name(f"{out.stem}.shard-{self.index}-of-{self.count}{out.suffix}")
 
     @staticmethod

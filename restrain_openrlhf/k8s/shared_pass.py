@@ -11,6 +11,7 @@ from typing import Any, Self
 from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.run.offline_options import OfflineOptions
+from restrain_openrlhf.sampling_pass import Shard
 
 FOLDER = PurePosixPath("/mnt/work/passes")
 # Where, by how many and how many at a time a pass is drawn, not what.
@@ -58,9 +59,8 @@ class SharedPass:
 
     @property
     def parts(self) -> list[PurePosixPath]:
-        """The files that the shards write (sampling_pass.py)."""
-        count = range(self.shards)
-        return [self.file.with_name(f"{self.file.stem}.shard-{index}-of-{self.shards}.jsonl") for index in count]
+        """The files that the shards write; with one shard the whole pass itself, which merging checks and keeps."""
+        return [Shard(index, self.shards).path(self.file) for index in range(self.shards)]
 
     @property
     def is_cut(self) -> bool:

@@ -12,7 +12,7 @@ from restrain_openrlhf.sampling_pass import join_parts
 
 
 def merge(shards: Sequence[Path], out: Path) -> int:
-    """Join shards into one artifact; returns the number of rows.
+    """Join shards into one artifact; returns the number of rows. A single shard may be `out` itself.
 
     Raises ReferencePassError where shards differ in provenance, DataError where prompts are missing or overlap.
     """

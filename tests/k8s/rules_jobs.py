@@ -171,7 +171,7 @@ def _mounted_text(objects: list[Object], run: Object) -> str:
 
 
 def steps_agree(objects: list[Object]) -> Iterator[str]:
-    """What one step writes is what the next one reads: model, reference and its shards, lengths, the run's folder.
+    """What one step writes is what the next one reads: model, reference, lengths, the run's folder.
 
     There is an offline pass exactly where the experiment names the file that it writes.
     """
@@ -188,11 +188,10 @@ def steps_agree(objects: list[Object]) -> Iterator[str]:
             if len(runs(objects)) == 1:
                 yield from _fetched(words, prompts, set())
         else:
-            (shards,) = {job["spec"]["completions"] for job in of_kind(objects, "Job") if _step(job) == "evaluation"}
             length = f"--max-new-tokens={flags['rollout.max_new_tokens']}"
             expected = {
                 **({} if model.startswith("/") else {"prefetch": {model}}),
-                **_offline_words(document, shards),
+                **_offline_words(document),
                 "evaluation": {f"--model={run}/model", f"--out={run}/evaluation", length, _template(flags)},
                 "regrade": {f"{run}/evaluation"},
             }
@@ -230,8 +229,11 @@ def _step(each: Object) -> str:
     return each["metadata"]["labels"]["app.kubernetes.io/component"]
 
 
-def _offline_words(document: dict[str, Any], shards: int) -> dict[str, set[str]]:
-    """The pass is the run's reference itself, or what `.first-K` of it is cut from; its name says how many it draws."""
+def _offline_words(document: dict[str, Any]) -> dict[str, set[str]]:
+    """The pass is the run's reference itself, or what `.first-K` of it is cut from; its name says how many it draws.
+
+    What its parts are called is not told here: tests/k8s/test_offline_pass.py runs the steps.
+    """
     if "reference" not in document:
         return {}
     flags, reference = document["openrlhf"], PurePosixPath(document["reference"])
@@ -249,10 +251,7 @@ def _offline_words(document: dict[str, Any], shards: int) -> dict[str, set[str]]
             f"--max-new-tokens={flags['rollout.max_new_tokens']}",
             f"--max-len={flags['data.max_len']}",
         },
-        "merge-reference": {
-            f"--out={whole}",
-            *(f"{whole.removesuffix('.jsonl')}.shard-{index}-of-{shards}.jsonl" for index in range(shards)),
-        },
+        "merge-reference": {f"--out={whole}"},
         **cut,
     }
 

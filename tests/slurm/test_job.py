@@ -15,9 +15,18 @@ from pathlib import Path
 import pytest
 import yaml
 
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.demo.addition import training_problems
+from restrain_openrlhf.demo.problems import write_prompts
+from restrain_openrlhf.demo.tasks import ADDITION
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.hook.host_flags import host_flags
+from restrain_openrlhf.hook.preflight import check_run
 from restrain_openrlhf.hook.wait_for_gpus import wait_for_gpus
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.run.train import with_the_devices
 from tests.commands import refused, restrain
+from tests.run.votes_by_rule import Engine
 from tests.slurm import stand_in
 
 CONFIG = """
@@ -167,6 +176,36 @@ def test_every_gpu_of_every_node_draws_its_part_of_the_pass_once(tmp_path, size,
     assert cluster.run(restarts=1)[0] == 0
     again = [words for words in cluster.words("restrain") if words[0] == "make-reference"][before:]
     assert again == [["make-reference", str(tmp_path / "job" / "experiment.yaml")]], "a whole pass is not cut in shards"
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("nodes", [1, 2, 3])
+def test_what_the_commands_of_the_job_write_is_what_training_reads(tmp_path, monkeypatch, nodes):
+    """The very words that the script gave to `restrain`, run again by the commands themselves: one shard on a node."""
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    write_prompts(tmp_path / "prompts.jsonl", training_problems(7))
+    sets = {
+        "actor.model_name_or_path": ADDITION.model,
+        "rollout.max_new_tokens": 14,
+        "data.max_len": 64,
+        "rollout.batch_size": 48,
+        "train.batch_size": 768,
+    }
+    words = [word for name, value in sets.items() for word in ("--set", f"openrlhf.{name}={value}")]
+    cluster = rendered(tmp_path, *words, nodes=nodes, size=4)
+    assert cluster.run()[0] == 0
+    (tmp_path / "reference.jsonl").unlink(missing_ok=True)
+    monkeypatch.setenv("SHARDED_NOTES", str(tmp_path / "notes"))
+    monkeypatch.setattr("restrain_openrlhf.reference.offline_pass.RolloutEngine", Engine)
+    monkeypatch.setattr("restrain_openrlhf.run.all_gpus.visible_gpus", lambda: ())
+    *offline, (train, config) = cluster.words("restrain")
+    assert (train, sum(words[0] == "make-reference" for words in offline)) == ("train", nodes)
+    for words in offline:
+        done = restrain(*words)
+        assert done.returncode == 0, done.stderr
+    run = load_run_config(Path(config))
+    check_run(run, with_the_devices(host_flags(run)))
+    assert len(load_reference(run.reference).rows) == 7
 
 
 def test_before_its_time_ends_the_job_is_queued_again_and_goes_on_from_the_checkpoint(tmp_path):
