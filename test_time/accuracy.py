@@ -1,4 +1,4 @@
-"""Evaluation with gold answers, after training: accuracies of each policy, and problems newly solved, kept and lost.
+"""Evaluation with gold answers, after training: accuracies of each policy.
 
 Each policy is sampled on the test set and on held-out sets: greedy, and at T = 0.6 with top-p 0.95.
 """
@@ -12,20 +12,18 @@ from pydantic import BaseModel, ConfigDict
 from restrain_openrlhf.data.gold_split import PromptOnly
 from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError
-from restrain_openrlhf.evaluation.estimators import majority_right, mean_pass_at_k
-from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.evaluation.job import Request, eval_command
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark, load_benchmark
 from restrain_openrlhf.evaluation.problems import Problem, without_kind
 from restrain_openrlhf.evaluation.protocol import choose_protocol
 from restrain_openrlhf.evaluation.result import Result, load_results
-from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.run.processes import run_command
 from test_time.adaptation import Adaptation, AdaptationFolder
 from test_time.plan import Plan
 from test_time.problems import Source, boxed, refuse_missing_gold
 
 TEST = "test"
+BASE = "base model"
 # The base model gets a large vote, which an adaptation has to beat. The others get as many as in the paper (§3).
 BASE_RESPONSES = 64
 RESPONSES = 16
@@ -66,34 +64,6 @@ class Gold(BaseModel):
 
     id: str | int
     answer: str | int | float
-
-
-class Verdict(BaseModel):
-    """One problem before and after: pass@1 over its votes, and whether the majority is right."""
-
-    model_config = ConfigDict(frozen=True)
-
-    id: str | int
-    pass_before: float
-    pass_after: float
-    majority_before: bool
-    majority_after: bool
-
-
-class Comparison(BaseModel):
-    """Means over problems, in [0, 1]. Solved, kept and lost are of the majority's answer; `k` votes per problem."""
-
-    model_config = ConfigDict(frozen=True)
-
-    problems: int
-    k: int
-    pass_before: float
-    pass_after: float
-    majority_before: float
-    majority_after: float
-    solved: tuple[str | int, ...]
-    kept: int
-    lost: tuple[str | int, ...]
 
 
 def read_gold(path: Path) -> dict[str, str]:
@@ -198,38 +168,4 @@ def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:
         truncated_share=scores.truncated_share,
         samples_low=scores.samples_low,
         samples_high=scores.samples_high,
-    )
-
-
-def compare(before: Sequence[ReferenceRow], after: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Comparison:
-    """The base model's votes against the adapted model's. Raises DataError for a problem that has no gold."""
-    base = {str(row.id): row for row in before}
-    verdicts = [_verdict(base[str(row.id)], row, gold) for row in after]
-    count = len(verdicts)
-    return Comparison(
-        problems=count,
-        k=after[0].n,
-        pass_before=sum(verdict.pass_before for verdict in verdicts) / count,
-        pass_after=sum(verdict.pass_after for verdict in verdicts) / count,
-        majority_before=sum(verdict.majority_before for verdict in verdicts) / count,
-        majority_after=sum(verdict.majority_after for verdict in verdicts) / count,
-        solved=tuple(v.id for v in verdicts if v.majority_after and not v.majority_before),
-        kept=sum(v.majority_after and v.majority_before for v in verdicts),
-        lost=tuple(v.id for v in verdicts if v.majority_before and not v.majority_after),
-    )
-
-
-def _verdict(before: ReferenceRow, after: ReferenceRow, gold: Mapping[str, str]) -> Verdict:
-    answer = gold.get(str(after.id))
-    if answer is None or after.id is None:
-        raise DataError(
-            f"The problem with id {after.id!r} has no answer in the gold file. Add it: gold is joined by id."
-        )
-    base, adapted = (grade_answers(str(after.id), row.answers, answer) for row in (before, after))
-    return Verdict(
-        id=after.id,
-        pass_before=mean_pass_at_k([base], 1),
-        pass_after=mean_pass_at_k([adapted], 1),
-        majority_before=majority_right(base.answers, base.correct),
-        majority_after=majority_right(adapted.answers, adapted.correct),
     )

@@ -1,11 +1,10 @@
 """Adapts a model to a set of problems: votes, training, votes again, evaluation. A killed adaptation resumes."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.model_files import ensure_model
 from restrain_openrlhf.reference import Reference, load_reference
@@ -13,9 +12,9 @@ from restrain_openrlhf.run.collapse import read_collapse
 from restrain_openrlhf.run.folder import RunFolder
 from restrain_openrlhf.run.metrics import StepRow
 from restrain_openrlhf.run.reference_pass import sample_reference
-from test_time.accuracy import BASE_RESPONSES, Policy, check_gold, compare, gold_of, measure
-from test_time.adaptation import Adaptation, AdaptationFolder
-from test_time.outcome import Outcome, predictions
+from test_time.accuracy import BASE, BASE_RESPONSES, TEST, Policy, Score, check_gold, gold_of, measure
+from test_time.adaptation import VOTE_TEMPERATURE, VOTE_TOP_P, Adaptation, AdaptationFolder
+from test_time.outcome import Comparison, Outcome, Prediction, compare, predictions
 from test_time.plan import Plan, make_plan
 from test_time.problems import load_problems
 from test_time.report import write_report
@@ -50,29 +49,36 @@ def adapt(job: Adaptation, listener: Listener = Listener()) -> Outcome:
 def _adapt(job: Adaptation, plan: Plan, listener: Listener) -> Outcome:
     folder = AdaptationFolder(job.out)
     listener.phase("the base model votes")
-    before = _vote(job, plan.config, job.model, folder.before)
+    sample_reference(plan.config, folder.before, n=job.votes)
+    before = load_reference(folder.before)
+    base = _base_vote(job, plan, before)
     listener.phase("starting Ray and vLLM")
     trained = train_watched(job, plan.config, before, listener.step)
     listener.phase("the adapted model votes")
-    after = _vote(job, plan.config, str(trained.chosen.path) if trained.chosen else job.model, folder.after)
-    rows = predictions(before, after, [problem.id for problem in plan.problems])
+    after = _vote(job, plan, str(trained.chosen.path) if trained.chosen else job.model, folder.after)
+    rows = predictions(base, after, [problem.id for problem in plan.problems])
     write_rows(folder.predictions, rows)
-    outcome = _outcome(job, plan, trained, (before, after), sum(row.changed for row in rows), listener)
+    outcome = _outcome(job, plan, trained, rows, listener)
     outcome.write(folder.result)
     write_report(folder, outcome, rows)
     return outcome
 
 
-def _vote(job: Adaptation, config: RunConfig, model: str, out: Path) -> Reference:
-    """The votes of `model`, sampled as in training, in a process of its own (run/processes.py)."""
-    sample_reference(config, out, n=job.votes, model=model)
+def _vote(job: Adaptation, plan: Plan, model: str, out: Path) -> Reference:
+    """The votes of `model` that give answers, in a process of its own (run/processes.py)."""
+    sample_reference(plan.config, out, n=job.votes, model=model, temperature=VOTE_TEMPERATURE, top_p=VOTE_TOP_P)
     return load_reference(out)
 
 
-def _outcome(
-    job: Adaptation, plan: Plan, trained: Trained, votes: tuple[Reference, Reference], changed: int, listener: Listener
-) -> Outcome:
-    before, after = votes
+def _base_vote(job: Adaptation, plan: Plan, before: Reference) -> Reference:
+    """What an answer is compared with: only the policy differs, so that a changed one was changed by the training."""
+    made = before.provenance
+    if (made.temperature, made.top_p) == (VOTE_TEMPERATURE, VOTE_TOP_P):
+        return before
+    return _vote(job, plan, job.model, AdaptationFolder(job.out).base_vote)
+
+
+def _outcome(job: Adaptation, plan: Plan, trained: Trained, rows: Sequence[Prediction], listener: Listener) -> Outcome:
     scores = (
         measure(job, plan, _policies(job, trained), lambda name: listener.phase(f"evaluating the {name}"))
         if job.has_gold or job.heldout
@@ -83,7 +89,7 @@ def _outcome(
         model=job.model,
         method=plan.config.method.name,
         configuration=str(plan.source),
-        problems=len(before.rows),
+        problems=len(rows),
         steps=trained.steps,
         alarm=str(trained.alarm) if trained.alarm else None,
         ended_early=trained.ended_early,
@@ -94,16 +100,23 @@ def _outcome(
         best_step=trained.best.step if trained.best else 0,
         best_model=str(trained.best.path) if trained.best else job.model,
         votes=job.votes,
-        changed=changed,
-        comparison=compare(before.rows, after.rows, gold_of(job)) if job.has_gold else None,
+        vote_temperature=VOTE_TEMPERATURE,
+        vote_top_p=VOTE_TOP_P,
+        changed=sum(row.changed for row in rows),
+        comparison=_comparison(job, rows, scores) if job.has_gold else None,
         scores=tuple(scores),
         heldout=tuple(source.name for source in job.heldout),
     )
 
 
+def _comparison(job: Adaptation, rows: Sequence[Prediction], scores: Sequence[Score]) -> Comparison:
+    base = next(score for score in scores if (score.benchmark, score.policy) == (TEST, BASE))
+    return compare(rows, gold_of(job), base.greedy)
+
+
 def _policies(job: Adaptation, trained: Trained) -> list[Policy]:
     """The base model, the model whose answers are in predictions.jsonl, and the best by signals without gold."""
-    found = [Policy("base model", job.model, BASE_RESPONSES)]
+    found = [Policy(BASE, job.model, BASE_RESPONSES)]
     if trained.chosen is not None:
         found.append(Policy("adapted model", str(trained.chosen.path)))
     if trained.best is not None and trained.best != trained.chosen:

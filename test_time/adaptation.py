@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from restrain_openrlhf.evaluation.protocol import PAPER
 from restrain_openrlhf.run.folder import RunFolder
 from test_time.problems import Source
 from test_time.stopping import StopRules
+
+# How the votes that give answers sample: as evaluations do, whatever training samples at. A rule fixed beforehand needs
+# no gold. Agreement could not choose: it grows as the temperature falls, right or wrong.
+VOTE_TEMPERATURE, VOTE_TOP_P = PAPER.temperature, PAPER.top_p
 
 
 @dataclass(frozen=True)
@@ -52,8 +57,13 @@ class AdaptationFolder:
 
     @property
     def before(self) -> Path:
-        """The base model's votes, which are also the reference for u_x."""
+        """The base model's votes sampled as in training: the reference for u_x."""
         return self.path / "before.jsonl"
+
+    @property
+    def base_vote(self) -> Path:
+        """The base model's votes sampled as the answers are, which `before.jsonl` may be already."""
+        return self.path / "base_vote.jsonl"
 
     @property
     def after(self) -> Path:

@@ -43,7 +43,11 @@ Steps = Annotated[int | None, typer.Option(min=1, help="Training steps.", rich_h
 Epochs = Annotated[int | None, typer.Option(min=1, help="Passes over all problems.", rich_help_panel=TRAINING)]
 Votes = Annotated[
     int,
-    typer.Option(min=2, help="Rollouts per problem of each vote, before and after training.", rich_help_panel=TRAINING),
+    typer.Option(
+        min=2,
+        help="Rollouts per problem of each vote. Answers are voted at T 0.6, top-p 0.95.",
+        rich_help_panel=TRAINING,
+    ),
 ]
 Stop = Annotated[
     list[str] | None,

@@ -1,15 +1,17 @@
 """Results of an adaptation: an answer for every problem, and result.json, from which reports and tables are made."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import classes
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.reference import Reference, ReferenceRow
 from restrain_openrlhf.run.collapse import Collapse
 from restrain_openrlhf.vote_statistics import ranked_answers
-from test_time.accuracy import Comparison, Score
+from test_time.accuracy import Score
 
 
 class Prediction(BaseModel):
@@ -27,8 +29,32 @@ class Prediction(BaseModel):
     changed: bool
 
 
+class Comparison(BaseModel):
+    """The answers of predictions.jsonl with gold: numbers of problems, and the ids of those newly solved and lost.
+
+    `right_before` are right answers of the base model's vote; `greedy_before` its greedy pass@1, in [0, 1].
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    problems: int
+    right: int
+    right_before: int
+    greedy_before: float
+    solved: tuple[str | int, ...]
+    kept: int
+    lost: tuple[str | int, ...]
+
+    @property
+    def base_is_better(self) -> bool:
+        """Whether the base model's own answers, which cost no training, are right more often."""
+        return self.right < max(self.right_before, self.greedy_before * self.problems)
+
+
 class Outcome(BaseModel):
     """`result.json`. Steps are training steps; `chosen_step` 0: the answers are the base model's.
+
+    `votes` rollouts per problem, at `vote_temperature` and `vote_top_p`, gave each answer, and the base model's.
 
     `alarm` is the rule that fired, whether it `ended_early` the run or not. `unwatched` are signals that were not
     logged. `collapse` is the Model Collapse Step of the training. `comparison` and `scores` need gold. `heldout` names
@@ -52,6 +78,8 @@ class Outcome(BaseModel):
     best_step: int
     best_model: str
     votes: int
+    vote_temperature: float
+    vote_top_p: float
     changed: int
     comparison: Comparison | None
     scores: tuple[Score, ...]
@@ -80,6 +108,31 @@ def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
         before_share=before.majority_share,
         changed=_differ(before.majority, answer),
     )
+
+
+def compare(rows: Sequence[Prediction], gold: Mapping[str, str], greedy_before: float) -> Comparison:
+    """The answers as they are handed back, and the base model's, graded by gold (answers by id).
+
+    Raises DataError for a problem that has no gold.
+    """
+    right = {row.id: _graded(row, gold) for row in rows if row.id is not None}
+    return Comparison(
+        problems=len(rows),
+        right=sum(after for _, after in right.values()),
+        right_before=sum(before for before, _ in right.values()),
+        greedy_before=greedy_before,
+        solved=tuple(one for one, (before, after) in right.items() if after and not before),
+        kept=sum(before and after for before, after in right.values()),
+        lost=tuple(one for one, (before, after) in right.items() if before and not after),
+    )
+
+
+def _graded(row: Prediction, gold: Mapping[str, str]) -> tuple[bool, bool]:
+    """Whether the base model's answer and the one handed back are right."""
+    if str(row.id) not in gold:
+        raise DataError(f"The problem with id {row.id!r} has no answer in the gold file. Add it: gold is joined by id.")
+    before, after = grade_answers(str(row.id), (row.before, row.answer), gold[str(row.id)]).correct
+    return before, after
 
 
 def _top_two(row: ReferenceRow) -> list[tuple[str | None, float]]:

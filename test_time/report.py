@@ -9,7 +9,7 @@ from restrain_openrlhf.report.curves import load_curves, save_run_figures
 from restrain_openrlhf.report.page import Picture, Table, write_page
 from test_time.accuracy import TEST, Score
 from test_time.adaptation import AdaptationFolder
-from test_time.outcome import Outcome, Prediction
+from test_time.outcome import Comparison, Outcome, Prediction
 
 mpl.use("Agg")
 SHOWN = 50
@@ -25,7 +25,7 @@ def write_report(folder: AdaptationFolder, outcome: Outcome, rows: Sequence[Pred
         folder.report,
         title=f"Test-time adaptation: {outcome.name}",
         lead=lead(outcome),
-        tables=[*score_tables(outcome), *comparison_table(outcome), run_table(outcome), answers_table(rows)],
+        tables=[*comparison_table(outcome), *score_tables(outcome), run_table(outcome), answers_table(rows)],
         pictures=[
             Picture("Share of the answer's votes, before and after", shares),
             Picture("Votes during training", votes),
@@ -37,20 +37,34 @@ def write_report(folder: AdaptationFolder, outcome: Outcome, rows: Sequence[Pred
 
 
 def lead(outcome: Outcome) -> str:
-    """The result in a few sentences."""
-    text = f"{outcome.problems} answers, {outcome.changed} of them changed by the adaptation."
+    """The result in a few sentences: of accuracies that of the answers handed back, and the base model's own."""
+    text = (
+        f"{outcome.problems} answers, {outcome.changed} of them changed by the adaptation. "
+        f"Each is the vote of {outcome.votes} rollouts at {sampling(outcome)}."
+    )
     if outcome.alarm:
         stands = f"the model of step {outcome.chosen_step}" if outcome.chosen_step else "the base model"
         ended = "Training was ended early" if outcome.ended_early else "Training came to its end with an alarm"
         text += f" {ended}: {outcome.alarm}; the answers are those of {stands}."
-    scores = {score.policy: score for score in outcome.scores if score.benchmark == TEST}
-    base, adapted = scores.get("base model"), scores.get("adapted model")
-    if base and adapted:
-        text += (
-            f" pass@1 went from {base.pass_at_1:.1%} to {adapted.pass_at_1:.1%}; a vote of {base.n} of the base model "
-            f"alone gives {base.majority:.1%}."
-        )
-    return text
+    return text if outcome.comparison is None else f"{text} {_worth(outcome.comparison)}"
+
+
+def sampling(outcome: Outcome) -> str:
+    """How the votes that gave the answers sampled, and by which rule: it needs no gold."""
+    how = f"T {outcome.vote_temperature:g}, top-p {outcome.vote_top_p:g}"
+    return f"{how}, as evaluations sample and whatever training samples at"
+
+
+def _worth(found: Comparison) -> str:
+    text = (
+        f"Right: {_share(found.right, found)}. The base model alone: {found.greedy_before:.1%} greedily, "
+        f"{_share(found.right_before, found)} by such a vote."
+    )
+    return f"{text} That is better: leave the model as it is." if found.base_is_better else text
+
+
+def _share(right: int, found: Comparison) -> str:
+    return f"{right / found.problems:.1%} ({right} of {found.problems})"
 
 
 def score_tables(outcome: Outcome) -> list[Table]:
@@ -95,13 +109,14 @@ def comparison_table(outcome: Outcome) -> list[Table]:
     if found is None:
         return []
     rows = [
-        ["right before", f"{found.majority_before:.1%}", ""],
-        ["right after", f"{found.majority_after:.1%}", ""],
+        ["right", _share(found.right, found), ""],
+        ["right in the base model's vote", _share(found.right_before, found), ""],
+        ["right of the base model's greedy answers", f"{found.greedy_before:.1%}", ""],
         ["newly solved", str(len(found.solved)), ", ".join(map(str, found.solved))],
         ["kept", str(found.kept), ""],
         ["lost", str(len(found.lost)), ", ".join(map(str, found.lost))],
     ]
-    return [Table(f"The answers handed back, votes of {found.k}", ["", "problems", "ids"], rows)]
+    return [Table(f"The answers handed back, votes of {outcome.votes}", ["", "problems", "ids"], rows)]
 
 
 def run_table(outcome: Outcome) -> Table:
@@ -110,6 +125,7 @@ def run_table(outcome: Outcome) -> Table:
         ["base model", outcome.model],
         ["method", outcome.method],
         ["configuration", outcome.configuration],
+        ["votes that give answers", f"{outcome.votes} rollouts per problem at {sampling(outcome)}"],
         ["steps", str(outcome.steps)],
         ["ended early", "yes" if outcome.ended_early else "no"],
         ["alarm", outcome.alarm or "none"],

@@ -14,7 +14,7 @@ from test_time.adaptation import Adaptation
 from test_time.outcome import Outcome
 
 ACCURACIES = ("policy", "greedy pass@1", "pass@1 at T 0.6", "maj@n", "n")
-COLUMNS = ("set", "problems", *ACCURACIES, "changed", "alarm", "collapse step")
+COLUMNS = ("set", "problems", "answers right", "base vote right", *ACCURACIES, "changed", "alarm", "collapse step")
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,10 @@ def write_table(out: Path, outcomes: Sequence[Outcome]) -> None:
 
 
 def _cells(outcome: Outcome) -> list[list[str]]:
-    """A line per policy on the set adapted to; one without accuracies where there is no gold."""
-    first = [outcome.name, str(outcome.problems)]
+    """A line per policy on the set adapted to, with the accuracy of the answers handed back; dashes without gold."""
+    found = outcome.comparison
+    shares = [f"{right / found.problems:.1%}" for right in (found.right, found.right_before)] if found else ["–", "–"]
+    first = [outcome.name, str(outcome.problems), *shares]
     step = outcome.collapse.step
     last = [str(outcome.changed), outcome.alarm or "none", "–" if step is None else str(step)]
     scores = [score for score in outcome.scores if score.benchmark == TEST]

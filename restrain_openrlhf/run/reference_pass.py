@@ -19,13 +19,16 @@ def sample_reference(
     model: str | None = None,
     prompts: str | None = None,
     seed: int | None = None,
+    temperature: float | None = None,
+    top_p: float | None = None,
 ) -> None:
-    """Sample `n` rollouts of every prompt (as many as the configuration says), on all visible GPUs.
+    """Sample `n` rollouts of every prompt, on all visible GPUs; what is None is as the configuration says.
 
     `restrain reference` does so in a process of its own. Existing rollouts are kept. Raises RunError with the log's
     last lines where it fails, ConfigError where the configuration names no model or limit of new tokens.
     """
-    options = _options(config, _flags(config), out, n, model=model, prompts=prompts, seed=seed)
+    given = {"model": model, "prompts": prompts, "seed": seed, "temperature": temperature, "top_p": top_p}
+    options = _options(config, _flags(config), out, n, **given)
     out.parent.mkdir(parents=True, exist_ok=True)
     run_command(["reference", *options.words()], out.parent / "sampling.log")
 
@@ -47,7 +50,7 @@ def _flags(config: RunConfig) -> dict[str, Any]:
 
 
 def _options(
-    config: RunConfig, flags: dict[str, Any], out: Path, n: int | None, **given: str | int | None
+    config: RunConfig, flags: dict[str, Any], out: Path, n: int | None, **given: str | float | None
 ) -> OfflineOptions:
     for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
         if not flags[name]:

@@ -60,7 +60,14 @@ def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
     base, adapted = scores["test", "base model"], scores["test", "adapted model"]
     assert adapted["pass_at_1"] > base["pass_at_1"], "adaptation must raise pass@1"
     assert base["n"] == 64
-    assert f"a vote of 64 of the base model alone gives {base['majority']:.1%}" in done.stderr
+    gold = {problem.id: problem.answer for problem in problems}
+    right, before = (sum(row[key] == gold[row["id"]] for row in predicted) for key in ("answer", "before"))
+    assert (
+        f"Right: {right / 48:.1%} ({right} of 48). The base model alone: {base['greedy']:.1%} greedily" in done.stderr
+    )
+    assert (found["comparison"]["right"], found["comparison"]["right_before"]) == (right, before)
+    provenance = json.loads((out / "after.jsonl.provenance.json").read_text())
+    assert (provenance["temperature"], provenance["top_p"]) == (found["vote_temperature"], found["vote_top_p"])
     assert ("other", "adapted model") in scores, "the held-out set shows damage"
     assert found["comparison"]["problems"] == 48
     assert found["steps"] == 24

@@ -5,6 +5,7 @@ import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,7 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.sampling_pass import SamplingPass
 from restrain_openrlhf.scoring import GroupScorer
-from test_time.accuracy import compare
+from test_time.outcome import compare, predictions
 from tests.commands import restrain
 from tests.evaluation.conftest import provenance
 
@@ -104,10 +105,10 @@ def votes(response: str):
 
 
 def adaptation_report(response: str, gold: str, tmp_path: Path) -> float:
-    found = compare([votes("none")], [votes(response)], {"p": gold})
-    assert found.pass_after == found.majority_after
-    assert found.solved == (("p",) if found.majority_after else ())
-    return found.majority_after
+    none, given = (SimpleNamespace(rows=[votes(text)]) for text in ("none", response))
+    found = compare(predictions(none, given, ["p"]), {"p": gold}, 0.0)
+    assert found.solved == (("p",) if found.right else ())
+    return found.right
 
 
 def demo(response: str, gold: str, tmp_path: Path) -> float:

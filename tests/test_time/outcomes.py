@@ -2,7 +2,7 @@
 
 from restrain_openrlhf.run.collapse import Collapse, Signal
 from test_time.accuracy import Score
-from test_time.outcome import Outcome
+from test_time.outcome import Comparison, Outcome
 
 
 def score(policy="base model", benchmark="test", pass_at_1=0.5, majority=0.75, n=64) -> Score:
@@ -17,6 +17,18 @@ def score(policy="base model", benchmark="test", pass_at_1=0.5, majority=0.75, n
         n=n,
         majority=majority,
         truncated_share=0.125,
+    )
+
+
+def comparison(right=3, right_before=2, greedy_before=0.25) -> Comparison:
+    return Comparison(
+        problems=4,
+        right=right,
+        right_before=right_before,
+        greedy_before=greedy_before,
+        solved=("c",),
+        kept=2,
+        lost=(),
     )
 
 
@@ -37,6 +49,8 @@ def outcome(**changes) -> Outcome:
         best_step=8,
         best_model="train/checkpoints/global_step8_hf",
         votes=16,
+        vote_temperature=0.6,
+        vote_top_p=0.95,
         changed=1,
         comparison=None,
         scores=(),

@@ -11,10 +11,11 @@ import pytest
 from restrain_openrlhf.demo.addition import heldout_problems
 from restrain_openrlhf.demo.problems import write_gold, write_prompts
 from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.hook.offline_engine import Rollout
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
 from test_time.report import write_report
-from tests.test_time.conftest import CONFIG, run_test_time
+from tests.test_time.conftest import CONFIG, Sampler, right_answer, run_test_time
 
 pytestmark = pytest.mark.host
 
@@ -115,8 +116,52 @@ def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adap
     assert (adapted["n"], adapted["pass_at_1"], adapted["majority"]) == (16, 0.75, 1.0)
     assert {(one["benchmark"], one["policy"]) for one in found["scores"]} > {("other", "adapted model")}
     assert (found["comparison"]["problems"], found["heldout"]) == (4, ["other"])
-    assert "pass@1 went from 25.0% to 75.0%; a vote of 64 of the base model alone gives 100.0%." in done.stderr
+    said = "Right: 100.0% (4 of 4). The base model alone: 100.0% greedily, 100.0% (4 of 4) by such a vote.\n"
+    assert said in done.stderr
     assert (out / "report.html").read_text().count("data:image/png") == 5
+
+
+@pytest.mark.parametrize("base_right", [1, 3])
+def test_the_headline_is_the_accuracy_of_the_file_that_is_handed_back(adapt, paths, monkeypatch, base_right):
+    """By policy and temperature, of how many problems most rollouts are right; a fourth of them never is."""
+    monkeypatch.setattr("test_time.adapt.write_report", write_report)
+    most_right = {
+        ("base", 0.0): 3,
+        ("base", 0.6): base_right,
+        ("base", 1.0): 4,
+        ("adapted", 0.0): 4,
+        ("adapted", 0.6): 2,
+        ("adapted", 1.0): 1,
+    }
+
+    def rollout(sampler, prompt, place):
+        policy = "base" if sampler.model == str(ADDITION.model) else "adapted"
+        solved = [one.problem for one in PROBLEMS[: most_right[policy, sampler.sampling.temperature]]]
+        answer = right_answer(prompt.text) if prompt.text in solved and place % 4 != 3 else "0.5"
+        return Rollout(f"so \\boxed{{{answer}}}", tokens=5, truncated=False)
+
+    monkeypatch.setattr(Sampler, "_rollout", rollout)
+    done = adapt("out", "--gold", paths / "gold.jsonl")
+    assert done.returncode == 0, done.stderr
+    out = paths / "out"
+    gold = {row["id"]: row["answer"] for row in rows(paths / "gold.jsonl")}
+    predicted = rows(out / "predictions.jsonl")
+    right = sum(row["answer"] == gold[row["id"]] for row in predicted)
+    before = sum(row["before"] == gold[row["id"]] for row in predicted)
+    assert (right, before) == (2, base_right), "both votes sample as the evaluation does"
+    changed = sum(row["answer"] != row["before"] for row in predicted)
+    said = (
+        f"4 answers, {changed} of them changed by the adaptation. Each is the vote of 8 rollouts at T 0.6, top-p 0.95, "
+        "as evaluations sample and whatever training samples at. Right: 50.0% (2 of 4). The base model alone: "
+        f"75.0% greedily, {before / 4:.1%} ({before} of 4) by such a vote. That is better: leave the model as it is."
+    )
+    found = result(out)
+    for text in (done.stderr, (out / "report.html").read_text()):
+        assert said in " ".join(text.split())
+    assert (found["votes"], found["vote_temperature"], found["vote_top_p"]) == (8, 0.6, 0.95)
+    assert (found["comparison"]["right"], found["comparison"]["right_before"]) == (right, before)
+    assert found["comparison"]["greedy_before"] == 0.75
+    assert score(out, "adapted model")["pass_at_1"] == 0.375, "what one sample is worth is another number"
 
 
 def test_without_gold_nothing_is_evaluated(adapt, paths):

@@ -2,9 +2,12 @@
 
 from types import SimpleNamespace
 
+import pytest
+
+from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference import ReferenceRow
-from test_time.outcome import _prediction, predictions
+from test_time.outcome import _prediction, compare, predictions
 
 
 def row(*answers):
@@ -35,3 +38,34 @@ def test_predictions_come_in_the_order_of_the_problems(tmp_path):
         return SimpleNamespace(rows=tuple(rows[name] for name in order))
 
     assert [row.id for row in predictions(votes("acb"), votes("bac"), ["a", "b", "c"])] == ["a", "b", "c"]
+
+
+def predicted(name, before, after):
+    return _prediction(row(*before), row(*after)).model_copy(update={"id": name})
+
+
+PREDICTED = [
+    predicted("p1", ("5", "5", "4"), ("5", "5", "5")),
+    predicted("p2", ("7", "8", "8"), ("7", "7", "8")),
+    predicted("p3", ("1", "1", "1"), ("9", "9", "1")),
+    predicted("p4", (None, "2", None), (None, None, None)),
+]
+GOLD = {"p1": "5", "p2": "7.0", "p3": "1", "p4": "3"}
+
+
+def test_solved_kept_and_lost_worked_by_hand():
+    found = compare(PREDICTED, dict(reversed(GOLD.items())), 0.5)
+    assert (found.solved, found.kept, found.lost) == (("p2",), 1, ("p3",))
+    assert (found.problems, found.right, found.right_before, found.greedy_before) == (4, 2, 2, 0.5)
+
+
+@pytest.mark.parametrize(("greedy", "better"), [(0.25, False), (0.5, False), (0.75, True)])
+def test_the_base_model_is_better_where_any_way_to_ask_it_is(greedy, better):
+    assert compare(PREDICTED, GOLD, greedy).base_is_better is better
+    worse = compare(PREDICTED, {**GOLD, "p2": "8"}, 0.0)
+    assert (worse.right, worse.right_before, worse.base_is_better) == (1, 3, True)
+
+
+def test_a_problem_without_gold_is_named():
+    with pytest.raises(DataError, match="'p2' has no answer in the gold file"):
+        compare(PREDICTED, {"p1": "5"}, 0.5)

@@ -2,8 +2,8 @@
 
 from restrain_openrlhf.run.collapse import Collapse, Signal
 from test_time.outcome import Outcome
-from test_time.report import lead, run_table, score_tables
-from tests.test_time.outcomes import outcome, score
+from test_time.report import comparison_table, lead, run_table, score_tables
+from tests.test_time.outcomes import comparison, outcome, score
 
 SCORES = (
     score(),
@@ -14,13 +14,30 @@ SCORES = (
 
 
 def test_the_lead_without_gold_says_what_changed():
-    assert lead(outcome()) == "4 answers, 1 of them changed by the adaptation."
-
-
-def test_the_lead_with_gold_names_the_vote_that_must_be_beaten():
-    assert lead(outcome(scores=SCORES)).endswith(
-        "pass@1 went from 50.0% to 60.0%; a vote of 64 of the base model alone gives 75.0%."
+    assert lead(outcome()) == (
+        "4 answers, 1 of them changed by the adaptation. Each is the vote of 16 rollouts at T 0.6, top-p 0.95, as "
+        "evaluations sample and whatever training samples at."
     )
+
+
+def test_the_lead_with_gold_has_the_answers_accuracy_beside_the_base_models():
+    said = "Right: 75.0% (3 of 4). The base model alone: 25.0% greedily, 50.0% (2 of 4) by such a vote."
+    assert lead(outcome(scores=SCORES, comparison=comparison())).endswith(said)
+    below = lead(outcome(comparison=comparison(greedy_before=1.0)))
+    assert below.endswith("100.0% greedily, 50.0% (2 of 4) by such a vote. That is better: leave the model as it is.")
+
+
+def test_the_first_table_is_of_the_answers_handed_back():
+    (table,) = comparison_table(outcome(comparison=comparison()))
+    assert table.title == "The answers handed back, votes of 16"
+    assert [list(row) for row in table.rows] == [
+        ["right", "75.0% (3 of 4)", ""],
+        ["right in the base model's vote", "50.0% (2 of 4)", ""],
+        ["right of the base model's greedy answers", "25.0%", ""],
+        ["newly solved", "1", "c"],
+        ["kept", "2", ""],
+        ["lost", "0", ""],
+    ]
 
 
 def test_the_lead_says_whose_answers_stand_after_an_alarm():
@@ -46,6 +63,7 @@ def test_last_and_best_are_both_reported():
     }
     assert cells["last good model"] == "step 10: train/model"
     assert cells["best by signals without gold"] == "step 8: train/checkpoints/global_step8_hf"
+    assert cells["votes that give answers"].startswith("16 rollouts per problem at T 0.6, top-p 0.95, as evaluations")
     assert cells["Model Collapse Step"] == "12 (by votes, without gold, 20 measurements)"
     assert cells["signals not logged, so not watched"] == "the KL to the base model"
 

@@ -12,7 +12,7 @@ from test_time.adapt import Listener
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
 from test_time.sweep import sweep
-from tests.test_time.outcomes import outcome, score
+from tests.test_time.outcomes import comparison, outcome, score
 
 
 def jobs(tmp_path, *names):
@@ -31,7 +31,7 @@ def table(tmp_path):
 def test_one_table_over_all_sets(tmp_path, monkeypatch):
     scores = (score(), score("adapted model", n=16), score(benchmark="math500"))
     made = {
-        "one": outcome(name="one", scores=scores),
+        "one": outcome(name="one", scores=scores, comparison=comparison()),
         "two": outcome(name="two", collapse=Collapse(8, Signal.VOTES, 9)),
     }
     monkeypatch.setattr(module, "adapt", lambda job, _listener: made[job.problems.name])
@@ -42,6 +42,7 @@ def test_one_table_over_all_sets(tmp_path, monkeypatch):
         ("one", "adapted model", "75.0%", "–"),
         ("two", "–", "–", "8"),
     ]
+    assert [(row["answers right"], row["base vote right"]) for row in rows] == [("75.0%", "50.0%")] * 2 + [("–", "–")]
     assert "2 test sets, each from the same base model" in (tmp_path / "sweep.html").read_text()
 
 
