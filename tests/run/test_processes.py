@@ -1,5 +1,6 @@
 """Our commands in processes of their own: together on all GPUs, the first failure told, none left behind."""
 
+import ast
 import os
 import signal
 import subprocess
@@ -10,13 +11,40 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.gpu_check.children import run_module
 from restrain_openrlhf.run import processes
 from restrain_openrlhf.run.processes import Command, run_command, run_together
+from tests.conftest import ROOT
 
 
 def test_a_command_that_fails_is_told_with_its_last_lines(tmp_path):
     with pytest.raises(RunError, match=r"`restrain train` stopped with status 2[\s\S]*no such file[\s\S]*Log: "):
         run_command(["train", str(tmp_path / "absent.yaml")], tmp_path / "log")
+
+
+@pytest.mark.parametrize("path", [str(ROOT), f":{ROOT}", f"{ROOT}:"])
+def test_no_file_of_the_working_folder_is_taken_for_a_module(tmp_path, monkeypatch, path):
+    for name in ("types", "gen", "yaml", "typer"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('shadowed')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", path)
+    run_command(["presets"], tmp_path / "log")
+    run_module("restrain_openrlhf.cli.main", ["presets"], tmp_path / "check.log")
+    assert "restrain" in (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text() == (tmp_path / "check.log").read_text()
+
+
+def test_every_python_that_is_started_leaves_the_working_folder_out():
+    """Read in the source: after `sys.executable` comes -P or -I."""
+    started = [
+        (path.name, [getattr(item, "value", None) for item in node.elts])
+        for package in ("restrain_openrlhf", "test_time")
+        for path in sorted((ROOT / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.List) and node.elts and ast.unparse(node.elts[0]) == "sys.executable"
+    ]
+    assert {name for name, _ in started} == {"residual.py", "math_verify_process.py", "processes.py"}
+    assert [name for name, words in started if words[1] not in ("-P", "-I")] == []
 
 
 def test_a_command_takes_the_next_free_slot_and_all_are_run(tmp_path, monkeypatch):
