@@ -1,5 +1,6 @@
 """Models saved during training: which are complete, which is the last good one, which is best without gold."""
 
+import math
 import re
 import shutil
 from collections.abc import Sequence
@@ -53,34 +54,41 @@ def _is_whole(folder: Path) -> bool:
     return any((folder / name).exists() for name in VOCABULARIES)
 
 
-def last_good(models: Sequence[SavedModel], alarm: Alarm | None) -> SavedModel | None:
+def last_good(models: Sequence[SavedModel], rows: Sequence[StepRow], alarm: Alarm | None) -> SavedModel | None:
     """The newest saved before the alarm's first step; None where there is none: the base model is used then."""
-    good = [model for model in models if alarm is None or model.step < alarm.since]
-    return max(good, key=lambda model: model.step, default=None)
+    return max(_good(models, rows, alarm), key=lambda model: model.step, default=None)
+
+
+def _good(models: Sequence[SavedModel], rows: Sequence[StepRow], alarm: Alarm | None) -> list[SavedModel]:
+    """Those from before the alarm; never one whose step, or the next, which begins from it, has no finite numbers."""
+    broken = {row.step for row in rows if row.broken}
+    before = [model for model in models if alarm is None or model.step <= alarm.trusted_until]
+    return [model for model in before if broken.isdisjoint((model.step, model.step + 1))]
 
 
 def best(models: Sequence[SavedModel], rows: Sequence[StepRow], alarm: Alarm | None) -> SavedModel | None:
     """The one with the highest `agreement_without_drift`, of those from before the alarm."""
-    good = [model for model in models if alarm is None or model.step < alarm.since]
-    return max(good, key=lambda model: (agreement_without_drift(rows, model.step), model.step), default=None)
+    worth = {model: agreement_without_drift(rows, model.step) for model in _good(models, rows, alarm)}
+    measured = [model for model, value in worth.items() if not math.isnan(value)]
+    return max(measured, key=lambda model: (worth[model], model.step), default=None)
 
 
 def agreement_without_drift(rows: Sequence[StepRow], step: int) -> float:
     """Mean majority share minus three times the mean KL to the base model, over the last steps up to `step`.
 
     Agreement alone is highest in a collapsed policy. Without gold, the KL tells a collapsed policy from one that
-    learned. A step without KL counts as 0.
+    learned. A step without KL counts as 0; NaN where the KL was not finite.
     """
     window = [row for row in rows if row.step <= step][-WINDOW:]
     agreement = sum(float(row.votes["majority_share_mean"]) for row in window) / len(window)
-    drift = sum(row.numbers.get(KL) or 0.0 for row in window) / len(window)
+    drift = sum(row.numbers.get(KL, 0.0) for row in window) / len(window)
     return agreement - KL_COST * drift
 
 
 def prune(folder: RunFolder, rows: Sequence[StepRow], alarm: Alarm | None) -> None:
     """Delete saved models that are neither newest, nor last good, nor best so far: they are large."""
     models = saved_models(folder, rows)
-    kept = {model.path for model in (*models[-1:], last_good(models, alarm), best(models, rows, alarm)) if model}
+    kept = {model.path for model in (*models[-1:], last_good(models, rows, alarm), best(models, rows, alarm)) if model}
     for model in models:
         if model.path not in kept:
             shutil.rmtree(model.path)

@@ -59,7 +59,7 @@ def train_watched(
     missing = tuple(unwatched(rows, base_share)) if job.stop else ()
     completion = run.completion()
     early = completion is not None and completion.stopped is not None
-    return Trained(len(rows), found, early, last_good(models, found), best(models, rows, found), missing)
+    return Trained(len(rows), found, early, last_good(models, rows, found), best(models, rows, found), missing)
 
 
 def _top_answer_share(before: Reference) -> float:

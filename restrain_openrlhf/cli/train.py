@@ -143,4 +143,9 @@ def _facts(row: StepRow) -> str:
     return (
         f"majority {votes['majority_share_mean']:.2f}  penalised {votes['low_consensus_share']:.2f}  "
         f"missing {votes['missing_share_of_voters']:.2f}  top answer {votes['top_answer_share']:.2f}"
-    ) + (f"  MLflow lacks {lacking:.0f} rows" if lacking else "")
+    ) + "".join(
+        [
+            f"  MLflow lacks {lacking:.0f} rows" if lacking else "",
+            f"  NOT FINITE: {', '.join(row.broken)}" if row.broken else "",
+        ]
+    )

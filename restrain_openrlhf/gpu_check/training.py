@@ -36,7 +36,10 @@ def judge_syncs(rows: Sequence[StepRow]) -> Outcome:
     """The gap of a step's rollouts is that of the sync before it."""
     name = "weights in vLLM"
     gaps = [row.numbers.get(GAP) for row in rows]
-    kl = max((row.numbers.get(KL) or 0.0 for row in rows), default=0.0)
+    broken = sorted({number for row in rows for number in row.broken})
+    if broken:
+        return failed(name, f"not finite in some step: {', '.join(broken)}")
+    kl = max((row.numbers.get(KL, 0.0) for row in rows), default=0.0)
     numbers = [gap for gap in gaps if gap is not None and isfinite(gap)]
     if not numbers or len(numbers) < len(gaps):
         return failed(name, f"{len(gaps) - len(numbers)} of {len(gaps)} steps have no {GAP} that is a number")

@@ -9,9 +9,14 @@ from typing import Any
 
 from ray.util.metrics import Gauge
 
+from restrain_openrlhf.run.metrics import NOT_FINITE
+
 
 def finite(status: Mapping[str, Any]) -> dict[str, float | None]:
-    """The numbers among the values. JSON has no word for NaN: a diverged metric is None, and must not stop the run."""
+    """The numbers among the values. JSON has no word for NaN: a diverged metric is None, and must not stop the run.
+
+    Readers take None for NaN (run/metrics.py); a number that was not computed is absent.
+    """
     return {name: value if math.isfinite(value) else None for name, value in numbers(status).items()}
 
 
@@ -20,19 +25,24 @@ def numbers(status: Mapping[str, Any]) -> dict[str, float]:
     return {name: value for name, value in status.items() if isinstance(value, int | float)}
 
 
+def not_finite(status: Mapping[str, Any]) -> dict[str, float]:
+    """How many of the numbers are not finite, as one number more: a finite one, which every alarm can be set on."""
+    return {NOT_FINITE: float(sum(not math.isfinite(value) for value in numbers(status).values()))}
+
+
 RUN = "run"
 
 
 def publish(run: str, step: int, numbers: Mapping[str, float], at: float | None = None) -> dict[str, float]:
-    """Set one gauge per finite number; returns what was set, by the names Ray exports with `ray_` before them.
+    """Set one gauge per number, to NaN where it is not finite, lest the last healthy value stays; returns what was set, by the names Ray exports with `ray_` before them.
 
     `restrain/majority_share_mean` becomes restrain_majority_share_mean, a number of the host's such as `kl`
     restrain_host_kl. `at` is the step's time, in seconds since the epoch (now, if None).
     """
-    values = {gauge_name(name): float(value) for name, value in numbers.items() if math.isfinite(value)}
+    values = {gauge_name(name): value if math.isfinite(value) else math.nan for name, value in numbers.items()}
     values |= {"restrain_step": float(step), "restrain_last_step_timestamp_seconds": time.time() if at is None else at}
     for name, value in values.items():
-        _gauge(name).set(value, {RUN: run})
+        _gauge(name).set(float(value), {RUN: run})
     return values
 
 

@@ -13,7 +13,7 @@ from restrain_openrlhf.hook.kv_cache import cache_peak
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import resume_counting
 from restrain_openrlhf.hook.sizes import optimizer_steps
-from restrain_openrlhf.hook.step_records import finite, numbers, publish
+from restrain_openrlhf.hook.step_records import finite, not_finite, numbers, publish
 from restrain_openrlhf.hook.throughput import tokens_per_second
 from restrain_openrlhf.tracking.writers import unsent, write_row
 from restrain_openrlhf.vote_statistics import StepVotes
@@ -60,6 +60,7 @@ def save_logs_and_checkpoints(
     logs.update(cache_peak(trainer.vllm_engines or ()))
     metrics, mlflow, maker = config_here().metrics, config_here().mlflow, trainer.experience_maker
     logs.update(unsent(mlflow, metrics))
+    logs.update(not_finite(logs))
     if metrics is not None:
         keeping = keeping_of(trainer, metrics)
         logs.update(keeping.keep(global_step, maker.restrain_scored, maker.restrain_rollout_gaps))

@@ -1,5 +1,6 @@
 """Training curves of one or several runs, their vote statistics and their speed, as figures."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ class RunCurves:
 
 @dataclass(frozen=True)
 class Panel:
-    """One small plot: a title and the value of one step's row (None: not drawn)."""
+    """One small plot: a title and the value of one step's row (None: not drawn, NaN: marked)."""
 
     title: str
     value: Callable[[StepRow], float | None]
@@ -88,8 +89,12 @@ def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
         axes.grid(alpha=0.3)
     if len(runs) > 1:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    if any(run.collapse.step is not None for run in runs):
-        figure.supxlabel("dotted: Model Collapse Step", fontsize=8)
+    signs = {
+        "dotted: Model Collapse Step": any(run.collapse.step is not None for run in runs),
+        "×: no finite number": any(_lost(run, panel) for run in runs for panel in panels),
+    }
+    if any(signs.values()):
+        figure.supxlabel("; ".join(words for words, is_there in signs.items() if is_there), fontsize=8)
     return figure
 
 
@@ -98,8 +103,18 @@ def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
     if not points:
         return
     (line,) = axes.plot(*zip(*points, strict=True), label=run.name, linewidth=1.5)
+    lost = _lost(run, panel)
+    if lost:
+        middle = [0.5] * len(lost)
+        axes.plot(lost, middle, "x", color=line.get_color(), transform=axes.get_xaxis_transform(), markersize=9)
     if run.collapse.step is not None:
         axes.axvline(run.collapse.step, color=line.get_color(), linestyle=":", linewidth=1.5)
+
+
+def _lost(run: RunCurves, panel: Panel) -> list[int]:
+    """Steps whose number was not finite: a line has a gap there, and one of them alone would not be seen."""
+    found = [(row.step, panel.value(row)) for row in run.rows]
+    return [step for step, value in found if value is not None and math.isnan(value)]
 
 
 def draw_majority_sizes(run: RunCurves) -> Figure:

@@ -1,6 +1,7 @@
 """Reading what a run logs: its training steps (metrics.jsonl) and its held-out accuracy (evaluations.jsonl)."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,11 @@ ENTROPY = "restrain/policy_entropy"
 LOSS = "restrain/policy_loss"
 CLIPPED = "restrain/clip_ratio"
 TRAINED_TOKENS = "restrain/trained_tokens"
+GRADIENT_NORM = "actor_grad_norm"
+# How many of a step's numbers are not finite: 0 in a healthy run.
+NOT_FINITE = "restrain/not_finite_numbers"
+# Of a policy that is broken, one of these is no finite number.
+VITAL = (KL, ENTROPY, LOSS, GRADIENT_NORM)
 # OpenRLHF's own numbers, which stand for them in runs from before they were logged.
 BEFORE_TOKEN_MEANS = {KL: "kl", ENTROPY: "entropy_loss", LOSS: "policy_loss"}
 # Earlier names of these columns, so that older runs can be plotted and resumed.
@@ -24,11 +30,19 @@ EARLIER_NAMES = {"rollouts": "voters", "missing_share_of_rollouts": "missing_sha
 
 @dataclass(frozen=True)
 class StepRow:
-    """One training step: the host's numbers and the hook's, under their logged names; `votes` as in StepVotes."""
+    """One training step: the host's numbers and the hook's, under their logged names; `votes` as in StepVotes.
+
+    A number that was not finite is NaN, one that was not computed is absent.
+    """
 
     step: int
-    numbers: Mapping[str, float | None]
+    numbers: Mapping[str, float]
     votes: Mapping[str, Any]
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Those of VITAL that were not finite."""
+        return tuple(name for name in VITAL if math.isnan(self.numbers.get(name, 0.0)))
 
 
 def read_steps(path: Path) -> list[StepRow]:
@@ -75,4 +89,9 @@ def _whole_rows(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+    return [_with_nan(json.loads(line)) for line in lines if line.endswith("\n")]
+
+
+def _with_nan(row: dict[str, Any]) -> dict[str, Any]:
+    """JSON has no word for a number that is not finite: it was written as null (hook/step_records.py)."""
+    return {name: math.nan if value is None else value for name, value in row.items()}

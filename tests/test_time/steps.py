@@ -10,7 +10,8 @@ def step(number: int, kl=0.01, entropy=1.0, top=0.1, majority=0.5, prompts=8, mi
         "missing_share_of_voters": missing,
         "prompts": prompts,
     }
-    return StepRow(step=number, numbers={KL: kl, ENTROPY: entropy}, votes=votes)
+    numbers = {KL: kl, ENTROPY: entropy}
+    return StepRow(step=number, numbers={name: each for name, each in numbers.items() if each is not None}, votes=votes)
 
 
 def steps(count: int, **series) -> list[StepRow]:

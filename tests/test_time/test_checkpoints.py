@@ -1,5 +1,9 @@
 """Which of the models saved on the way is whole, last good, best without gold, and which are removed."""
 
+import json
+import math
+import struct
+
 import pytest
 
 from restrain_openrlhf.run.folder import Completion, RunFolder
@@ -16,8 +20,17 @@ def run(tmp_path):
     folder = RunFolder(tmp_path / "train")
     for name in ("global_step2_hf", "global_step4_hf", "global_step6_hf", "_actor"):
         (folder.checkpoints / name).mkdir(parents=True)
-        (folder.checkpoints / name / "model.safetensors").write_text("weights")
+        write_model(folder.checkpoints / name)
     return folder
+
+
+def write_model(folder, cut=0, tokenizer=True):
+    """One tensor of four bytes, in the safetensors format; of these, `cut` are missing."""
+    head = b'{"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}'
+    (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(head)) + head + bytes(4 - cut))
+    (folder / "config.json").write_text("{}")
+    if tokenizer:
+        (folder / "tokenizer.json").write_text("{}")
 
 
 def numbers(models):
@@ -39,9 +52,9 @@ def test_the_last_model_counts_once_the_run_has_ended(run):
 
 def test_the_last_good_one_is_from_before_the_alarm(run):
     models = saved_models(run, steps(7))
-    assert last_good(models, None).step == 6
-    assert last_good(models, ALARM).step == 4
-    assert last_good(models[2:], ALARM) is None
+    assert last_good(models, steps(7), None).step == 6
+    assert last_good(models, steps(7), ALARM).step == 4
+    assert last_good(models[2:], steps(7), ALARM) is None
 
 
 def test_agreement_without_drift_by_hand():
@@ -68,3 +81,49 @@ def test_pruning_keeps_newest_last_good_and_best(run):
 def test_pruning_leaves_one_that_is_being_written(run):
     prune(run, steps(6), None)
     assert (run.checkpoints / "global_step6_hf").exists()
+
+
+@pytest.mark.parametrize("half", [{"cut": 2}, {"tokenizer": False}])
+def test_a_model_that_an_earlier_version_left_half_written_does_not_displace_a_whole_one(run, half):
+    write_model(run.checkpoints / "global_step4_hf")
+    (run.checkpoints / "global_step4_hf" / "tokenizer.json").unlink()
+    write_model(run.checkpoints / "global_step6_hf", **half)
+    (run.checkpoints / "global_step6_hf" / "tokenizer.json").unlink(missing_ok=True)
+    assert numbers(saved_models(run, steps(7))) == [2]
+    prune(run, steps(7), None)
+    assert (run.checkpoints / "global_step2_hf").exists()
+
+
+NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("kl", "expected"),
+    [
+        ([0.2, NAN, 0.3, NAN, NAN, 0.1, 0.1], 6),  # steps 2 and 4 are followed by, or are, one without a KL
+        ([0.1, 0.1, 0.1, 0.1, 0.1, NAN, 0.1], 4),
+        ([0.1, 0.1, 0.1, 0.1, 0.1, 0.1, NAN], 4),  # step 7 begins from the model of step 6
+        ([NAN] * 7, None),
+    ],
+)
+def test_a_model_whose_kl_is_not_finite_is_never_chosen(run, kl, expected):
+    """Whatever its majorities, and where no rule has ended the run."""
+    rows = steps(7, majority=[0.1, 0.9, 0.1, 0.9, 0.1, 0.9, 0.9], kl=kl)
+    models = saved_models(run, rows)
+    chosen, last = best(models, rows, None), last_good(models, rows, None)
+    assert (last.step if last else None) == expected
+    assert chosen is None or chosen.step in (2, 4) or expected == 6
+    assert all(not math.isnan(kl[model.step - 1]) for model in (chosen, last) if model)
+
+
+def test_a_kl_that_was_null_in_the_file_is_not_one_that_was_not_computed(tmp_path):
+    """As the hook writes a row: a KL of NaN, and no entropy."""
+    from restrain_openrlhf.hook.step_records import finite
+    from restrain_openrlhf.run.metrics import ENTROPY, KL, LOSS, read_steps
+
+    row = {"step": 1, **finite({KL: NAN, LOSS: 0.5, "text": "x"}), "votes": {}}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(row, allow_nan=False) + "\n")
+    (read,) = read_steps(tmp_path / "metrics.jsonl")
+    assert math.isnan(read.numbers[KL])
+    assert ENTROPY not in read.numbers
+    assert read.broken == (KL,)

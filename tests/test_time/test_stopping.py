@@ -1,10 +1,14 @@
 """A run ends early on signals without gold, after enough steps in a row, and never for its majorities."""
 
+import math
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.run.metrics import GRADIENT_NORM, LOSS
 from test_time.stopping import StopRules, alarm, parse_stop_rules, unwatched
 from tests.test_time.steps import steps
 
@@ -53,6 +57,38 @@ def test_an_alarm_once_raised_stays(kls):
     rows = steps(len(kls), kl=kls)
     first = next((found for end in range(len(rows)) if (found := alarm(rows[: end + 1], BASE, RULES))), None)
     assert alarm(rows, BASE, RULES) == first
+
+
+NAN = math.nan
+
+
+def test_a_kl_that_is_not_finite_is_the_loudest_alarm():
+    """At once, and as part of a limit that is passed: [.2, NaN] is passed in both steps."""
+    found = alarm(steps(5, kl=[0.2, NAN, 0.3, NAN, NAN]), BASE, RULES)
+    assert (found.rule, found.since, found.step, found.trusted_until) == ("kl", 1, 2, 0)
+    assert str(found) == "the KL to the base model was no finite number at step 2"
+    later = alarm(steps(9, kl=[0.01] * 7 + [NAN, 0.01]), BASE, StopRules(patience=5))
+    assert (later.since, later.step, later.trusted_until) == (8, 8, 6), "step 8 begins from the policy of step 7"
+
+
+@pytest.mark.parametrize(("name", "words"), [(LOSS, "the policy loss"), (GRADIENT_NORM, "the gradient's norm")])
+def test_so_is_any_other_number_of_the_policy(name, words):
+    rows = steps(4)
+    rows[2] = replace(rows[2], numbers={**rows[2].numbers, name: NAN})
+    assert str(alarm(rows, BASE, RULES)) == f"{words} was no finite number at step 3"
+
+
+def test_an_entropy_that_is_lost_in_the_first_steps_does_not_turn_its_rule_off_unseen():
+    found = alarm(steps(6, entropy=[1.0, NAN, 1.0, 0.1, 0.1, 0.1]), BASE, RULES)
+    assert (found.rule, found.step) == ("entropy", 2)
+
+
+@given(st.lists(st.one_of(st.floats(0, 0.4), st.just(NAN)), min_size=1, max_size=30))
+def test_an_alarm_for_what_is_not_finite_stays_too(kls):
+    rows = steps(len(kls), kl=kls)
+    first = next((found for end in range(len(rows)) if (found := alarm(rows[: end + 1], BASE, RULES))), None)
+    assert str(alarm(rows, BASE, RULES)) == str(first)
+    assert (first is not None) or not any(math.isnan(kl) for kl in kls)
 
 
 def test_what_is_not_logged_is_not_watched_and_is_told():
