@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -88,7 +89,8 @@ def gone_on_after_a_kill(out):
     by = strategy()
     (out / "_actor" / "global_step4").mkdir(parents=True)
     (out / "_actor" / "global_step4" / "model_states.pt").write_text("half")
-    os.utime(out / "_actor" / "global_step4", (1, 1))
+    later = time.time() + 1000  # it was written after step 2's
+    os.utime(out / "_actor" / "global_step4", (later, later))
     save(by, out / "_actor", "global_step2", "global_step4", dies_at="global_step4", most=2)
 
 

@@ -1,6 +1,8 @@
 """A run's folder belongs to one run at a time, and to one configuration for good."""
 
+import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ from restrain_openrlhf.config.kept_rollouts import KeepRollouts
 from restrain_openrlhf.config.mlflow import MlflowSettings
 from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.hook.contents import claim_checkpoints
 from restrain_openrlhf.method import parse_settings
-from restrain_openrlhf.run.folder import RunFolder
+from restrain_openrlhf.run.folder import Completion, RunFolder
 
 
 def config(tmp_path, **method):
@@ -108,3 +111,132 @@ def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_
             with pytest.raises(RunError, match=name):
                 folder.claim(changed, {})
     assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "engine", "rollouts", "mlflow"}
+
+
+@pytest.fixture
+def made(tmp_path):
+    """A run's own model, prompts, held-out problems and reference, and its flags."""
+    model = tmp_path / "model"
+    model.mkdir()
+    for name, text in {"config.json": "{}", "model.safetensors": "weights", "tokenizer.json": "{}"}.items():
+        (model / name).write_text(text)
+    (tmp_path / "prompts.jsonl").write_text("".join(f'{{"problem": "{at} + 1"}}\n' for at in range(64)))
+    (tmp_path / "held.jsonl").write_text('{"problem": "9 + 9", "answer": "18"}\n')
+    (tmp_path / "ref.jsonl").write_text('{"n": 16}\n')
+    flags = {
+        "actor.model_name_or_path": str(model),
+        "data.prompt_dataset": str(tmp_path / "prompts.jsonl"),
+        "eval.dataset": str(tmp_path / "held.jsonl"),
+    }
+    return RunFolder(tmp_path / "run"), config(tmp_path).model_copy(update={"reference": tmp_path / "ref.jsonl"}), flags
+
+
+FILES = {
+    "data.prompt_dataset": "prompts.jsonl",
+    "eval.dataset": "held.jsonl",
+    "reference": "ref.jsonl",
+    "actor.model_name_or_path/config.json": "model/config.json",
+    "actor.model_name_or_path/model.safetensors": "model/model.safetensors",
+    "actor.model_name_or_path/tokenizer.json": "model/tokenizer.json",
+}
+
+
+def sha256sum(path):
+    return subprocess.run(["sha256sum", path], capture_output=True, text=True, check=True).stdout.split()[0]
+
+
+def test_a_run_keeps_the_digests_of_what_it_is_made_from(made, tmp_path):
+    folder, run, flags = made
+    folder.claim(run, flags)
+    kept = json.loads(folder.resolved.read_text())["contents"]
+    assert kept.pop("answer extractor").startswith("version ")
+    assert kept == {name: f"sha256:{sha256sum(tmp_path / path)}" for name, path in FILES.items()}
+    folder.claim(run, flags)
+
+
+@pytest.mark.parametrize("completed", [False, True])
+@pytest.mark.parametrize(("name", "path"), FILES.items())
+def test_other_content_under_the_same_path_is_refused(made, tmp_path, name, path, completed):
+    """A run that has ended, too: it must not be handed back as one of the new content."""
+    folder, run, flags = made
+    folder.claim(run, flags)
+    if completed:
+        folder.mark_completed(Completion(steps=1))
+    was, before = sha256sum(tmp_path / path), folder.resolved.read_bytes()
+    content = (tmp_path / path).read_text()
+    (tmp_path / path).write_text("".join(f'{{"problem": "other {at}"}}\n' for at in range(40)))
+    with pytest.raises(RunError) as refused:
+        folder.claim(run, flags)
+    assert f"- {name} was sha256:{was} and is sha256:{sha256sum(tmp_path / path)} now ({tmp_path / path})" in str(
+        refused.value
+    )
+    assert "choose another run_dir" in str(refused.value)
+    assert folder.resolved.read_bytes() == before
+    (tmp_path / path).write_text(content)
+    folder.claim(run, flags)
+
+
+def test_every_change_is_named_and_what_came_or_went_too(made, tmp_path):
+    folder, run, flags = made
+    folder.claim(run, flags)
+    (tmp_path / "prompts.jsonl").write_text('{"problem": "other"}\n')
+    (tmp_path / "model" / "model.safetensors").rename(tmp_path / "model" / "model-1-of-1.safetensors")
+    with pytest.raises(RunError) as refused:
+        folder.claim(run, flags)
+    told = str(refused.value)
+    assert "- data.prompt_dataset was sha256:" in told
+    assert "- actor.model_name_or_path/model-1-of-1.safetensors was not there and is sha256:" in told
+    assert told.count("model.safetensors was sha256:") == 1
+    assert "is not there now" in told
+
+
+def test_answers_read_by_another_version_make_another_run(made, monkeypatch):
+    folder, run, flags = made
+    folder.claim(run, flags)
+    monkeypatch.setattr("restrain_openrlhf.hook.contents.EXTRACTOR_VERSION", "2")
+    with pytest.raises(RunError, match=r"answer extractor was version \d+ and is version 2 now"):
+        folder.claim(run, flags)
+
+
+@pytest.mark.parametrize("completed", [False, True])
+def test_a_run_of_an_earlier_version_goes_on_and_says_that_nothing_can_be_compared(made, capfd, completed):
+    folder, run, flags = made
+    folder.claim(run, flags)
+    earlier = json.loads(folder.resolved.read_text())
+    del earlier["contents"]
+    folder.resolved.write_text(json.dumps(earlier))
+    if completed:
+        folder.mark_completed(Completion(steps=1))
+    folder.claim(run, flags)
+    assert "recorded no digests" in capfd.readouterr().err
+    assert ("contents" in json.loads(folder.resolved.read_text())) != completed
+    folder.claim(run, flags)
+    assert ("recorded no digests" in capfd.readouterr().err) == completed
+
+
+def test_the_hooked_command_of_openrlhf_does_not_go_on_with_other_content_either(made, tmp_path):
+    """It has no run folder: its record is beside the checkpoints that it goes on from."""
+    _, run, flags = made
+    flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
+    claim_checkpoints(run, flags)
+    (tmp_path / "prompts.jsonl").write_text('{"problem": "other"}\n')
+    claim_checkpoints(run, flags)  # nothing was trained yet
+    (tmp_path / "ckpt" / "_actor").mkdir()
+    (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
+    (tmp_path / "ref.jsonl").write_text('{"n": 32}\n')
+    with pytest.raises(RunError, match="- reference was sha256:"):
+        claim_checkpoints(run, flags)
+    claim_checkpoints(run, {**flags, "ckpt.load_enable": False})
+
+
+def test_rows_of_a_hub_set_are_compared_by_what_is_read_of_them(made, monkeypatch):
+    folder, run, flags = made
+    flags = {**flags, "data.prompt_dataset": "owner/set", "data.input_key": "problem"}
+    rows = [{"problem": "1 + 1", "other": 1}]
+    monkeypatch.setattr("restrain_openrlhf.hook.prompts._load_dataset", lambda _source: rows)
+    folder.claim(run, flags)
+    rows[0]["other"] = 2
+    folder.claim(run, flags)
+    rows[0]["problem"] = "1 + 2"
+    with pytest.raises(RunError, match="- data.prompt_dataset was rows:"):
+        folder.claim(run, flags)

@@ -170,3 +170,24 @@ def test_a_reference_that_runs_share_is_sampled_once_before_the_first_trains(tmp
     assert done.returncode == 0, done.stderr
     assert asked == [("restrain", [])]
     assert f"sampling the reference {tmp_path / 'r.jsonl'}" in done.stderr
+
+
+def test_a_complete_run_of_other_prompts_is_not_compared_with_the_new_ones(configs, out, monkeypatch):
+    """Its folder was made by `restrain train`, with the digests of its prompts."""
+    from restrain_openrlhf.hook.host_flags import host_flags
+    from restrain_openrlhf.run.folder import RunFolder
+
+    held = out.parent / "held.jsonl"
+    held.write_text('{"problem": "1+1", "answer": "2"}\n')
+    words = ["--set", f"openrlhf.eval.dataset={held}"]
+    assert study(configs, out, *words).returncode == 0
+    for run in plan_study(configs, 1, out, parse_overrides(words[1::2])):
+        folder = RunFolder(run.config.run_dir)
+        folder.completed.rename(folder.path / "aside")
+        folder.claim(run.config, host_flags(run.config))
+        (folder.path / "aside").rename(folder.completed)
+    assert study(configs, out, *words).returncode == 0
+    held.write_text('{"problem": "1+2", "answer": "3"}\n')
+    done = study(configs, out, *words)
+    assert done.returncode == 2
+    assert "eval.dataset was sha256:" in done.stderr
