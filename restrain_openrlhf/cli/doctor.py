@@ -113,9 +113,17 @@ def _contract() -> Finding:
     def found() -> str:
         from restrain_openrlhf.hook.contract import CONTRACT, check_all  # noqa: PLC0415
         from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415
+        from restrain_openrlhf.hook.instrument import install, uninstall, unpatched  # noqa: PLC0415
 
         detect().install()
         check_all()
-        return f"{len(CONTRACT)} methods and classes of the host as expected"
+        install()
+        missing = unpatched()
+        uninstall()
+        if missing:
+            raise HostError(
+                f"The hook does not reach {', '.join(missing)}. Report this with what `restrain doctor` says."
+            )
+        return f"{len(CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"
 
     return checked("OpenRLHF contract", found)

@@ -4,12 +4,11 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import wrapt
-
 from restrain_openrlhf.hook.cuda_toolkit import why_not_compiled
 from restrain_openrlhf.hook.device import Device
 from restrain_openrlhf.hook.extension_lock import EXTENSION_LOCK
 from restrain_openrlhf.hook.flash_attention import has_extension, provide_flash_attention, unsupported
+from restrain_openrlhf.hook.patches import HERE, STRATEGY, Wrapping
 from restrain_openrlhf.hook.stand_ins import StandIn, adapt_when_imported
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
@@ -45,12 +44,8 @@ def install() -> None:
     adapt_when_imported((*STAND_INS, EXTENSION_LOCK))
 
 
-def _adapt_deepspeed_strategy(module: Any) -> None:
-    """utils/deepspeed/deepspeed.py asks for DeepSpeed's Adam, which is compiled when the optimizer is made."""
-    wrapt.wrap_function_wrapper(module.DeepspeedStrategy, "get_ds_train_config", _with_an_adam_that_is_there)
-
-
-def _with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+def with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Wraps DeepspeedStrategy.get_ds_train_config: torch's Adam, where nothing compiles DeepSpeed's."""
     config: dict[str, Any] = wrapped(*args, **kwargs)
     optimizer = config.get("optimizer")
     if optimizer is None or optimizer["type"] != "AdamW" or why_not_compiled() is None:
@@ -58,10 +53,18 @@ def _with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs:
     return {**config, "optimizer": {**optimizer, "params": {**optimizer["params"], **TORCH_ADAM}}}
 
 
-STAND_INS = (
-    StandIn(
-        "openrlhf.utils.deepspeed.deepspeed",
-        _adapt_deepspeed_strategy,
-        {"DeepspeedStrategy.get_ds_train_config": "(self, optim_dict, *, max_norm)"},
-    ),
+# The hook wraps the same method (dynamic_batching.py): each is there whichever came first.
+ADAM = Wrapping(
+    STRATEGY,
+    "DeepspeedStrategy.get_ds_train_config",
+    "(self, optim_dict, *, max_norm)",
+    f"{HERE}.cuda:with_an_adam_that_is_there",
 )
+
+
+def _adapt_deepspeed_strategy(_module: Any) -> None:
+    """utils/deepspeed/deepspeed.py asks for DeepSpeed's Adam, which is compiled when the optimizer is made."""
+    ADAM.apply()
+
+
+STAND_INS = (StandIn(ADAM.module, _adapt_deepspeed_strategy, {ADAM.qualname: ADAM.takes}),)

@@ -23,7 +23,7 @@ from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.environment import to_environment
 from restrain_openrlhf.hook.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.instrument import install
-from restrain_openrlhf.hook.patches import PATCHES, load
+from restrain_openrlhf.hook.patches import PATCHES
 from restrain_openrlhf.method import build, parse_settings
 
 GROUPS: tuple[Classes, ...] = ([0, 0, 0, 1, 2, None], [0, 0, 0, 0, 1, 1])
@@ -37,24 +37,37 @@ BETAS = (0.9, 0.95)
 # Four micro-batches; dynamic batching makes as many of these lengths.
 MICRO_BATCH = 3
 MOST_TOKENS = 36
+# In a case's word, before the stage.
+ZERO = "zero"
+PARTITIONED = 3
 
 
 @dataclass(frozen=True)
 class GradientCase:
-    """How the step is computed. `packed` needs flash-attn, which takes bf16 alone."""
+    """How the step is computed. `packed` needs flash-attn, which takes bf16 alone.
+
+    `stage` is ZeRO's; where None as it is trained: 2 in bf16, with sharded states, and 0 in fp32.
+    """
 
     dtype: str = "fp32"
     micro_batches: bool = False
     dynamic: bool = False
     packed: bool = False
     token_mean: bool = True
+    stage: int | None = None
+
+    @property
+    def zero_stage(self) -> int:
+        """The ZeRO stage that is used."""
+        return (2 if self.dtype == "bf16" else 0) if self.stage is None else self.stage
 
     @property
     def name(self) -> str:
         """In words, such as `bf16, packed, dynamic`."""
         batching = [word for word, on in (("packed", self.packed), ("dynamic", self.dynamic)) if on]
         batching = batching or ["micro-batches" if self.micro_batches else "whole"]
-        return ", ".join([self.dtype, *batching, *([] if self.token_mean else ["mean of sequences"])])
+        stage = [] if self.stage is None else [f"ZeRO {self.stage}"]
+        return ", ".join([self.dtype, *batching, *([] if self.token_mean else ["mean of sequences"]), *stage])
 
     @classmethod
     def of(cls, word: str) -> "GradientCase":
@@ -62,13 +75,14 @@ class GradientCase:
         dtype, *others = word.split("+")
         switches = {"micro": "micro_batches", "dynamic": "dynamic", "packed": "packed"}
         on = {switches[other]: True for other in others if other in switches}
-        return cls(dtype=dtype, token_mean="sequences" not in others, **on)
+        stage = next((int(other.removeprefix(ZERO)) for other in others if other.startswith(ZERO)), None)
+        return cls(dtype=dtype, token_mean="sequences" not in others, stage=stage, **on)
 
     @property
     def word(self) -> str:
         """As `of` reads it."""
         on = {"micro": self.micro_batches, "dynamic": self.dynamic, "packed": self.packed}
-        on["sequences"] = not self.token_mean
+        on |= {"sequences": not self.token_mean, f"{ZERO}{self.stage}": self.stage is not None}
         return "+".join([self.dtype, *(name for name, is_on in on.items() if is_on)])
 
 
@@ -125,8 +139,7 @@ def _arguments(case: GradientCase) -> Any:
                 "train.max_tokens_per_gpu": MOST_TOKENS,
                 "ds.packing_samples": case.packed,
                 "ds.attn_implementation": "flash_attention_2" if case.packed else "sdpa",
-                # As it is trained: in bf16 with sharded states.
-                "ds.zero_stage": 2 if case.dtype == "bf16" else 0,
+                "ds.zero_stage": case.zero_stage,
                 "algo.advantage.estimator": "group_norm",
                 "algo.kl.use_loss": True,
                 "algo.kl.estimator": "k3",
@@ -269,8 +282,12 @@ def _first_moment(engine: Any, parameter: Any) -> Any:
     """Adam's exp_avg of the whole parameter, also where it lies in ZeRO's flat groups.
 
     `safe_get_full_optimizer_state` does not do here: DeepSpeed links the states after the first group's step, when the
-    other groups have none yet (runtime/zero/stage_1_and_2.py, _optimizer_step).
+    other groups have none yet (runtime/zero/stage_1_and_2.py, _optimizer_step). ZeRO 3 has no such groups.
     """
+    if engine.zero_optimization_stage() == PARTITIONED:
+        from deepspeed.utils import safe_get_full_optimizer_state  # noqa: PLC0415
+
+        return safe_get_full_optimizer_state(parameter, "exp_avg")
     optimizer, place = engine.optimizer, getattr(parameter, "_hp_mapping", None)
     if place is None:
         return optimizer.state[parameter]["exp_avg"]
@@ -292,15 +309,8 @@ def _direct(policy: Any, rollouts: Rollouts, formula: Formula) -> Any:
 
 
 def not_patched() -> list[str]:
-    """What of the hook's table is the host's own still, in this process that imported the host after the hook."""
-    from wrapt import FunctionWrapper  # noqa: PLC0415
-
-    in_place = {patch: vars(owner)[name] for patch in PATCHES for owner, name in [patch.locate()]}
-    return [
-        patch.qualname
-        for patch, method in in_place.items()
-        if not isinstance(method, FunctionWrapper) and method is not load(patch.ours)
-    ]
+    """What of the hook's table does not come to our function, in this process that imported the host after the hook."""
+    return [patch.qualname for patch in PATCHES if not patch.is_on()]
 
 
 def _alone() -> None:

@@ -1,23 +1,21 @@
 """Switches the hook on and off in one process: host modules are checked and patched as they are imported."""
 
 import sys
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import wrapt
 
 from restrain_openrlhf.hook import contract
-from restrain_openrlhf.hook.patches import PATCHES
+from restrain_openrlhf.hook.patches import PATCHES, Replacement, Wrapping
 
 
 @dataclass
 class _Process:
-    """What has been done to this process: whether the hook is on, and how its patches are undone."""
+    """What has been done to this process: whether the hook is on, and whether imports are told to it."""
 
     active: bool = False
     registered: bool = False
-    undo: ExitStack = field(default_factory=ExitStack)
 
 
 _process = _Process()
@@ -44,9 +42,19 @@ def install() -> None:
 
 
 def uninstall() -> None:
-    """Give the host its own methods back."""
+    """Give the host its own methods back, with whatever wraps them beside the hook."""
     _process.active = False
-    _process.undo.close()
+    for patch in _imported():
+        patch.remove()
+
+
+def unpatched() -> list[str]:
+    """The methods of the table, in host modules that are imported here, whose calls do not come to our function."""
+    return [f"{patch.module}.{patch.qualname}" for patch in _imported() if not patch.is_on()]
+
+
+def _imported() -> list[Wrapping | Replacement]:
+    return [patch for patch in PATCHES if patch.module in sys.modules]
 
 
 def _patch_imported() -> None:
@@ -60,4 +68,4 @@ def _on_import(module: Any) -> None:
     contract.check_module(module.__name__)
     for patch in PATCHES:
         if patch.module == module.__name__:
-            patch.apply(_process.undo)
+            patch.apply()

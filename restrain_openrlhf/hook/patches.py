@@ -2,12 +2,13 @@
 
 import importlib
 from collections.abc import Callable
-from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import wrapt
 
+from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.hook.host_methods import ORIGINAL, HostMethod
 
 EXPERIENCE_MAKER = "openrlhf.trainer.ppo_utils.experience_maker"
@@ -25,17 +26,29 @@ HERE = "restrain_openrlhf.hook"
 
 @dataclass(frozen=True)
 class Wrapping(HostMethod):
-    """A host method and the function of ours, named as `module:function`, that wraps it."""
+    """A host method and the function of ours, named as `module:function`, that wraps it, whatever else does too."""
 
     ours: str
 
-    def apply(self, undo: ExitStack) -> None:
-        """Wrap it, unless it is wrapped already; `undo` gives the host its own back."""
-        owner, name = self.locate()
-        original = vars(owner)[name]
-        if not isinstance(original, wrapt.FunctionWrapper):
+    def is_on(self) -> bool:
+        """Whether a call of the method comes to our own function."""
+        return self._layer() is not None
+
+    def apply(self) -> None:
+        """Wrap it, around whatever wraps it already, unless our own function does."""
+        if not self.is_on():
+            owner, name = self.locate()
             wrapt.wrap_function_wrapper(owner, name, load(self.ours))
-            undo.callback(setattr, owner, name, original)
+
+    def remove(self) -> None:
+        """Take our own function out and leave every other wrapper where it is. Raises HostError where it cannot."""
+        layer = self._layer()
+        if layer is not None:
+            exchange(self, layer, layer.__wrapped__)
+
+    def _layer(self) -> Any:
+        ours = load(self.ours)
+        return next((layer for layer in layers(self) if getattr(layer, "_self_wrapper", None) is ours), None)
 
 
 @dataclass(frozen=True)
@@ -49,16 +62,53 @@ class Replacement(HostMethod):
 
     ours: str
 
-    def apply(self, undo: ExitStack) -> None:
-        """Take its place, unless that is done already; `undo` gives the host its own back."""
-        owner, name = self.locate()
-        original, replacement = vars(owner)[name], load(self.ours)
-        if original is not replacement:
+    def is_on(self) -> bool:
+        """Whether a call of the method comes to our own function."""
+        ours = load(self.ours)
+        return any(layer is ours for layer in layers(self))
+
+    def apply(self) -> None:
+        """Take its place, unless that is done already."""
+        if not self.is_on():
+            owner, name = self.locate()
             # On the class, because it must travel with it to the actor's process.
-            setattr(owner, ORIGINAL + name, original)
-            setattr(owner, name, replacement)
-            undo.callback(delattr, owner, ORIGINAL + name)
-            undo.callback(setattr, owner, name, original)
+            setattr(owner, ORIGINAL + name, vars(owner)[name])
+            setattr(owner, name, load(self.ours))
+
+    def remove(self) -> None:
+        """Give the host its own back, under whatever wraps ours by now. Raises HostError where that cannot be."""
+        if self.is_on():
+            owner, name = self.locate()
+            exchange(self, load(self.ours), vars(owner)[ORIGINAL + name])
+            delattr(owner, ORIGINAL + name)
+
+
+def layers(method: HostMethod) -> list[Any]:
+    """What a call of the method runs through, outermost first: every wrapper, and what the last of them wraps."""
+    owner, name = method.locate()
+    found = [vars(owner)[name]]
+    while hasattr(found[-1], "__wrapped__"):
+        found.append(found[-1].__wrapped__)
+    return found
+
+
+def exchange(method: HostMethod, layer: Any, other: Any) -> None:
+    """Put `other` where `layer` is among the method's layers.
+
+    Raises HostError where what wraps it is not wrapt's, and holds on to what it once was given.
+    """
+    owner, name = method.locate()
+    found = layers(method)
+    outer = next((above for above, below in pairwise(found) if below is layer), None)
+    if outer is None:
+        setattr(owner, name, other)
+    elif isinstance(outer, wrapt.FunctionWrapper):
+        outer.__wrapped__ = other
+    else:
+        raise HostError(
+            f"{method.module}.{method.qualname} was decorated by {outer!r} after the hook was on, so that the hook "
+            "cannot be taken out of it. Decorate it before, or by wrapt."
+        )
 
 
 def original_of(actor: Any, method: str) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ import ray
 
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.instrument import install, is_active
+from restrain_openrlhf.hook.instrument import install, is_active, unpatched
 from restrain_openrlhf.hook.lora_reference import end_processes, replaces_reference
 
 SETUP_HOOK = "restrain_openrlhf.hook.worker.setup"
@@ -20,23 +20,23 @@ def setup() -> None:
 
 
 def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Raises HookNotActiveError if any process of the group (trainer/ray/launcher.py) runs the host unhooked.
+    """Raises HookNotActiveError if a process of the group (trainer/ray/launcher.py) lacks the hook or a part of it.
 
     A LoRA run's reference policy is the policy without its adapter, and needs no processes.
     """
     answers = ray.get([actor.__ray_call__.remote(report) for actor in group._actor_handlers])
-    unhooked = sum(not hooked for hooked in answers)
+    name, unhooked = group.ray_actor_type.__ray_metadata__.class_name, sum(answer is None for answer in answers)
     if unhooked:
-        raise HookNotActiveError(
-            f"{unhooked} of {len(answers)} {group.ray_actor_type.__ray_metadata__.class_name} processes run without "
-            "the RESTRAIN hook."
-        )
+        raise HookNotActiveError(f"{unhooked} of {len(answers)} {name} processes run without the RESTRAIN hook.")
+    missing = sorted({method for answer in answers for method in answer})
+    if missing:
+        raise HookNotActiveError(f"The RESTRAIN hook is on in {name} processes, and not in {', '.join(missing)}.")
     if replaces_reference(group, args[0]):
         end_processes(group)
         return []
     return wrapped(*args, **kwargs)
 
 
-def report(_actor: object) -> bool:
-    """Runs inside an actor process: whether the host's classes are wrapped there."""
-    return is_active()
+def report(_actor: object) -> list[str] | None:
+    """Runs inside an actor process: the host's methods there that lack the hook; None where it is not on at all."""
+    return unpatched() if is_active() else None

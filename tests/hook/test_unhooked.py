@@ -31,9 +31,9 @@ SCRIPT = {"1+1=": [r"\boxed{2}", r"\boxed{2}", r"\boxed{3}"]}
 BATCH = {"dp_size": 1, "batch_num_tokens": 27.0, "global_batch_size": 3}
 
 
-def process(is_hooked):
-    """A handle of a model's actor process, which answers as `report` does there."""
-    call = SimpleNamespace(remote=lambda function: is_hooked if function is report else None)
+def process(answer):
+    """A handle of a model's actor process, which answers as `report` does there: what it lacks, None for the hook."""
+    call = SimpleNamespace(remote=lambda function: answer if function is report else "called")
     load = SimpleNamespace(remote=lambda *args: args)
     return SimpleNamespace(__ray_call__=call, init_model_from_pretrained=load)
 
@@ -46,7 +46,7 @@ def group_of(*processes):
 
 def test_no_model_is_loaded_where_a_process_says_that_it_is_not_hooked(hooked):
     hooked(TTRL)
-    group = group_of(process(True), process(False), process(True))
+    group = group_of(process([]), process(None), process([]))
     with pytest.raises(HookNotActiveError, match="1 of 3 ReferenceModelActor processes run without the RESTRAIN hook"):
         group.async_init_model_from_pretrained("strategy", "model")
 
@@ -54,14 +54,14 @@ def test_no_model_is_loaded_where_a_process_says_that_it_is_not_hooked(hooked):
 def test_models_are_loaded_by_the_host_where_every_process_is_hooked(hooked):
     hooked(TTRL)
     strategy = SimpleNamespace(args=host_arguments(1, 3))
-    loading = group_of(process(True), process(True)).async_init_model_from_pretrained(strategy, "model")
+    loading = group_of(process([]), process([])).async_init_model_from_pretrained(strategy, "model")
     assert loading == [(strategy, "model")] * 2
 
 
 def test_a_process_says_whether_it_is_hooked(hooked):
-    assert report(None) is False
+    assert report(None) is None
     hooked(TTRL)
-    assert report(None) is True
+    assert report(None) == []
 
 
 def experiences(label):

@@ -1,0 +1,159 @@
+"""The hook's functions are reached whatever else wraps a method of the host, and taken out alone, in every order."""
+
+import functools
+import sys
+from itertools import permutations
+from types import ModuleType, SimpleNamespace
+
+import pytest
+import wrapt
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.errors import HookNotActiveError, HostError  # noqa: E402
+from restrain_openrlhf.hook import cuda, instrument  # noqa: E402
+from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.hook.patches import PATCHES, Replacement, Wrapping  # noqa: E402
+from restrain_openrlhf.hook.worker import report  # noqa: E402
+from tests.hook.test_unhooked import group_of, process  # noqa: E402
+
+HERE = __name__
+ADAM = {"type": "AdamW", "params": {"lr": 1e-6}}
+
+
+def ours(wrapped, _host, args, kwargs):
+    return ["ours", *wrapped(*args, **kwargs)]
+
+
+def instead(_host, number):
+    return ["ours", number]
+
+
+def foreign(wrapped, _host, args, kwargs):
+    return ["foreign", *wrapped(*args, **kwargs)]
+
+
+@pytest.fixture
+def host(monkeypatch):
+    """A made-up module of the host; the method says what a call of it ran through."""
+
+    class Host:
+        def step(self, number):
+            return [number]
+
+    module = ModuleType("made_up_host")
+    module.Host = Host
+    monkeypatch.setitem(sys.modules, "made_up_host", module)
+    return Host
+
+
+def patch_of(kind):
+    function = {Wrapping: "ours", Replacement: "instead"}[kind]
+    return kind("made_up_host", "Host.step", "(self, number)", f"{HERE}:{function}")
+
+
+def wrap(host):
+    wrapt.wrap_function_wrapper(host, "step", foreign)
+
+
+@pytest.mark.parametrize("kind", [Wrapping, Replacement])
+@pytest.mark.parametrize("order", sorted(set(permutations(["ours", "ours", "foreign", "foreign"]))))
+def test_ours_is_reached_once_and_leaves_alone(kind, order, host):
+    patch = patch_of(kind)
+    for who in order:
+        if who == "ours":
+            patch.apply()
+        else:
+            wrap(host)
+    reached = host().step(3)
+    assert reached.count("ours") == 1
+    assert patch.is_on()
+    if kind is Wrapping:
+        assert reached.count("foreign") == 2
+    patch.remove()
+    patch.remove()
+    assert host().step(3) == ["foreign", "foreign", 3]
+    assert not patch.is_on()
+    patch.apply()
+    assert host().step(3).count("ours") == 1
+
+
+@pytest.mark.parametrize("kind", [Wrapping, Replacement])
+def test_a_host_that_nothing_else_wraps_is_as_it_was(kind, host):
+    before = vars(host)["step"]
+    patch_of(kind).apply()
+    patch_of(kind).remove()
+    assert vars(host)["step"] is before
+    assert [name for name in vars(host) if "original" in name] == []
+
+
+@pytest.mark.parametrize("kind", [Wrapping, Replacement])
+def test_ours_under_a_decorator_that_cannot_let_go_is_seen_and_not_taken_out_silently(kind, host):
+    patch = patch_of(kind)
+    patch.apply()
+    inner = vars(host)["step"]
+    host.step = functools.wraps(inner)(lambda *args: ["decorated", *inner.__get__(args[0])(*args[1:])])
+    patch.apply()
+    assert host().step(3).count("ours") == 1
+    with pytest.raises(HostError, match=r"made_up_host\.Host\.step was decorated by .* after the hook was on"):
+        patch.remove()
+
+
+@pytest.fixture
+def strategy(monkeypatch):
+    """The host's strategy of dynamic batches under ZeRO 2, where nothing compiles; as it was after the test."""
+    detect().install()
+    from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy
+
+    monkeypatch.setattr(cuda, "why_not_compiled", lambda: "there is no nvcc")
+    instrument.uninstall()
+    yield DeepspeedStrategy
+    instrument.uninstall()
+    cuda.ADAM.remove()
+
+
+def config_of(strategy):
+    made = strategy.__new__(strategy)
+    named = ("param_dtype", "zpg", "grad_accum_dtype", "overlap_comm", "use_ds_universal_ckpt", "deepcompile")
+    values = dict.fromkeys(named) | {"param_dtype": "bf16", "zpg": 1, "adam_offload": False, "max_norm": 1.0}
+    vars(made).update(values, stage=2, use_dynamic_batch=True, ds_tensor_parallel_size=1)
+    config = made.get_ds_train_config(ADAM, max_norm=1.0)
+    return config.get("managed_gradient_accumulation", True), config["optimizer"]["params"].get("torch_adam", False)
+
+
+def stand_in():
+    (adam,) = cuda.STAND_INS
+    adam.check_and_adapt(sys.modules[adam.module])
+
+
+@pytest.mark.parametrize("first", ["stand-in", "hook"])
+def test_cudas_adam_and_every_micro_batchs_gradient_are_had_in_both_orders(strategy, first):
+    steps = [stand_in, instrument.install] if first == "stand-in" else [instrument.install, stand_in]
+    assert config_of(strategy) == (True, False)
+    for step in (*steps, *steps):
+        step()
+    assert config_of(strategy) == (False, True)
+    instrument.uninstall()
+    assert config_of(strategy) == (True, True), "the stand-in went with the hook"
+    instrument.install()
+    cuda.ADAM.remove()
+    assert config_of(strategy) == (False, False)
+
+
+def test_a_process_that_lost_one_of_our_functions_says_so_and_loads_no_model(strategy, hooked):
+    hooked({"name": "ttrl"})
+    assert report(None) == []
+    lost = next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config")
+    lost.remove()
+    wrapt.wrap_function_wrapper(
+        strategy, "get_ds_train_config", lambda wrapped, _, args, kwargs: wrapped(*args, **kwargs)
+    )
+    said = report(None)
+    assert said == ["openrlhf.utils.deepspeed.deepspeed.DeepspeedStrategy.get_ds_train_config"]
+    group = group_of(process([]), process(said))
+    with pytest.raises(
+        HookNotActiveError, match=r"on in ReferenceModelActor processes, and not in .*get_ds_train_config"
+    ):
+        group.async_init_model_from_pretrained(SimpleNamespace(), "model")
+    strategy.get_ds_train_config = vars(strategy)["get_ds_train_config"].__wrapped__
