@@ -110,6 +110,7 @@ def _own(job: Adaptation) -> Mapping[str, object]:
     return {
         "run_dir": str(folder.training.path),
         "reference": str(folder.before),
+        "reference_n": job.votes,
         "openrlhf.actor.model_name_or_path": job.model,
         "openrlhf.data.prompt_dataset": str(folder.problems),
         "openrlhf.data.input_key": "problem",

@@ -5,7 +5,7 @@ import re
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum, auto
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import yaml
@@ -51,8 +51,12 @@ class HookConfig(BaseModel):
     reference: Annotated[Path | None, Key.AGENT] = Field(
         default=None, description="The reference file of the offline pass, for a method that reads one."
     )
-    reference_n: Annotated[StrictInt, Field(ge=1)] | None = Field(
+    reference_n: Annotated[Annotated[StrictInt, Field(ge=1)] | None, Key.AGENT] = Field(
         default=None, description="Rollouts per prompt in the reference; null: as many as in training."
+    )
+    reference_sampling: Annotated[Literal["same", "any"], Key.AGENT] = Field(
+        default="same",
+        description="same: the reference must be sampled as the run draws (temperature, top_p, new tokens); any: not.",
     )
     metrics: Path | None = Field(
         default=None, description="File for one JSON line per step. `restrain train` sets it itself."

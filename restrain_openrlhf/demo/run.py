@@ -123,6 +123,7 @@ def configure(demo: Demo, method: str, prompts: Path | None = None) -> RunConfig
         **dict(demo.overrides),
         "run_dir": str(demo.folder(method) / "train"),
         "reference": str(demo.out / "reference.jsonl"),
+        "reference_n": ROLLOUTS,
         "steps": demo.steps,
         "openrlhf.train.num_episodes": demo.steps,
         "openrlhf.actor.model_name_or_path": str(demo.task.model),

@@ -8,6 +8,7 @@ from typing import Any
 
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
+from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import GroupError, HookNotActiveError
 from restrain_openrlhf.evaluation.grade import grade
 from restrain_openrlhf.hook import contract
@@ -23,6 +24,7 @@ from restrain_openrlhf.hook.scored_groups import ScoredGroup, labels
 from restrain_openrlhf.hook.training_data import TrainingRow
 from restrain_openrlhf.hook.unmarked_rows import Drawn, UnmarkedRows
 from restrain_openrlhf.method import build
+from restrain_openrlhf.reference.checks import NeededReference
 from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse
 from restrain_openrlhf.rollouts import Chain
 
@@ -59,6 +61,8 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         self._carries = is_active() and config.keeps_rollouts
         self._groups: GroupGathering[Output] = GroupGathering()
         self._unmarked = UnmarkedRows(config.evaluation)
+        self._settings = config
+        self._model: asyncio.Future[str] | None = None
 
     async def execute(
         self,
@@ -97,16 +101,41 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
                 f"OpenRLHF drew one rollout of the prompt {call.prompt[:60]!r}, and a vote needs a group. Set "
                 "rollout.n_samples_per_prompt to 2 or more (the paper uses 16)."
             )
+        needed = await self._needed(call, n)
         counting = CountingEngine(call.llm_engine)
         outputs, chains = await self._draw(replace(call, llm_engine=counting), row, n)
         request = group_request(call, row, outputs, chains)
-        reply = await self._scoring.score(request)
+        reply = await self._scoring.score(request, needed)
         extras = extra_logs(request, reply, row, counting.tokens)
         carried = labels(ScoredGroup(request, reply), n, self._carries)
         return [
             {**output, **reward_of(reply, index), "label": label, "extra_logs": extra}
             for index, (output, label, extra) in enumerate(zip(outputs, carried, extras, strict=True))
         ]
+
+    async def _needed(self, call: Call, n: int) -> NeededReference | None:
+        """What the reference must be made with, as far as a rollout actor knows; None where the method reads none.
+
+        Our entry point has compared the model and the template before anything started.
+        """
+        if not self._method.needs_reference:
+            return None
+        sampling = call.sampling_params
+        return NeededReference.by(
+            self._settings,
+            n,
+            sampling.temperature,
+            sampling.top_p,
+            sampling.max_tokens or call.max_length,
+            None if is_active() else await self._fingerprint(call.llm_engine),
+        )
+
+    async def _fingerprint(self, engine: Any) -> str:
+        """Of the model that the host's actor loaded, whose path is actor.model_name_or_path; read once."""
+        if self._model is None:
+            # The host's create_vllm_engines names it `model` (trainer/ray/vllm_engine.py).
+            self._model = asyncio.ensure_future(asyncio.to_thread(model_fingerprint, str(engine.kwargs["model"])))
+        return await asyncio.shield(self._model)
 
     async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[Output], list[Chain] | None]:
         """The n trained rollouts as the host has them, and all of the method's plan where it has one."""

@@ -81,7 +81,7 @@ READ = (
     HostAttributes(LAUNCHER, "ReferenceModelActor", ("__ray_call__",)),
     HostAttributes(PPO_ACTOR, "PolicyModelActor", ("__ray_call__", "actor")),
     SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
-    HostAttributes(VLLM_ENGINE, "RolloutRayActor", ("__ray_call__", "llm")),
+    HostAttributes(VLLM_ENGINE, "RolloutRayActor", ("__ray_call__", "kwargs", "llm")),
     HostAttributes("vllm.v1.engine.async_llm", "AsyncLLM", ("logger_manager",)),
     HostAttributes("vllm.v1.metrics.loggers", "StatLoggerManager", ("stat_loggers",)),
     HostAttributes("vllm.v1.metrics.stats", "SchedulerStats", ("kv_cache_usage",)),

@@ -14,6 +14,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import RestrainError, ScoreServiceError
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
 from restrain_openrlhf.reward.security import load_token
 from restrain_openrlhf.reward.whole_group import score_whole_group
 from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
@@ -29,8 +30,8 @@ WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
 class GroupScoring(Protocol):
     """Scores whole groups."""
 
-    async def score(self, group: GroupRequest) -> GroupReply:
-        """Raises a RestrainError where the group cannot be scored."""
+    async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupReply:
+        """Raises a RestrainError where the group cannot be scored, or the reference is not the one that is needed."""
 
 
 def scoring_of(config: HookConfig) -> GroupScoring:
@@ -53,8 +54,10 @@ class InProcess:
     scorer: GroupScorer
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="score"))
 
-    async def score(self, group: GroupRequest) -> GroupReply:
+    async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupReply:
         """As GroupScoring."""
+        if needed is not None and self.scorer.reference is not None:
+            refuse_mismatch(self.scorer.reference, needed)
         return await asyncio.get_running_loop().run_in_executor(self.thread, score_whole_group, self.scorer, group)
 
 
@@ -67,21 +70,23 @@ class ScoreService:
     token: str | None = None
     patience: float = PATIENCE_SECONDS
 
-    async def score(self, group: GroupRequest) -> GroupReply:
+    async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupReply:
         """As GroupScoring. Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s."""
-        body = ScoreRequest(groups=(group,), method=dict(self.method)).model_dump_json().encode()
+        body = ScoreRequest(groups=(group,), method=dict(self.method), reference=needed).model_dump_json().encode()
         found = "nothing"
         async for _ in tries(self.patience):
             try:
-                return await self._post(body)
+                reply = await self._post(body)
             except (aiohttp.ClientError, TimeoutError, _TryAgainError) as error:
                 found = str(error) or type(error).__name__
+            else:
+                return self._group_of(reply, needed)
         raise ScoreServiceError(
             f"The scoring service at {self.url} gave no answer for {self.patience:g} s; the last try found: {found}. "
             "Look at its log and at /readyz, then start the run again: it goes on from its last checkpoint."
         )
 
-    async def _post(self, body: bytes) -> GroupReply:
+    async def _post(self, body: bytes) -> str:
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
@@ -95,21 +100,30 @@ class ScoreService:
                 raise _TryAgainError(f"status {reply.status}: {text[:200]}")
             if not reply.ok:
                 raise ScoreServiceError(f"The scoring service at {self.url} answers {reply.status}: {text[:500]}")
+        return text
+
+    def _group_of(self, text: str, needed: NeededReference | None) -> GroupReply:
         try:
-            (scored,) = ScoreReply.model_validate_json(text).groups
+            reply = ScoreReply.model_validate_json(text)
+            (scored,) = reply.groups
         except (ValidationError, ValueError):
             raise ScoreServiceError(
                 f"{self.url}/v1/score answers with something else than scores: {text[:100]!r}. Set service to the "
                 "address of `restrain serve`, of this project's version."
             ) from None
+        if needed is not None and not reply.reference_compared:
+            raise ScoreServiceError(
+                f"The scoring service at {self.url} did not compare its reference with this run: it is of an earlier "
+                "version. Install this version of restrain-openrlhf there."
+            )
         return scored
 
 
-def try_service(config: HookConfig, url: str, prompt: str, n: int) -> None:
+def try_service(config: HookConfig, url: str, prompt: str, n: int, needed: NeededReference) -> None:
     """Have the service score a group of n rollouts without answers, before anything heavy starts.
 
     Raises ScoreServiceError where it does not answer within a minute, or would refuse the run's groups: for another
-    method or token, or a prompt that its reference lacks.
+    method or token, or a reference that is not as `needed`, or lacks the prompt.
     """
     method = build(config.method)
     plan = method.rollouts
@@ -120,7 +134,7 @@ def try_service(config: HookConfig, url: str, prompt: str, n: int) -> None:
         gold="0" if method.reads_gold else None,
         entropies=(1.0,) * trained if plan is not None and plan.top_k else None,
     )
-    asyncio.run(service_of(config, url, TRIAL_SECONDS).score(group))
+    asyncio.run(service_of(config, url, TRIAL_SECONDS).score(group, needed if method.needs_reference else None))
 
 
 class _TryAgainError(RestrainError):

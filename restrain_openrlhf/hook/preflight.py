@@ -19,7 +19,7 @@ from restrain_openrlhf.memory.fit import refuse_what_cannot_fit
 from restrain_openrlhf.memory.gpu import visible_memory
 from restrain_openrlhf.method import Method, build
 from restrain_openrlhf.reference import Reference, load_reference
-from restrain_openrlhf.reference.checks import refuse_mismatch, refuse_other_n, selected
+from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing, selected
 from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.tracking.mlflow_run import refuse_unusable
 
@@ -37,18 +37,19 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     check_keeping(config)
     inputs = check_inputs(flags)
     texts = [prompt.text for prompt in inputs.prompts]
+    needed = needed_reference(config, flags, inputs)
     if config.service is not None:
         from restrain_openrlhf.hook.group_scoring import try_service  # noqa: PLC0415 - needs aiohttp, as OpenRLHF does
 
-        try_service(config, config.service, texts[0], flags["rollout.n_samples_per_prompt"])
+        try_service(config, config.service, texts[0], flags["rollout.n_samples_per_prompt"], needed)
         if method.selection is None:
             # The service has the reference; only choosing the prompts needs it here.
             return
     reference = load_reference(config.reference) if config.reference else None
     GroupScorer(method, reference)
     if reference is not None:
-        refuse_other_n(reference, config.reference_n)
-        refuse_mismatch(reference, inputs.fingerprint, inputs.template, inputs.prompts)
+        refuse_mismatch(reference, needed)
+        refuse_missing(reference, inputs.prompts)
         trained_on(method, reference, texts)
 
 
@@ -90,6 +91,21 @@ class Inputs:
     fingerprint: str
     template: str
     prompts: Sequence[Prompt]
+
+
+def needed_reference(config: HookConfig, flags: dict[str, Any], inputs: Inputs) -> NeededReference:
+    """What the run's reference must be made with; of one that the method does not read, the model and the template."""
+    maker = {"model_fingerprint": inputs.fingerprint, "template": inputs.template}
+    if not build(config.method).needs_reference:
+        return NeededReference(**maker)
+    return NeededReference.by(
+        config,
+        flags["rollout.n_samples_per_prompt"],
+        flags["rollout.temperature"],
+        flags["rollout.top_p"],
+        flags["rollout.max_new_tokens"] or flags["data.max_len"],
+        **maker,
+    )
 
 
 def check_inputs(flags: dict[str, Any]) -> Inputs:

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from pydantic import ConfigDict
 
-from restrain_openrlhf.answers import final_answer
+from restrain_openrlhf.answers import EXTRACTOR_VERSION, final_answer
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import read_rows
+from restrain_openrlhf.data.jsonl import read_numbered_rows
 from restrain_openrlhf.data.provenance import Provenance
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.hook.offline_engine import Rollout
@@ -134,9 +134,20 @@ class Reference:
 
 
 def load_reference(path: Path) -> Reference:
-    """The whole artifact. Raises ReferencePassError if it is incomplete, DataError if a row is damaged."""
+    """The whole artifact, its answers as the installed extractor reads them.
+
+    Raises ReferencePassError if it is incomplete, of another extractor, or has rows that belong to another pass;
+    DataError if a row is damaged.
+    """
     provenance = ReferenceProvenance.of(path)
-    rows = tuple(read_rows(path, ReferenceRow))
+    if provenance.extractor_version != EXTRACTOR_VERSION:
+        raise ReferencePassError(
+            f"{path} holds answers of extractor version {provenance.extractor_version!r}; this is version "
+            f"{EXTRACTOR_VERSION!r}, and reads answers differently. Make it again with `restrain reference`."
+        )
+    numbered = read_numbered_rows(path, ReferenceRow)
+    _refuse_other_rows(path, numbered, provenance.n)
+    rows = tuple(row for _, row in numbered)
     if len(rows) != provenance.prompt_count:
         raise ReferencePassError(
             f"{path}: {len(rows)} of {provenance.prompt_count} prompts. Run the same `restrain reference` command "
@@ -149,3 +160,20 @@ def load_reference(path: Path) -> Reference:
         _by_prompt={row.prompt_hash: row for row in rows},
         _by_problem={row.problem_hash: row for row in rows},
     )
+
+
+def _refuse_other_rows(path: Path, numbered: Sequence[tuple[int, ReferenceRow]], n: int) -> None:
+    first: dict[str, int] = {}
+    for number, row in numbered:
+        if row.n != n or len(row.answers) != n:
+            raise ReferencePassError(
+                f"{path}, line {number}: {len(row.answers)} answers and n {row.n}, and the provenance says {n} "
+                "rollouts per prompt. The row is of another pass: make the file again with `restrain reference`, or "
+                "merge its own shards with `restrain merge-reference`."
+            )
+        if row.key in first:
+            raise ReferencePassError(
+                f"{path}, line {number}: the prompt of line {first[row.key]} again. Remove one of the two if they are "
+                "the same; else make the file again with `restrain reference`."
+            )
+        first[row.key] = number

@@ -1,46 +1,103 @@
 """What a run asks of its reference artifact: that it was made for this run, and which prompts the method keeps."""
 
 from collections.abc import Sequence
+from typing import Literal, Protocol, Self
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from pydantic import BaseModel, ConfigDict
+
 from restrain_openrlhf.data.identity import earlier_fingerprint
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.method.selection import Selection
 from restrain_openrlhf.reference.artifact import Reference
 
+ReferenceSampling = Literal["same", "any"]
+_AGAIN = "Make it again with `restrain reference`"
 
-def refuse_other_n(reference: Reference, n: int | None) -> None:
-    """Raises ReferencePassError where the run says how many rollouts a prompt has there, and it has others."""
-    if n is not None and reference.provenance.n != n:
-        raise ReferencePassError(
-            f"{reference.path} has {reference.provenance.n} rollouts per prompt, and reference_n asks for {n}. Sample "
-            "another file, or keep the first ones of a larger one with `restrain subset-reference`."
+
+class ReferenceSettings(Protocol):
+    """What a configuration says of the reference: how many rollouts it has, and whether they may be drawn otherwise."""
+
+    @property
+    def reference_n(self) -> int | None: ...
+
+    @property
+    def reference_sampling(self) -> ReferenceSampling: ...
+
+
+class NeededReference(BaseModel):
+    """What a run needs its reference to be made with. None: not known where it is asked for, or of no matter.
+
+    `n` is rollouts per prompt, `max_new_tokens` the longest of them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model_fingerprint: str | None = None
+    template: str | None = None
+    n: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    max_new_tokens: int | None = None
+
+    @classmethod
+    def by(
+        cls,
+        settings: ReferenceSettings,
+        n: int,
+        temperature: float,
+        top_p: float,
+        max_new_tokens: int | None,
+        model_fingerprint: str | None = None,
+        template: str | None = None,
+    ) -> Self:
+        """Of a run that draws n rollouts of a prompt in this way, and what its configuration lets differ."""
+        any_sampling = settings.reference_sampling == "any"
+        return cls(
+            model_fingerprint=model_fingerprint,
+            template=template,
+            n=settings.reference_n or n,
+            temperature=None if any_sampling else temperature,
+            top_p=None if any_sampling else top_p,
+            max_new_tokens=None if any_sampling else max_new_tokens,
         )
 
 
-def refuse_mismatch(reference: Reference, fingerprint: str, template: str, prompts: Sequence[Prompt]) -> None:
-    """Raises ReferencePassError naming the first difference: model, template, extractor, or a prompt without a row.
-
-    The artifact may hold more prompts than are trained on, never fewer.
-    """
+def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
+    """Raises ReferencePassError naming the first difference: model, template, rollouts per prompt, or sampling."""
     made = reference.provenance
-    wanted = {
-        "model": (made.model_fingerprint, fingerprint, f"it was made with {made.model!r}"),
-        "template": (made.template, template, "prompts would read differently"),
-        "answer extractor": (made.extractor_version, EXTRACTOR_VERSION, "answers would be read differently"),
+    makers = {
+        "model": (made.model_fingerprint, needed.model_fingerprint, f"it was made with {made.model!r}"),
+        "template": (made.template, needed.template, "prompts would read differently"),
     }
-    for name, (found, needed, why) in wanted.items():
-        if found != needed:
+    for name, (found, wanted, why) in makers.items():
+        if wanted not in (None, found):
             raise ReferencePassError(
-                f"{reference.path} was made for another {name}: {found!r}, this run has {needed!r}; {why}. "
-                f"Make it again with `restrain reference`.{earlier_fingerprint(found)}"
+                f"{reference.path} was made for another {name}: {found!r}, this run has {wanted!r}; {why}. {_AGAIN}."
+                f"{earlier_fingerprint(found)}"
             )
+    if needed.n not in (None, made.n):
+        raise ReferencePassError(
+            f"{reference.path} has {made.n} rollouts per prompt, and the run needs {needed.n} (reference_n; as many as "
+            "in training where it is not set). Sample another file, keep the first ones of a larger one with `restrain "
+            f"subset-reference`, or set reference_n: {made.n} if the run shall read so many."
+        )
+    for name in ("temperature", "top_p", "max_new_tokens"):
+        drawn, draws = getattr(made, name), getattr(needed, name)
+        if draws not in (None, drawn):
+            raise ReferencePassError(
+                f"{reference.path} was sampled with {name} {drawn}, and this run draws with {draws}: its votes are of "
+                f"other rollouts. {_AGAIN} and the run's sampling, or set reference_sampling: any to use it as it is."
+            )
+
+
+def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:
+    """Raises ReferencePassError for a prompt without a row. There may be more rows than are trained on, never fewer."""
     for prompt in prompts:
         if reference.by_prompt(prompt.text) is None:
             raise ReferencePassError(
                 f"{reference.path} was made for another prompt set: it has no row for {prompt.where} "
-                f"({prompt.problem[:60]!r}). Make it again with `restrain reference` from this file."
+                f"({prompt.problem[:60]!r}). {_AGAIN} from this file."
             )
 
 

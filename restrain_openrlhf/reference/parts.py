@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.hook.prompts import set_hash
@@ -30,8 +29,8 @@ def merge(shards: Sequence[Path], out: Path) -> int:
 def subset(reference: Reference, out: Path, n: int | None = None, problems: Sequence[str] | None = None) -> int:
     """Write the vote of the first `n` rollouts on `problems` (bare texts; default: all of both); returns the rows.
 
-    Raises ReferencePassError for more rollouts than were sampled, a problem without a row, another extractor's answers,
-    or an `out` that is the artifact itself.
+    Raises ReferencePassError for more rollouts than were sampled, a problem without a row, or an `out` that is the
+    artifact itself.
     """
     _refuse(reference, out, n)
     rows = [row.first(n or row.n) for row in _rows_of(reference, problems)]
@@ -62,11 +61,6 @@ def _refuse(reference: Reference, out: Path, n: int | None) -> None:
         raise ReferencePassError(
             f"{reference.path} has {made.n} rollouts per prompt, and {n} are asked for. Sample more with "
             "`restrain reference --n`, into another file."
-        )
-    if made.extractor_version != EXTRACTOR_VERSION:
-        raise ReferencePassError(
-            f"{reference.path} holds answers of extractor version {made.extractor_version!r}; this is version "
-            f"{EXTRACTOR_VERSION!r}. Make it again with `restrain reference`."
         )
     if out.resolve() == reference.path.resolve():
         raise ReferencePassError(f"--out {out}: is the artifact that is read. Name another file.")

@@ -26,7 +26,7 @@ LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.P
 NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
 
 LABELLED = (
-    "The row has a label, and nothing says what it is. Training: set service.labelled_rows: vote, which ignores labels. "
+    "The row has a label, and nothing says what it is. Training: set service.labelled_rows: vote; labels are ignored. "
     "Evaluation: set it to evaluate, which grades every row with a label, and leave the labels of the training file "
     "empty. For both in one run use the agent (docs/journeys/integration.md)."
 )

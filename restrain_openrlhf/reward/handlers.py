@@ -15,8 +15,10 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
+from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
 from restrain_openrlhf.reward import wire
 from restrain_openrlhf.reward.get_reward import GetReward
 from restrain_openrlhf.reward.metrics import Metrics
@@ -42,6 +44,8 @@ class Service:
 
     def __post_init__(self) -> None:
         reference = load_reference(self.config.reference) if self.config.reference else None
+        if reference is not None and self.config.service.group_size is not None:
+            refuse_mismatch(reference, _needed_of_urls(self.config, self.config.service.group_size))
         self.worker = ScorerWorker(GroupScorer(build(self.config.method), reference), Metrics())
         self.get_reward = GetReward(self.config.service, self.worker)
         self.worker.metrics.pending.set_function(lambda: self.pending)
@@ -82,9 +86,13 @@ class Service:
             if count > most:
                 raise RefusedError(413, f"{count} {name}; at most {most} (service.limits.{name}).")
         self._refuse_other_method(body.method)
+        reference = self.worker.scorer.reference
+        if reference is not None and body.reference is not None:
+            refuse_mismatch(reference, body.reference)
         works = [partial(score_whole_group, self.worker.scorer, group) for group in body.groups]
         truncated = [sum(not response.finished for response in group.responses) for group in body.groups]
-        return wire.ScoreReply(groups=await asyncio.gather(*map(self.worker.score, works, truncated)))
+        groups = await asyncio.gather(*map(self.worker.score, works, truncated))
+        return wire.ScoreReply(groups=groups, reference_compared=body.reference is not None)
 
     def _refuse_other_method(self, given: dict[str, Any] | None) -> None:
         # As JSON has it, which knows no infinity.
@@ -94,6 +102,14 @@ class Service:
             if theirs.get(key) != own.get(key):
                 detail = f"method.{key} is {theirs.get(key)!r} in the request and {own.get(key)!r} in the service."
                 raise RefusedError(409, detail)
+
+
+def _needed_of_urls(config: ServiceConfig, n: int) -> NeededReference:
+    """What /get_reward needs its reference to be made with: its requests say nothing of model and sampling."""
+    block = config.service
+    has_weights = block.model is not None and any(block.model.glob("*.safetensors"))
+    fingerprint = model_fingerprint(str(block.model)) if has_weights else None
+    return NeededReference.by(config, n, block.temperature, block.top_p, block.max_new_tokens, fingerprint)
 
 
 def application(service: Service) -> FastAPI:

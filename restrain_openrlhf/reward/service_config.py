@@ -41,7 +41,7 @@ class Limits(_Block, strict=True):
 
 
 class ServiceBlock(_Block):
-    """The `service:` block. `group_size` turns /get_reward on; the five keys after it are its own."""
+    """The `service:` block. `group_size` turns /get_reward on; the eight keys after it are its own."""
 
     group_size: int | None = Field(
         None, strict=True, ge=2, le=4096, description="Rollouts per group (n_samples_per_prompt); null: no /get_reward."
@@ -61,6 +61,11 @@ class ServiceBlock(_Block):
     reward: Literal["net_advantage", "expected"] = Field(
         "net_advantage", description="What /get_reward answers: A⁺ + A⁻, or the expected reward."
     )
+    temperature: float = Field(1.0, strict=True, ge=0, description="The trainer's rollout.temperature.")
+    top_p: float = Field(1.0, strict=True, ge=0, le=1, description="The trainer's rollout.top_p.")
+    max_new_tokens: int | None = Field(
+        None, strict=True, ge=1, description="The trainer's rollout.max_new_tokens; null: not compared."
+    )
     timing: Timing = Timing()
     limits: Limits = Limits()
 
@@ -79,6 +84,12 @@ class ServiceConfig(_Block):
 
     method: MethodSettings = Field(description="The method's name and its settings.")
     reference: Path | None = Field(None, description="The offline pass, for a method that reads one.")
+    reference_n: int | None = Field(
+        None, strict=True, ge=1, description="/get_reward: rollouts per prompt in the reference; null: group_size."
+    )
+    reference_sampling: Literal["same", "any"] = Field(
+        "same", description="/get_reward: whether the reference must be sampled as service.temperature and so on say."
+    )
     service: ServiceBlock = ServiceBlock()
 
 

@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt, StrictStr
 
+from restrain_openrlhf.reference.checks import NeededReference
+
 # Keys of extra_logs, which become columns of Experience.info under the same names.
 POSITIVE = "restrain/advantage_pos"
 NEGATIVE = "restrain/advantage_neg"
@@ -20,7 +22,7 @@ class RewardRequest(BaseModel, frozen=True):
 
     query: tuple[StrictStr] = Field(description="Prompt and response, decoded with special tokens.")
     prompts: tuple[StrictStr] = Field(description="The prompt, as the policy saw it.")
-    labels: tuple[Label] = Field(description="Gold answer, or empty or null. What a label means is the service's labelled_rows.")
+    labels: tuple[Label] = Field(description="Gold, or empty or null. service.labelled_rows says what is done with it.")
 
     @property
     def gold(self) -> str | None:
@@ -58,6 +60,9 @@ class ScoreRequest(BaseModel, frozen=True):
 
     groups: tuple[GroupRequest, ...] = Field(min_length=1)
     method: dict[str, Any] | None = Field(default=None, description="Settings; refused where the service has others.")
+    reference: NeededReference | None = Field(
+        default=None, description="What the reference must be made with; refused where the service's was not."
+    )
 
 
 class GroupReply(BaseModel, frozen=True):
@@ -90,6 +95,7 @@ class ScoreReply(BaseModel, frozen=True):
     """One reply per group, in order."""
 
     groups: tuple[GroupReply, ...]
+    reference_compared: bool = Field(default=False, description="Whether the request's `reference` was looked at.")
 
 
 class Problem(BaseModel, frozen=True):

@@ -8,6 +8,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
+from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.cli.main import app
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
@@ -53,12 +54,12 @@ def reference(tmp_path):
         path = tmp_path / "ref.jsonl"
         counts = (count, N - count) if count < N else (count,)
         vote = ReferenceRow(
-            prompt_hash=text_hash("p"), problem_hash=text_hash("p"), n=N, answers=(), counts=counts, majority=majority,
+            prompt_hash=text_hash("p"), problem_hash=text_hash("p"), n=N, answers=(majority,) * count + (None,) * (N - count), counts=counts, majority=majority,
             majority_count=count, majority_share=count / N, missing_share=0.0,
         )  # fmt: skip
         provenance = ReferenceProvenance(
             model="m", model_fingerprint="f", template="", prompt_set_hash="h", prompt_count=1, n=N, temperature=1.0,
-            top_p=1.0, max_new_tokens=8, max_len=8, seed=0, extractor_version="1", restrain_version="0",
+            top_p=1.0, max_new_tokens=8, max_len=8, seed=0, extractor_version=EXTRACTOR_VERSION, restrain_version="0",
         )  # fmt: skip
         path.write_text(vote.model_dump_json() + "\n")
         provenance.write(path)

@@ -13,7 +13,7 @@ def write_reference(path, answers):
     (n,) = {len(votes) for votes in answers.values()}
     made = ReferenceProvenance(
         model="m", model_fingerprint="f", template="none", prompt_set_hash=prompt_set_hash(prompts),
-        prompt_count=len(prompts), n=n, temperature=1.0, top_p=1.0, max_new_tokens=8, max_len=32, seed=1,
+        prompt_count=len(prompts), n=n, temperature=1.0, top_p=1.0, max_new_tokens=40, max_len=64, seed=1,
         extractor_version=EXTRACTOR_VERSION, restrain_version="0",
     )  # fmt: skip
     made.write(path)

@@ -17,6 +17,7 @@ from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E40
 from restrain_openrlhf.hook import group_scoring  # noqa: E402
 from restrain_openrlhf.hook.group_scoring import InProcess, ScoreService, scoring_of, try_service  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
+from restrain_openrlhf.reference.checks import NeededReference  # noqa: E402
 from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
 from restrain_openrlhf.reward.wire import GroupRequest, ScoreReply, ScoreRequest  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
@@ -199,7 +200,7 @@ def test_the_service_is_tried_before_a_run_starts(method):
         return ScoreReply(groups=replies).model_dump_json().encode()
 
     with service((200, score)) as (url, seen):
-        try_service(HookConfig(method=parse_settings(method)), url, "1+1=", 4)
+        try_service(HookConfig(method=parse_settings(method)), url, "1+1=", 4, NeededReference())
     (asked,) = ScoreRequest.model_validate_json(seen[0][2]).groups
     assert asked.prompt == "1+1="
 
@@ -210,7 +211,7 @@ def test_a_service_that_would_refuse_or_is_not_there_stops_the_run_before_it_sta
         service((409, b"method.kappa is 2")) as (url, _),
         pytest.raises(ScoreServiceError, match=r"409: method\.kappa"),
     ):
-        try_service(config, url, "1+1=", 4)
+        try_service(config, url, "1+1=", 4, NeededReference())
     monkeypatch.setattr(group_scoring, "TRIAL_SECONDS", 0.2)
     with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.2 s"):
-        try_service(config, f"http://127.0.0.1:{unused_port}", "1+1=", 4)
+        try_service(config, f"http://127.0.0.1:{unused_port}", "1+1=", 4, NeededReference())

@@ -1,4 +1,4 @@
-"""Gold in an OpenRLHF without our entry point: what a label may do to a reward, by the host's own generate_responses."""
+"""Labels in an OpenRLHF without our entry point: what they do to a reward, by the host's own generate_responses."""
 
 import asyncio
 import logging

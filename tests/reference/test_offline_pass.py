@@ -16,7 +16,7 @@ from restrain_openrlhf.hook.offline_engine import Rollout, Sampling, prompt_seed
 from restrain_openrlhf.hook.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow, load_reference
-from restrain_openrlhf.reference.checks import refuse_mismatch
+from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing
 from restrain_openrlhf.reference.parts import merge
 from restrain_openrlhf.sampling_pass import PROMPTS_PER_CHUNK, SamplingPass, Shard
 from restrain_openrlhf.scoring import GroupScorer
@@ -153,7 +153,8 @@ def reference(tmp_path):
 
 
 def test_training_on_the_same_or_fewer_prompts_is_allowed(reference):
-    refuse_mismatch(reference, "folder:1", "none", prompts(3))
+    refuse_mismatch(reference, NeededReference(model_fingerprint="folder:1", template="none"))
+    refuse_missing(reference, prompts(3))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,8 @@ def test_a_reference_for_something_else_is_refused_naming_the_difference(
     reference, fingerprint, template, count, message
 ):
     with pytest.raises(ReferencePassError) as error:
-        refuse_mismatch(reference, fingerprint, template, prompts(count))
+        refuse_mismatch(reference, NeededReference(model_fingerprint=fingerprint, template=template))
+        refuse_missing(reference, prompts(count))
     assert message in str(error.value)
 
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -102,13 +102,15 @@ class Services:
         options: Sequence[str] = (),
         gathers: bool = True,
         reference: str | None = None,
+        others: Mapping[str, Any] | None = None,
         **service: Any,
     ) -> Replica:
-        """A service that begins; `service` are the keys of its block, `options` further words of its command line."""
+        """A service that begins; `service` are the keys of its block, `others` those beside it, `options` further words
+        of its command line."""
         port = port or free_port()
         config = self.folder / f"{len(self.replicas)}.yaml"
         block = {**({"group_size": 4, "end_of_text": END} if gathers else {}), **service}
-        document = {"method": method or {"name": "ttrl"}, "service": block}
+        document = {"method": method or {"name": "ttrl"}, "service": block, **(others or {})}
         config.write_text(yaml.safe_dump(document | ({"reference": reference} if reference else {})))
         words = ["serve", "--config", str(config), "--port", str(port), *options]
         environment = {**os.environ, **({"RESTRAIN_TOKEN": token} if token else {})}

@@ -72,7 +72,9 @@ def test_a_label_is_refused_where_nothing_says_what_it_is(services, prompt):
 
 def test_gold_of_a_training_file_whose_rows_all_have_labels_is_not_trained_on(services, prompt):
     service = services.start(method=RESTRAIN, labelled_rows="evaluate")
-    assert "a row with a label came before any without one" in refusal(ask(service.reward_url, rollouts(prompt, label=3)))
+    assert "a row with a label came before any without one" in refusal(
+        ask(service.reward_url, rollouts(prompt, label=3))
+    )
 
 
 def test_gold_of_a_training_file_some_of_whose_rows_have_labels_is_not_trained_on(services, prompt):

@@ -49,11 +49,32 @@ def check(config):
 
 def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
     config = configured(tmp_path)
-    job = offline_pass(config, n=2)
+    job = offline_pass(config)
     assert job.prompts[0].text.startswith("Q: ")
-    assert (job.sampling.n, job.sampling.max_new_tokens, job.sampling.max_len) == (2, 14, 32)
-    sampled(job, tmp_path / "ref.jsonl")
+    assert (job.sampling.n, job.sampling.max_new_tokens, job.sampling.max_len) == (16, 14, 32)
+    sampled(job, tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
     check(config)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ({"n": 2}, "has 2 rollouts per prompt, and the run needs 16"),
+        ({"temperature": 0.0}, r"sampled with temperature 0\.0, and this run draws with 1\.0"),
+        ({"top_p": 0.9}, r"sampled with top_p 0\.9, and this run draws with 1\.0"),
+        ({"max_new_tokens": 8}, "sampled with max_new_tokens 8, and this run draws with 14"),
+    ],
+)
+def test_training_refuses_a_reference_that_was_sampled_otherwise_unless_the_configuration_says_so(
+    tmp_path, made, message
+):
+    """As two greedy rollouts of 8 tokens for a run that draws 16 at T = 1."""
+    job = offline_pass(configured(tmp_path))
+    sampled(job, tmp_path / "ref.jsonl", ["1"] * made.get("n", 16))
+    job.provenance.model_copy(update=made).write(tmp_path / "ref.jsonl")
+    with pytest.raises(ReferencePassError, match=message):
+        check(configured(tmp_path))
+    check(configured(tmp_path, reference_n=made.get("n", 16), reference_sampling="any"))
 
 
 def test_the_pass_has_as_many_rollouts_as_the_configuration_says(tmp_path):
@@ -66,7 +87,7 @@ def test_the_pass_has_as_many_rollouts_as_the_configuration_says(tmp_path):
 def test_training_refuses_a_reference_with_another_number_of_rollouts(tmp_path):
     config = configured(tmp_path, reference_n=3)
     sampled(offline_pass(config, n=2), tmp_path / "ref.jsonl")
-    with pytest.raises(ReferencePassError, match="has 2 rollouts per prompt, and reference_n asks for 3"):
+    with pytest.raises(ReferencePassError, match="has 2 rollouts per prompt, and the run needs 3"):
         check(config)
 
 
