@@ -53,9 +53,10 @@ def reference(tmp_path):
     def make(majority, count):
         path = tmp_path / "ref.jsonl"
         counts = (count, N - count) if count < N else (count,)
+        answers = (majority,) * count + (None,) * (N - count)
         vote = ReferenceRow(
-            prompt_hash=text_hash("p"), problem_hash=text_hash("p"), n=N, answers=(majority,) * count + (None,) * (N - count), counts=counts, majority=majority,
-            majority_count=count, majority_share=count / N, missing_share=0.0,
+            prompt_hash=text_hash("p"), problem_hash=text_hash("p"), n=N, answers=answers, counts=counts,
+            majority=majority, majority_count=count, majority_share=count / N, missing_share=0.0,
         )  # fmt: skip
         provenance = ReferenceProvenance(
             model="m", model_fingerprint="f", template="", prompt_set_hash="h", prompt_count=1, n=N, temperature=1.0,

@@ -1,6 +1,5 @@
-"""Somebody else's reference at each door: the service, its client's trial, the agent alone, and the commands."""
+"""Somebody else's reference at each door: the service, its client's trial, and the commands."""
 
-import asyncio
 import json
 
 import httpx
@@ -15,10 +14,9 @@ from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference
 from tests.commands import refused
-from tests.hook.conftest import agent_alone as agent_alone
 from tests.reference import by_hand
-from tests.reward.conftest import END
-from tests.reward.conftest import services as services
+from tests.reward.conftest import END, Services
+from tests.reward.conftest import NEEDED as WEB_STACK
 
 PROMPT = "1+1="
 NINE_TO_SEVEN = ["12"] * 9 + ["13"] * 7
@@ -92,12 +90,21 @@ def test_a_service_that_gathers_groups_does_not_start_with_it(tmp_path, method, 
 
 
 @pytest.fixture
-def scoring(services, tmp_path):
+def running(tmp_path):
+    """Services of this test alone."""
+    pytest.importorskip("fastapi", reason=WEB_STACK)
+    services = Services(tmp_path)
+    yield services
+    services.end()
+
+
+@pytest.fixture
+def scoring(running, tmp_path):
     """A service for whole groups, with this reference."""
 
     def scoring(method="restrain", **made):
         path = made_by_hand(tmp_path, **made)
-        return services.start(method={"name": method}, gathers=False, reference=str(path))
+        return running.start(method={"name": method}, gathers=False, reference=str(path))
 
     return scoring
 
@@ -106,24 +113,25 @@ NEEDED = {"model_fingerprint": "folder:1", "n": 16, "temperature": 1.0, "top_p":
 
 
 @pytest.mark.host
-@pytest.mark.parametrize(("made", "message"), OTHERS[:-1])
-def test_a_run_whose_service_has_it_is_refused_at_the_trial(scoring, made, message):
+def test_a_run_whose_service_has_it_is_refused_at_the_trial(scoring):
+    """One service whose reference differs in everything; the run is made more like it, difference by difference."""
     pytest.importorskip("aiohttp", reason="needs the training stack: make install")
     from restrain_openrlhf.hook.group_scoring import try_service
 
-    config, url = HookConfig(method=parse_settings({"name": "restrain"})), scoring(**made).url
-    with pytest.raises(ScoreServiceError) as error:
-        try_service(config, url, PROMPT, 16, NeededReference(**NEEDED))
-    assert message in str(error.value)
-
-
-@pytest.mark.host
-def test_the_trial_passes_where_the_service_has_the_runs_own(scoring):
-    pytest.importorskip("aiohttp", reason="needs the training stack: make install")
-    from restrain_openrlhf.hook.group_scoring import try_service
-
-    config = HookConfig(method=parse_settings({"name": "restrain"}))
-    try_service(config, scoring().url, PROMPT, 16, NeededReference(**NEEDED))
+    theirs = {**MODEL, **GREEDY, "top_p": 0.9}
+    config, url = HookConfig(method=parse_settings({"name": "restrain"})), scoring(**theirs).url
+    needed = dict(NEEDED)
+    for name, message in (
+        ("model_fingerprint", "409: .*made for another model: 'commit:dead'"),
+        ("n", "has 2 rollouts per prompt, and the run needs 16"),
+        ("temperature", r"sampled with temperature 0\.0, and this run draws with 1\.0"),
+        ("top_p", r"sampled with top_p 0\.9, and this run draws with 1\.0"),
+        ("max_new_tokens", "sampled with max_new_tokens 8, and this run draws with 40"),
+    ):
+        with pytest.raises(ScoreServiceError, match=message):
+            try_service(config, url, PROMPT, 16, NeededReference(**needed))
+        needed[name] = theirs[name]
+    try_service(config, url, PROMPT, 16, NeededReference(**needed))
 
 
 @pytest.mark.host
@@ -152,71 +160,11 @@ def test_whole_groups_are_refused_with_the_difference(scoring):
     assert unknown.status_code == 422, "what it does not know, a service cannot compare"
 
 
-@pytest.fixture
-def first_group(agent_alone):
-    """The first group of the agent alone, drawn by the host's own generate_responses."""
-    from vllm import SamplingParams
-
-    from tests.hook.in_process import Letters, ScriptedActor
-
-    def first_group(document):
-        agent_alone(yaml.safe_dump(document))
-        actor = ScriptedActor({PROMPT: [rf"\boxed{{{answer}}}" for answer in NINE_TO_SEVEN]})
-        actor.kwargs = {"model": str(ADDITION.model)}
-        drawing = actor.generate_responses(
-            prompt=PROMPT,
-            label="",
-            sampling_params=SamplingParams(max_tokens=40, temperature=1.0, top_p=1.0),
-            max_length=64,
-            hf_tokenizer=Letters(),
-            num_samples=16,
-        )
-        return [row["reward"] for row in asyncio.run(drawing)]
-
-    return first_group
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("by_service", [False, True], ids=["in process", "by a service"])
-@pytest.mark.parametrize(("made", "message"), [*OTHERS[:-1], ({}, None)])
-def test_the_agent_alone_refuses_it_at_its_first_group(
-    first_group, scoring, tmp_path, method, by_service, made, message
-):
-    own = {"model_fingerprint": model_fingerprint(str(ADDITION.model)), **made}
-    place = {"service": scoring(method, **own).url} if by_service else {"reference": str(made_by_hand(tmp_path, **own))}
-    document = {"method": {"name": method}, **place}
-    if message is None:
-        assert first_group(document)[0] > 0
-    else:
-        with pytest.raises((ReferencePassError, ScoreServiceError)) as error:
-            first_group(document)
-        assert message in str(error.value)
-
-
-@pytest.mark.host
-@pytest.mark.parametrize("by_service", [False, True], ids=["in process", "by a service"])
-def test_other_sampling_is_taken_where_the_configuration_says_so_and_another_model_never(
-    first_group, scoring, tmp_path, by_service
-):
-    allowed = {"method": {"name": "restrain"}, "reference_n": 2, "reference_sampling": "any"}
-
-    def rewards(**made):
-        made = {**GREEDY, **made}
-        if by_service:
-            return first_group({**allowed, "service": scoring(**made).url})
-        return first_group({**allowed, "reference": str(made_by_hand(tmp_path, **made))})
-
-    assert len(rewards(model_fingerprint=model_fingerprint(str(ADDITION.model)))) == 16
-    with pytest.raises((ReferencePassError, ScoreServiceError), match="made for another model"):
-        rewards(**MODEL)
-
-
-def test_a_service_that_gathers_groups_starts_with_other_sampling_where_its_configuration_says_so(services, tmp_path):
+def test_a_service_that_gathers_groups_starts_with_other_sampling_where_its_configuration_says_so(running, tmp_path):
     path = made_by_hand(tmp_path, **GREEDY)
     gathers = {"group_size": 16, "end_of_text": END}
     said = refused("serve", "--config", served(tmp_path, path, service=gathers, reference_n=2))
     assert "set reference_sampling: any to use it as it is" in said
     others = {"reference_n": 2, "reference_sampling": "any"}
-    replica = services.start(method={"name": "restrain"}, reference=str(path), others=others, **gathers)
+    replica = running.start(method={"name": "restrain"}, reference=str(path), others=others, **gathers)
     assert replica.http.get("/readyz").status_code == 200
