@@ -46,7 +46,7 @@ def saved_models(folder: RunFolder, rows: Sequence[StepRow]) -> list[SavedModel]
 
 
 def _is_whole(folder: Path) -> bool:
-    """The host writes the tokenizer after the weights, and its words last (utils/deepspeed/deepspeed.py, save_model)."""
+    """The host writes the tokenizer after the weights, its words last (utils/deepspeed/deepspeed.py, save_model)."""
     try:
         refuse_incomplete(folder)
     except ConfigError:

@@ -1,4 +1,4 @@
-"""Takes over how DeepspeedStrategy saves: what is written counts once it is whole, and only then is anything deleted."""
+"""How DeepspeedStrategy saves, taken over: a checkpoint counts once it is whole, and only then is another deleted."""
 
 import os
 import shutil

@@ -73,7 +73,7 @@ def _of_file(path: Path) -> str:
 
 def _of_rows(name: str, flags: Mapping[str, Any]) -> str:
     """Of a hub data set, or of several: the columns that are read, in order."""
-    columns = (flags.get("data.input_key") or "input", flags.get("data.label_key"))
+    columns = (str(flags.get("data.input_key") or "input"), str(flags.get("data.label_key")))
     digest = hashlib.sha256()
     for dataset in str(flags[name]).split(","):
         source = PromptSource(dataset.strip(), split=str(flags.get(DATA[name]) or "train"))
@@ -91,17 +91,14 @@ def digests(found: Mapping[str, Content]) -> dict[str, str]:
 def refuse_changed(where: Path, before: Mapping[str, str], now: Mapping[str, Content]) -> None:
     """Raises RunError naming each thing that changed: where it is, what it was and what it is."""
     names = sorted({*before, *now})
-    changed = [_change(name, before.get(name), now.get(name)) for name in names if before.get(name) != _digest(now, name)]
+    known = digests(now)
+    changed = [_change(name, before.get(name), now.get(name)) for name in names if before.get(name) != known.get(name)]
     if changed:
         raise RunError(
             f"{where} holds a run that was made from something else:\n"
             + "\n".join(f"- {each}" for each in changed)
             + "\nPut back what it was made from, or choose another run_dir for a run of its own."
         )
-
-
-def _digest(now: Mapping[str, Content], name: str) -> str | None:
-    return now[name].digest if name in now else None
 
 
 def _change(name: str, before: str | None, now: Content | None) -> str:

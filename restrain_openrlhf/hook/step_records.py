@@ -34,8 +34,9 @@ RUN = "run"
 
 
 def publish(run: str, step: int, numbers: Mapping[str, float], at: float | None = None) -> dict[str, float]:
-    """Set one gauge per number, to NaN where it is not finite, lest the last healthy value stays; returns what was set, by the names Ray exports with `ray_` before them.
+    """Set one gauge per number; returns what was set, by the names Ray exports with `ray_` before them.
 
+    One that is not finite is set to NaN, lest the last healthy value stays.
     `restrain/majority_share_mean` becomes restrain_majority_share_mean, a number of the host's such as `kl`
     restrain_host_kl. `at` is the step's time, in seconds since the epoch (now, if None).
     """

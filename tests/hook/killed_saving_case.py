@@ -1,7 +1,7 @@
 """The host's own saving under the hook, killed by SIGKILL between two of its writes; prints what is left as JSON.
 
-Run as a program, for an empty folder. Each case is a process of its own, killed where its stand-in for what DeepSpeed or
-the tokenizer writes says so; all else is the host's strategy.
+Run as a program, for an empty folder. Each case is a process of its own, killed where its stand-in for what DeepSpeed
+or the tokenizer writes says so; all else is the host's strategy.
 """
 
 import json

@@ -35,6 +35,7 @@ def of_the_trainer() -> set[str]:
     from restrain_openrlhf.hook.experience import LogProbGap
     from restrain_openrlhf.hook.kv_cache import CACHE_PEAK
     from restrain_openrlhf.hook.throughput import SPEEDS
+    from restrain_openrlhf.run.metrics import NOT_FINITE
 
     votes = {
         f"restrain/{field.name}"
@@ -42,7 +43,7 @@ def of_the_trainer() -> set[str]:
         if field.type in ("int", "float", int, float)
     }
     gap = {f"restrain/{name}" for name in LogProbGap(0, 0).scalars()}
-    return votes | gap | {CACHE_PEAK, *SPEEDS, *HOST}
+    return votes | gap | {CACHE_PEAK, NOT_FINITE, *SPEEDS, *HOST}
 
 
 def of_the_policy() -> set[str]:

@@ -2,8 +2,8 @@
 
 import getpass
 import json
-import shutil
 import re
+import shutil
 import socket
 from dataclasses import asdict
 

@@ -118,3 +118,13 @@ def test_a_runs_collapse_is_marked_in_every_curve_of_it():
 def test_a_run_without_the_label_is_refused():
     with pytest.raises(DataError, match=r"no label 'delta' \(it has sigma, method\).*--label delta=VALUE"):
         points(sweep(), "delta", None)
+
+
+def test_a_step_whose_number_was_not_finite_is_marked_even_where_every_step_is_such():
+    rows = steps(4, kl=[0.1, float("nan"), 0.2, float("nan")])
+    run = RunCurves("one", rows, Collapse(None, Signal.VOTES, 4))
+    lost = RunCurves("other", steps(4, kl=float("nan")), Collapse(None, Signal.VOTES, 4))
+    figure = draw_panels([run, lost], [Panel("KL", number(KL))] * 6)
+    marks = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "x"]
+    assert marks == [[2, 4], [1, 2, 3, 4]]
+    assert "no finite number" in figure.get_supxlabel()

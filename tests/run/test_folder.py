@@ -238,5 +238,5 @@ def test_rows_of_a_hub_set_are_compared_by_what_is_read_of_them(made, monkeypatc
     rows[0]["other"] = 2
     folder.claim(run, flags)
     rows[0]["problem"] = "1 + 2"
-    with pytest.raises(RunError, match="- data.prompt_dataset was rows:"):
+    with pytest.raises(RunError, match=r"- data\.prompt_dataset was rows:"):
         folder.claim(run, flags)
