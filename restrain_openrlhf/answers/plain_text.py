@@ -18,18 +18,21 @@ _DIGITS = re.compile(
     r"|(?:\+?\d{1,3}[\s.-]?)?\(\d{3}\)\s*\d{3,4}(?:[\s.-]\d{2,4})+|\+\d{1,3}(?:[\s.-]\d{2,4}){2,}"
 )
 _SQL = re.compile(
-    r"(?:SELECT\b[^;]+?\bFROM|INSERT\s+INTO|UPDATE\b[^;]+?\bSET|DELETE\s+FROM|(?:CREATE|DROP|ALTER)\s+(?:TABLE|INDEX|VIEW))\b"
+    r"(?:SELECT\b[^;]{1,2000}?\bFROM|INSERT\s+INTO|UPDATE\b[^;]{1,2000}?\bSET|DELETE\s+FROM|(?:CREATE|DROP|ALTER)\s+(?:TABLE|INDEX|VIEW))\b"
     r"|select\s+(?:\*|[\w.]+(?:\s*,\s*[\w.]+)*|\w+\([^()]*\))\s+from\s+\w+|insert\s+into\s+\w+\s*\("
     r"|delete\s+from\s+\w+\s*(?:;|$|where)|update\s+\w+\s+set\s+\w+\s*="
 )
+_SQL_LINE = re.compile(rf"^[ \t]*(?:{_SQL.pattern})", re.MULTILINE)
 _JSON_KEY = re.compile(r'[{,]\s*"(?:[^"\\\n]|\\.){0,80}"\s*:')
 _CODE_LINE = re.compile(
-    r"\s*(?:(?:async\s+)?def\s+\w+\s*\(|(?:class|if|elif|for|while|with|try|else|except)\b.*[:{]\s*$"
+    r"(?:(?:async\s+)?def\s+\w+\s*\(|(?:class|if|elif|for|while|with|try|else|except)\b.*[:{]\s*$"
     r"|return\b(?!\s+(?:to|the|a|on|it|of)\b)|import\s+\w+|from\s+[\w.]+\s+import\b|(?:print|assert)\s*\(|assert\s+\w"
     r"|#include\b|(?:const|let|var|int|float|double|char|void|public|private|static)\s+[A-Za-z_]\w*\s*(?:\(|=.*;\s*$|;\s*$)"
     r"|[A-Za-z_$][\w.\[\]]+\s*[-+*/|&]?=[^=].*[;({\[]\s*$|\w*[._]\w+\(.*\);?\s*$|\w+\(.*\);\s*$|.*\)\s*\{\s*$"
     r"|[})\];]+\s*$|(?:raise|yield|pass|break|continue)\b\s*[\w.(]*$)"
 )
+# A longer line is none that a rule is needed for, and keeps hostile text quick.
+LONGEST_LINE = 400
 _FENCE = re.compile(r"```(?P<language>[^\n`]*)\n(?P<body>.*?)(?:```|\Z)", re.DOTALL)
 _NOT_CODE = frozenset(("", "text", "txt", "plaintext", "math", "latex", "tex", "output", "markdown", "md"))
 
@@ -90,8 +93,13 @@ def _holds_code(block: re.Match[str]) -> bool:
 
 
 def _is_code(paragraph: str) -> bool:
-    """By the last line; JSON and SQL go over several."""
+    """By its last line, or by a line above that it is indented below; JSON and SQL go over several."""
     lines = paragraph.split("\n")
-    if _CODE_LINE.match(lines[-1]) or (paragraph[-1:] in ("}", "]") and _JSON_KEY.search(paragraph)):
+    above = lines[:-1] if lines[-1][:1].isspace() else []
+    if any(_is_code_line(line) for line in (lines[-1], *above)) or _SQL_LINE.search(paragraph):
         return True
-    return any(_SQL.match(line.lstrip()) for line in lines)
+    return paragraph[-1:] in ("}", "]") and bool(_JSON_KEY.search(paragraph))
+
+
+def _is_code_line(line: str) -> bool:
+    return len(line) <= LONGEST_LINE and bool(_CODE_LINE.match(line.strip()))

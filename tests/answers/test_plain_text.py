@@ -1,5 +1,6 @@
 """What is no mathematics: words, dates, telephone numbers, SQL, JSON and code are text, and hold no last number."""
 
+import time
 from itertools import permutations
 
 import pytest
@@ -90,6 +91,8 @@ def test_different_texts_are_different_votes(one, other):
         SELECT,
         "Sure:\n" + SELECT + ";",
         "select name from users limit 5",
+        "SELECT name\nFROM users\nWHERE x = 5",
+        "def f(n):\n    m = n\n    m = n + 5",
         "def f(n):\n    return n + 5",
         "for i in range(3):\n    print(i, 5)",
         "total = f(1)\n\nprint('The answer is', 5)",
@@ -99,6 +102,18 @@ def test_different_texts_are_different_votes(one, other):
 )  # fmt: skip
 def test_code_json_and_sql_are_no_answer(response):
     assert extract(response) is None
+
+
+@pytest.mark.parametrize(
+    "response",
+    [" " * 19_000 + "5", "_" * 19_000 + "5", "SELECT 5\n" * 2000, "```\n" * 5000, ")\n\n" * 6000, '{"' * 9000 + "5]",
+     ")  " * 6000 + "5", "a\n\n" * 6000 + "x = 5", ', "a' * 5000 + "}", "```x\n" * 100_000 + "5"],
+)  # fmt: skip
+def test_hostile_responses_are_read_at_once(response):
+    start = time.perf_counter()
+    extract(response)
+    extract(f"The answer is {response}")
+    assert time.perf_counter() - start < 1.0
 
 
 @pytest.mark.parametrize(
