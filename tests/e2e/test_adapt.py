@@ -61,7 +61,7 @@ def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
     assert adapted["pass_at_1"] > base["pass_at_1"], "adaptation must raise pass@1"
     assert base["n"] == 64
     gold = {problem.id: problem.answer for problem in problems}
-    right, before = (sum(row[key] == gold[row["id"]] for row in predicted) for key in ("answer", "before"))
+    right, before = (sum(int(row[key]) == int(gold[row["id"]]) for row in predicted) for key in ("answer", "before"))
     assert (
         f"Right: {right / 48:.1%} ({right} of 48). The base model alone: {base['greedy']:.1%} greedily" in done.stderr
     )

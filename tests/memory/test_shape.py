@@ -9,10 +9,11 @@ import pytest
 from restrain_openrlhf.config.command_line import preset_names
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.memory.layout import read_layout
 from restrain_openrlhf.memory.shape import shape_of, shipped
 from restrain_openrlhf.shipped import CONFIGS
 from tests.conftest import ROOT
-from tests.memory.cases import PARAMETERS, TINY
+from tests.memory.cases import PARAMETERS, TINY, flags
 
 # As the hub shows them for the weights of these models.
 ON_THE_HUB = {
@@ -42,6 +43,42 @@ def test_a_local_models_parameters_are_those_of_its_file():
         head = json.loads(file.read(*struct.unpack("<Q", file.read(8))))
     counts = [prod(entry["shape"]) for name, entry in head.items() if name != "__metadata__"]
     assert shape_of(str(folder)).parameters == sum(counts)
+
+
+@pytest.fixture
+def built():
+    """The models as Transformers builds them from a shape, on no device: nothing is allocated."""
+    torch = pytest.importorskip("torch", reason="needs the training stack: make install")
+    transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
+
+    def build(shape):
+        config = transformers.AutoConfig.for_model(**shape.model_dump(exclude={"attention_bias"}))
+        with torch.device("meta"):
+            return transformers.AutoModelForCausalLM.from_config(config)
+
+    return build
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("model", ON_THE_HUB)
+def test_parameters_and_the_largest_tensor_are_those_of_the_model_that_is_built(built, model):
+    shape = shape_of(model)
+    sizes = [parameter.numel() for parameter in built(shape).parameters()]
+    assert (sum(sizes), max(sizes)) == (shape.parameters, shape.embedding)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("targets", ["all-linear", "q_proj v_proj"])
+@pytest.mark.parametrize("model", ["Qwen/Qwen3-4B-Base", "meta-llama/Llama-3.1-8B-Instruct"])
+def test_what_lora_trains_is_what_peft_adds(built, model, targets):
+    peft = pytest.importorskip("peft", reason="needs the training stack: make install")
+    named = targets if targets == "all-linear" else targets.split()
+    adapted = peft.get_peft_model(
+        built(shape_of(model)), peft.LoraConfig(r=32, target_modules=named, task_type="CAUSAL_LM")
+    )
+    trained = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
+    asked = flags(ds__lora__rank=32, ds__lora__target_modules=targets.split())
+    assert read_layout(asked).trainable(shape_of(model)) == trained
 
 
 def test_every_presets_model_has_a_shape():
