@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.reward.service_config import Timing
 from tests.k8s.manifests import Object, Pod, of_kind, pick, pods
 
 METRIC = re.compile(r"\b(?:ray_)?restrain_[a-z0-9_]+\b")
@@ -174,26 +175,39 @@ def gathered_in_one_process(objects: list[Object]) -> Iterator[str]:
 
 
 def _group_size(objects: list[Object], deployment: Object) -> int | None:
-    """`service.group_size` of the configuration that a Deployment mounts; None where it scores whole groups alone."""
+    """`service.group_size`; None where it scores whole groups alone."""
+    return (_configuration(objects, deployment).get("service") or {}).get("group_size")
+
+
+def _configuration(objects: list[Object], deployment: Object) -> dict[str, Any]:
+    """The reward service's configuration that a Deployment mounts; empty where it mounts none."""
     volumes = deployment["spec"]["template"]["spec"]["volumes"]
     mounted = {each["configMap"]["name"] for each in volumes if "configMap" in each}
     for each in of_kind(objects, "ConfigMap"):
         if each["metadata"]["name"] in mounted and "reward.yaml" in each["data"]:
-            block = yaml.safe_load(each["data"]["reward.yaml"]).get("service") or {}
-            return block.get("group_size")
-    return None
+            return yaml.safe_load(each["data"]["reward.yaml"])
+    return {}
+
+
+def _drain_seconds(objects: list[Object], deployment: Object) -> float:
+    """From SIGTERM to the last reply, by the configuration that the pods mount."""
+    timing = Timing.model_validate((_configuration(objects, deployment).get("service") or {}).get("timing") or {})
+    return timing.drain_notice + timing.drain
 
 
 def reward_service(objects: list[Object]) -> Iterator[str]:
     """Probes, two replicas or more, no gap on updates, drained before it is killed, spread."""
-    spec = pick(objects, "Deployment", "reward")["spec"]
+    deployment = pick(objects, "Deployment", "reward")
+    spec = deployment["spec"]
     pod, container = spec["template"]["spec"], spec["template"]["spec"]["containers"][0]
     scaler = pick(objects, "HorizontalPodAutoscaler", "reward")["spec"]
     probes = {
         kind: container.get(f"{kind}Probe", {}).get("httpGet", {}).get("path")
         for kind in ("startup", "readiness", "liveness")
     }
-    drain = DRAIN_SECONDS + container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 10**9)
+    drain = _drain_seconds(objects, deployment) + container.get("lifecycle", {}).get("preStop", {}).get(
+        "sleep", {}
+    ).get("seconds", 10**9)
     wrong = {
         "has other probes than the service answers": probes
         != {"startup": "/readyz", "readiness": "/readyz", "liveness": "/healthz"},
@@ -215,8 +229,6 @@ def _patience(probe: dict[str, Any]) -> int:
     return probe.get("failureThreshold", 3) * min(probe.get("timeoutSeconds", 1), probe.get("periodSeconds", 10))
 
 
-# timing.drain and timing.drain_notice of the service (reward/service_config.py).
-DRAIN_SECONDS = 35
 # A probe is answered by the loop that answers the requests, and waits behind them.
 BUSY_SECONDS = 30
 

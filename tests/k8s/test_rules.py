@@ -16,6 +16,7 @@ HEAD = "/spec/rayClusterSpec/headGroupSpec/template/spec"
 WORKER = "/spec/rayClusterSpec/workerGroupSpecs/0/template/spec"
 POD = "/spec/template/spec"
 ANYONE = [{"from": [{}], "ports": [{"port": 8265}]}]
+DRAINS_LONG = "service: {timing: {drain: 80.0}}"
 GATHERS = "service: {group_size: 16, end_of_text: [x]}"
 KEY = [{"name": "WANDB_API_KEY", "value": "0123456789abcdef"}]
 
@@ -64,6 +65,7 @@ BROKEN = [
     (rules_service.selectors_match, "Service/reward", "/spec/selector", {"x": "y"}),
     (rules_service.monitors_match, "PodMonitor/ray", "/spec/podMetricsEndpoints/0/port", "web"),
     (rules_service.reward_service, "Deployment/reward", f"{POD}/terminationGracePeriodSeconds", 40),
+    (rules_service.reward_service, "ConfigMap/reward-config", "/data/reward.yaml", DRAINS_LONG),
 ]
 
 
