@@ -10,7 +10,7 @@ from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.demo.addition import training_problems  # noqa: E402
 from restrain_openrlhf.demo.problems import write_prompts  # noqa: E402
 from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
+from restrain_openrlhf.errors import ConfigError, ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook.host_flags import host_flags  # noqa: E402
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
 from restrain_openrlhf.reference import ReferenceRow  # noqa: E402
@@ -97,3 +97,8 @@ def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypa
     config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"})
     make_reference(StudyRun("srt_offline", "group", 42, tmp_path / "c.yaml", {}, config), Listener())
     assert "--n=3" in asked[0]
+
+
+def test_a_hooked_run_refuses_to_be_told_how_evaluation_is_drawn(tmp_path):
+    with pytest.raises(ConfigError, match=r"`evaluation:` is set: it tells the agent alone"):
+        check(configured(tmp_path, evaluation={"temperature": 0.6, "n": 4}))
