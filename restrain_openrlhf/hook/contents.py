@@ -73,7 +73,7 @@ def _of_file(path: Path) -> str:
 
 def _of_rows(name: str, flags: Mapping[str, Any]) -> str:
     """Of a hub data set, or of several: the columns that are read, in order."""
-    columns = (str(flags.get("data.input_key") or "input"), str(flags.get("data.label_key")))
+    columns = (str(flags.get("data.input_key") or "input"), str(flags.get("data.label_key") or ""))
     digest = hashlib.sha256()
     for dataset in str(flags[name]).split(","):
         source = PromptSource(dataset.strip(), split=str(flags.get(DATA[name]) or "train"))
