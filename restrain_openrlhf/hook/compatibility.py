@@ -97,6 +97,23 @@ CONTRADICTIONS = (
         "adapter, and would take one weight for another. Remove one of the two.",
     ),
     Contradiction(
+        lambda flags: bool(flags["train.enable_ema"]) and bool(flags["ckpt.load_enable"]),
+        "train.enable_ema and ckpt.load_enable are set: OpenRLHF's checkpoints have no moving average, so that a run "
+        "that goes on from one would begin it anew from the base model, and save that as its result. Remove "
+        "train.enable_ema, or set ckpt.load_enable to false (`restrain train` sets it): a run that stops begins again.",
+    ),
+    Contradiction(
+        lambda flags: bool(flags["algo.kl.target"]),
+        "algo.kl.target is {algo.kl.target}: OpenRLHF would steer the KL coefficient by the KL that the prompt weight "
+        "has scaled already, and begin at algo.kl.init_coef again after a restart. Remove it: algo.kl.init_coef is "
+        "kept as it is.",
+    ),
+    Contradiction(
+        lambda flags: flags["critic.freezing_steps"] >= 0,
+        "critic.freezing_steps is {critic.freezing_steps}: there is no critic to train first, and OpenRLHF would leave "
+        "the policy untrained for one step more than that many. Remove it.",
+    ),
+    Contradiction(
         lambda flags: bool(flags["reward.normalize_enable"]),
         "reward.normalize_enable normalises rewards that the hook replaces. Remove it.",
     ),
@@ -155,7 +172,7 @@ def refuse_unsupported(device: Device, flags: Flags) -> None:
     """Raises ConfigError for what the installed stack's accelerator cannot serve; `flags` are with the device's own."""
     for each in device.unsupported:
         if each.asked(flags):
-            what = "set" if each.value is True else repr(each.value)
+            what = "set" if flags[each.flag] is True else repr(flags[each.flag])
             raise ConfigError(f"{each.flag} is {what}, and this {device.name} stack cannot: {each.reason}. Remove it.")
 
 
@@ -172,6 +189,11 @@ def refuse_asynchronous(config: HookConfig, flags: Flags) -> None:
         raise ConfigError(
             "seeded_rollouts and train.async_enable are set: that trainer's rollouts come from whatever weights were "
             "last sent, so that seeds would not make them the same. Remove one of the two."
+        )
+    if config.evaluate_first:
+        raise ConfigError(
+            "evaluate_first and train.async_enable are set: that trainer evaluates only as it trains, and the base "
+            "model would not be evaluated. Remove one of the two; `restrain eval` evaluates a base model by itself."
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from restrain_openrlhf.hook.cuda_toolkit import why_not_compiled
-from restrain_openrlhf.hook.device import Device
+from restrain_openrlhf.hook.device import Device, Unsupported
 from restrain_openrlhf.hook.extension_lock import EXTENSION_LOCK
 from restrain_openrlhf.hook.flash_attention import has_extension, provide_flash_attention, unsupported
 from restrain_openrlhf.hook.patches import HERE, STRATEGY, Wrapping
@@ -14,6 +14,16 @@ from restrain_openrlhf.hook.stand_ins import StandIn, adapt_when_imported
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 # DeepSpeed hands what is left of an optimizer's parameters to torch (runtime/engine.py, get_optimizer_configuration).
 TORCH_ADAM = {"torch_adam": True, "fused": True}
+# Handles of memory (CUDA IPC) are what OpenRLHF sends within a GPU, with this backend alone; otherwise it would have
+# NCCL connect a GPU with itself (trainer/ray/ppo_actor.py, ActorPPOTrainer; utils/distributed_util.py).
+BACKEND_OF_COLOCATED = Unsupported(
+    "vllm.sync_backend",
+    "with train.colocate_all the policy and vLLM share GPUs, and there OpenRLHF sends weights by nccl, its default, "
+    "alone",
+    when=lambda flags: (
+        flags["train.colocate_all"] and not flags["train.async_enable"] and flags["vllm.sync_backend"] != "nccl"
+    ),
+)
 
 
 def cuda() -> Device:
@@ -24,7 +34,10 @@ def cuda() -> Device:
         install=install,
         environment=environment(),
         host_flags={} if flash else {"ds.attn_implementation": "sdpa"},
-        unsupported=() if flash else unsupported("which is not installed; `make install-flash` builds it"),
+        unsupported=(
+            BACKEND_OF_COLOCATED,
+            *(() if flash else unsupported("which is not installed; `make install-flash` builds it")),
+        ),
     )
 
 

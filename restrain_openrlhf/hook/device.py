@@ -11,15 +11,19 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Unsupported:
-    """An OpenRLHF flag that an accelerator cannot serve: a switch that is on, or the one value named here."""
+    """An OpenRLHF flag that an accelerator cannot serve: a switch that is on, or the one value named here.
+
+    Where it depends on more than that, `when` says from all flags (dotted names) whether they ask for it.
+    """
 
     flag: str
     reason: str
     value: object = True
+    when: Callable[[Mapping[str, Any]], bool] | None = None
 
     def asked(self, flags: Mapping[str, Any]) -> bool:
         """Whether these flags ask for it."""
-        return bool(flags[self.flag] == self.value)
+        return bool(flags[self.flag] == self.value) if self.when is None else self.when(flags)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def has_extension() -> bool:
 
 
 def unsupported(reason: str) -> tuple[Unsupported, ...]:
-    """What needs flash-attn. Dynamic batches are packed ones (cli/train_ppo_ray.py)."""
+    """What needs flash-attn. Dynamic batches and ring attention are packed (cli/train_ppo_ray.py)."""
     return (
         Unsupported("ds.packing_samples", f"packing needs flash-attn, {reason}"),
         Unsupported(
@@ -33,6 +33,11 @@ def unsupported(reason: str) -> tuple[Unsupported, ...]:
         ),
         Unsupported(
             "ds.attn_implementation", f"flash_attention_2 needs flash-attn, {reason}", value="flash_attention_2"
+        ),
+        Unsupported(
+            "ds.ring_attn_size",
+            f"ring attention packs, and packing needs flash-attn, {reason}",
+            when=lambda flags: bool(flags["ds.ring_attn_size"] > 1),
         ),
     )
 

@@ -137,6 +137,18 @@ def _only_asynchronous(flags: Flags, _shape: Shape) -> str | None:
     return None
 
 
+def _short_steps(flags: Flags, _shape: Shape) -> str | None:
+    """A step takes what was drawn at once (trainer/ppo_utils/samples_generator.py, generate_samples)."""
+    drawn, taken = flags["rollout.vllm_generate_batch_size"], flags["rollout.batch_size"]
+    if drawn and drawn < taken:
+        return (
+            f"rollout.vllm_generate_batch_size is {drawn}, below rollout.batch_size {taken}: OpenRLHF would take every "
+            f"step from the rollouts of {drawn} prompts, and its optimizer steps and schedule are counted for {taken}. "
+            "Leave rollout.vllm_generate_batch_size out, or lower rollout.batch_size to it."
+        )
+    return None
+
+
 def _idle_ranks(flags: Flags, shape: Shape) -> str | None:
     """The host hands micro-batches of rollouts to ranks, and a rank without any ends the run."""
     size = flags["rollout.micro_batch_size"]
@@ -193,6 +205,7 @@ CHECKS: tuple[Callable[[Flags, Shape], str | None], ...] = (
     _other_engines,
     _broken_ranks,
     _only_asynchronous,
+    _short_steps,
     _states_that_stay,
     _idle_ranks,
     _uneven_steps,

@@ -103,11 +103,13 @@ def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sam
     lengths = [(prompt, len(prompt_tokens(prompt, tokenizer, sampling))) for prompt in prompts]
     long = [f"{prompt.where} (id {prompt.id!r}): {length}" for prompt, length in lengths if length > room]
     if long:
+        longest, most = max(lengths, key=lambda each: each[1])
         more = f"; and {len(long) - MOST_NAMED} more" if len(long) > MOST_NAMED else ""
         raise DataError(
             f"{len(long)} of {len(prompts)} prompts have more tokens than the {room} that max_len {sampling.max_len} "
             f"leaves beside {sampling.max_new_tokens} new ones: {'; '.join(long[:MOST_NAMED])}{more}. "
-            "Raise max_len (data.max_len), or remove them."
+            f"The longest, {longest.where}, has {most}. Raise max_len (data.max_len) to "
+            f"{most + sampling.max_new_tokens} or more, lower max_new_tokens (rollout.max_new_tokens), or remove them."
         )
 
 

@@ -229,6 +229,13 @@ PATCHES: tuple[Wrapping | Replacement, ...] = (
     ),
     Replacement(PPO_TRAINER, "PPOTrainer.fit", "(self, global_step)", f"{HERE}.trainer:fit"),
     Replacement(PPO_TRAINER, "PPOTrainer.get_max_steps", "(self)", f"{HERE}.trainer:get_max_steps"),
+    Replacement(PPO_TRAINER, "PPOTrainer.init_checkpoint_states", "(self)", f"{HERE}.trainer:init_checkpoint_states"),
+    Replacement(
+        PPO_TRAINER_ASYNC,
+        "TrainingActor.init_checkpoint_states",
+        "(self)",
+        f"{HERE}.trainer:init_checkpoint_states",
+    ),
     Replacement(
         PPO_TRAINER,
         "PPOTrainer.save_best_checkpoint",

@@ -13,6 +13,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.layout import refuse_impossible
+from restrain_openrlhf.hook.offline_engine import Sampling, refuse_long_prompts
 from restrain_openrlhf.hook.prompts import Prompt, PromptSource, load_prompts, refuse_lost_mark, template_identity
 from restrain_openrlhf.kept.schema import arrow
 from restrain_openrlhf.memory.fit import refuse_what_cannot_fit
@@ -111,7 +112,7 @@ def needed_reference(config: HookConfig, flags: dict[str, Any], inputs: Inputs) 
 def check_inputs(flags: dict[str, Any]) -> Inputs:
     """The model and the prompts that the host's flags name; weights stay where they are.
 
-    Raises ConfigError for a missing model and for one that cannot fit, DataError for bad prompts.
+    Raises ConfigError for a missing model and for one that cannot fit, DataError for bad prompts and ones too long.
     """
     model = flags["actor.model_name_or_path"]
     if not model:
@@ -123,7 +124,13 @@ def check_inputs(flags: dict[str, Any]) -> Inputs:
     prompts = load_prompts(source, tokenizer)
     if not source.apply_chat_template:
         refuse_lost_mark(prompts[0].text, tokenizer)
+    refuse_long_prompts(prompts, tokenizer, room_of_training(flags))
     return Inputs(fingerprint, template_identity(source, tokenizer), prompts)
+
+
+def room_of_training(flags: dict[str, Any]) -> Sampling:
+    """How long rollouts may be. Without rollout.max_new_tokens the host leaves one token (utils/agent.py)."""
+    return Sampling(max_len=flags["data.max_len"], max_new_tokens=flags["rollout.max_new_tokens"] or 1)
 
 
 def prompt_source(flags: dict[str, Any]) -> PromptSource:

@@ -18,11 +18,28 @@ from restrain_openrlhf.hook.throughput import tokens_per_second
 from restrain_openrlhf.tracking.writers import unsent, write_row
 from restrain_openrlhf.vote_statistics import StepVotes
 
+# In a data loader's state (torchdata/stateful_dataloader/stateful_dataloader.py).
+LOADER_ENDED = "_iterator_finished"
+
 
 def fit(trainer: Any, global_step: int = 0) -> None:
     """Takes the place of PPOTrainer.fit (trainer/ppo_trainer.py)."""
     evaluate_left_out(trainer, resume_counting(trainer).steps)
     original_of(trainer, "fit")(trainer, global_step)
+
+
+def init_checkpoint_states(trainer: Any) -> dict[str, Any]:
+    """Takes the place of BasePPOTrainer.init_checkpoint_states, which both trainers ask where a run goes on.
+
+    The host counts an episode whose last batch was smaller as unfinished, and a data loader that came to its end
+    begins again (torchdata's StatefulDataLoader): it would repeat the episode. This can go when the host's checkpoint
+    names the episode that is next.
+    """
+    from openrlhf.trainer.ppo_trainer import BasePPOTrainer  # noqa: PLC0415 - its import is what loads this module
+
+    states: dict[str, Any] = BasePPOTrainer.init_checkpoint_states(trainer)
+    ended = states["data_loader_state_dict"].get(LOADER_ENDED, False)
+    return {**states, "episode": states["episode"] + 1} if ended else states
 
 
 def get_max_steps(trainer: Any) -> int:

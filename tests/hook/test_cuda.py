@@ -11,7 +11,15 @@ from restrain_openrlhf.hook import cuda, cuda_toolkit
 from restrain_openrlhf.hook.compatibility import refuse_unsupported
 from tests.conftest import ROOT
 
-FLAGS = {"ds.packing_samples": False, "train.dynamic_batch_enable": False, "ds.attn_implementation": "sdpa"}
+FLAGS = {
+    "ds.packing_samples": False,
+    "train.dynamic_batch_enable": False,
+    "ds.attn_implementation": "sdpa",
+    "ds.ring_attn_size": 1,
+    "train.colocate_all": True,
+    "train.async_enable": False,
+    "vllm.sync_backend": "nccl",
+}
 
 
 @pytest.fixture
@@ -51,8 +59,20 @@ def test_with_flash_attention_and_nvcc_openrlhf_runs_as_it_is(machine, extension
     machine("13.0")
     extension(True)
     device = cuda.cuda()
-    assert (device.host_flags, device.environment, device.unsupported) == ({}, {}, ())
-    refuse_unsupported(device, {"ds.packing_samples": True, "ds.attn_implementation": "flash_attention_2"})
+    assert (device.host_flags, device.environment) == ({}, {})
+    asked = {"ds.packing_samples": True, "ds.attn_implementation": "flash_attention_2", "ds.ring_attn_size": 2}
+    refuse_unsupported(device, {**FLAGS, **asked, "train.dynamic_batch_enable": True})
+
+
+@pytest.mark.parametrize("built", [True, False])
+def test_weights_of_colocated_models_go_by_nccl_alone(built, machine, extension):
+    extension(built)
+    with pytest.raises(
+        ConfigError, match=r"^vllm\.sync_backend is 'gloo', and this cuda stack cannot: with train\.col"
+    ):
+        refuse_unsupported(cuda.cuda(), {**FLAGS, "vllm.sync_backend": "gloo"})
+    for apart in ({"train.colocate_all": False}, {"train.async_enable": True}):
+        refuse_unsupported(cuda.cuda(), {**FLAGS, "vllm.sync_backend": "gloo", **apart})
 
 
 @pytest.mark.parametrize(
@@ -61,6 +81,7 @@ def test_with_flash_attention_and_nvcc_openrlhf_runs_as_it_is(machine, extension
         ("ds.packing_samples", True),
         ("train.dynamic_batch_enable", True),
         ("ds.attn_implementation", "flash_attention_2"),
+        ("ds.ring_attn_size", 2),
     ],
 )
 def test_what_needs_flash_attention_is_refused_with_the_command_that_builds_it(flag, value, machine, extension):

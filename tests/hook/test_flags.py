@@ -90,6 +90,11 @@ CONTRADICTED = [
     ({"ds.lora.rank": 8, "ds.zero_stage": 3}, "Set ds.zero_stage to 2"),
     ({"ds.lora.rank": 8, "ds.tensor_parallel_size": 2}, "Set ds.tensor_parallel_size to 1"),
     ({"ds.lora.rank": 8, "train.enable_ema": True}, "moving average"),
+    ({"train.enable_ema": True, "ckpt.load_enable": True}, "begin it anew from the base model"),
+    ({"algo.kl.target": 0.1}, "Remove it: algo.kl.init_coef is kept"),
+    ({"critic.freezing_steps": 4}, "no critic to train first"),
+    # OpenRLHF trains the policy from the step whose number is above it, and numbers them from 0.
+    ({"critic.freezing_steps": 0}, "untrained for one step more"),
     ({"eval.dataset": "x.jsonl"}, "chosen by gold"),
 ]
 

@@ -53,6 +53,11 @@ REFUSED = [
     ({"ds.enable_sleep": True, "ds.zero_stage": 0}, "states stay on the GPU. Set ds.zero_stage to 2 or 3"),
     ({"train.partial_rollout_enable": True}, "partial_rollout_enable is set without"),
     ({"rollout.vllm_generate_batch_size": 256}, "vllm_generate_batch_size is 256, above rollout.batch_size 128"),
+    ({"rollout.vllm_generate_batch_size": 32}, "is 32, below rollout.batch_size 128: .* the rollouts of 32 prompts"),
+    (
+        {**APART, "train.async_enable": True, "rollout.vllm_generate_batch_size": 32},
+        "is 32, below rollout.batch_size 128",
+    ),
     ({"rollout.micro_batch_size": 512}, "is 2048, 4 micro-batches .* 8 ranks. Lower rollout.micro_batch_size to 256"),
     ({"rollout.batch_size": 127, "train.batch_size": 127 * 16}, "2032, no multiple of rollout.micro_batch_size 8"),
     ({**APART, "ref.num_gpus_per_node": 16, "rollout.micro_batch_size": 256}, "reference policy has 16 ranks"),

@@ -136,5 +136,7 @@ def test_the_asynchronous_trainer_is_refused():
     refuse_asynchronous(HookConfig(method=TTRL, steps=2), {"train.async_enable": False})
     with pytest.raises(ConfigError, match=r"steps is 2 and train\.async_enable is set"):
         refuse_asynchronous(HookConfig(method=TTRL, steps=2), {"train.async_enable": True})
+    with pytest.raises(ConfigError, match=r"evaluate_first and train\.async_enable are set"):
+        refuse_asynchronous(HookConfig(method=TTRL, evaluate_first=True), {"train.async_enable": True})
     with pytest.raises(ConfigError, match=r"seeded_rollouts and train\.async_enable are set"):
         refuse_asynchronous(HookConfig(method=TTRL, seeded_rollouts=True), {"train.async_enable": True})
