@@ -165,6 +165,22 @@ def test_check_flags_refuses(tmp_path):
         check_flags(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", sets))
 
 
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ({"openrlhf.rollout.vllm_generate_batch_size": 2}, "vllm_generate_batch_size is 2, below rollout.batch_size"),
+        ({"openrlhf.train.enable_ema": True}, "checkpoints have no moving average"),
+        ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target is 0.1"),
+        ({"openrlhf.critic.freezing_steps": 3}, "critic.freezing_steps is 3"),
+        ({"openrlhf.ds.ring_attn_size": 2}, "ds.ring_attn_size is 2"),
+        ({"openrlhf.train.async_enable": True, "evaluate_first": True}, "evaluate_first and train.async_enable"),
+    ],
+)
+def test_check_flags_refuses_what_a_run_would_take_otherwise_than_it_is_asked(tmp_path, sets, message):
+    with pytest.raises(ConfigError, match=message):
+        check_flags(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", {"run_dir": str(tmp_path), **sets}))
+
+
 def test_train_says_it_in_one_line_and_leaves_nothing_behind(tmp_path):
     sets = ("--set", f"run_dir={tmp_path / 'run'}", "--set", "openrlhf.actor.num_gpus_per_node=2")
     said = refused("train", "cpu/demo", *sets, "--set", "openrlhf.train.colocate_all=true")
