@@ -1,5 +1,6 @@
-"""LoRA: the host trains, checkpoints and keeps the adapter alone; vLLM and the saved model get the whole weights."""
+"""LoRA: the host trains, checkpoints and sends vLLM the adapter alone; the saved model is whole, and unrounded."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,59 +14,40 @@ from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.lora_engine import ALL_LINEAR
 from restrain_openrlhf.model_files import ADAPTER
 
-ALL_LINEAR = "all-linear"
 BASE = ".base_layer."
+# Of a sum of base and adapter: in bf16 most of a young adapter is below half a unit in the last place of the base.
+SUM = torch.float32
 
 
-@dataclass(frozen=True)
-class MergedWeight:
-    """Stands for an adapted weight where the host reads a parameter: W + s B A, computed anew whenever it is read.
-
-    W is never written. To add and to subtract B A again would not give its bits back, in bf16 least of all.
-    """
-
-    layer: Any
-    weight: torch.Tensor
-    requires_grad: bool = True
-
-    @property
-    def shape(self) -> torch.Size:
-        """As the base model's."""
-        return self.weight.shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """As the base model's."""
-        return self.weight.dtype
-
-    @property
-    def data(self) -> torch.Tensor:
-        """The whole weight, a tensor of its own; rounded as peft's `merge` rounds it."""
-        with torch.no_grad():
-            merged = self.weight.detach().clone()
-            for adapter in self.layer.active_adapters:
-                merged += self.layer.get_delta_weight(adapter).to(merged.dtype)
-            return merged
-
-
-def whole_weights(
-    model: PeftModel, named: Iterable[tuple[str, torch.Tensor]]
-) -> Iterator[tuple[str, torch.Tensor | MergedWeight]]:
-    """The base model's tensors under the base model's names, with the adapter in them.
+def whole_weights(model: PeftModel, named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
+    """The base model's tensors under the base model's names, with the adapter in them, summed in fp32.
 
     `named` are tensors of `model.get_base_model()`, in which peft has put its layers: `q_proj.weight` is
-    `q_proj.base_layer.weight` there, and the adapter's own tensors stand beside it.
+    `q_proj.base_layer.weight` there, and the adapter's own tensors stand beside it. What has no adapter keeps its type.
     """
     adapted = _adapted_layers(model)
     for name, tensor in named:
         layer, found, rest = name.partition(BASE)
         if found:
-            whole = MergedWeight(adapted[layer], tensor) if rest == "weight" else tensor
-            yield f"{layer}.{rest}", whole
+            yield f"{layer}.{rest}", merged_weight(adapted[layer], tensor) if rest == "weight" else tensor
         elif not _is_adapters(name):
             yield name, tensor
+
+
+def merged_weight(layer: Any, weight: torch.Tensor) -> torch.Tensor:
+    """W + s B A in fp32, of W's shape, a tensor of its own: W is never written.
+
+    A and B are raised to fp32 first (peft's `get_delta_weight` would multiply them in their own type).
+    """
+    merged = weight.detach().to(SUM, copy=True)
+    for adapter in layer.active_adapters:
+        a, b = layer.lora_A[adapter].weight.detach().to(SUM), layer.lora_B[adapter].weight.detach().to(SUM)
+        delta = layer.scaling[adapter] * (b @ a)
+        merged += delta.T if layer.fan_in_fan_out else delta
+    return merged
 
 
 def _adapted_layers(model: PeftModel) -> dict[str, Any]:
@@ -112,18 +94,26 @@ def _expect_no_base(model: torch.nn.Module, keys: Any) -> None:
 def broadcast_to_vllm(
     wrapped: Callable[..., None], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """The weight sync of ActorPPOTrainer (trainer/ray/ppo_actor.py), over NCCL, TCP or CUDA IPC, with whole weights."""
-    with naming_whole_weights(trainer.strategy._unwrap_model(trainer.actor)):
+    """The weight sync of ActorPPOTrainer (trainer/ray/ppo_actor.py), over NCCL, TCP or CUDA IPC, with the adapter.
+
+    vLLM's workers put it into their slot (hook/lora_worker.py).
+    """
+    with naming_adapter(trainer.strategy._unwrap_model(trainer.actor)):
         wrapped(*args, **kwargs)
 
 
 @contextmanager
-def naming_whole_weights(model: Any) -> Iterator[None]:
-    """Within the block, a LoRA model's `named_parameters` are the base model's, one merged after the other."""
+def naming_adapter(model: Any) -> Iterator[None]:
+    """Within the block, a LoRA model's `named_parameters` are the adapter's, by the names that peft's files have."""
     if not isinstance(model, PeftModel):
         yield
         return
-    model.named_parameters = lambda: whole_weights(model, model.get_base_model().named_parameters())  # type: ignore[method-assign,assignment,misc]
+    adapter = [
+        (name.replace(f".{model.active_adapter}.", "."), parameter)
+        for name, parameter in model.named_parameters()
+        if _is_adapters(name)
+    ]
+    model.named_parameters = lambda: iter(adapter)  # type: ignore[method-assign,assignment,misc]
     try:
         yield
     finally:
@@ -148,18 +138,21 @@ class WholeModel:
 
     @property
     def config(self) -> Any:
-        """The base model's."""
-        return self.model.get_base_model().config
+        """The base model's, in the type of the sums: who loads them as the file says keeps all of the adapter."""
+        config = copy.deepcopy(self.model.get_base_model().config)
+        config.dtype = SUM
+        return config
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Whole weights and buffers by the base model's names, in main memory."""
         named = self.model.get_base_model().state_dict().items()
-        return {name: tensor.data.cpu() for name, tensor in whole_weights(self.model, named)}
+        return {name: tensor.cpu() for name, tensor in whole_weights(self.model, named)}
 
     def save_pretrained(self, folder: str, state_dict: dict[str, torch.Tensor], **options: Any) -> None:
         """Weights, config.json and generation_config.json, as transformers writes them."""
         base: Any = self.model.get_base_model()
         base.save_pretrained(folder, state_dict=state_dict, **options)
+        self.config.to_json_file(Path(folder) / "config.json")
 
 
 @contextmanager

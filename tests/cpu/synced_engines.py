@@ -1,8 +1,11 @@
 """In a process of its own: vLLM engines that get new weights as a run gives them, compared with the policy.
 
 Prints one JSON object per case: the mean gap of log-probabilities, in nats, before the first sync and after each,
-and how far the syncs moved them. Arguments: an empty folder, then cases such as `tied/float32`.
+and how far the syncs moved them; for an adapter, `arrived` too, the share of its first steps' move that vLLM has after
+a sync. Arguments: an empty folder, then cases such as `tied/float32`.
 """
+
+import copy
 
 import json
 import os
@@ -21,10 +24,16 @@ from peft import LoraConfig, get_peft_model  # noqa: E402
 from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
+from vllm.lora.request import LoRARequest  # noqa: E402
 
-from restrain_openrlhf.hook.lora import naming_whole_weights  # noqa: E402
+from restrain_openrlhf.hook.lora import naming_adapter  # noqa: E402
+from restrain_openrlhf.hook.lora_engine import ADAPTER_ID, AdapterPlan  # noqa: E402
 
 VOCABULARY, LENGTH = 96, 24
+# As the presets have them (configs/one_gpu), and as few steps as a run's first.
+RANK, LEARNING_RATE, STEPS = 32, 1e-5, 8
+TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+POLICY = LoRARequest("policy", ADAPTER_ID, lora_path="sent-by-the-trainer")
 
 
 class Handed:
@@ -55,7 +64,8 @@ def policy_of(tied: bool, dtype: torch.dtype) -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config).to(dtype).eval()
 
 
-def engine_of(folder: Path, dtype: str) -> LLM:
+def engine_of(folder: Path, dtype: str, adapter: AdapterPlan | None = None) -> LLM:
+    options = {"worker_extension_cls": "openrlhf.trainer.ray.vllm_worker_wrap.WorkerWrap"}
     return LLM(
         model=str(folder),
         dtype=dtype,
@@ -63,14 +73,14 @@ def engine_of(folder: Path, dtype: str) -> LLM:
         max_model_len=LENGTH + 2,
         enforce_eager=True,
         enable_prefix_caching=False,
-        worker_extension_cls="openrlhf.trainer.ray.vllm_worker_wrap.WorkerWrap",
+        **(adapter.engine_options() if adapter else options),
     )
 
 
-def of_vllm(engine: LLM, tokens: list[list[int]]) -> torch.Tensor:
+def of_vllm(engine: LLM, tokens: list[list[int]], adapter: LoRARequest | None = None) -> torch.Tensor:
     """Log-probabilities of every token but the first, (B, T-1)."""
     parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
-    outputs = engine.generate([{"prompt_token_ids": row} for row in tokens], parameters, use_tqdm=False)
+    outputs = engine.generate([{"prompt_token_ids": row} for row in tokens], parameters, use_tqdm=False, lora_request=adapter)
     rows = [zip(output.prompt_logprobs[1:], row[1:], strict=True) for output, row in zip(outputs, tokens, strict=True)]
     return torch.tensor([[entries[token].logprob for entries, token in row] for row in rows])
 
@@ -94,11 +104,47 @@ def train(policy: Any) -> None:
 def sync(policy: Any, worker: Any) -> None:
     """As trainer/ray/ppo_actor.py does (broadcast_to_vllm), parameter by parameter."""
     worker._model_update_group, worker._model_update_with_ray = Handed(), False
-    with naming_whole_weights(policy):
+    with naming_adapter(policy):
         parameters = list(policy.named_parameters())
     for number, (name, parameter) in enumerate(parameters, start=1):
         worker._model_update_group.weight = parameter.data
         worker.update_weight(name, parameter.dtype, parameter.shape, empty_cache=number == len(parameters))
+
+
+def train_as_a_run(policy: Any, tokens: list[list[int]]) -> None:
+    """A run's first steps: gradients in the policy's type, of rollouts better and worse than others, and fp32 masters.
+
+    DeepSpeed's bf16 optimizer has them so (runtime/bf16_optimizer.py).
+    """
+    trained = [each for each in policy.parameters() if each.requires_grad]
+    masters = [each.detach().float().requires_grad_() for each in trained]
+    optimizer = torch.optim.AdamW(masters, lr=LEARNING_RATE, betas=(0.9, 0.95), weight_decay=0.0)
+    ids = torch.tensor(tokens)
+    advantages = torch.linspace(-1, 1, len(tokens))[:, None]
+    for _ in range(STEPS):
+        log_probs = policy(ids).logits.float().log_softmax(-1)[:, :-1].gather(2, ids[:, 1:, None])[..., 0]
+        (-(advantages * log_probs).mean()).backward()
+        for master, parameter in zip(masters, trained, strict=True):
+            master.grad, parameter.grad = parameter.grad.float(), None
+        optimizer.step()
+        with torch.no_grad():
+            for master, parameter in zip(masters, trained, strict=True):
+                parameter.copy_(master)
+
+
+def share(found: torch.Tensor, wanted: torch.Tensor) -> float:
+    """How much of one move there is in another, by least squares: 1 for the same and any noise that is not like it."""
+    return float((found * wanted).sum() / wanted.square().sum())
+
+
+def arrived(policy: Any, engine: LLM, loaded: torch.Tensor, tokens: list[list[int]]) -> float:
+    """The share of the policy's first move that vLLM makes; its own by peft's unmerged forward pass, free of rounding."""
+    train_as_a_run(policy, tokens)
+    sync(policy, engine.llm_engine.model_executor.driver_worker.worker)
+    exact = copy.deepcopy(policy).float()
+    with exact.disable_adapter():
+        base = of_policy(exact, tokens)
+    return share(of_vllm(engine, tokens, POLICY) - loaded, of_policy(exact, tokens) - base)
 
 
 def gap(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -109,16 +155,23 @@ def compare(folder: Path, case: str) -> dict[str, object]:
     head, dtype = case.split("/")
     policy: Any = policy_of(head != "untied", getattr(torch, dtype))
     policy.save_pretrained(folder)
+    plan, adapter = None, None
     if head == "lora":
-        policy = get_peft_model(policy, LoraConfig(r=4, target_modules="all-linear")).to(getattr(torch, dtype)).eval()
-    tokens = torch.randint(VOCABULARY, (8, LENGTH), generator=torch.Generator().manual_seed(1)).tolist()
-    engine = engine_of(folder, dtype)
-    loaded = of_vllm(engine, tokens)
+        config = LoraConfig(r=RANK, lora_alpha=RANK, target_modules="all-linear")
+        policy = get_peft_model(policy, config).to(getattr(torch, dtype)).eval()
+        plan, adapter = AdapterPlan(RANK, RANK, TARGETS), POLICY
+    tokens = torch.randint(VOCABULARY, (256, LENGTH), generator=torch.Generator().manual_seed(1)).tolist()
+    engine = engine_of(folder, dtype, plan)
+    if plan:
+        engine.collective_rpc("start_adapter")
+    loaded = of_vllm(engine, tokens, adapter)
     found: dict[str, object] = {"case": case, "before": gap(loaded, of_policy(policy, tokens)), "after": []}
+    if plan:
+        found["arrived"] = arrived(policy, engine, loaded, tokens)
     for _ in range(2):
         train(policy)
         sync(policy, engine.llm_engine.model_executor.driver_worker.worker)
-        synced = of_vllm(engine, tokens)
+        synced = of_vllm(engine, tokens, adapter)
         found["after"] = [*found["after"], gap(synced, of_policy(policy, tokens))]
         found["moved"] = gap(synced, loaded)
     del engine

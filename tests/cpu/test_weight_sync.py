@@ -36,3 +36,9 @@ def test_after_each_sync_vllms_log_probabilities_are_the_policys(gaps: dict[str,
     assert len(found["after"]) == 2
     assert max(found["after"]) < rounding
     assert found["moved"] > 5 * rounding, "the weights did change"
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_a_young_adapters_move_arrives_whole(gaps: dict[str, dict], dtype: str):
+    """After steps of a real run's size. A sum of base and adapter in bf16 keeps a few hundredths of it."""
+    assert gaps[f"lora/{dtype}"]["arrived"] == pytest.approx(1.0, abs=0.1)
