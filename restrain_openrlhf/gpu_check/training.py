@@ -18,6 +18,9 @@ GAP_LIMIT = 0.1
 # model were 0.3 of their mean |log p| from a policy at KL 0.003, 1.1 at 0.04, 7 at 0.4. How far five steps go differs
 # from run to run: 0.013 to 0.98 were seen.
 LEAST_KL = 0.003
+ARRIVED = "restrain/update_arrived"
+# Of the policy's move: what rounding leaves of a move that is twice its size is within an eighth of the whole.
+LEAST_ARRIVED = 0.8
 
 
 def check_training(setting: Setting) -> list[Outcome]:
@@ -46,8 +49,13 @@ def judge_syncs(rows: Sequence[StepRow]) -> Outcome:
     worst = max(numbers)
     if kl < LEAST_KL:
         return failed(name, f"the policy did not move (KL {kl:.1e}), so that the gaps show nothing", gap=worst, kl=kl)
-    found = f"at most {worst:.1%} from the policy's in {len(gaps)} steps (limit {GAP_LIMIT:.0%}); KL went to {kl:.2g}"
-    return judged(name, worst <= GAP_LIMIT, found, gap=worst, kl=kl, steps=len(gaps))
+    arrived = min((row.numbers[ARRIVED] for row in rows if ARRIVED in row.numbers), default=1.0)
+    found = (
+        f"at most {worst:.1%} from the policy's in {len(gaps)} steps (limit {GAP_LIMIT:.0%}), with {arrived:.0%} of its "
+        f"update (at least {LEAST_ARRIVED:.0%}); KL went to {kl:.2g}"
+    )
+    holds = worst <= GAP_LIMIT and arrived >= LEAST_ARRIVED
+    return judged(name, holds, found, gap=worst, kl=kl, arrived=arrived, steps=len(gaps))
 
 
 def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: bool, has_model: bool) -> Outcome:

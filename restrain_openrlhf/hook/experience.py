@@ -14,10 +14,12 @@ from restrain_openrlhf.hook.group_columns import take_votes
 from restrain_openrlhf.hook.scored_groups import take_scored, unread
 from restrain_openrlhf.vote_statistics import missing_warning, step_votes
 
+MOVE_ABOVE_ROUNDING = 2.0
+
 
 @dataclass(frozen=True)
 class LogProbGap:
-    """`mean` of |log p_vLLM − log π| over response tokens, in nats; `relative` to the mean of |log p_vLLM|.
+    """`mean` of |log p_vLLM − log π| over response tokens, in nats; `relative` to the mean of |log p_vLLM|; `rms`.
 
     An error of δ in a logit moves the log-probability of a token of probability p by (1 − p) δ, and |log p| is about
     1 − p: so the relative gap is about the logits' error, however sure the policy is of its tokens.
@@ -25,9 +27,10 @@ class LogProbGap:
 
     mean: float
     relative: float
+    rms: float
 
     def scalars(self) -> dict[str, float]:
-        """Both, by the names they are logged under."""
+        """The first two, by the names they are logged under."""
         return {"logprob_gap": self.mean, "logprob_gap_relative": self.relative}
 
 
@@ -45,7 +48,33 @@ def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
     rollout = torch.cat([each.rollout_log_probs.float()[mask] for each, mask in zip(experiences, masks, strict=True)])
     policy = torch.cat([each.action_log_probs.float()[mask] for each, mask in zip(experiences, masks, strict=True)])
     total, size = float((rollout - policy).abs().sum()), float(rollout.abs().sum())
-    return LogProbGap(mean=total / max(len(rollout), 1), relative=total / size if total else 0.0)
+    relative = total / size if total else 0.0
+    return LogProbGap(mean=total / max(len(rollout), 1), relative=relative, rms=rms(rollout - policy))
+
+
+def update_arrived(experiences: Sequence[Any], rounding: float) -> float | None:
+    """The share of the policy's update that is in its rollouts: 1 where vLLM has all of it, 0 where it has the base.
+
+    That is <v - b, p - b> / |p - b|², over the response tokens' log-probabilities by vLLM (v), the policy (p) and the
+    reference policy (b). The rounding of b is in both, and would draw the share of a small move to 1/2. So it is None
+    where the move's root mean square is below twice `rounding`, that of v - p where nothing else was between them, and
+    where there is no reference policy.
+    """
+    if any(experience.base_action_log_probs is None for experience in experiences):
+        return None
+    vllm, policy, base = (
+        torch.cat([getattr(each, name).float()[each.action_mask.bool()] for each in experiences])
+        for name in ("rollout_log_probs", "action_log_probs", "base_action_log_probs")
+    )
+    move = policy - base
+    if not rms(move) > MOVE_ABOVE_ROUNDING * rounding:
+        return None
+    return float((vllm - base) @ move / (move @ move))
+
+
+def rms(values: torch.Tensor) -> float:
+    """Root mean square; 0 for none."""
+    return float(values.square().mean().sqrt()) if len(values) else 0.0
 
 
 def rollout_gaps(experiences: Sequence[Any]) -> list[float | None]:
@@ -99,6 +128,9 @@ def make_experience_batch(
     _warn_of_missing(maker)
     experiences = wrapped(*args, **kwargs)
     maker.restrain_logprob_gap = logprob_gap(experiences)
+    # Of the steps so far: the first is a new adapter's or an unmoved policy's, or the first after a resume.
+    maker.restrain_rounding = min(getattr(maker, "restrain_rounding", math.inf), maker.restrain_logprob_gap.rms)
+    maker.restrain_update_arrived = update_arrived(experiences, maker.restrain_rounding)
     maker.restrain_rollout_gaps = rollout_gaps(experiences) if maker.restrain_scored else []
     if not maker.args.train.async_enable:
         # The asynchronous trainer's rollouts may be of earlier weights, by design.

@@ -1,6 +1,6 @@
-"""LoRA: the host trains, checkpoints and sends vLLM the adapter alone; the saved model is whole, and unrounded."""
+"""LoRA: the host trains, checkpoints and keeps the adapter alone; vLLM and the saved model get whole weights with all of it."""
 
-import copy
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,40 +14,94 @@ from peft import PeftModel
 from peft.tuners.lora import LoraLayer
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.lora_engine import ALL_LINEAR
 from restrain_openrlhf.model_files import ADAPTER
 
+ALL_LINEAR = "all-linear"
 BASE = ".base_layer."
-# Of a sum of base and adapter: in bf16 most of a young adapter is below half a unit in the last place of the base.
-SUM = torch.float32
+# The bits of an fp32 number that bf16 does not have.
+DROPPED = 0xFFFF
 
 
-def whole_weights(model: PeftModel, named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """The base model's tensors under the base model's names, with the adapter in them, summed in fp32.
+@dataclass(frozen=True)
+class MergedWeight:
+    """Stands for an adapted weight where the host reads a parameter: W + s B A, computed anew whenever it is read.
+
+    W is never written. To add and to subtract B A again would not give its bits back, in bf16 least of all.
+    """
+
+    name: str
+    layer: Any
+    weight: torch.Tensor
+    requires_grad: bool = True
+
+    @property
+    def shape(self) -> torch.Size:
+        """As the base model's."""
+        return self.weight.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """As the base model's."""
+        return self.weight.dtype
+
+    @property
+    def data(self) -> torch.Tensor:
+        """The whole weight in the base's type, a tensor of its own, summed in fp32 and rounded by `rounded`."""
+        with torch.no_grad():
+            merged = self.weight.detach().to(torch.float32, copy=True)
+            for adapter in self.layer.active_adapters:
+                merged += _delta(self.layer, adapter)
+            return rounded(merged, self.weight.dtype, self.name)
+
+
+def _delta(layer: Any, adapter: str) -> torch.Tensor:
+    """s B A in fp32, of W's shape. peft's own, of the matrices as they are in its type, where it is not of two alone."""
+    if adapter not in layer.lora_A:
+        return layer.get_delta_weight(adapter).float()
+    a, b = layer.lora_A[adapter].weight.float(), layer.lora_B[adapter].weight.float()
+    delta: torch.Tensor = layer.scaling[adapter] * (b @ a)
+    return delta.T if layer.fan_in_fan_out else delta
+
+
+def rounded(weight: torch.Tensor, dtype: torch.dtype, name: str) -> torch.Tensor:
+    """fp32 values in `dtype`; in bf16 each goes up or down by a threshold of its own, the same at every call.
+
+    To the nearest, an entry that moved by less than half a unit in the last place would not move at all, and that is
+    most of a young adapter's update (docs/decisions/0006-lora-sends-whole-weights.md). With thresholds spread evenly
+    over the unit, by the entry's place and the weight's `name`, the share of the entries that go up is the share of the
+    unit that they moved: their sum, and what a layer computes, has the whole update. What bf16 can hold stays.
+    """
+    if dtype != torch.bfloat16:
+        return weight.to(dtype)
+    bits = weight.contiguous().view(torch.int32) + _thresholds(weight.numel(), name, weight.device).view(weight.shape)
+    return (bits & ~DROPPED).view(torch.float32).to(dtype)
+
+
+def _thresholds(count: int, name: str, device: torch.device) -> torch.Tensor:
+    """`count` integers from 0 to DROPPED, alike on every device: the finaliser of MurmurHash3 over their places."""
+    mixed = torch.arange(count, dtype=torch.int32, device=device) + (zlib.crc32(name.encode()) & 0x7FFFFFFF)
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        mixed ^= (mixed >> shift) & (2 ** (32 - shift) - 1)
+        mixed *= factor - 2**32
+    return (mixed >> 16) & DROPPED
+
+
+def whole_weights(
+    model: PeftModel, named: Iterable[tuple[str, torch.Tensor]]
+) -> Iterator[tuple[str, torch.Tensor | MergedWeight]]:
+    """The base model's tensors under the base model's names, with the adapter in them.
 
     `named` are tensors of `model.get_base_model()`, in which peft has put its layers: `q_proj.weight` is
-    `q_proj.base_layer.weight` there, and the adapter's own tensors stand beside it. What has no adapter keeps its type.
+    `q_proj.base_layer.weight` there, and the adapter's own tensors stand beside it.
     """
     adapted = _adapted_layers(model)
     for name, tensor in named:
         layer, found, rest = name.partition(BASE)
         if found:
-            yield f"{layer}.{rest}", merged_weight(adapted[layer], tensor) if rest == "weight" else tensor
+            whole = MergedWeight(layer, adapted[layer], tensor) if rest == "weight" else tensor
+            yield f"{layer}.{rest}", whole
         elif not _is_adapters(name):
             yield name, tensor
-
-
-def merged_weight(layer: Any, weight: torch.Tensor) -> torch.Tensor:
-    """W + s B A in fp32, of W's shape, a tensor of its own: W is never written.
-
-    A and B are raised to fp32 first (peft's `get_delta_weight` would multiply them in their own type).
-    """
-    merged = weight.detach().to(SUM, copy=True)
-    for adapter in layer.active_adapters:
-        a, b = layer.lora_A[adapter].weight.detach().to(SUM), layer.lora_B[adapter].weight.detach().to(SUM)
-        delta = layer.scaling[adapter] * (b @ a)
-        merged += delta.T if layer.fan_in_fan_out else delta
-    return merged
 
 
 def _adapted_layers(model: PeftModel) -> dict[str, Any]:
@@ -94,26 +148,18 @@ def _expect_no_base(model: torch.nn.Module, keys: Any) -> None:
 def broadcast_to_vllm(
     wrapped: Callable[..., None], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> None:
-    """The weight sync of ActorPPOTrainer (trainer/ray/ppo_actor.py), over NCCL, TCP or CUDA IPC, with the adapter.
-
-    vLLM's workers put it into their slot (hook/lora_worker.py).
-    """
-    with naming_adapter(trainer.strategy._unwrap_model(trainer.actor)):
+    """The weight sync of ActorPPOTrainer (trainer/ray/ppo_actor.py), over NCCL, TCP or CUDA IPC, with whole weights."""
+    with naming_whole_weights(trainer.strategy._unwrap_model(trainer.actor)):
         wrapped(*args, **kwargs)
 
 
 @contextmanager
-def naming_adapter(model: Any) -> Iterator[None]:
-    """Within the block, a LoRA model's `named_parameters` are the adapter's, by the names that peft's files have."""
+def naming_whole_weights(model: Any) -> Iterator[None]:
+    """Within the block, a LoRA model's `named_parameters` are the base model's, one merged after the other."""
     if not isinstance(model, PeftModel):
         yield
         return
-    adapter = [
-        (name.replace(f".{model.active_adapter}.", "."), parameter)
-        for name, parameter in model.named_parameters()
-        if _is_adapters(name)
-    ]
-    model.named_parameters = lambda: iter(adapter)  # type: ignore[method-assign,assignment,misc]
+    model.named_parameters = lambda: whole_weights(model, model.get_base_model().named_parameters())  # type: ignore[method-assign,assignment,misc]
     try:
         yield
     finally:
@@ -138,21 +184,18 @@ class WholeModel:
 
     @property
     def config(self) -> Any:
-        """The base model's, in the type of the sums: who loads them as the file says keeps all of the adapter."""
-        config = copy.deepcopy(self.model.get_base_model().config)
-        config.dtype = SUM
-        return config
+        """The base model's."""
+        return self.model.get_base_model().config
 
     def state_dict(self) -> dict[str, torch.Tensor]:
         """Whole weights and buffers by the base model's names, in main memory."""
         named = self.model.get_base_model().state_dict().items()
-        return {name: tensor.cpu() for name, tensor in whole_weights(self.model, named)}
+        return {name: tensor.data.cpu() for name, tensor in whole_weights(self.model, named)}
 
     def save_pretrained(self, folder: str, state_dict: dict[str, torch.Tensor], **options: Any) -> None:
         """Weights, config.json and generation_config.json, as transformers writes them."""
         base: Any = self.model.get_base_model()
         base.save_pretrained(folder, state_dict=state_dict, **options)
-        self.config.to_json_file(Path(folder) / "config.json")
 
 
 @contextmanager

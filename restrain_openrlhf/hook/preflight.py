@@ -13,7 +13,6 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.layout import refuse_impossible
-from restrain_openrlhf.hook.lora_engine import plan_of_run
 from restrain_openrlhf.hook.offline_engine import Sampling, refuse_long_prompts
 from restrain_openrlhf.hook.prompts import Prompt, PromptSource, load_prompts, refuse_lost_mark, template_identity
 from restrain_openrlhf.kept.schema import arrow
@@ -113,15 +112,13 @@ def needed_reference(config: HookConfig, flags: dict[str, Any], inputs: Inputs) 
 def check_inputs(flags: dict[str, Any]) -> Inputs:
     """The model and the prompts that the host's flags name; weights stay where they are.
 
-    Raises ConfigError for a missing model, one that cannot fit, and layers that cannot have an adapter, DataError for
-    bad prompts and ones too long.
+    Raises ConfigError for a missing model and for one that cannot fit, DataError for bad prompts and ones too long.
     """
     model = flags["actor.model_name_or_path"]
     if not model:
         raise ConfigError("actor.model_name_or_path is not set. Name the model to train.")
     refuse_what_cannot_fit(flags, visible_memory())
     fingerprint = model_fingerprint(model)
-    plan_of_run(flags)
     source = prompt_source(flags)
     tokenizer = load_tokenizer(model)
     prompts = load_prompts(source, tokenizer)

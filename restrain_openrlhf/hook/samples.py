@@ -7,7 +7,6 @@ from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.environment import config_here
 from restrain_openrlhf.hook.group_columns import PLACE
 from restrain_openrlhf.hook.kv_cache import watch_cache
-from restrain_openrlhf.hook.lora_engine import plan_here, serve_policy
 from restrain_openrlhf.hook.patches import original_of
 from restrain_openrlhf.hook.progress import progress_of
 from restrain_openrlhf.hook.training_data import with_visits
@@ -55,12 +54,8 @@ async def initialise(actor: Any, *args: Any, **kwargs: Any) -> None:
     """Takes the place of RolloutRayActor.__init__: log-probabilities are those of the distribution that is sampled.
 
     vLLM would give those before the temperature, which the policy's never are (models/actor.py). OpenRLHF leaves the
-    engine's limits at vLLM's choice, which is 128 rollouts. A LoRA run's engine has a slot for the policy's adapter.
-    Afterwards its cache is watched.
+    engine's limits at vLLM's choice, which is 128 rollouts. Afterwards its cache is watched.
     """
-    adapter = plan_here()
     kwargs = {"logprobs_mode": "processed_logprobs", **config_here().engine.options(), **kwargs}
-    await original_of(actor, "__init__")(actor, *args, **{**kwargs, **(adapter.engine_options() if adapter else {})})
-    if adapter:
-        await serve_policy(actor)
+    await original_of(actor, "__init__")(actor, *args, **kwargs)
     watch_cache(actor)

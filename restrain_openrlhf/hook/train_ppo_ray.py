@@ -7,7 +7,7 @@ import argparse
 import os
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import ray
@@ -23,8 +23,6 @@ from restrain_openrlhf.hook.engine_limits import limits_of_run
 from restrain_openrlhf.hook.environment import to_environment
 from restrain_openrlhf.hook.host_flags import agent_path, parse, to_arguments
 from restrain_openrlhf.hook.instrument import install
-from restrain_openrlhf.hook.lora_engine import plan_of_run
-from restrain_openrlhf.hook.lora_engine import to_environment as adapter_environment
 from restrain_openrlhf.hook.preflight import check_run
 from restrain_openrlhf.hook.sizes import gpus_needed, refuse_shortage
 from restrain_openrlhf.hook.worker import SETUP_HOOK
@@ -61,8 +59,7 @@ def run(config: HookConfig, host_words: Sequence[str]) -> None:
     config = config.model_copy(update={"engine": limits_of_run(config, vars(arguments), device)})
     device.install()
     install()
-    adapter = adapter_environment(plan_of_run(vars(arguments)))
-    start_ray(device, {**to_environment(config), **adapter}, gpus_needed(vars(arguments)))
+    start_ray(device, config, gpus_needed(vars(arguments)))
     sys.argv = [contract.ENTRY_POINT, *host_words]
     runpy.run_module(contract.ENTRY_POINT, run_name="__main__", alter_sys=True)
 
@@ -78,13 +75,12 @@ def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[s
     return to_arguments({name: value for name, value in flags.items() if f"--{name}" not in given})
 
 
-def start_ray(device: Device, of_run: Mapping[str, str], gpus: int) -> None:
-    """Join the cluster that RAY_ADDRESS names, or start one here; every worker will be hooked, with `of_run` in its
-    environment.
+def start_ray(device: Device, config: HookConfig, gpus: int) -> None:
+    """Join the cluster that RAY_ADDRESS names, or start one here; every worker will be hooked.
 
     Without GPUs, a cluster started here gets as many logical ones as the layout needs.
     """
-    environment = {**HOST_ENVIRONMENT, **device.environment, **of_run}
+    environment = {**HOST_ENVIRONMENT, **device.environment, **to_environment(config)}
     environment |= {name: os.environ[name] for name in HOST_ENVIRONMENT if name in os.environ}
     os.environ.update(environment)
     # A submitted job has a runtime environment of its own; ours must be added to it, not refused.

@@ -20,6 +20,7 @@ from restrain_openrlhf.vote_statistics import StepVotes
 
 # In a data loader's state (torchdata/stateful_dataloader/stateful_dataloader.py).
 LOADER_ENDED = "_iterator_finished"
+UPDATE_ARRIVED = "restrain/update_arrived"
 
 
 def fit(trainer: Any, global_step: int = 0) -> None:
@@ -57,6 +58,8 @@ def train_step(trainer: Any, rollout_samples: list[Any], global_step: int) -> tu
     votes: StepVotes = trainer.experience_maker.restrain_votes
     gap: LogProbGap = trainer.experience_maker.restrain_logprob_gap
     status.update({f"restrain/{name}": value for name, value in {**votes.scalars(), **gap.scalars()}.items()})
+    if trainer.experience_maker.restrain_update_arrived is not None:
+        status[UPDATE_ARRIVED] = trainer.experience_maker.restrain_update_arrived
     return status, step
 
 

@@ -35,8 +35,11 @@ def find_adapter(path: Path, base: str | None = None) -> Adapter:
     return Adapter(found, base or named)
 
 
-def merge(adapter: Adapter, out: Path) -> None:
+def merge(adapter: Adapter, out: Path, dtype: str = "bfloat16") -> None:
     """Write base and adapter as one model, with its tokenizer, to `out`, which is there when it is complete.
+
+    They are added in fp32. In bf16 the sum is rounded as it was for vLLM in training (hook/lora.py), which keeps the
+    update; fp32 has the sum itself.
 
     Raises ConfigError where `out` exists, and where the base model cannot be had or is another than the adapter's.
     """
@@ -51,26 +54,34 @@ def merge(adapter: Adapter, out: Path) -> None:
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    _write(adapter, partial)
+    _write(adapter, partial, dtype)
     partial.rename(out)
 
 
-def _write(adapter: Adapter, folder: Path) -> None:
-    from peft import PeftModel  # noqa: PLC0415 - peft and transformers cost seconds
-    from peft.utils import load_peft_weights  # noqa: PLC0415
+def _write(adapter: Adapter, folder: Path, dtype: str) -> None:
+    import torch  # noqa: PLC0415 - torch, peft and transformers cost seconds
+    from peft import PeftModel  # noqa: PLC0415
+    from peft.tuners.lora import LoraLayer  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: PLC0415
 
-    # Base and adapter are added in the type that both had in training, so that the sum is the one vLLM was given.
-    dtype = next(iter(load_peft_weights(str(adapter.folder), device="cpu").values())).dtype
-    base = AutoModelForCausalLM.from_pretrained(adapter.base, dtype=dtype, trust_remote_code=True)
+    from restrain_openrlhf.hook.lora import rounded  # noqa: PLC0415
+
+    base = AutoModelForCausalLM.from_pretrained(adapter.base, dtype=torch.float32, trust_remote_code=True)
     try:
-        model = PeftModel.from_pretrained(base, str(adapter.folder), autocast_adapter_dtype=False)
+        model = PeftModel.from_pretrained(base, str(adapter.folder))
     except (RuntimeError, ValueError) as error:
         raise ConfigError(
             f"{adapter.folder}: does not fit {adapter.base} ({str(error).splitlines()[0]}). Name the model that it was "
             "trained on: --base MODEL."
         ) from error
-    model.merge_and_unload().save_pretrained(folder)
+    adapted = {name for name, layer in base.named_modules() if isinstance(layer, LoraLayer)}
+    whole, to = model.merge_and_unload(), getattr(torch, dtype)
+    with torch.no_grad():
+        weights = {
+            name: rounded(weight, to, name.rpartition(".")[0]) if name.rpartition(".")[0] in adapted else weight.to(to)
+            for name, weight in whole.state_dict().items()
+        }
+    whole.to(to).save_pretrained(folder, state_dict=weights)
     has_tokenizer = (adapter.folder / "tokenizer_config.json").exists()
     source = str(adapter.folder) if has_tokenizer else adapter.base
     AutoTokenizer.from_pretrained(source, trust_remote_code=True).save_pretrained(folder)

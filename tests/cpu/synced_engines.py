@@ -24,16 +24,12 @@ from peft import LoraConfig, get_peft_model  # noqa: E402
 from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
-from vllm.lora.request import LoRARequest  # noqa: E402
 
-from restrain_openrlhf.hook.lora import naming_adapter  # noqa: E402
-from restrain_openrlhf.hook.lora_engine import ADAPTER_ID, AdapterPlan  # noqa: E402
+from restrain_openrlhf.hook.lora import naming_whole_weights  # noqa: E402
 
 VOCABULARY, LENGTH = 96, 24
 # As the presets have them (configs/one_gpu), and as few steps as a run's first.
 RANK, LEARNING_RATE, STEPS = 32, 1e-5, 8
-TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-POLICY = LoRARequest("policy", ADAPTER_ID, lora_path="sent-by-the-trainer")
 
 
 class Handed:
@@ -64,8 +60,7 @@ def policy_of(tied: bool, dtype: torch.dtype) -> Qwen3ForCausalLM:
     return Qwen3ForCausalLM(config).to(dtype).eval()
 
 
-def engine_of(folder: Path, dtype: str, adapter: AdapterPlan | None = None) -> LLM:
-    options = {"worker_extension_cls": "openrlhf.trainer.ray.vllm_worker_wrap.WorkerWrap"}
+def engine_of(folder: Path, dtype: str) -> LLM:
     return LLM(
         model=str(folder),
         dtype=dtype,
@@ -73,14 +68,14 @@ def engine_of(folder: Path, dtype: str, adapter: AdapterPlan | None = None) -> L
         max_model_len=LENGTH + 2,
         enforce_eager=True,
         enable_prefix_caching=False,
-        **(adapter.engine_options() if adapter else options),
+        worker_extension_cls="openrlhf.trainer.ray.vllm_worker_wrap.WorkerWrap",
     )
 
 
-def of_vllm(engine: LLM, tokens: list[list[int]], adapter: LoRARequest | None = None) -> torch.Tensor:
+def of_vllm(engine: LLM, tokens: list[list[int]]) -> torch.Tensor:
     """Log-probabilities of every token but the first, (B, T-1)."""
     parameters = SamplingParams(max_tokens=1, prompt_logprobs=0, detokenize=False)
-    outputs = engine.generate([{"prompt_token_ids": row} for row in tokens], parameters, use_tqdm=False, lora_request=adapter)
+    outputs = engine.generate([{"prompt_token_ids": row} for row in tokens], parameters, use_tqdm=False)
     rows = [zip(output.prompt_logprobs[1:], row[1:], strict=True) for output, row in zip(outputs, tokens, strict=True)]
     return torch.tensor([[entries[token].logprob for entries, token in row] for row in rows])
 
@@ -97,14 +92,14 @@ def train(policy: Any) -> None:
     """Move every weight that is trained by about a tenth; half of an adapter's are 0 at first."""
     for parameter in policy.parameters():
         if parameter.requires_grad:
-            size = 0.1 * parameter.std() if parameter.any() else 0.2
+            size = max(0.1 * float(parameter.std()), 0.05)
             parameter.add_(size * torch.randn_like(parameter))
 
 
 def sync(policy: Any, worker: Any) -> None:
     """As trainer/ray/ppo_actor.py does (broadcast_to_vllm), parameter by parameter."""
     worker._model_update_group, worker._model_update_with_ray = Handed(), False
-    with naming_adapter(policy):
+    with naming_whole_weights(policy):
         parameters = list(policy.named_parameters())
     for number, (name, parameter) in enumerate(parameters, start=1):
         worker._model_update_group.weight = parameter.data
@@ -144,7 +139,7 @@ def arrived(policy: Any, engine: LLM, loaded: torch.Tensor, tokens: list[list[in
     exact = copy.deepcopy(policy).float()
     with exact.disable_adapter():
         base = of_policy(exact, tokens)
-    return share(of_vllm(engine, tokens, POLICY) - loaded, of_policy(exact, tokens) - base)
+    return share(of_vllm(engine, tokens) - loaded, of_policy(exact, tokens) - base)
 
 
 def gap(one: torch.Tensor, other: torch.Tensor) -> float:
@@ -155,23 +150,19 @@ def compare(folder: Path, case: str) -> dict[str, object]:
     head, dtype = case.split("/")
     policy: Any = policy_of(head != "untied", getattr(torch, dtype))
     policy.save_pretrained(folder)
-    plan, adapter = None, None
     if head == "lora":
         config = LoraConfig(r=RANK, lora_alpha=RANK, target_modules="all-linear")
         policy = get_peft_model(policy, config).to(getattr(torch, dtype)).eval()
-        plan, adapter = AdapterPlan(RANK, RANK, TARGETS), POLICY
     tokens = torch.randint(VOCABULARY, (256, LENGTH), generator=torch.Generator().manual_seed(1)).tolist()
-    engine = engine_of(folder, dtype, plan)
-    if plan:
-        engine.collective_rpc("start_adapter")
-    loaded = of_vllm(engine, tokens, adapter)
+    engine = engine_of(folder, dtype)
+    loaded = of_vllm(engine, tokens)
     found: dict[str, object] = {"case": case, "before": gap(loaded, of_policy(policy, tokens)), "after": []}
-    if plan:
+    if head == "lora":
         found["arrived"] = arrived(policy, engine, loaded, tokens)
     for _ in range(2):
         train(policy)
         sync(policy, engine.llm_engine.model_executor.driver_worker.worker)
-        synced = of_vllm(engine, tokens, adapter)
+        synced = of_vllm(engine, tokens)
         found["after"] = [*found["after"], gap(synced, of_policy(policy, tokens))]
         found["moved"] = gap(synced, loaded)
     del engine

@@ -1,5 +1,6 @@
 """LoRA: whole weights under the base model's names, for vLLM and for the saved model; the base is never written."""
 
+import copy
 import json
 import subprocess
 import sys
@@ -20,7 +21,13 @@ from peft import LoraConfig, TaskType, get_peft_model  # noqa: E402
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
 from restrain_openrlhf.errors import CheckpointError, ConfigError  # noqa: E402
-from restrain_openrlhf.hook.lora import MergedWeight, WholeModel, refuse_shared_weights, whole_weights  # noqa: E402
+from restrain_openrlhf.hook.lora import (  # noqa: E402
+    MergedWeight,
+    WholeModel,
+    refuse_shared_weights,
+    rounded,
+    whole_weights,
+)
 from tests.conftest import ROOT  # noqa: E402
 from tests.processes import free_port, needs_its_accelerator  # noqa: E402
 
@@ -73,15 +80,70 @@ def base(request):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("target_modules", ["all-linear", ["q_proj", "down_proj", "c_attn"]], ids=["all", "some"])
-def test_whole_weights_are_what_peft_merges_to_the_bit(base, target_modules, dtype):
+def test_whole_weights_are_the_sums_names_and_types_of_the_merged_model(base, target_modules, dtype):
+    """By peft's merge in fp64; in bf16 each is one of the sum's two neighbours."""
     model = adapted(base, target_modules, dtype=dtype)
     ours = {name: tensor.data.clone() for name, tensor in whole(model).items()}
     state = WholeModel(model).state_dict()
-    merged = model.merge_and_unload()
+    merged = copy.deepcopy(model).double().merge_and_unload()
     assert list(ours) == [name for name, _ in merged.named_parameters()]
-    assert all(torch.equal(ours[name], parameter) for name, parameter in merged.named_parameters())
+    spacing = 2.0**-7 if dtype == torch.bfloat16 else 2.0**-20
+    for name, parameter in merged.named_parameters():
+        assert ours[name].dtype == dtype
+        assert ((ours[name].double() - parameter).abs() <= spacing * parameter.abs() + 1e-7).all()
     assert state.keys() == merged.state_dict().keys(), "tied heads included, as the host wants them"
-    assert all(torch.equal(state[name], tensor) for name, tensor in merged.state_dict().items())
+    assert all(torch.equal(state[name], tensor) for name, tensor in ours.items())
+
+
+def of_a_real_size(model):
+    """B after some steps of a learning rate of 1e-5: far below the spacing of bf16 numbers at the base's weights."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(0).add_(2e-5 * torch.randn_like(parameter))
+    return model
+
+
+def test_a_young_adapters_update_is_in_the_whole_weights():
+    """What layers compute with them, against peft's unmerged layers in fp64, which adds nothing to the base."""
+    model = of_a_real_size(adapted(qwen(False), dtype=torch.bfloat16))
+    ours = {name: tensor.data.double() for name, tensor in whole(model).items()}
+    exact = copy.deepcopy(model).double()
+    shares, nearest = [], []
+    for name, layer in exact.get_base_model().named_modules():
+        if hasattr(layer, "base_layer"):
+            x = torch.randn(512, layer.in_features, dtype=torch.float64)
+            base, moved = layer.base_layer(x), (layer(x) - layer.base_layer(x)).detach()
+            weight, bias = ours[f"{name}.weight"], layer.base_layer.bias
+            shares.append(share(torch.nn.functional.linear(x, weight, bias) - base, moved))
+            rounded_once = (layer.base_layer.weight + layer.get_delta_weight("default")).bfloat16().double()
+            nearest.append(share(torch.nn.functional.linear(x, rounded_once, bias) - base, moved))
+    assert sum(nearest) / len(nearest) < 0.4, "peft's merge loses it, so that this test can see a loss"
+    assert sum(shares) / len(shares) == pytest.approx(1.0, abs=0.25)
+
+
+def share(found, wanted):
+    return float((found.detach() * wanted).sum() / wanted.square().sum())
+
+
+def test_rounding_is_even_in_both_directions_and_the_same_at_every_call():
+    """Sums between two bf16 numbers, 1 and 1 + 2^-7, and their negatives: as many go up as they are far on the way."""
+    for way in (0.01, 0.25, 0.5, 0.9):
+        for sign in (1, -1):
+            sums = torch.full((400, 500), sign * (1 + way * 2**-7))
+            found = rounded(sums, torch.bfloat16, "layer")
+            assert set(found.unique().tolist()) == {sign * 1.0, sign * (1 + 2**-7)}
+            assert float((found.double().abs().mean() - 1) * 2**7) == pytest.approx(way, abs=0.005)
+            assert torch.equal(found, rounded(sums, torch.bfloat16, "layer"))
+    assert not torch.equal(found, rounded(sums, torch.bfloat16, "another layer"))
+
+
+def test_what_bf16_holds_is_kept_to_the_bit_and_other_types_round_as_torch_does():
+    held = torch.cat([torch.randn(1000), torch.tensor([0.0, -0.0, 3e38, 1e-40, float("inf")])]).bfloat16()
+    assert torch.equal(rounded(held.float(), torch.bfloat16, "layer"), held)
+    sums = torch.randn(1000)
+    assert torch.equal(rounded(sums, torch.float32, "layer"), sums)
+    assert torch.equal(rounded(sums, torch.float16, "layer"), sums.half())
 
 
 def test_the_base_is_not_written(base):
@@ -182,9 +244,9 @@ def test_the_hosts_sync_sends_whole_weights_under_plain_names(sync, base):
     model = adapted(base, dtype=torch.bfloat16)
     engine = sync(model)
     assert "named_parameters" not in vars(model), "the model is as it was"
-    merged = model.merge_and_unload()
-    assert list(engine.received) == [name for name, _ in merged.named_parameters()]
-    assert all(torch.equal(engine.received[name], parameter) for name, parameter in merged.named_parameters())
+    expected = {name: tensor.data for name, tensor in whole(model).items()}
+    assert list(engine.received) == list(expected)
+    assert all(torch.equal(engine.received[name], tensor) for name, tensor in expected.items())
     assert engine.last == [False] * (len(engine.received) - 1) + [True], "the CPU loads at the last one"
 
 
