@@ -98,6 +98,7 @@ READ = (
             "sequences",
             "action_mask",
             "action_log_probs",
+            "base_action_log_probs",
             "rollout_log_probs",
             "advantages",
             "rewards",

@@ -1,4 +1,4 @@
-"""Wraps RemoteExperienceMaker.make_experience_batch: votes counted, the host's advantages removed, the gap measured."""
+"""Wraps RemoteExperienceMaker.make_experience_batch: votes counted, the host's advantages removed, gap and update measured."""
 
 import logging
 import math
@@ -14,12 +14,13 @@ from restrain_openrlhf.hook.group_columns import take_votes
 from restrain_openrlhf.hook.scored_groups import take_scored, unread
 from restrain_openrlhf.vote_statistics import missing_warning, step_votes
 
+# Below it, the share says more of rounding than of the update.
 MOVE_ABOVE_ROUNDING = 2.0
 
 
 @dataclass(frozen=True)
 class LogProbGap:
-    """`mean` of |log p_vLLM − log π| over response tokens, in nats; `relative` to the mean of |log p_vLLM|; `rms`.
+    """`mean` of |log p_vLLM − log π| over response tokens, in nats; `relative` to the mean of |log p_vLLM|.
 
     An error of δ in a logit moves the log-probability of a token of probability p by (1 − p) δ, and |log p| is about
     1 − p: so the relative gap is about the logits' error, however sure the policy is of its tokens.
@@ -27,10 +28,9 @@ class LogProbGap:
 
     mean: float
     relative: float
-    rms: float
 
     def scalars(self) -> dict[str, float]:
-        """The first two, by the names they are logged under."""
+        """Both, by the names they are logged under."""
         return {"logprob_gap": self.mean, "logprob_gap_relative": self.relative}
 
 
@@ -44,36 +44,39 @@ def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
         raise HookNotActiveError(
             "The rollouts carry no log-probabilities, so the rollout actors that drew them are not hooked."
         )
-    masks = [experience.action_mask.bool() for experience in experiences]
-    rollout = torch.cat([each.rollout_log_probs.float()[mask] for each, mask in zip(experiences, masks, strict=True)])
-    policy = torch.cat([each.action_log_probs.float()[mask] for each, mask in zip(experiences, masks, strict=True)])
+    rollout, policy = _of_tokens(experiences, "rollout_log_probs"), _of_tokens(experiences, "action_log_probs")
     total, size = float((rollout - policy).abs().sum()), float(rollout.abs().sum())
-    relative = total / size if total else 0.0
-    return LogProbGap(mean=total / max(len(rollout), 1), relative=relative, rms=rms(rollout - policy))
+    return LogProbGap(mean=total / max(len(rollout), 1), relative=total / size if total else 0.0)
+
+
+def rounding_of(experiences: Sequence[Any]) -> float:
+    """The root mean square of log p_vLLM − log π over response tokens, in nats; 0 for none."""
+    return _rms(_of_tokens(experiences, "rollout_log_probs") - _of_tokens(experiences, "action_log_probs"))
 
 
 def update_arrived(experiences: Sequence[Any], rounding: float) -> float | None:
     """The share of the policy's update that is in its rollouts: 1 where vLLM has all of it, 0 where it has the base.
 
-    That is <v - b, p - b> / |p - b|², over the response tokens' log-probabilities by vLLM (v), the policy (p) and the
+    That is <v − b, p − b> / |p − b|², over the response tokens' log-probabilities by vLLM (v), the policy (p) and the
     reference policy (b). The rounding of b is in both, and would draw the share of a small move to 1/2. So it is None
-    where the move's root mean square is below twice `rounding`, that of v - p where nothing else was between them, and
+    where the move's root mean square is below twice `rounding`, that of v − p where nothing else was between them, and
     where there is no reference policy.
     """
     if any(experience.base_action_log_probs is None for experience in experiences):
         return None
-    vllm, policy, base = (
-        torch.cat([getattr(each, name).float()[each.action_mask.bool()] for each in experiences])
-        for name in ("rollout_log_probs", "action_log_probs", "base_action_log_probs")
-    )
-    move = policy - base
-    if not rms(move) > MOVE_ABOVE_ROUNDING * rounding:
+    base = _of_tokens(experiences, "base_action_log_probs")
+    move = _of_tokens(experiences, "action_log_probs") - base
+    if not _rms(move) > MOVE_ABOVE_ROUNDING * rounding:
         return None
-    return float((vllm - base) @ move / (move @ move))
+    return float((_of_tokens(experiences, "rollout_log_probs") - base) @ move / (move @ move))
 
 
-def rms(values: torch.Tensor) -> float:
-    """Root mean square; 0 for none."""
+def _of_tokens(experiences: Sequence[Any], name: str) -> torch.Tensor:
+    """The named values (B, T-1) of all response tokens, in one row."""
+    return torch.cat([getattr(each, name).float()[each.action_mask.bool()] for each in experiences])
+
+
+def _rms(values: torch.Tensor) -> float:
     return float(values.square().mean().sqrt()) if len(values) else 0.0
 
 
@@ -129,7 +132,7 @@ def make_experience_batch(
     experiences = wrapped(*args, **kwargs)
     maker.restrain_logprob_gap = logprob_gap(experiences)
     # Of the steps so far: the first is a new adapter's or an unmoved policy's, or the first after a resume.
-    maker.restrain_rounding = min(getattr(maker, "restrain_rounding", math.inf), maker.restrain_logprob_gap.rms)
+    maker.restrain_rounding = min(getattr(maker, "restrain_rounding", math.inf), rounding_of(experiences))
     maker.restrain_update_arrived = update_arrived(experiences, maker.restrain_rounding)
     maker.restrain_rollout_gaps = rollout_gaps(experiences) if maker.restrain_scored else []
     if not maker.args.train.async_enable:

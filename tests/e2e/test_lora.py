@@ -32,6 +32,10 @@ def test_the_demo_learns_with_an_adapter(tmp_path):
     assert rows[-1]["restrain/kl"] > 0.0
     assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.03, "rounding, after every sync"
 
+    arrived = [row["restrain/update_arrived"] for row in rows if "restrain/update_arrived" in row]
+    assert arrived, "an update far above rounding has a share"
+    assert min(arrived) > 0.85, "vLLM has the policy's update"
+
     assert run(restrain("merge", folder)).returncode == 0
     base, whole, merged = (
         load_file(path / "model.safetensors") for path in (ADDITION.model, folder / "model", folder / "merged")

@@ -14,7 +14,13 @@ from restrain_openrlhf.hook.devices import detect  # noqa: E402
 detect().install()
 
 from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError  # noqa: E402
-from restrain_openrlhf.hook.experience import LogProbGap, logprob_gap, refuse_mismatch  # noqa: E402
+from restrain_openrlhf.hook.experience import (  # noqa: E402
+    LogProbGap,
+    logprob_gap,
+    refuse_mismatch,
+    rounding_of,
+    update_arrived,
+)
 
 
 def experience(rollout, policy, mask):
@@ -55,6 +61,36 @@ def test_a_policy_that_is_sure_of_every_token_has_no_gap():
 def test_rollouts_without_log_probabilities_are_of_an_actor_that_is_not_hooked():
     with pytest.raises(HookNotActiveError, match="rollout actors that drew them are not hooked"):
         logprob_gap([experience(None, [[0.0]], [[1]])])
+
+
+def of_an_update(arrived, move, reference=True):
+    """Each of vLLM, the policy and the reference policy rounds in its own way, by 0.02 nats; vLLM has a part of the
+    policy's move."""
+    torch.manual_seed(0)
+    way, *rounding = torch.randn(4, 50, 400)
+    vllm, policy, base = (part * move * way + 0.02 * each for part, each in zip((arrived, 1, 0), rounding, strict=True))
+    mask = torch.ones(50, 400)
+    mask[:, ::7] = 0
+    return SimpleNamespace(
+        rollout_log_probs=torch.where(mask.bool(), vllm, 99.0),
+        action_log_probs=policy,
+        base_action_log_probs=base if reference else None,
+        action_mask=mask,
+    )
+
+
+@pytest.mark.parametrize("part", [0.0, 0.2, 0.7, 1.0])
+def test_the_share_of_an_update_that_arrived_is_found_where_it_is_above_rounding(part):
+    rounding = rounding_of([of_an_update(1.0, 0.0)])
+    assert rounding == pytest.approx(0.02 * math.sqrt(2), rel=0.02)
+    assert update_arrived([of_an_update(part, 0.5)] * 2, rounding) == pytest.approx(part, abs=0.02)
+
+
+def test_a_move_as_small_as_rounding_has_no_share_nor_has_one_without_a_reference_policy():
+    rounding = rounding_of([of_an_update(1.0, 0.0)])
+    assert update_arrived([of_an_update(0.0, 0.01)], rounding) is None, "it would be called a half"
+    assert update_arrived([of_an_update(1.0, 0.0)], 0.0) == pytest.approx(0.5, abs=0.02), "as here, of no update at all"
+    assert update_arrived([of_an_update(1.0, 0.5, reference=False)], rounding) is None
 
 
 @pytest.mark.parametrize("relative", [0.21, float("nan"), float("inf")])
