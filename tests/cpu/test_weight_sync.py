@@ -40,5 +40,5 @@ def test_after_each_sync_vllms_log_probabilities_are_the_policys(gaps: dict[str,
 
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_a_young_adapters_move_arrives_whole(gaps: dict[str, dict], dtype: str):
-    """After steps of a real run's size. A sum of base and adapter in bf16 keeps a few hundredths of it."""
-    assert gaps[f"lora/{dtype}"]["arrived"] == pytest.approx(1.0, abs=0.1)
+    """After steps of a real run's size, by real gradients; rounding of activations leaves the bf16 share uncertain."""
+    assert gaps[f"lora/{dtype}"]["arrived"] == pytest.approx(1.0, abs={"float32": 0.01, "bfloat16": 0.35}[dtype])

@@ -136,6 +136,14 @@ def test_weights_that_did_not_arrive_fail(broken):
     assert failures([judge_syncs(rows(0.01, 0.02, 0.015))]) == []
 
 
+def test_an_update_of_which_a_part_arrived_fails():
+    def of(share):
+        return [StepRow(1, {**rows(0.01)[0].numbers, "restrain/update_arrived": share}, {})]
+
+    assert failures([judge_syncs(of(0.5))]) == ["weights in vLLM"]
+    assert failures([judge_syncs(of(0.97))]) == []
+
+
 def test_gaps_of_a_policy_that_did_not_move_show_nothing():
     assert "did not move" in judge_syncs(rows(0.01, 0.01, kl=1e-6)).found
 
