@@ -185,7 +185,7 @@ def test_a_fingerprint_of_an_earlier_version_is_refused_saying_what_to_do(refere
     told = "earlier version, which read the first and last MiB .* write its files:"
     sampled = replace(reference, provenance=reference.provenance.model_copy(update={"model_fingerprint": EARLIER}))
     with pytest.raises(ReferencePassError, match=told):
-        refuse_mismatch(sampled, NOW, "none", [])
+        refuse_mismatch(sampled, NeededReference(model_fingerprint=NOW))
     everything, path = prompts(4), tmp_path / "begun.jsonl"
     run_pass(everything, provenance(everything, model_fingerprint=EARLIER), path, Engine)
     with pytest.raises(ReferencePassError, match=told):

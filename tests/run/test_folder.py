@@ -10,7 +10,7 @@ import pytest
 from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.config.kept_rollouts import KeepRollouts
 from restrain_openrlhf.config.mlflow import MlflowSettings
-from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig, load_hook_config
+from restrain_openrlhf.config.yaml_file import EvaluationDraws, HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.contents import claim_checkpoints
 from restrain_openrlhf.method import parse_settings
@@ -30,6 +30,8 @@ def test_the_hook_reads_what_the_run_resolved(tmp_path):
 OTHER_THAN_DEFAULT = {
     "reference": Path("/ref.jsonl"),
     "reference_n": 32,
+    "reference_sampling": "any",
+    "evaluation": EvaluationDraws(temperature=0.6, n=1),
     "metrics": Path("/metrics.jsonl"),
     "steps": 7,
     "seeded_rollouts": True,
