@@ -1,4 +1,4 @@
-"""LoRA: the host trains, checkpoints and keeps the adapter alone; vLLM and the saved model get whole weights with all of it."""
+"""LoRA: the host trains, checkpoints and keeps the adapter alone; vLLM and the saved model get it in whole weights."""
 
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -55,7 +55,7 @@ class MergedWeight:
 
 
 def _delta(layer: Any, adapter: str) -> torch.Tensor:
-    """s B A in fp32, of W's shape. peft's own, of the matrices as they are in its type, where it is not of two alone."""
+    """s B A in fp32, of W's shape; an embedding's by peft, in the type of its matrices."""
     if adapter not in layer.lora_A:
         return layer.get_delta_weight(adapter).float()
     a, b = layer.lora_A[adapter].weight.float(), layer.lora_B[adapter].weight.float()

@@ -6,7 +6,6 @@ a sync. Arguments: an empty folder, then cases such as `tied/float32`.
 """
 
 import copy
-
 import json
 import os
 import sys
@@ -133,7 +132,7 @@ def share(found: torch.Tensor, wanted: torch.Tensor) -> float:
 
 
 def arrived(policy: Any, engine: LLM, loaded: torch.Tensor, tokens: list[list[int]]) -> float:
-    """The share of the policy's first move that vLLM makes; its own by peft's unmerged forward pass, free of rounding."""
+    """The share of the policy's first move that vLLM makes; its own by peft's unmerged pass in fp32."""
     train_as_a_run(policy, tokens)
     sync(policy, engine.llm_engine.model_executor.driver_worker.worker)
     exact = copy.deepcopy(policy).float()
