@@ -49,7 +49,8 @@ def judge_syncs(rows: Sequence[StepRow]) -> Outcome:
     worst = max(numbers)
     if kl < LEAST_KL:
         return failed(name, f"the policy did not move (KL {kl:.1e}), so that the gaps show nothing", gap=worst, kl=kl)
-    arrived = min((row.numbers[ARRIVED] for row in rows if ARRIVED in row.numbers), default=1.0)
+    shares = [row.numbers.get(ARRIVED) for row in rows]
+    arrived = min((share for share in shares if share is not None), default=1.0)
     found = (
         f"at most {worst:.1%} from the policy's in {len(gaps)} steps (limit {GAP_LIMIT:.0%}), "
         f"with {arrived:.0%} of its update (at least {LEAST_ARRIVED:.0%}); KL went to {kl:.2g}"

@@ -1,4 +1,4 @@
-"""Wraps RemoteExperienceMaker.make_experience_batch: votes counted, host advantages removed, gap and update measured."""
+"""Wraps RemoteExperienceMaker.make_experience_batch: votes counted, host advantages removed, gap, update measured."""
 
 import logging
 import math

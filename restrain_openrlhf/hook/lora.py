@@ -57,7 +57,8 @@ class MergedWeight:
 def _delta(layer: Any, adapter: str) -> torch.Tensor:
     """s B A in fp32, of W's shape; an embedding's by peft, in the type of its matrices."""
     if adapter not in layer.lora_A:
-        return layer.get_delta_weight(adapter).float()
+        whole: torch.Tensor = layer.get_delta_weight(adapter).float()
+        return whole
     a, b = layer.lora_A[adapter].weight.float(), layer.lora_B[adapter].weight.float()
     delta: torch.Tensor = layer.scaling[adapter] * (b @ a)
     return delta.T if layer.fan_in_fan_out else delta
