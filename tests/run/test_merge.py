@@ -59,7 +59,7 @@ def of_a_real_size(adapter):
 
 @pytest.mark.parametrize("words", [(), ("--dtype", "float32")], ids=["bf16", "fp32"])
 def test_a_young_adapters_update_is_in_the_merged_model(run, tmp_path, words):
-    """By log-probabilities in fp64, against peft's unmerged forward pass. peft's merge in bf16 has less than half of it."""
+    """By log-probabilities in fp64, against peft unmerged; its merge in bf16 has less than half."""
     of_a_real_size(run / "model" / "adapter")
     assert restrain("merge", run, "--out", tmp_path / "whole", *words).returncode == 0
     whole = AutoModelForCausalLM.from_pretrained(tmp_path / "whole", dtype="auto")
