@@ -77,11 +77,9 @@ def _write(adapter: Adapter, folder: Path, dtype: str) -> None:
     adapted = {name for name, layer in base.named_modules() if isinstance(layer, LoraLayer)}
     whole, to = model.merge_and_unload(), getattr(torch, dtype)
     with torch.no_grad():
-        weights = {
-            name: rounded(weight, to, name.rpartition(".")[0]) if name.rpartition(".")[0] in adapted else weight.to(to)
-            for name, weight in whole.state_dict().items()
-        }
-    whole.to(to).save_pretrained(folder, state_dict=weights)
+        sums = {f"{name}.weight": rounded(whole.get_submodule(name).weight, to, name) for name in adapted}
+    # Of the model itself, whose tied weights are one tensor and are written once.
+    whole.to(to).save_pretrained(folder, state_dict={**whole.state_dict(), **sums})
     has_tokenizer = (adapter.folder / "tokenizer_config.json").exists()
     source = str(adapter.folder) if has_tokenizer else adapter.base
     AutoTokenizer.from_pretrained(source, trust_remote_code=True).save_pretrained(folder)

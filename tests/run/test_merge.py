@@ -7,6 +7,7 @@ pytestmark = pytest.mark.host
 
 import torch  # noqa: E402
 from peft import LoraConfig, PeftModel, get_peft_model  # noqa: E402
+from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
 from restrain_openrlhf.data.identity import model_fingerprint  # noqa: E402
@@ -39,6 +40,8 @@ def test_the_whole_model_is_what_base_and_adapter_compute(run, tmp_path, given):
     apart = (whole(tokens).logits - adapter(tokens).logits).abs().mean()
     assert apart < 0.05 * (whole(tokens).logits - before).abs().mean()
     assert model_fingerprint(str(tmp_path / "whole")) != model_fingerprint(str(ADDITION.model))
+    written, given = (load_file(path / "model.safetensors") for path in (tmp_path / "whole", ADDITION.model))
+    assert written.keys() == given.keys(), "a head that is tied to the embedding is written once"
 
 
 TOKENS = torch.randint(3, 20, (64, 16), generator=torch.Generator().manual_seed(0))
