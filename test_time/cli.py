@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Adapt a model to an unlabelled test set by RL, and write an answer for each problem.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 

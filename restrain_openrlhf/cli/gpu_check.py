@@ -34,20 +34,28 @@ def gpu_check(
     ] = None,
     skip: Annotated[Names, typer.Option(metavar="NAME", help="Leave this check out. Repeatable.")] = None,
     overrides: Overrides = None,
+    allow_cpu: Annotated[
+        bool, typer.Option("--allow-cpu", help="Where there is no GPU, try the CPU stack instead of refusing.")
+    ] = False,
 ) -> None:
     """Try what a long run relies on, on the device that is there. Exits with status 1 if a check fails."""
     from restrain_openrlhf.gpu_check.checks import choose, run_check  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.gpu_check.report import table, write_json  # noqa: PLC0415
     from restrain_openrlhf.gpu_check.setting import Setting  # noqa: PLC0415
+    from restrain_openrlhf.hook.devices import visible_gpus  # noqa: PLC0415
 
     checks = choose(only or [], skip or [])
+    console = Console(stderr=True)
+    if not visible_gpus():
+        _refuse_without_gpu(allow_cpu)
+        console.print("No GPU was found: what follows is about the CPU stack, and says nothing of a GPU.")
     run = None
     if config is not None:
         run = _checked(load_run_config(config, parse_overrides(overrides or [])))
     elif overrides:
         raise ConfigError("--set changes a configuration, and none is given. Name one, or leave out --set.")
     setting = Setting(_new_folder(out), run)
-    console, results = Console(stderr=True), []
+    results = []
     for check in checks:
         with console.status(check.name):
             results.append(run_check(check, setting))
@@ -59,6 +67,15 @@ def gpu_check(
     console.print(f"numbers and logs: {path}", soft_wrap=True)
     if not all(result.ok for result in results):
         raise typer.Exit(1)
+
+
+def _refuse_without_gpu(allow_cpu: bool) -> None:
+    """Raises ConfigError: checks that pass on a CPU would be taken for a GPU's."""
+    if not allow_cpu:
+        raise ConfigError(
+            "no GPU was found on this machine, so that nothing could be said of one. Run gpu-check on the machine that "
+            "will train (`restrain doctor` says what is missing there), or give --allow-cpu to try the CPU stack."
+        )
 
 
 def _checked(config: RunConfig) -> RunConfig:

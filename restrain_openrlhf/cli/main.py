@@ -1,7 +1,8 @@
 """Assembles the commands. Our errors, and a missing training stack, become one line and exit status 2."""
 
 import sys
-from typing import NoReturn
+from importlib.metadata import version
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -32,7 +33,8 @@ from restrain_openrlhf.errors import RestrainError
 app = typer.Typer(
     help="RESTRAIN: train reasoning models by RL without labels, on OpenRLHF.",
     no_args_is_help=True,
-    add_completion=False,
+    # Commands below take the names of the help option from here.
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
@@ -44,6 +46,23 @@ DATA = "Data, rollouts and answers"
 EVALUATION = "Evaluation"
 SETUP = "Setup"
 INTERRUPTED = 130
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"restrain-openrlhf {version('restrain-openrlhf')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the installed version and exit."),
+    ] = False,
+) -> None:
+    pass
+
 
 app.command(rich_help_panel=TRAINING)(demo)
 app.command(rich_help_panel=TRAINING)(train)

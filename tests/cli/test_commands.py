@@ -1,6 +1,10 @@
 """What a user types, and what bad input gets: one line that says what is wrong, and exit status 2."""
 
 import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -24,6 +28,27 @@ def test_help_names_every_command():
     others = "data score extract grade view eval regrade table analyze show plot doctor gpu-check"
     for command in f"{training} {others}".split():
         assert command in done.stdout
+
+
+@pytest.mark.parametrize("words", [(), ("score",), ("k8s", "render"), ("data", "prepare"), ("gpu-check",)])
+def test_h_is_help(words):
+    assert restrain(*words, "-h").stdout == restrain(*words, "--help").stdout != ""
+    assert "Usage: " in restrain(*words, "-h").stdout
+
+
+def test_version_is_the_distributions():
+    assert restrain("--version").stdout == f"restrain-openrlhf {version('restrain-openrlhf')}\n"
+
+
+@pytest.mark.parametrize("script", ["restrain", "test-time"])
+def test_a_shell_completes_the_commands(script):
+    """As bash asks: the words so far, and which of them is being typed."""
+    variable = f"_{script.upper().replace('-', '_')}_COMPLETE"
+    asked = {**os.environ, variable: "complete_bash", "COMP_WORDS": f"{script} ", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [Path(sys.executable).with_name(script)], env=asked, capture_output=True, text=True, check=False
+    )
+    assert {"restrain": "gpu-check", "test-time": "adapt"}[script] in done.stdout.split()
 
 
 def test_agent_path_prints_the_file_for_openrlhf():

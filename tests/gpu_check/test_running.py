@@ -49,14 +49,31 @@ from tests.processes import HEEDS_CTRL_C  # noqa: E402
     ],
 )
 def test_bad_input_is_refused_before_anything_starts(words, message, tmp_path):
-    assert message in refused("gpu-check", *words, "--out", tmp_path / "out")
+    assert message in refused("gpu-check", "--allow-cpu", *words, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_without_a_gpu_it_is_refused_or_says_first_that_there_is_none(monkeypatch, tmp_path):
+    monkeypatch.setattr("restrain_openrlhf.hook.devices.visible_gpus", lambda: ())
+    pretend(monkeypatch, FINE)
+    assert "no GPU was found on this machine" in refused("gpu-check", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    done = restrain("gpu-check", "--allow-cpu", "--out", tmp_path / "out")
+    assert done.returncode == 0
+    assert done.stderr.startswith("No GPU was found")
+
+
+def test_on_a_gpu_nothing_is_said_of_its_absence(monkeypatch, tmp_path):
+    monkeypatch.setattr("restrain_openrlhf.hook.devices.visible_gpus", lambda: ("0",))
+    pretend(monkeypatch, FINE)
+    done = restrain("gpu-check", "--out", tmp_path / "out")
+    assert (done.returncode, "No GPU" in done.stderr) == (0, False)
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path):
     """Its results would pass for new ones."""
     (tmp_path / "old").touch()
-    assert "not an empty folder" in refused("gpu-check", "--out", tmp_path)
+    assert "not an empty folder" in refused("gpu-check", "--allow-cpu", "--out", tmp_path)
 
 
 def test_checks_keep_their_order_whatever_the_users():
@@ -78,7 +95,7 @@ FINE = Check("fine", lambda _setting: [passed("one", "good", number=1.5), skippe
 
 def test_a_check_that_fails_stops_no_other_and_gives_a_status(monkeypatch, tmp_path):
     pretend(monkeypatch, Check("broken", broken), FINE)
-    done = restrain("gpu-check", "--out", tmp_path)
+    done = restrain("gpu-check", "--allow-cpu", "--out", tmp_path)
     assert done.returncode == 1
     assert "vLLM stopped" in done.stdout
     assert "no GPU" in done.stdout
@@ -90,7 +107,7 @@ def test_a_check_that_fails_stops_no_other_and_gives_a_status(monkeypatch, tmp_p
 
 def test_with_nothing_failed_the_status_is_0(monkeypatch, tmp_path):
     pretend(monkeypatch, FINE)
-    assert restrain("gpu-check", "--out", tmp_path).returncode == 0
+    assert restrain("gpu-check", "--allow-cpu", "--out", tmp_path).returncode == 0
     assert json.loads((tmp_path / "gpu-check.json").read_text())["ok"] is True
 
 
