@@ -1,8 +1,9 @@
 """Reads the rows of a data set as they are: from the hub by name, or from a local file or folder of its shape."""
 
 import csv
-from collections.abc import Mapping
-from contextlib import nullcontext
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -64,11 +65,34 @@ def _from_jsonl(path: Path) -> list[Row]:
 
 def _from_csv(path: Path) -> list[Row]:
     """Every cell as text: a guessed type would change answers such as 007 and 1.0."""
+    with path.open(encoding="utf-8-sig", newline="") as file, _cells_of_any_length():
+        reader = csv.DictReader(file, strict=True)
+        try:
+            _refuse_other_separators(path, reader.fieldnames or ())
+            return [_whole(path, number, row) for number, row in enumerate(reader, start=1)]
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: is not UTF-8 text ({error}). Save it as UTF-8.") from None
+        except csv.Error as error:
+            raise DataError(f"{path}, line {reader.line_num}: is not valid CSV ({error}). Fix the line.") from None
+
+
+@contextmanager
+def _cells_of_any_length() -> Iterator[None]:
+    # The module's limit is the whole process's: 131,072 characters unless somebody has set another.
+    before = csv.field_size_limit(sys.maxsize)
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            return [_whole(path, number, row) for number, row in enumerate(csv.DictReader(file, strict=True), start=1)]
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: is not readable as UTF-8 CSV ({error}). Save it as such.") from None
+        yield
+    finally:
+        csv.field_size_limit(before)
+
+
+def _refuse_other_separators(path: Path, header: Sequence[str]) -> None:
+    for separator, name in ((";", "';'"), ("\t", "a tab")):
+        if len(header) == 1 and separator in header[0]:
+            raise DataError(
+                f"{path}: its cells are separated by {name}, not by commas (the header is {header[0]!r}). Save it "
+                "with commas, or as JSONL."
+            )
 
 
 def _whole(path: Path, number: int, row: Row) -> Row:

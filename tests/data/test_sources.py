@@ -1,5 +1,6 @@
 """Rows come through the hub's own loader or from local files, unchanged; what cannot be had is told with its remedy."""
 
+import csv as csv_module
 import json
 
 import pytest
@@ -74,7 +75,10 @@ def test_local_files_keep_every_answer_as_it_is_written(tmp_path):
     ("name", "content", "message"),
     [
         ("a.jsonl", b"{", "line 1: not valid JSON"),
-        ("a.csv", b"problem\n\xff\n", "not readable as UTF-8 CSV"),
+        ("a.csv", b"problem\n\xff\n", "not UTF-8 text"),
+        ("a.csv", b'problem\n"x\n', "line 2: is not valid CSV \\(unexpected end of data"),
+        ("a.csv", b"problem;answer\nx, y;1\n", r"cells are separated by ';', not by commas .*'problem;answer'"),
+        ("a.csv", b"problem\tanswer\nx\t1\n", "cells are separated by a tab, not by commas"),
         ("a.parquet", b"not parquet", "cannot be loaded"),
         ("a.xlsx", b"", r"none of \.jsonl, \.csv, \.parquet"),
         ("a.csv", b"problem,answer\nx,1\nf(x, y),1\n", "row 2: has another number of cells than the header"),
@@ -86,6 +90,14 @@ def test_damaged_files_are_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         load_rows(None, str(tmp_path / name))
+
+
+def test_a_long_cell_is_read_and_the_limit_of_others_stays(tmp_path):
+    """The csv module's own limit is 131,072 characters."""
+    text, limit = "x" * 200_000, csv_module.field_size_limit()
+    (tmp_path / "a.csv").write_text(f"problem\n{text}\n")
+    assert load_rows(None, str(tmp_path / "a.csv")) == [{"problem": text}]
+    assert csv_module.field_size_limit() == limit
 
 
 def test_a_missing_file_and_a_set_without_a_place_are_refused(tmp_path):
