@@ -1,5 +1,8 @@
 """Every exception this project raises on purpose; each message says what was found, where, and how to fix it."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class RestrainError(Exception):
     """Base of all errors a user can act on; the command line prints its message and exits with status 2."""
@@ -53,3 +56,16 @@ class CheckpointError(RestrainError):
 
 class RunError(RestrainError):
     """A run stopped before its end, or two would share one folder."""
+
+
+def did_you_mean(word: object, known: Iterable[str], n: int = 1) -> str:
+    """` Did you mean 'kappa'?`, with a space before it, of the nearest names; empty where none is near.
+
+    A known name that is the word but for its blocks (kappa and method.kappa) is nearest.
+    """
+    names, wanted = {name.casefold(): name for name in known}, str(word).casefold()
+    last = wanted.rpartition(".")[2]
+    same = [name for name in names if wanted.endswith(f".{name}") or name.endswith(f".{wanted}")]
+    near = same or difflib.get_close_matches(wanted, names, n)
+    near = near or [name for name in names if difflib.get_close_matches(last, [name.rpartition(".")[2]], 1, 0.75)]
+    return f" Did you mean {' or '.join(repr(names[name]) for name in near[:n])}?" if near else ""

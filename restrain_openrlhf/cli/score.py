@@ -81,7 +81,7 @@ def score(
 
 def choose_method(name: str, overrides: Sequence[str], reference: Path | None, prompt_weight: float | None) -> Method:
     """The method, with u_x = 1 where it needs a reference and there is none; that is said on stderr."""
-    block = _settings_block(name, parse_overrides(overrides), reference, prompt_weight)
+    block = _settings_block(name, parse_overrides(overrides, example="eps=1e-6"), reference, prompt_weight)
     settings = parse_settings(block)
     method = build(settings)
     unsaid = "prompt_weight" in type(settings).model_fields and "prompt_weight" not in block

@@ -1,12 +1,11 @@
 """What a user types to choose a configuration: a file or a preset's name, and `--set KEY=VALUE`."""
 
-import difflib
 from collections.abc import Iterable
 from pathlib import Path
 
 import yaml
 
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.shipped import CONFIGS
 
 
@@ -27,23 +26,22 @@ def find_config(word: str) -> Path:
     # An absolute path can only be a file's; whoever reads it says whether it is there.
     if path.exists() or path.is_absolute():
         return path
-    near = difflib.get_close_matches(word.removeprefix("configs/").removesuffix(".yaml"), names, n=3)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    hint = did_you_mean(word.removeprefix("configs/").removesuffix(".yaml"), names, n=3)
     raise ConfigError(f"{word}: no such file, and no preset of this name.{hint} `restrain presets` lists all presets.")
 
 
-def parse_overrides(items: Iterable[str]) -> dict[str, object]:
+def parse_overrides(items: Iterable[str], example: str = "method.eps=1e-6") -> dict[str, object]:
     """Keys, dots kept, and values read as YAML; of equal keys the last counts.
 
-    Raises ConfigError naming the item that is none.
+    Raises ConfigError naming the item that is none, with an `example` that every method accepts.
     """
-    return dict(_parse(item) for item in items)
+    return dict(_parse(item, example) for item in items)
 
 
-def _parse(item: str) -> tuple[str, object]:
+def _parse(item: str, example: str) -> tuple[str, object]:
     key, equals, value = item.partition("=")
     if not equals or not key.strip():
-        raise ConfigError(f"--set {item!r}: give KEY=VALUE, for example kappa=2.")
+        raise ConfigError(f"--set {item!r}: give KEY=VALUE, for example {example}.")
     try:
         return key.strip(), yaml.safe_load(value)
     except yaml.YAMLError as error:

@@ -1,6 +1,5 @@
 """Configuration files: YAML to typed objects, with at most one level of `extends`."""
 
-import difflib
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum, auto
@@ -14,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, Valida
 from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.config.kept_rollouts import KeepRollouts
 from restrain_openrlhf.config.mlflow import MlflowSettings
-from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import MethodSettings, parse_settings
+from restrain_openrlhf.errors import ConfigError, did_you_mean
+from restrain_openrlhf.method import MethodSettings, parse_settings, setting_names
 from restrain_openrlhf.shipped import own_path
 
 # Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations/running.md).
@@ -176,6 +175,7 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     document = read_yaml(path)
     for key, value in (overrides or {}).items():
         _override(document, key, value)
+    _refuse_unknown_overrides(document, overrides or {})
     found = blocks(document, path, [key for key in RunConfig.model_fields if key != "metrics"])
     if "run_dir" not in found:
         raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
@@ -228,9 +228,9 @@ def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> d
     allowed = tuple(allowed)
     for key in document:
         if key not in allowed:
-            near = difflib.get_close_matches(str(key), allowed, n=1)
-            hint = f"Did you mean {near[0]!r}?" if near else f"Allowed here: {', '.join(allowed)}."
-            raise ConfigError(f"{path}: unknown key {key!r}. {hint}")
+            settings = [f"method.{name}" for name in _setting_names(document)]
+            hint = did_you_mean(key, [*allowed, *settings]) or f" Allowed here: {', '.join(allowed)}."
+            raise ConfigError(f"{path}: unknown key {key!r}.{hint}")
     if "method" not in document:
         raise ConfigError(f"{path}: `method:` is missing, for example `method: {{name: restrain}}`.")
     for key in ("method", "openrlhf"):
@@ -240,6 +240,25 @@ def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> d
         return {**document, "method": parse_settings(document["method"])}
     except ConfigError as error:
         raise ConfigError(f"{path}: method: {error}") from None
+
+
+def _setting_names(document: Mapping[str, Any]) -> tuple[str, ...]:
+    method = document.get("method")
+    return setting_names(method.get("name")) if isinstance(method, dict) else ()
+
+
+def _refuse_unknown_overrides(document: Mapping[str, Any], keys: Iterable[str]) -> None:
+    """Raises ConfigError for a key of `--set` that there is not, with the nearest one as `--set` takes it."""
+    flags = document.get("openrlhf")
+    known = {name for name in RunConfig.model_fields if name != "metrics"}
+    known |= {f"method.{name}" for name in _setting_names(document)}
+    known |= {f"openrlhf.{name}" for name in (flags if isinstance(flags, dict) else ())}
+    for key in keys:
+        block = key.partition(".")[0]
+        in_method = block == "method" and key != "method" and _setting_names(document)
+        if key not in known and (in_method or block not in RunConfig.model_fields):
+            hint = did_you_mean(key, sorted(known)) or f" Known: {', '.join(sorted(known))}."
+            raise ConfigError(f"--set {key}: there is no such key.{hint}")
 
 
 def _typed(kind: type[Config], values: Mapping[str, Any], path: Path) -> Config:

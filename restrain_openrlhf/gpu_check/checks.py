@@ -1,11 +1,10 @@
 """The list of checks, and how they are run: one after the other, a failed one stops no other."""
 
-import difflib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from restrain_openrlhf.errors import ConfigError, RestrainError
+from restrain_openrlhf.errors import ConfigError, RestrainError, did_you_mean
 from restrain_openrlhf.gpu_check.adapting import check_adaptation
 from restrain_openrlhf.gpu_check.gradient import check_gradient
 from restrain_openrlhf.gpu_check.memory import check_memory
@@ -56,9 +55,7 @@ def choose(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
     """The checks that are named, in their own order; all but the skipped where none is. Raises ConfigError."""
     for name in (*only, *skip):
         if name not in NAMES:
-            near = difflib.get_close_matches(name, NAMES, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"{name!r} is no check.{hint} There are: {', '.join(NAMES)}.")
+            raise ConfigError(f"{name!r} is no check.{did_you_mean(name, NAMES)} There are: {', '.join(NAMES)}.")
     chosen = tuple(check for check in CHECKS if check.name in (only or NAMES) and check.name not in skip)
     if not chosen:
         raise ConfigError("Every check is skipped. Leave out a --skip.")

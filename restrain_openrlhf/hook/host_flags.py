@@ -2,7 +2,6 @@
 
 import argparse
 import ast
-import difflib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -12,7 +11,7 @@ from types import SimpleNamespace
 from typing import NoReturn
 
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.errors import ConfigError, HostError
+from restrain_openrlhf.errors import ConfigError, HostError, did_you_mean
 from restrain_openrlhf.hook import contract
 
 
@@ -69,8 +68,7 @@ def to_arguments(flags: Mapping[str, object], parser: argparse.ArgumentParser | 
     arguments: list[str] = []
     for name, value in flags.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else " See `python -m openrlhf.cli.train_ppo_ray --help`."
+            hint = did_you_mean(name, known) or " See `python -m openrlhf.cli.train_ppo_ray --help`."
             raise ConfigError(f"openrlhf: {name!r} is not a flag of OpenRLHF's train_ppo_ray.{hint}")
         arguments += _words(name, value, parser)
     return arguments

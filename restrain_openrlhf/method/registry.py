@@ -1,13 +1,12 @@
 """The registry of methods by name, and the way from a `method:` block to typed settings and their method."""
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import entry_points
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, SerializeAsAny, ValidationError
 
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.method.composition import Method
 from restrain_openrlhf.method.settings import CommonSettings
 
@@ -45,7 +44,7 @@ def parse_settings(block: Mapping[str, Any]) -> CommonSettings:
         if key not in settings.model_fields:
             known = settings.model_fields
             raise ConfigError(
-                f"{key!r} is not a setting of {name}.{_suggest(str(key), known)} Known: {', '.join(known)}."
+                f"{key!r} is not a setting of {name}.{did_you_mean(key, known)} Known: {', '.join(known)}."
             )
     try:
         return settings.model_validate(dict(block))
@@ -53,11 +52,16 @@ def parse_settings(block: Mapping[str, Any]) -> CommonSettings:
         raise ConfigError(_explain(error, block)) from None
 
 
+def setting_names(name: object) -> tuple[str, ...]:
+    """The keys of the method of this name; none where there is no such method."""
+    return tuple(METHODS[name].model_fields) if isinstance(name, str) and name in METHODS else ()
+
+
 def _named(name: object) -> tuple[str, type[CommonSettings]]:
     if name not in tuple(METHODS):
         _load_methods_of_installed_packages()
     if not isinstance(name, str) or name not in METHODS:
-        raise ConfigError(f"name: {name!r} is no method.{_suggest(str(name), METHODS)} Known: {', '.join(METHODS)}.")
+        raise ConfigError(f"name: {name!r} is no method.{did_you_mean(name, METHODS)} Known: {', '.join(METHODS)}.")
     return name, METHODS[name]
 
 
@@ -80,11 +84,6 @@ def _explain(error: ValidationError, block: Mapping[str, Any]) -> str:
     key = first["loc"][0]
     wanted = dict.fromkeys(problem["msg"] for problem in problems if problem["loc"][:1] == (key,))
     return f"{key}: {' or '.join(wanted)}, but {block.get(str(key))!r} was given.".replace("Value error, ", "")
-
-
-def _suggest(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def _validate(value: object) -> object:

@@ -1,13 +1,12 @@
 """What `restrain serve` is told: the method, how /get_reward gathers groups, and what requests may cost."""
 
-import difflib
 from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from restrain_openrlhf.config.yaml_file import blocks, read_yaml
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.method import MethodSettings, build
 
 
@@ -112,6 +111,5 @@ def _first(error: ValidationError) -> str:
     what = first["msg"].removeprefix("Value error, ")
     if first["type"] == "extra_forbidden":
         known = [*ServiceBlock.model_fields, *Timing.model_fields, *Limits.model_fields]
-        near = difflib.get_close_matches(str(first["loc"][-1]), known, n=1)
-        what = "unknown key." + (f" Did you mean {near[0]!r}?" if near else "")
+        what = f"unknown key.{did_you_mean(first['loc'][-1], known)}"
     return f"{'.'.join(map(str, first['loc']))}: {what}"

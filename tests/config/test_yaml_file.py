@@ -1,11 +1,14 @@
 """Configuration files: what is read, what is refused, and how errors name the key."""
 
+import re
+
 import pytest
 
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.yaml_file import load_hook_config, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.host_flags import host_flags
+from restrain_openrlhf.method import METHODS
 
 
 def write(tmp_path, text, name="run.yaml"):
@@ -53,6 +56,11 @@ def test_an_override_that_is_none_is_named(item):
     ("text", "message"),
     [
         (GOOD + "methd: 1\n", "unknown key 'methd'. Did you mean 'method'"),
+        (GOOD.replace("method", "metod"), "unknown key 'metod'. Did you mean 'method'"),
+        (GOOD + "refernce: r.jsonl\n", "unknown key 'refernce'. Did you mean 'reference'"),
+        (GOOD + "RUN_DIR: x\n", "unknown key 'RUN_DIR'. Did you mean 'run_dir'"),
+        (GOOD + "kappa: 2\n", "unknown key 'kappa'. Did you mean 'method.kappa'"),
+        (GOOD.replace("openrlhf", "openrhlf"), "unknown key 'openrhlf'. Did you mean 'openrlhf'"),
         ("run_dir: x\n", "`method:` is missing"),
         ("method: {name: restrain}\n", "run_dir is missing"),
         ("run_dir: x\nmethod: restrain\n", "method must be a block"),
@@ -116,3 +124,35 @@ def test_a_configuration_wins_over_the_defaults(tmp_path):
     assert flags["ckpt.save_steps"] == 3
     assert flags["ckpt.best_metric_key"] == "none"
     assert flags["algo.kl.use_loss"] is True
+
+
+WRONG = {
+    "kappa": 2,
+    "kapa": 2,
+    "method.kapa": 2,
+    "metod.kappa": 2,
+    "actor.adam.lr": 1e-5,
+    "openrhlf.actor.adam.lr": 1e-5,
+    "rundir": "x",
+    "stpes": 3,
+    "refernce": "r.jsonl",
+}
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_the_key_that_is_suggested_is_accepted(tmp_path, key):
+    path = write(tmp_path, GOOD)
+    with pytest.raises(ConfigError) as refused:
+        load_run_config(path, {key: WRONG[key]})
+    found = re.search(r"Did you mean '(.*)'\?", str(refused.value))
+    assert found, refused.value
+    load_run_config(path, {found[1]: WRONG[key]})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_example_of_an_item_without_a_value_is_accepted(tmp_path, method):
+    with pytest.raises(ConfigError) as refused:
+        parse_overrides(["kappa"])
+    example = re.search(r"for example (\S+)\.$", str(refused.value))[1]
+    text = f"run_dir: x\nmethod: {{name: {method}}}\n"
+    assert load_run_config(write(tmp_path, text), parse_overrides([example])).method.eps == 1e-6

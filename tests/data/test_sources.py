@@ -76,7 +76,7 @@ def test_local_files_keep_every_answer_as_it_is_written(tmp_path):
     [
         ("a.jsonl", b"{", "line 1: not valid JSON"),
         ("a.csv", b"problem\n\xff\n", "not UTF-8 text"),
-        ("a.csv", b'problem\n"x\n', "line 2: is not valid CSV \\(unexpected end of data"),
+        ("a.csv", b'problem\n"x\n', "line 1: is not valid CSV \\(unexpected end of data"),
         ("a.csv", b"problem;answer\nx, y;1\n", r"cells are separated by ';', not by commas .*'problem;answer'"),
         ("a.csv", b"problem\tanswer\nx\t1\n", "cells are separated by a tab, not by commas"),
         ("a.parquet", b"not parquet", "cannot be loaded"),
