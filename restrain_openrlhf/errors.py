@@ -58,14 +58,15 @@ class RunError(RestrainError):
     """A run stopped before its end, or two would share one folder."""
 
 
-def did_you_mean(word: object, known: Iterable[str], n: int = 1) -> str:
+def did_you_mean(word: object, known: Iterable[str], n: int = 1, block: str = "") -> str:
     """` Did you mean 'kappa'?`, with a space before it, of the nearest names; empty where none is near.
 
-    A known name that is the word but for its blocks (kappa and method.kappa) is nearest.
+    A known name that is the word but for its blocks (kappa and method.kappa) is nearest. `block` is
+    put before each name.
     """
     names, wanted = {name.casefold(): name for name in known}, str(word).casefold()
     last = wanted.rpartition(".")[2]
     same = [name for name in names if wanted.endswith(f".{name}") or name.endswith(f".{wanted}")]
     near = same or difflib.get_close_matches(wanted, names, n)
     near = near or [name for name in names if difflib.get_close_matches(last, [name.rpartition(".")[2]], 1, 0.75)]
-    return f" Did you mean {' or '.join(repr(names[name]) for name in near[:n])}?" if near else ""
+    return f" Did you mean {' or '.join(repr(block + names[name]) for name in near[:n])}?" if near else ""

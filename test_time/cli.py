@@ -176,7 +176,7 @@ def listening(label: str, console: Console) -> "Iterator[Listener]":
 
 def main() -> None:
     """The `test-time` console script."""
-    run_app(app)
+    run_app(app, frozenset(("adapt", "sweep")))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Assembles the commands. Our errors, and a missing training stack, become one line and exit status 2."""
 
 import sys
+from collections.abc import Container
 from importlib.metadata import version
 from typing import Annotated, NoReturn
 
@@ -46,6 +47,8 @@ DATA = "Data, rollouts and answers"
 EVALUATION = "Evaluation"
 SETUP = "Setup"
 INTERRUPTED = 130
+# What is made so far is on the disk, and the same command goes on from there; all others start again.
+RESUMED = frozenset(("demo", "train", "study", "publish", "make-reference", "reference", "eval"))
 
 
 def _print_version(asked: bool) -> None:
@@ -98,11 +101,14 @@ app.command("gpu-check", rich_help_panel=SETUP)(gpu_check)
 
 def main() -> None:
     """The `restrain` console script."""
-    run_app(app)
+    run_app(app, RESUMED)
 
 
-def run_app(commands: typer.Typer) -> None:
-    """Run a command line. An error of ours is one line and exit status 2; an interruption says how to resume."""
+def run_app(commands: typer.Typer, resumed: Container[str] = ()) -> None:
+    """Run a command line. An error of ours is one line and exit status 2.
+
+    An interruption says whether the same command goes on: `resumed` are the names of the commands that do.
+    """
     try:
         commands()
     except RestrainError as error:
@@ -117,7 +123,9 @@ def run_app(commands: typer.Typer) -> None:
     except SystemExit as end:
         # Typer exits with this status on Ctrl-C and prints nothing.
         if end.code == INTERRUPTED:
-            Console(stderr=True).print("interrupted: run the same command to resume.")
+            goes_on = next(iter(sys.argv[1:]), "") in resumed
+            what = "run the same command to resume" if goes_on else "the same command starts again from its beginning"
+            Console(stderr=True).print(f"interrupted: {what}.")
         raise
 
 

@@ -11,7 +11,7 @@ from rich.progress import track
 
 from restrain_openrlhf.answers import extract
 from restrain_openrlhf.config.command_line import parse_overrides
-from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.data.jsonl import Identified, read_identified_rows, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.method import GroupScore, Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
@@ -19,12 +19,9 @@ from restrain_openrlhf.scoring import score_group
 from restrain_openrlhf.vote_statistics import majority_answer
 
 
-class RolloutRow(BaseModel):
+class RolloutRow(Identified):
     """One prompt and its rollouts; other keys are ignored."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    id: str | int
     problem: str
     responses: tuple[str, ...]
     answer: str | int | float | None = None
@@ -70,7 +67,7 @@ def score(
     """
     chosen = choose_method(method, overrides or [], reference, prompt_weight)
     artifact = load_reference(reference) if reference else None
-    rows = read_numbered_rows(rollouts, RolloutRow)
+    rows = read_identified_rows(rollouts, RolloutRow)
     if not rows:
         raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
     _check_out(out, rollouts, reference)

@@ -8,11 +8,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.errors import DataError
 
 Row = TypeVar("Row", bound=BaseModel)
+
+
+class Identified(BaseModel):
+    """A row that results name by its id."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    id: str | int
+
+
+IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
 
 
 def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
@@ -26,6 +37,33 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
 def read_numbered_rows(path: Path, row_type: type[Row]) -> list[tuple[int, Row]]:
     """As `read_rows`, each row with its line number, for errors that concern several rows."""
     return [(number, _parse(path, number, line, row_type)) for number, line in _numbered_lines(path)]
+
+
+def read_identified_rows(path: Path, row_type: type[IdentifiedRow]) -> list[tuple[int, IdentifiedRow]]:
+    """As `read_numbered_rows`, of a file that others made: no id is there twice, and no text has a NUL character.
+
+    Ids are compared as text, as results name rows. Raises DataError naming the lines.
+    """
+    first: dict[str, int] = {}
+    rows = read_numbered_rows(path, row_type)
+    for number, row in rows:
+        where = _nul(row.model_dump(mode="json"))
+        if where:
+            raise DataError(f"{path}, line {number}: {where} has a NUL character. Remove it, or the row.")
+        if first.setdefault(str(row.id), number) != number:
+            raise DataError(
+                f"{path}: lines {first[str(row.id)]} and {number} have the same id {str(row.id)!r}. Give each its own."
+            )
+    return rows
+
+
+def _nul(value: object, where: str = "") -> str:
+    """The first key with a NUL character, such as responses.3; empty where there is none."""
+    if isinstance(value, str):
+        return where if "\0" in value else ""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    found = (_nul(part, f"{where}.{key}".removeprefix(".")) for key, part in parts)
+    return next(filter(None, found), "")
 
 
 def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:

@@ -10,7 +10,7 @@ from restrain_openrlhf.answers import extract
 from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.data.gold_split import load_gold
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import read_numbered_rows
+from restrain_openrlhf.data.jsonl import Identified, read_identified_rows
 from restrain_openrlhf.errors import DataError
 
 # Raised when extraction or equality in evaluation changes; results say by which they were made.
@@ -54,12 +54,9 @@ def grade_answers(problem_id: str, answers: Sequence[str | None], gold: str) -> 
     return GradeRow(id=problem_id, gold=gold, answers=tuple(answers), correct=correct)
 
 
-class RolloutsRow(BaseModel):
+class RolloutsRow(Identified):
     """A row of a file of rollouts, as `restrain score` reads it; `reference_correct`: another grader's verdicts."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    id: str | int
     problem: str
     responses: tuple[str, ...]
     answer: str | int | float | None = None
@@ -86,8 +83,8 @@ class Difference:
 
 
 def read_rollouts(path: Path) -> list[RolloutsRow]:
-    """All rows. Raises DataError for a damaged row, a row without responses, and an empty file."""
-    rows = read_numbered_rows(path, RolloutsRow)
+    """All rows. Raises DataError for a damaged row, a row without responses, an id that is there twice, NUL characters, and an empty file."""
+    rows = read_identified_rows(path, RolloutsRow)
     for number, row in rows:
         if not row.responses:
             raise DataError(f"{path}, line {number}: responses is empty. Remove the row.")

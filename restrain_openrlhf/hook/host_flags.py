@@ -68,7 +68,7 @@ def to_arguments(flags: Mapping[str, object], parser: argparse.ArgumentParser | 
     arguments: list[str] = []
     for name, value in flags.items():
         if name not in known:
-            hint = did_you_mean(name, known) or " See `python -m openrlhf.cli.train_ppo_ray --help`."
+            hint = did_you_mean(name, known, block="openrlhf.") or " See `python -m openrlhf.cli.train_ppo_ray --help`."
             raise ConfigError(f"openrlhf: {name!r} is not a flag of OpenRLHF's train_ppo_ray.{hint}")
         arguments += _words(name, value, parser)
     return arguments

@@ -126,7 +126,7 @@ def test_show_prints_the_method_and_the_hosts_command():
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("openrlhf.actor.adam.lrr=1", "Did you mean 'actor.adam.lr'"),
+        ("openrlhf.actor.adam.lrr=1", "Did you mean 'openrlhf.actor.adam.lr'"),
         ("openrlhf.actor.model_name_or_path=/absent/model", "no such model folder"),
         ("openrlhf.data.prompt_dataset=absent.jsonl", "absent.jsonl: no such file"),
         ("openrlhf.rollout.n_samples_per_prompt=1", "needs a group"),

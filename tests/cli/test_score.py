@@ -4,6 +4,9 @@ The command's shape, a row of the golden table and its errors for malformed rows
 """
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -13,6 +16,7 @@ from restrain_openrlhf.cli.main import app
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
+from tests.processes import HEEDS_CTRL_C
 
 N = 16
 
@@ -196,3 +200,57 @@ def test_the_note_and_no_progress_bar_go_to_stderr_where_it_is_no_terminal(write
 
 def test_help_says_that_the_advantages_include_u_x():
     assert "Advantages include the prompt weight u_x" in " ".join(score("--help").stdout.split())
+
+
+def test_the_same_id_twice_is_refused_by_its_lines(write_jsonl, tmp_path):
+    path = write_jsonl("r.jsonl", [row(2), row(3) | {"id": "b"}, row(4)])
+    with pytest.raises(DataError, match=r"r\.jsonl: lines 1 and 3 have the same id 'a'"):
+        score(path, "--out", tmp_path / "o.jsonl")
+
+
+def test_nul_characters_are_refused_by_line(write_jsonl, tmp_path):
+    wrong = row(2) | {"id": "b", "responses": ["so \\boxed{4\0}"]}
+    with pytest.raises(DataError, match=r"r\.jsonl, line 2: responses\.0 has a NUL character"):
+        score(write_jsonl("r.jsonl", [row(2), wrong]), "--out", tmp_path / "o.jsonl")
+
+
+INTERRUPTED = (
+    HEEDS_CTRL_C
+    + """
+import sys, time
+from restrain_openrlhf.cli import main, score, {module}
+def slow(*given):
+    print("started", flush=True)
+    time.sleep(60)
+{module}.{name} = slow
+main.main()
+"""
+)
+
+
+def interrupted(module, name, *words):
+    """What a real process says of a real Ctrl-C in the middle of its work."""
+    command = [sys.executable, "-c", INTERRUPTED.format(module=module, name=name), *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    return " ".join(said.split())
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
+    path, out = write_jsonl("r.jsonl", [row(2)]), tmp_path / "o.jsonl"
+    out.write_text("before\n")
+    said = interrupted("score", "score_row", "score", path, "--out", out)
+    assert "interrupted: the same command starts again from its beginning." in said
+    assert "resume" not in said
+    assert sorted(tmp_path.iterdir()) == [out, path]
+    assert out.read_text() == "before\n"
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_in_a_command_that_goes_on_says_so():
+    said = interrupted("train", "load_run_config", "train", "cpu/demo")
+    assert "interrupted: run the same command to resume." in said

@@ -41,8 +41,8 @@ def test_a_file_goes_before_a_preset_of_that_name_but_a_folder_does_not(monkeypa
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("dapo14k/qwen3-4b-base/restrian", f"Did you mean {NAME}"),
-        (f"configs/{NAME}.yaml", f"Did you mean {NAME}"),
+        ("dapo14k/qwen3-4b-base/restrian", f"Did you mean '{NAME}'"),
+        (f"configs/{NAME}.yaml", f"Did you mean '{NAME}'"),
         ("dapo14k/qwen3-4b-base", "qwen3-4b-base/"),
         ("nothing", "no preset of this name. `restrain presets` lists all"),
     ],
@@ -73,7 +73,7 @@ def test_every_command_that_takes_a_configuration_says_so(monkeypatch, tmp_path,
     wrong = words.replace("NAME", "dapo14k/qwen3-4b-base/restran").split()
     error = CliRunner().invoke(commands, wrong).exception
     assert isinstance(error, ConfigError)
-    assert f"no preset of this name. Did you mean {NAME}" in str(error)
+    assert f"no preset of this name. Did you mean '{NAME}'" in str(error)
     assert not list(tmp_path.iterdir())
 
 

@@ -39,7 +39,7 @@ from tests.processes import HEEDS_CTRL_C  # noqa: E402
         (("--skip", "x"), "is no check"),
         (tuple(word for name in NAMES for word in ("--skip", name)), "Every check is skipped"),
         (("absent",), "no such file, and no preset of this name"),
-        (("cpu/demo", "--set", "openrlhf.actor.adam.lrr=1"), "Did you mean 'actor.adam.lr'"),
+        (("cpu/demo", "--set", "openrlhf.actor.adam.lrr=1"), "Did you mean 'openrlhf.actor.adam.lr'"),
         (("--set", "method.kappa=2"), "none is given"),
         (
             ("cpu/demo", "--set", "openrlhf.actor.model_name_or_path=/absent/model"),
