@@ -169,7 +169,7 @@ def test_show_prints_the_command_and_says_what_it_was_checked_against(installed)
     assert "OpenRLHF is not installed" in done.stderr
     done = installed("restrain", "show", PRESET, "--set", "openrlhf.actor.adam.lrr=1")
     assert (done.returncode, done.stdout) == (2, "")
-    assert "Did you mean 'actor.adam.lr'" in done.stderr
+    assert "Did you mean 'openrlhf.actor.adam.lr'" in done.stderr
 
 
 def test_the_packages_own_model_is_found_from_its_presets(installed):
@@ -205,7 +205,7 @@ def test_k8s_renders_every_overlay_into_a_folder_that_can_be_applied(installed, 
 @pytest.mark.parametrize(
     ("item", "message"),
     [
-        ("openrlhf.actor.adam.lrr=1", "Did you mean 'actor.adam.lr'"),
+        ("openrlhf.actor.adam.lrr=1", "Did you mean 'openrlhf.actor.adam.lr'"),
         ("openrlhf.algo.kl.estimator=k9", "invalid choice: 'k9'"),
         ("openrlhf.actor.num_nodes=4", "Set ref.num_nodes to 4"),
     ],

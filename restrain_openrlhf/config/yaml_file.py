@@ -254,9 +254,13 @@ def _refuse_unknown_overrides(document: Mapping[str, Any], keys: Iterable[str]) 
     known |= {f"method.{name}" for name in _setting_names(document)}
     known |= {f"openrlhf.{name}" for name in (flags if isinstance(flags, dict) else ())}
     for key in keys:
-        block = key.partition(".")[0]
-        in_method = block == "method" and key != "method" and _setting_names(document)
-        if key not in known and (in_method or block not in RunConfig.model_fields):
+        block, _, name = key.partition(".")
+        settings = _setting_names(document)
+        if block == "method" and name and settings and name not in settings:
+            what = f"{name!r} is not a setting of {document['method']['name']}."
+            hint = did_you_mean(name, settings, block="method.") or f" Known: {', '.join(settings)}."
+            raise ConfigError(f"--set {key}: {what}{hint}")
+        if key not in known and block not in RunConfig.model_fields:
             hint = did_you_mean(key, sorted(known)) or f" Known: {', '.join(sorted(known))}."
             raise ConfigError(f"--set {key}: there is no such key.{hint}")
 

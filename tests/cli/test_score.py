@@ -157,7 +157,7 @@ def test_a_prompt_weight_that_is_no_weight_is_refused(write_jsonl, tmp_path, wei
 
 
 def test_a_problem_the_reference_lacks_is_named_by_its_line(write_jsonl, tmp_path, reference):
-    path = write_jsonl("r.jsonl", [row(12, 4), row(12, 4) | {"problem": "q"}])
+    path = write_jsonl("r.jsonl", [row(12, 4), row(12, 4) | {"id": "b", "problem": "q"}])
     with pytest.raises(ReferencePassError, match=r"r\.jsonl, line 2"):
         score(path, "--out", tmp_path / "o.jsonl", "--reference", reference("40", 8))
 
@@ -187,7 +187,7 @@ def test_scores_of_before_survive_a_failure(write_jsonl, tmp_path):
     out = tmp_path / "o.jsonl"
     out.write_text("before\n")
     with pytest.raises(DataError, match="line 2"):
-        score(write_jsonl("r.jsonl", [row(2), {**row(), "responses": []}]), "--out", out)
+        score(write_jsonl("r.jsonl", [row(2), {**row(), "id": "b", "responses": []}]), "--out", out)
     assert out.read_text() == "before\n"
 
 

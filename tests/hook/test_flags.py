@@ -49,7 +49,7 @@ def test_flags_become_words_under_their_own_names():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"actor.adam.lrr": 1}, "Did you mean 'actor.adam.lr'"),
+        ({"actor.adam.lrr": 1}, "Did you mean 'openrlhf.actor.adam.lr'"),
         ({"actor.adam.lr": True}, "needs a value"),
         ({"algo.kl.use_loss": 3}, "is a switch"),
     ],
