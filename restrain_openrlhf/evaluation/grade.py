@@ -83,7 +83,7 @@ class Difference:
 
 
 def read_rollouts(path: Path) -> list[RolloutsRow]:
-    """All rows. Raises DataError for a damaged row, a row without responses, repeated ids, NUL characters, and an empty file."""
+    """All rows. Raises DataError for a damaged row, one without responses, repeated ids, NULs, and an empty file."""
     rows = read_identified_rows(path, RolloutsRow)
     for number, row in rows:
         if not row.responses:

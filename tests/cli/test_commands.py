@@ -130,8 +130,8 @@ def test_show_prints_the_method_and_the_hosts_command():
         ("openrlhf.actor.model_name_or_path=/absent/model", "no such model folder"),
         ("openrlhf.data.prompt_dataset=absent.jsonl", "absent.jsonl: no such file"),
         ("openrlhf.rollout.n_samples_per_prompt=1", "needs a group"),
-        ("method.kapa=1", "Did you mean 'kappa'"),
-        ("methd.kappa=1", "Did you mean 'method'"),
+        ("method.kapa=1", "Did you mean 'method.kappa'"),
+        ("methd.kappa=1", "Did you mean 'method.kappa'"),
         ("reference=absent.jsonl", "absent.jsonl.provenance.json"),
     ],
 )
