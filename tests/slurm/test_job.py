@@ -371,7 +371,7 @@ def test_shellcheck_is_content(tmp_path, words, nodes):
         (("--pyxis", "a", "--apptainer", "b"), "are both given"),
         (("--bind", "/a:/b"), "--bind is for a container"),
         (("--set", "run_dir=adapted/train", "--set", "reference=adapted/before.jsonl"), "is for test-time RL"),
-        (("--set", "methd=x"), "unknown key 'methd'"),
+        (("--set", "methd=x"), "--set methd: there is no such key. Did you mean 'method'"),
         (("--warning", 5), "--warning"),
     ],
 )
