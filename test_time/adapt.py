@@ -15,7 +15,7 @@ from restrain_openrlhf.run.reference_pass import sample_reference
 from test_time.accuracy import BASE, BASE_RESPONSES, TEST, Policy, Score, check_gold, gold_of, measure
 from test_time.adaptation import VOTE_TEMPERATURE, VOTE_TOP_P, Adaptation, AdaptationFolder
 from test_time.outcome import Comparison, Outcome, Prediction, compare, predictions
-from test_time.plan import Plan, make_plan
+from test_time.plan import Plan, configure, make_plan
 from test_time.problems import load_problems
 from test_time.report import write_report
 from test_time.training import Trained, train_watched
@@ -36,12 +36,14 @@ def adapt(job: Adaptation, listener: Listener = Listener()) -> Outcome:
     phase fails, and if another process works in the same folder.
     """
     listener.phase("checking the model and the problems")
-    ensure_model(job.model)
     problems = load_problems(job.problems)
     check_gold(job, [problem.id for problem in problems])
+    configured = configure(job, len(problems))
+    # Weights are fetched last: hours for a large model.
+    ensure_model(job.model)
     lock = RunFolder(job.out).lock()
     try:
-        return _adapt(job, make_plan(job, problems), listener)
+        return _adapt(job, make_plan(job, problems, configured), listener)
     finally:
         os.close(lock)
 

@@ -42,23 +42,41 @@ class Plan:
     problems: tuple[PromptOnly, ...]
 
 
-def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
-    """Choose the configuration, write the prompts, and check both before a model is loaded.
+@dataclass(frozen=True)
+class Configured:
+    """`source` is the file that `config` comes from; `first` is as it reads before an adaptation's own keys."""
 
-    Raises ConfigError for bad flags and for a method that needs gold, DataError for problems that cannot be trained on.
+    source: Path
+    first: RunConfig
+    config: RunConfig
+
+
+def configure(job: Adaptation, count: int) -> Configured:
+    """The configuration for `count` problems, checked by itself: no model is looked for.
+
+    Raises ConfigError for a wrong preset or method, bad flags, an impossible layout, and a method that needs gold.
     """
-    source = job.config or preset_path(job.method or "restrain", job.preset, len(problems))
+    source = job.config or preset_path(job.method or "restrain", job.preset, count)
     chosen = {**DEFAULTS, **_own(job), **method_overrides(source, job.method), **job.overrides, **_chat(job)}
     first = load_run_config(source, chosen)
-    length = length_overrides(job.steps, job.epochs, len(problems), first)
+    length = length_overrides(job.steps, job.epochs, count, first)
     config = load_run_config(source, {**chosen, **length, **_own(job), "openrlhf.data.input_template": None})
     _refuse_gold(config)
     check_flags(config)
+    return Configured(source, first, config)
+
+
+def make_plan(job: Adaptation, problems: Sequence[PromptOnly], configured: Configured) -> Plan:
+    """Write the prompts, and check them with the model's tokenizer before the model is loaded.
+
+    Raises DataError for problems that cannot be trained on, ConfigError for a model that cannot be had.
+    """
+    config = configured.config
     ask_for_box = bool(config.openrlhf.get("data.apply_chat_template")) if job.boxed is None else job.boxed
-    prompts = worded(first, boxed(problems) if ask_for_box else problems)
+    prompts = worded(configured.first, boxed(problems) if ask_for_box else problems)
     _write_prompts(job, prompts)
     offline_pass(config, n=job.votes)
-    return Plan(source, config, ask_for_box, tuple(prompts))
+    return Plan(configured.source, config, ask_for_box, tuple(prompts))
 
 
 def preset_path(method: str, preset: str, count: int) -> Path:

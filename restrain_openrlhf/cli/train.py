@@ -50,6 +50,7 @@ def show(
     ] = None,
 ) -> None:
     """Print the resolved method and the exact OpenRLHF command, or with --memory what it needs. Starts nothing."""
+    from restrain_openrlhf.hook.compatibility import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.hook.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.hook.host_flags import host_parser, parse, to_arguments  # noqa: PLC0415
     from restrain_openrlhf.hook.recorded_flags import VERSION, is_installed, recorded_parser  # noqa: PLC0415
@@ -63,6 +64,7 @@ def show(
     parser = host_parser() if is_installed() else recorded_parser()
     words = to_arguments({**detect().host_flags, **host_flags(on_this_machine(resolved, parser))}, parser)
     flags = vars(parse(words, parser))
+    refuse_settings(resolved, flags)
     if memory:
         typer.echo(_memory(flags, gpu_memory, model_config, as_json))
         return

@@ -1,7 +1,7 @@
 """Host flags that would silently change RESTRAIN's maths, or stop a run halfway, each refused with its reason."""
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -10,7 +10,8 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.device import Device
 from restrain_openrlhf.hook.host_flags import is_agent
-from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
+from restrain_openrlhf.hook.layout import refuse_impossible
+from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote, build
 from restrain_openrlhf.rollouts import RolloutPlan
 
 Flags = dict[str, Any]
@@ -137,6 +138,26 @@ def _has_lora(flags: Flags) -> bool:
 def _contains_unit_interval(bounds: tuple[float, float]) -> bool:
     low, high = bounds
     return low <= 0 and high >= 1
+
+
+def refuse_settings(config: HookConfig, flags: Mapping[str, Any]) -> None:
+    """The one gate of whatever shows, renders or starts a run: all that settings alone can tell, on any machine.
+
+    Raises ConfigError for the first flag or layout with which OpenRLHF could not run, or RESTRAIN would not be trained.
+    """
+    refuse_other_evaluation(config)
+    refuse_contradictions(argparse.Namespace(**flags), build(config.method))
+    refuse_asynchronous(config, dict(flags))
+    refuse_impossible(flags)
+
+
+def refuse_other_evaluation(config: HookConfig) -> None:
+    """Raises ConfigError where the configuration says what only the agent alone needs to be told."""
+    if config.evaluation is not None:
+        raise ConfigError(
+            "`evaluation:` is set: it tells the agent alone how evaluation draws, and this run knows its evaluation "
+            "rows. Remove it; openrlhf.eval.temperature and openrlhf.eval.n_samples_per_prompt set how they are drawn."
+        )
 
 
 def refuse_contradictions(arguments: argparse.Namespace, method: Method) -> None:

@@ -10,9 +10,8 @@ from restrain_openrlhf.config.kept_rollouts import KeepRollouts
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
+from restrain_openrlhf.hook.compatibility import refuse_settings, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.layout import refuse_impossible
 from restrain_openrlhf.hook.offline_engine import Sampling, refuse_long_prompts
 from restrain_openrlhf.hook.prompts import Prompt, PromptSource, load_prompts, refuse_lost_mark, template_identity
 from restrain_openrlhf.kept.schema import arrow
@@ -30,11 +29,8 @@ def check_run(config: HookConfig, arguments: argparse.Namespace) -> None:
     method = build(config.method)
     flags = vars(arguments)
     refuse_untracked(config)
-    refuse_other_evaluation(config)
-    refuse_contradictions(arguments, method)
-    refuse_asynchronous(config, flags)
+    refuse_settings(config, flags)
     refuse_unsupported(detect(), flags)
-    refuse_impossible(flags)
     check_keeping(config)
     inputs = check_inputs(flags)
     texts = [prompt.text for prompt in inputs.prompts]
@@ -62,15 +58,6 @@ def check_keeping(config: HookConfig) -> None:
         )
     if config.keeps_rollouts:
         arrow()
-
-
-def refuse_other_evaluation(config: HookConfig) -> None:
-    """Raises ConfigError where the configuration says what only the agent alone needs to be told."""
-    if config.evaluation is not None:
-        raise ConfigError(
-            "`evaluation:` is set: it tells the agent alone how evaluation draws, and this run knows its evaluation "
-            "rows. Remove it; openrlhf.eval.temperature and openrlhf.eval.n_samples_per_prompt set how they are drawn."
-        )
 
 
 def refuse_untracked(config: HookConfig) -> None:

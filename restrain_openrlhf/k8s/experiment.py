@@ -10,6 +10,7 @@ import yaml
 from restrain_openrlhf.config.unattended import refuse_lost_work, refuse_secrets
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.compatibility import refuse_settings
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.recorded_flags import recorded_parser
 from restrain_openrlhf.k8s.layout import Layout, plan
@@ -87,6 +88,7 @@ def load_experiment(
     # Rendering needs no OpenRLHF: the defaults of its flags are on record.
     parser = recorded_parser()
     flags = vars(parse(to_arguments(host_flags(config), parser), parser))
+    refuse_settings(config, flags)
     refuse_what_cannot_fit(flags, shape.gpu_memory * GIB if shape.gpu_memory else None)
     flags |= {name: document["openrlhf"][name] for name in document["openrlhf"] if name in PATH_FLAGS}
     refuse_lost_work(flags)

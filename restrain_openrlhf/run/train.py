@@ -8,15 +8,13 @@ from collections.abc import Callable, Sequence
 
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.hook.compatibility import refuse_asynchronous, refuse_contradictions, refuse_unsupported
+from restrain_openrlhf.hook.compatibility import refuse_settings, refuse_unsupported
 from restrain_openrlhf.hook.devices import detect
 from restrain_openrlhf.hook.error_tail import error_tail
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
-from restrain_openrlhf.hook.layout import refuse_impossible
 from restrain_openrlhf.hook.preflight import check_run, prompt_count
 from restrain_openrlhf.hook.sizes import rollout_batches
 from restrain_openrlhf.hook.this_machine import on_this_machine
-from restrain_openrlhf.method import build
 from restrain_openrlhf.run.folder import Completion, RunFolder
 from restrain_openrlhf.run.metrics import StepRow, read_steps
 from restrain_openrlhf.run.processes import ending_with_us, python_environment, python_module
@@ -74,10 +72,8 @@ def check_flags(config: RunConfig) -> None:
     layout that it could not run.
     """
     arguments = arguments_here(config)
-    refuse_contradictions(arguments, build(config.method))
-    refuse_asynchronous(config, vars(arguments))
+    refuse_settings(config, vars(arguments))
     refuse_unsupported(detect(), vars(arguments))
-    refuse_impossible(vars(arguments))
 
 
 def arguments_here(config: RunConfig) -> argparse.Namespace:

@@ -9,6 +9,7 @@ from typing import Any
 from restrain_openrlhf.config.unattended import refuse_lost_work, refuse_secrets
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.compatibility import refuse_settings
 from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.hook.recorded_flags import recorded_parser
 from restrain_openrlhf.k8s.experiment import VOTE_BEFORE
@@ -142,6 +143,7 @@ def load_job(path: Path, overrides: Mapping[str, object], allocation: Allocation
     _refuse_test_time(config)
     parser = recorded_parser()
     flags = vars(parse(to_arguments(host_flags(config), parser), parser))
+    refuse_settings(config, flags)
     gpu_memory = allocation.gpu_memory
     refuse_what_cannot_fit(flags, gpu_memory * GIB if gpu_memory else None)
     refuse_lost_work(flags)

@@ -1,0 +1,78 @@
+"""One gate: what settings alone can tell is refused alike by whatever shows, renders or starts a run."""
+
+import re
+
+import pytest
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.errors import ConfigError  # noqa: E402
+from restrain_openrlhf.run.train import check_flags  # noqa: E402
+from tests.commands import call, restrain  # noqa: E402
+from tests.config.presets import preset_file  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+
+PRESET = "dapo14k/qwen3-4b-base/restrain"
+# What a run must not start with, and the words of the reason.
+REFUSED = [
+    ({"openrlhf.rollout.n_samples_per_prompt": 1, "openrlhf.train.batch_size": 128}, "n_samples_per_prompt"),
+    ({"method.kappa": 17}, "penalises even a unanimous group"),
+    ({"openrlhf.vllm.num_engines": 0}, "vllm.num_engines is 0"),
+    ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target"),
+    ({"openrlhf.rollout.vllm_generate_batch_size": 32}, "vllm_generate_batch_size"),
+    ({"openrlhf.train.async_enable": True, "seeded_rollouts": True}, "train.async_enable"),
+    ({"evaluation.temperature": 0.6, "evaluation.n": 1}, "`evaluation:` is set"),
+]
+
+
+def words(settings):
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+
+
+@pytest.mark.parametrize(("settings", "reason"), REFUSED)
+def test_show_and_both_renders_refuse_what_train_refuses(settings, reason, tmp_path):
+    with pytest.raises(ConfigError) as of_train:
+        check_flags(load_run_config(preset_file(PRESET), settings))
+    assert reason in str(of_train.value)
+    commands = (
+        ("show", PRESET),
+        ("show", PRESET, "--memory"),
+        ("slurm", "render", PRESET, "--gpus-per-node", 8, "--out", tmp_path / "job"),
+        ("k8s", "render", PRESET, "--overlay", "8xa100-80g", "--out", tmp_path / "manifests"),
+    )
+    for command in commands:
+        done = restrain(*command, *words(settings))
+        assert (done.returncode, reason in " ".join(done.stderr.split())) == (2, True), (command, done.stderr)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/journeys/train.md"])
+def test_the_configuration_that_a_page_prints_can_train(page, tmp_path):
+    printed = re.search(r"```yaml\n(run_dir: .*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(printed[1])
+    assert restrain("show", tmp_path / "mine.yaml").returncode == 0
+    node = ("--gpus-per-node", 8, "--gpu-memory", 80)
+    job = restrain("slurm", "render", tmp_path / "mine.yaml", *node, "--out", tmp_path / "job")
+    assert job.returncode == 0, job.stderr
+
+
+def test_adapt_checks_what_was_typed_before_it_looks_for_a_model(tmp_path, monkeypatch):
+    from test_time import adapt, cli
+
+    asked = []
+    monkeypatch.setattr(adapt, "ensure_model", asked.append)
+    problems = tmp_path / "problems.jsonl"
+    good = ("--prompts", problems, "--method", "restrain")
+    problems.write_text("".join(f'{{"id": {n}, "problem": "What is {n} + 1?"}}\n' for n in range(32)))
+    for wrong in (
+        ("--prompts", tmp_path / "absent.csv", "--method", "restrain"),
+        ("--prompts", problems, "--method", "restrian"),
+        (*good, "--preset", "papr"),
+        (*good, "--set", "openrlhf.vllm.num_engines=0"),
+        (*good, "--set", "method.kappa=1000"),
+    ):
+        done = call(cli.main, "adapt", "--model", "some/model", *wrong, "--out", tmp_path / "out")
+        assert done.returncode == 2, done.stderr
+    assert asked == []
