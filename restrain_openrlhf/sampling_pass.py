@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.data.identity import earlier_fingerprint
 from restrain_openrlhf.data.jsonl import drop_cut_line, dump, read_rows
+from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.data.provenance import Provenance
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.hook.offline_engine import Rollout
@@ -141,7 +142,7 @@ class SamplingPass:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[IO[str]]:
-    with path.open("a", encoding="utf-8") as file:
+    with output_file(path).open("a", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

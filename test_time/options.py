@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from restrain_openrlhf.cli.options import to_folder
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.errors import ConfigError
 
@@ -16,7 +17,7 @@ TRAINING = "Training"
 PROBLEMS = "Problems and prompts"
 EVALUATION = "Evaluation (needs gold answers)"
 Model = Annotated[str, typer.Option(help="The model to adapt: a hub id or a local folder.")]
-Out = Annotated[Path, typer.Option(help="Output folder: predictions.jsonl, the adapted model, report.html and logs.")]
+Out = Annotated[Path, to_folder("Output folder: predictions.jsonl, the adapted model, report.html and logs.")]
 Config = Annotated[
     Path | None,
     typer.Option(

@@ -258,7 +258,7 @@ def test_a_name_that_is_neither_a_file_nor_a_preset_is_one_line(installed):
     done = installed("restrain", "train", f"configs/{PRESET}.yaml")
     assert done.returncode == 2
     (line,) = done.stderr.splitlines()
-    assert f"no such file, and no preset of this name. Did you mean {PRESET}" in line
+    assert f"no such file, and no preset of this name. Did you mean '{PRESET}'" in line
 
 
 def needs_kustomize():

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from restrain_openrlhf.cli.options import to_folder
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def analyze(
         Path | None, typer.Option(help="Gold answers: rows {problem, answer}, or a .gold.jsonl file.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for pictures and numbers.", show_default="of a run: RUN/analysis")
+        Path | None, to_folder("Folder for pictures and numbers.", show_default="of a run: RUN/analysis")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Of a run: print JSON.")] = False,
 ) -> None:

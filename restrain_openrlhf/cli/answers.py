@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import canonical_key
 from restrain_openrlhf.answers import extract as extract_answer
+from restrain_openrlhf.cli.options import to_file
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 
 
@@ -42,7 +43,7 @@ class _Graded(_Pair):
 
 def extract(
     responses: Annotated[Path, typer.Argument(metavar="RESPONSES.jsonl", help="Rows {response}.")],
-    out: Annotated[Path, typer.Option(help="Output rows {answer}, in the same order; null where no answer was found.")],
+    out: Annotated[Path, to_file("Output rows {answer}, in the same order; null where no answer was found.")],
 ) -> None:
     """Extract the final answer of each response, as in votes and evaluation."""
     rows = read_rows(responses, _Response)
@@ -51,7 +52,7 @@ def extract(
 
 def grade(
     pairs: Annotated[Path, typer.Argument(metavar="PAIRS.jsonl", help="Rows {a, b}.")],
-    out: Annotated[Path, typer.Option(help="Output rows {a, b, equal}, in the same order.")],
+    out: Annotated[Path, to_file("Output rows {a, b, equal}, in the same order.")],
     policy: Annotated[
         Policy,
         typer.Option(help="vote: as votes compare; eval: as the grader does, a the prediction and b the gold answer."),

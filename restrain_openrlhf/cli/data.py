@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from restrain_openrlhf.cli.data_overlap import overlap
-from restrain_openrlhf.cli.options import BenchmarkDir, wide_console
+from restrain_openrlhf.cli.options import BenchmarkDir, to_file, to_folder, wide_console
 from restrain_openrlhf.data.gold_split import sidecar_path
 from restrain_openrlhf.errors import ConfigError, DataError
 
@@ -39,7 +39,7 @@ def list_sets() -> None:
 @data.command()
 def prepare(
     name: Annotated[str, typer.Argument(help="A name from `restrain data list`, or `own`.")],
-    out: Annotated[Path, typer.Option(help="Training file: prompts only. Gold answers go to OUT's .gold.jsonl.")],
+    out: Annotated[Path, to_file("Training file: prompts only. Gold answers go to OUT's .gold.jsonl.")],
     source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, CSV, Parquet) or folder.")] = "hub",
     hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the known one.")] = None,
     config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
@@ -47,7 +47,7 @@ def prepare(
     prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts.")] = None,
     answer_column: Annotated[str | None, typer.Option(help="Column of the gold answers.")] = None,
     supervised: Annotated[
-        Path | None, typer.Option(help="Also write prompts with gold answers to this file, for grpo_gold.")
+        Path | None, to_file("Also write prompts with gold answers to this file, for grpo_gold.")
     ] = None,
     any_count: Annotated[
         bool, typer.Option("--any-count", help="Accept a number of rows that differs from the known set's.")
@@ -156,7 +156,7 @@ def _chosen(
 @data.command()
 def benchmarks(
     names: Annotated[str, typer.Argument(help="Benchmarks, comma-separated.")],
-    out: Annotated[Path, typer.Option(help="Folder for NAME.jsonl of each, as --benchmark-dir reads it.")],
+    out: Annotated[Path, to_folder("Folder for NAME.jsonl of each, as --benchmark-dir reads it.")],
     problems_only: Annotated[
         bool, typer.Option("--problems-only", help="Without answers: what `test-time adapt --prompts` reads.")
     ] = False,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from restrain_openrlhf.cli.options import BenchmarkDir, wide_console
+from restrain_openrlhf.cli.options import BenchmarkDir, to_file, wide_console
 from restrain_openrlhf.data.contamination import NGRAM
 from restrain_openrlhf.errors import ConfigError
 
@@ -25,7 +25,7 @@ def overlap(
     prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
     n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
     examples: Annotated[int, typer.Option(min=0, help="Show so many pairs of each band, those that share most.")] = 0,
-    out: Annotated[Path | None, typer.Option(help="Write every pair with its texts to this JSONL file.")] = None,
+    out: Annotated[Path | None, to_file("Write every pair with its texts to this JSONL file.")] = None,
 ) -> None:
     """Count benchmark problems that share runs of words with a training prompt, by how much they share.
 

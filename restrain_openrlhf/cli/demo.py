@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.cli.options import Overrides
+from restrain_openrlhf.cli.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 
 
@@ -21,7 +21,7 @@ def demo(
             show_default="restrain and ttrl; with addition, restrain",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Output folder.")] = Path("runs/demo"),
+    out: Annotated[Path, to_folder("Output folder.")] = Path("runs/demo"),
     steps: Annotated[
         int | None,
         typer.Option(min=1, help="Training steps, of 32 prompts x 16 rollouts.", show_default="40; with addition, 20"),

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from restrain_openrlhf.cli.options import BenchmarkDir, ShardOption, parse_shard
+from restrain_openrlhf.cli.options import BenchmarkDir, ShardOption, parse_shard, to_folder
 from restrain_openrlhf.cli.regrade import Export, Grading, Second
 from restrain_openrlhf.errors import ConfigError
 
@@ -22,7 +22,7 @@ def evaluate(
             "of the paper's tables."
         ),
     ],
-    out: Annotated[Path, typer.Option(help="Output folder for responses, grades and results.")],
+    out: Annotated[Path, to_folder("Output folder for responses, grades and results.")],
     protocol: Annotated[
         str, typer.Option(help="paper (T 0.6, top-p 0.95, 16 responses), greedy, or qwen25-math.")
     ] = "paper",

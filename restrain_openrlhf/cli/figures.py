@@ -6,11 +6,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.cli.options import to_folder
+
 
 def effect(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of `restrain eval --label ...`.")],
     x: Annotated[str, typer.Option(help="Label on the x axis: step, sigma, delta, kappa, ...")],
-    out: Annotated[Path, typer.Option(help="Output folder, for the figure and its table.")],
+    out: Annotated[Path, to_folder("Output folder, for the figure and its table.")],
     by: Annotated[str | None, typer.Option(help="Label that separates the lines, such as method.")] = None,
 ) -> None:
     """Plot accuracy against a label of evaluated runs, such as the training step, σ, δ or κ."""
@@ -24,7 +26,7 @@ def effect(
 
 def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
-    out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="the first run's plots/")] = None,
+    out: Annotated[Path | None, to_folder("Output folder.", show_default="the first run's plots/")] = None,
 ) -> None:
     """Plot training curves and vote statistics of training runs, as PNG, and say at which step each collapses."""
     from restrain_openrlhf.report.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.cli.options import Overrides
+from restrain_openrlhf.cli.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
@@ -27,7 +27,7 @@ def gpu_check(
         ),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Output folder; it must be new or empty.", show_default="runs/gpu-check/TIME")
+        Path | None, to_folder("Output folder; it must be new or empty.", show_default="runs/gpu-check/TIME")
     ] = None,
     only: Annotated[
         Names, typer.Option(metavar="NAME", help="Run this check alone, such as gradient. Repeatable.")

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from restrain_openrlhf.cli.options import ConfigFile, Overrides
 from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.shipped import KUBERNETES
 
@@ -130,6 +131,8 @@ def render(
     from restrain_openrlhf.k8s.render import render as manifests_of  # noqa: PLC0415
     from restrain_openrlhf.k8s.stages import Stage  # noqa: PLC0415
 
+    if out != "-":
+        output_folder(Path(out))
     chosen = load_overlay(overlay, manifests or KUBERNETES)
     nodes = chosen.nodes.model_copy(update={"gpu_memory": gpu_memory or chosen.nodes.gpu_memory})
     experiment = load_experiment(

@@ -1,5 +1,6 @@
 """Assembles the commands. Our errors, and a missing training stack, become one line and exit status 2."""
 
+import errno
 import sys
 from collections.abc import Container
 from importlib.metadata import version
@@ -47,6 +48,10 @@ DATA = "Data, rollouts and answers"
 EVALUATION = "Evaluation"
 SETUP = "Setup"
 INTERRUPTED = 130
+# What a path that somebody typed can meet, and no defect of ours. A file that is missing is told where it is read.
+OF_THE_FILE_SYSTEM = frozenset(
+    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.ENAMETOOLONG, errno.ELOOP)
+)
 # What is made so far is on the disk, and the same command goes on from there; all others start again.
 RESUMED = frozenset(("demo", "train", "study", "publish", "make-reference", "reference", "eval"))
 
@@ -120,6 +125,10 @@ def run_app(commands: typer.Typer, resumed: Container[str] = ()) -> None:
             f"{error.name} is not installed, and this command needs it. Install the training stack: `make install` in "
             "a checkout, or requirements/gpu.txt."
         )
+    except OSError as error:
+        if error.filename is None or error.errno not in OF_THE_FILE_SYSTEM:
+            raise
+        _end(f"{error.filename}: {error.strerror}. Name another place, or see to it that this user may use this one.")
     except SystemExit as end:
         # Typer exits with this status on Ctrl-C and prints nothing.
         if end.code == INTERRUPTED:

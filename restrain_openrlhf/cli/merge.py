@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from restrain_openrlhf.cli.options import to_folder
+
 
 class Precision(StrEnum):
     """The types that a whole model can be written in."""
@@ -16,7 +18,7 @@ class Precision(StrEnum):
 
 def merge(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A LoRA run's folder, a model's folder, or an adapter's.")],
-    out: Annotated[Path | None, typer.Option(help="Output folder.", show_default="RUN/merged")] = None,
+    out: Annotated[Path | None, to_folder("Output folder.", show_default="RUN/merged")] = None,
     base: Annotated[
         str | None,
         typer.Option(help="Base model, where it is not where training had it.", show_default="the adapter's"),

@@ -12,6 +12,7 @@ from pydantic.fields import FieldInfo
 from rich.console import Console
 
 from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.data.outputs import output_file, output_folder
 from restrain_openrlhf.errors import ConfigError
 
 Options = TypeVar("Options", bound=BaseModel)
@@ -28,6 +29,25 @@ ShardOption = Annotated[str, typer.Option("--shard", metavar="I/K", help="Run on
 BenchmarkDir = Annotated[
     Path | None, typer.Option(help="Folder with local copies, NAME.jsonl.", show_default="the hub")
 ]
+
+
+def to_file(help_text: str, *names: str, **more: Any) -> Any:
+    """An option for a file that is written, checked as the words are read: before anything is computed."""
+    return typer.Option(*names, help=help_text, callback=_checked(output_file), **more)
+
+
+def to_folder(help_text: str, *names: str, **more: Any) -> Any:
+    """An option for a folder that is written into, checked as a file is."""
+    return typer.Option(*names, help=help_text, callback=_checked(output_folder), **more)
+
+
+def _checked(check: Callable[[Path], Path]) -> Callable[[Path | None], Path | None]:
+    def callback(path: Path | None) -> Path | None:
+        if path is not None:
+            check(path)
+        return path
+
+    return callback
 
 
 def wide_console() -> Console:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.cli.options import to_folder
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build, parse_settings
@@ -36,7 +37,7 @@ def premise(
     sigma: Annotated[float | None, typer.Option(help="The method's sigma.", show_default="CONFIG's, or 0.5")] = None,
     delta: Annotated[float | None, typer.Option(help="The method's delta.", show_default="CONFIG's, or 1")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for pictures and premise.json.", show_default="none")] = None,
+    out: Annotated[Path | None, to_folder("Folder for pictures and premise.json.", show_default="none")] = None,
 ) -> None:
     """Tell from the frozen model's rollouts whether training without labels can work. Warnings leave the status at 0.
 

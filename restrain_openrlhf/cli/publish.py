@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.cli.options import to_folder
 from restrain_openrlhf.errors import ConfigError
 
 
@@ -17,7 +18,7 @@ def publish(
         str | None, typer.Option(metavar="OWNER/NAME", help="Push the folder to this repository of the hub.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write the folder and push nothing.")] = False,
-    out: Annotated[Path | None, typer.Option(help="The folder that is written.", show_default="RUN/hub")] = None,
+    out: Annotated[Path | None, to_folder("The folder that is written.", show_default="RUN/hub")] = None,
     evaluation: Annotated[
         list[Path] | None,
         typer.Option(help="`restrain eval` of this model. Repeatable.", show_default="RUN/evaluation, if it is there"),

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from restrain_openrlhf.cli.options import ConfigFile, Overrides, ShardOption, parse_shard, with_options
+from restrain_openrlhf.cli.options import ConfigFile, Overrides, ShardOption, parse_shard, to_file, with_options
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.run.offline_options import OfflineOptions
 
@@ -67,7 +67,7 @@ def _run(job: "OfflinePass", out: Path) -> None:
 
 def merge_reference(
     shards: Annotated[list[Path], typer.Argument(help="All shards of the pass.")],
-    out: Annotated[Path, typer.Option(help="The merged reference file.")],
+    out: Annotated[Path, to_file("The merged reference file.")],
 ) -> None:
     """Merge the shards of an offline pass. They must be complete and of the same pass."""
     from restrain_openrlhf.reference.parts import merge  # noqa: PLC0415
@@ -78,7 +78,7 @@ def merge_reference(
 
 def subset_reference(
     artifact: Annotated[Path, typer.Argument(help="A complete reference file.")],
-    out: Annotated[Path, typer.Option(help="The smaller reference file.")],
+    out: Annotated[Path, to_file("The smaller reference file.")],
     n: Annotated[int | None, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")] = None,
     prompts: Annotated[
         str | None, typer.Option(help="Keep only these problems: JSONL, CSV, Parquet, or a hub data set.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.cli.options import to_file
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Grading:
 def regrade(
     path: Annotated[Path, typer.Argument(help="Folder of `restrain eval`, or a file of rollouts with gold answers.")],
     gold: Annotated[Path | None, typer.Option(help="Gold answers, for a file of rollouts without them.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Output file for the grades of a file of rollouts.")] = None,
+    out: Annotated[Path | None, to_file("Output file for the grades of a file of rollouts.")] = None,
     export: Export = None,
     second_grader: Second = None,
 ) -> None:

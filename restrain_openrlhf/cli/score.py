@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import track
 
 from restrain_openrlhf.answers import extract
+from restrain_openrlhf.cli.options import to_file
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.data.jsonl import Identified, read_identified_rows, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
@@ -52,7 +53,7 @@ class ScoreRow(BaseModel):
 
 def score(
     rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
-    out: Annotated[Path, typer.Option(help="Output file: one row per prompt, in the same order.")],
+    out: Annotated[Path, to_file("Output file: one row per prompt, in the same order.")],
     method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
     overrides: Annotated[
         list[str] | None,

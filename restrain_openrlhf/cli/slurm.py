@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.cli.options import ConfigFile, Overrides
+from restrain_openrlhf.cli.options import ConfigFile, Overrides, to_folder
 
 NODES, COMMANDS = "The nodes", "Where commands run"
 
@@ -22,7 +22,7 @@ def _commands() -> None:
 def render(
     config: ConfigFile,
     gpus_per_node: Annotated[int, typer.Option(min=1, help="GPUs of a node.", rich_help_panel=NODES)],
-    out: Annotated[Path, typer.Option(metavar="DIR", help="New folder for the job, which all nodes see.")],
+    out: Annotated[Path, to_folder("New folder for the job, which all nodes see.", metavar="DIR")],
     overrides: Overrides = None,
     time: Annotated[str, typer.Option(help="The longest time of one start, as Slurm has it.")] = "24:00:00",
     warning: Annotated[

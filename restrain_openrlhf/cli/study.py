@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from restrain_openrlhf.cli.options import Overrides
+from restrain_openrlhf.cli.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 
 
@@ -15,7 +15,7 @@ def study(
     configs: Annotated[
         list[Path], typer.Argument(metavar="CONFIG...", parser=find_config, help="YAML files, or presets' names.")
     ],
-    out: Annotated[Path, typer.Option(help="Output folder for runs, tables and figures.")] = Path("runs/study"),
+    out: Annotated[Path, to_folder("Output folder for runs, tables and figures.")] = Path("runs/study"),
     seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration, with seeds 42, 43, ...")] = 3,
     jobs: Annotated[
         int | None,

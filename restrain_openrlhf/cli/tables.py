@@ -5,10 +5,11 @@ from typing import Annotated
 
 import typer
 
+from restrain_openrlhf.cli.options import to_file
 from restrain_openrlhf.errors import ConfigError
 
 Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")]
-OutFile = Annotated[Path | None, typer.Option(help="Output file.", show_default="the terminal")]
+OutFile = Annotated[Path | None, to_file("Output file.", show_default="the terminal")]
 BaseOption = Annotated[
     str | None, typer.Option(help="Hub id of the model that training began from.", show_default="the run folder's")
 ]

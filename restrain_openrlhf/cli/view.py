@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.cli.options import to_file
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ def view(
         Path | None, typer.Option(help="Gold answers: rows {problem, answer}, or a .gold.jsonl file.")
     ] = None,
     export: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write one self-contained file, and serve nothing.")
+        Path | None, to_file("Write one self-contained file, and serve nothing.", metavar="FILE.html")
     ] = None,
     max_mb: Annotated[int, typer.Option(min=1, help="With --export: MiB of responses in the file, at most.")] = 50,
     host: Annotated[

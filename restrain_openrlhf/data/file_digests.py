@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from restrain_openrlhf.data.jsonl import whole_file
+from restrain_openrlhf.data.outputs import whole_file
 
 # Below it a file is read sooner than a cache would be worth its entry.
 CACHED_FROM = 8 << 20

@@ -1,15 +1,13 @@
 """JSON Lines files as typed rows: strict reading with line numbers, atomic writing, and safe appending."""
 
 import json
-import os
-import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from restrain_openrlhf.data.outputs import output_file, whole_file
 from restrain_openrlhf.errors import DataError
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -94,28 +92,11 @@ def _parse(path: Path, number: int, line: str, row_type: type[Row]) -> Row:
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
     """Write all rows or nothing: a reader never sees half a file, and an old file survives a failure.
 
-    Raises DataError where `path` is a folder.
+    Raises DataError where `path` cannot be a file (data/outputs.py).
     """
-    if path.is_dir():
-        raise DataError(f"{path}: is a folder. Name the file to write.")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    output_file(path).parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as file:
         file.writelines(dump(row.model_dump(mode="json")) for row in rows)
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[IO[str]]:
-    """A file that takes `path`'s place once it is complete; two writers do not meet, whoever is last stays."""
-    # Not the process's number: in pods that share a volume it is often 1.
-    partial = path.with_name(f"{path.name}.{secrets.token_hex(4)}.partial")
-    try:
-        with partial.open("w", encoding="utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def drop_cut_line(path: Path) -> None:

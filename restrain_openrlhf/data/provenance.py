@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from restrain_openrlhf.data.jsonl import whole_file
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import RestrainError
 
 

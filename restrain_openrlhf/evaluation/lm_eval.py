@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.data.jsonl import read_rows, whole_file, write_rows
+from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.evaluation.problems import Problem

@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any, Self
 
-from restrain_openrlhf.data.jsonl import whole_file
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import CheckpointError
 from restrain_openrlhf.hook import lora
 from restrain_openrlhf.hook.contents import ACTOR, LATEST

@@ -11,7 +11,7 @@ from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.file_digests import file_digest, file_digests
 from restrain_openrlhf.data.identity import hub_commit, model_digests, model_folder
-from restrain_openrlhf.data.jsonl import whole_file
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.prompts import PromptSource, all_rows
 from restrain_openrlhf.tracking.mlflow_run import say

@@ -11,7 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig
-from restrain_openrlhf.data.jsonl import whole_file
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.contents import contents, digests, refuse_changed, tell_unrecorded
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from restrain_openrlhf.data.jsonl import whole_file
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.kept import kept_files, read_file
 from restrain_openrlhf.view.details import details

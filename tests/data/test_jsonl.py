@@ -3,7 +3,8 @@
 import pytest
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.data.jsonl import read_rows, whole_file, write_rows
+from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError
 
 
