@@ -49,7 +49,6 @@ def premise(
         raise ConfigError("Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl.")
     given = {"kappa": kappa, "sigma": sigma, "delta": delta}
     settings, group_size = _method(config, {key: value for key, value in given.items() if value is not None})
-    _refuse_file(out)
     read = from_reference if reference else from_rollouts
     found = diagnose(read(path, gold, group_size), settings)
     _print(found, as_json)
@@ -69,11 +68,6 @@ def _method(config: Path | None, given: dict[str, float]) -> tuple[CommonSetting
     if size is not None and not isinstance(size, int):
         raise ConfigError(f"{config}: {N_SAMPLES} is {size!r}: a whole number is needed.")
     return run.method, size
-
-
-def _refuse_file(out: Path | None) -> None:
-    if out is not None and out.exists() and not out.is_dir():
-        raise ConfigError(f"--out {out}: is a file. Name a folder.")
 
 
 def _print(found: "Premise", as_json: bool) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from restrain_openrlhf.cli.options import ConfigFile, Overrides, ShardOption, parse_shard, to_file, with_options
+from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.run.offline_options import OfflineOptions
 
@@ -20,6 +21,7 @@ def reference(options: OfflineOptions) -> None:
     """Sample the frozen model on every prompt, for u_x and SRT's labels. To resume, run the same command."""
     from restrain_openrlhf.reference.offline_pass import OfflinePass  # noqa: PLC0415 - keeps `restrain --help` quick
 
+    output_file(options.out)
     shard = parse_shard(options.shard)
     job = OfflinePass.prepare(options.model, options.source(), options.sampling(), *shard)
     _run(job, options.out)
@@ -37,6 +39,8 @@ def make_reference(
     from restrain_openrlhf.run.reference_pass import offline_pass  # noqa: PLC0415
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
+    if resolved.reference is not None:
+        output_file(resolved.reference)
     job = offline_pass(resolved, n, *parse_shard(shard))
     assert resolved.reference is not None, "offline_pass refuses a configuration without one"
     _run(job, resolved.reference)

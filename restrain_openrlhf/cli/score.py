@@ -71,10 +71,10 @@ def score(
     rows = read_identified_rows(rollouts, RolloutRow)
     if not rows:
         raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
-    _check_out(out, rollouts, reference)
+    _refuse_input(out, rollouts, reference)
     console = Console(stderr=True)
     numbered = track(rows, "scoring", console=console, disable=not console.is_terminal)
-    _write(out, [_located(rollouts, number, row, chosen, artifact) for number, row in numbered])
+    write_rows(out, [_located(rollouts, number, row, chosen, artifact) for number, row in numbered])
 
 
 def choose_method(name: str, overrides: Sequence[str], reference: Path | None, prompt_weight: float | None) -> Method:
@@ -104,20 +104,9 @@ def _settings_block(
     return {"name": name, **overrides, "prompt_weight": prompt_weight}
 
 
-def _check_out(out: Path, *inputs: Path | None) -> None:
-    if out.is_dir():
-        raise ConfigError(f"--out {out}: is a folder. Name the file to write, such as {out / 'scores.jsonl'}.")
+def _refuse_input(out: Path, *inputs: Path | None) -> None:
     if out.resolve() in [path.resolve() for path in inputs if path is not None]:
         raise ConfigError(f"--out {out}: is an input file. Name another.")
-
-
-def _write(out: Path, rows: Sequence[ScoreRow]) -> None:
-    try:
-        write_rows(out, rows)
-    except OSError as error:
-        raise ConfigError(
-            f"--out {out}: cannot be written ({error.strerror}). Name a file in another folder."
-        ) from None
 
 
 def _located(path: Path, number: int, row: RolloutRow, method: Method, reference: Reference | None) -> ScoreRow:

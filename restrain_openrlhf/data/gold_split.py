@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import DataError
 
 
@@ -58,7 +59,7 @@ def write_separated(out: Path, prompts: Sequence[PromptOnly], gold: Mapping[str,
 
     Without any gold there is no sidecar, and one that an earlier call left is removed.
     """
-    sidecar = sidecar_path(out)
+    sidecar = output_file(sidecar_path(out))
     if gold:
         write_rows(sidecar, [GoldAnswer(prompt_hash=key, answer=answer) for key, answer in gold.items()])
     else:

@@ -14,6 +14,7 @@ from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.known_copy import CopyCheck
 from restrain_openrlhf.data.near_duplicates import NearDuplicates, counted, near_duplicates
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError
 
 
@@ -94,7 +95,8 @@ def prepare(
         dropped_held_out=len(whole) - len(apart),
     )
     about = out.with_name(f"{out.stem}.about.json")
-    about.write_text(prepared.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    with whole_file(about) as file:
+        file.write(prepared.model_dump_json(indent=2) + "\n")
     return prepared
 
 

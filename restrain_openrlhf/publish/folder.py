@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.model_files import ADAPTER, PATTERNS, refuse_incomplete
 from restrain_openrlhf.publish.base_model import BaseModel, describe_base
@@ -42,6 +43,7 @@ def write_folder(run: TrainedRun, out: Path, wishes: Wishes) -> None:
     Raises ConfigError where `out` is something else, RunError for evaluations of other models and for private words in
     what would be published.
     """
+    out = output_folder(out)
     _refuse_other(out)
     base_name = str(run.flag("actor.model_name_or_path") or "")
     base = describe_base(base_name, wishes.base_model)

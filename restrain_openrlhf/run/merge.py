@@ -5,6 +5,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.model_files import ADAPTER, ADAPTER_CONFIG, ensure_model
 
@@ -51,6 +52,7 @@ def merge(adapter: Adapter, out: Path, dtype: str = "bfloat16") -> None:
         raise ConfigError(
             f"{error} It is the base of the adapter in {adapter.folder}; --base MODEL names it at another place."
         ) from error
+    out = output_folder(out)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from restrain_openrlhf.data.outputs import whole_file
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.kept import kept_files, read_file
 from restrain_openrlhf.view.details import details
 from restrain_openrlhf.view.html import whole_page
@@ -101,9 +100,5 @@ def _left_out(kept: int, groups: int, megabytes: int) -> str:
 
 
 def _write(out: Path, page: str) -> None:
-    try:
-        with whole_file(out) as file:
-            file.write(page)
-    except OSError as error:
-        what = f"--export {out}: cannot be written ({error.strerror})."
-        raise ConfigError(f"{what} Name a file in another folder.") from None
+    with whole_file(out) as file:
+        file.write(page)

@@ -69,6 +69,61 @@ def test_a_link_stays_and_its_target_is_written(rollouts, tmp_path, there):
     assert json.loads(target.read_text())["id"] == 1
 
 
+def into(stdout, *words, folder):
+    """Runs a command as a process of its own, whose standard output goes to `stdout`."""
+    command = [sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, words)]
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, cwd=folder, env=here
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("out", ["/dev/stdout", "redirected.jsonl"])
+def test_the_file_behind_standard_output_keeps_what_it_holds(rollouts, tmp_path, mode, out):
+    redirected = tmp_path / "redirected.jsonl"
+    redirected.write_text("earlier\n")
+    with redirected.open(mode) as stdout:
+        done = into(stdout, "score", rollouts, *SCORE, "--out", out, folder=tmp_path)
+    assert done.returncode == 2
+    assert "the shell writes this command's own output to" in done.stderr.replace("\n", " ")
+    assert redirected.read_text() == ("earlier\n" if mode == "a" else "")
+
+
+def test_standard_output_into_a_pipe_is_refused(rollouts, tmp_path):
+    done = into(subprocess.PIPE, "score", rollouts, *SCORE, "--out", "/dev/stdout", folder=tmp_path)
+    assert done.returncode == 2
+    assert "is a pipe, not a file" in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("beside", ["prompts.gold.jsonl", "prompts.about.json"])
+def test_what_is_written_beside_an_output_is_a_file_too(tmp_path, beside):
+    (tmp_path / "own.jsonl").write_text('{"problem": "1+1=", "answer": "2"}\n')
+    make("fifo", tmp_path / beside)
+    words = ("data", "prepare", "own", "--source", tmp_path / "own.jsonl", "--out", tmp_path / "prompts.jsonl")
+    assert "is a pipe, not a file" in refused(*words).replace("\n", " ")
+    assert stat.S_ISFIFO((tmp_path / beside).stat().st_mode)
+
+
+@pytest.mark.timeout(60)
+def test_a_references_file_is_checked_before_the_model_is_looked_for(tmp_path):
+    make("fifo", tmp_path / "reference.jsonl")
+    words = ("reference", "--model", tmp_path / "none", "--prompts", tmp_path / "none.jsonl")
+    assert "is a pipe, not a file" in refused(*words, "--out", tmp_path / "reference.jsonl").replace("\n", " ")
+
+
+def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(rollouts, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    words = ("premise", "--rollouts", rollouts, "--out", link)
+    assert "is a symbolic link to" in refused(*words)
+    (tmp_path / "real").mkdir()
+    assert restrain(*words).returncode == 0
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "premise.json").is_file()
+
+
 BELOW_A_FILE = [
     ("score", "r.jsonl", *SCORE, "--out", "r.jsonl/scores.jsonl"),
     ("data", "prepare", "own", "--source", "r.jsonl", "--out", "r.jsonl/prompts.jsonl"),

@@ -177,9 +177,9 @@ def test_rollouts_are_never_overwritten(write_jsonl):
 
 def test_a_folder_and_a_place_that_cannot_be_written_are_refused(write_jsonl, tmp_path):
     path = write_jsonl("r.jsonl", [row(12, 4)])
-    with pytest.raises(ConfigError, match="is a folder"):
+    with pytest.raises(DataError, match="is a folder"):
         score(path, "--out", tmp_path)
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(DataError, match="is not a folder"):
         score(path, "--out", path / "o.jsonl")
 
 

@@ -216,7 +216,7 @@ def test_what_cannot_be_read_is_refused(tmp_path):
     assert "no such file" in refused("premise", "--reference", tmp_path / "none.jsonl")
     assert "is a folder" in refused("premise", "--reference", tmp_path)
     assert "no such file" in refused("premise", "--reference", reference, "--gold", tmp_path / "none.jsonl")
-    assert "is a file" in refused("premise", "--reference", reference, "--out", reference)
+    assert "is not a folder" in refused("premise", "--reference", reference, "--out", reference)
 
 
 def test_files_of_another_kind_are_refused(tmp_path, write_jsonl):

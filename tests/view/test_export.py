@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.view.export import Responses, export
 from restrain_openrlhf.view.material import material
 from tests.view.runs import boxed, scored_group, small_run, write_run
@@ -105,6 +105,6 @@ def test_a_bound_leaves_the_votes_and_says_so(tmp_path):
 
 def test_a_file_that_cannot_be_written_leaves_nothing_behind(tmp_path):
     run = small_run(tmp_path / "run")
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(DataError, match="File name too long"):
         export(material(run, None), tmp_path / ("x" * 300 + ".html"), 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
