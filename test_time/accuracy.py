@@ -9,9 +9,11 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.data.gold import asked, load_gold
 from restrain_openrlhf.data.gold_split import PromptOnly
-from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
-from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import Request, eval_command
 from restrain_openrlhf.evaluation.loading import LoadedBenchmark, load_benchmark
 from restrain_openrlhf.evaluation.problems import Problem, without_kind
@@ -20,7 +22,7 @@ from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.run.processes import run_command
 from test_time.adaptation import Adaptation, AdaptationFolder
 from test_time.plan import Plan
-from test_time.problems import Source, boxed, refuse_missing_gold
+from test_time.problems import Source, boxed, load_problems, refuse_missing_gold
 
 TEST = "test"
 BASE = "base model"
@@ -57,29 +59,16 @@ class Score(BaseModel):
     samples_high: float | None = None
 
 
-class Gold(BaseModel):
-    """A row of the gold file; other keys are ignored."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    id: str | int
-    answer: str | int | float
-
-
-def read_gold(path: Path) -> dict[str, str]:
-    """Answers by id, as text. Raises DataError naming file and line for a damaged row or a duplicate id."""
-    gold: dict[str, str] = {}
-    for number, row in read_numbered_rows(path, Gold):
-        if str(row.id) in gold:
-            raise DataError(f"{path}, line {number}: the id {row.id!r} is there twice. Keep one row of each problem.")
-        gold[str(row.id)] = str(row.answer)
-    return gold
-
-
 def gold_of(job: Adaptation) -> Mapping[str, str]:
-    """Answers by id: of the gold file, else of the benchmark. Raises DataError for a damaged file."""
+    """Answers by the problem's id: of the gold file, else of the benchmark.
+
+    Raises DataError for a damaged file, and for one of other problems.
+    """
     if job.gold is not None:
-        return read_gold(job.gold)
+        problems = load_problems(job.problems)
+        answers = load_gold(job.gold).answers(job.problems.word, asked([(row.id, row.problem) for row in problems]))
+        hashes = {row.id: text_hash(row.problem) for row in problems}
+        return {name: answers[problem] for name, problem in hashes.items() if problem in answers}
     loaded = load_benchmark(job.problems.word, job.problems.folder)
     return {problem.id: problem.answer for problem in loaded.problems}
 

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.cli.main import run_app
+from restrain_openrlhf.cli.options import GOLD
 from restrain_openrlhf.cli.train import step_progress
 from restrain_openrlhf.config.command_line import parse_overrides
 from test_time.options import (
@@ -71,7 +72,7 @@ def adapt(
     gold: Annotated[
         Path | None,
         typer.Option(
-            help="Gold answers, rows {id, answer}, joined by id. Known benchmarks have theirs.",
+            help=f"{GOLD} Known benchmarks have theirs.",
             rich_help_panel=EVALUATION,
         ),
     ] = None,
@@ -129,7 +130,7 @@ def sweep(
     chat: Chat = None,
     gold: Annotated[
         list[str] | None,
-        typer.Option(metavar="SET=FILE", help="Gold answers of one set. Repeatable.", rich_help_panel=EVALUATION),
+        typer.Option(metavar="SET=FILE", help=f"Of one set. {GOLD} Repeatable.", rich_help_panel=EVALUATION),
     ] = None,
     heldout: Heldout = None,
 ) -> None:

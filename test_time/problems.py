@@ -130,7 +130,8 @@ def refuse_missing_gold(name: str, ids: Sequence[str], gold: Mapping[str, str]) 
     missing = [one for one in ids if one not in gold]
     if missing:
         raise DataError(
-            f"{name}: {_counted(missing)} without an answer there: {_named(missing)}. Add them: gold is joined by id."
+            f"{name}: {_counted(missing)} without an answer there: {_named(missing)}. Add them: a row is found by its "
+            "problem's text where it has one, and by its id else."
         )
 
 

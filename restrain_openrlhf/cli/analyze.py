@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.cli.options import to_folder
+from restrain_openrlhf.cli.options import GOLD, to_folder
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ def analyze(
         Path,
         typer.Argument(metavar="RUN|ROLLOUTS.jsonl", help="A run's folder; or rows {id, problem, responses, answer?}."),
     ],
-    gold: Annotated[
-        Path | None, typer.Option(help="Gold answers: rows {problem, answer}, or a .gold.jsonl file.")
-    ] = None,
+    gold: Annotated[Path | None, typer.Option(help=GOLD)] = None,
     out: Annotated[
         Path | None, to_folder("Folder for pictures and numbers.", show_default="of a run: RUN/analysis")
     ] = None,
@@ -43,10 +41,11 @@ def _analyze_run(run: Path, gold: Path | None, out: Path, as_json: bool) -> None
     from restrain_openrlhf.kept.gold import gold_for  # noqa: PLC0415
     from restrain_openrlhf.kept.label_quality import label_quality  # noqa: PLC0415
     from restrain_openrlhf.report.label_figures import save_label_figures  # noqa: PLC0415 - imports matplotlib
+    from restrain_openrlhf.run.folder import RunFolder  # noqa: PLC0415
 
     if gold is None:
         raise ConfigError(f"{run}: --gold FILE is needed: kept rollouts hold no gold. Give the prompts' answers.")
-    answers = gold_for({group.prompt for group in read_kept(run)}, gold)
+    answers = gold_for({group.prompt for group in read_kept(run)}, gold, RunFolder(run).flags())
     found = label_quality(run, gold, read_kept(run), answers)
     paths = save_label_figures(found, out)
     (out / "labels.json").write_text(found.model_dump_json(indent=2) + "\n", encoding="utf-8")

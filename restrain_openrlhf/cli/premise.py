@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.cli.options import to_folder
+from restrain_openrlhf.cli.options import GOLD, to_folder
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build, parse_settings
@@ -24,9 +24,7 @@ def premise(
     rollouts: Annotated[
         Path | None, typer.Option(help="In its place, rows {id, problem, responses, answer?} of the base model.")
     ] = None,
-    gold: Annotated[
-        Path | None, typer.Option(help="Gold answers of all or some prompts: {problem, answer}, or a .gold.jsonl file.")
-    ] = None,
+    gold: Annotated[Path | None, typer.Option(help=f"{GOLD} Of all or some of the prompts.")] = None,
     config: Annotated[
         Path | None,
         typer.Option(

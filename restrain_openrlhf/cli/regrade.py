@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.cli.options import to_file
+from restrain_openrlhf.cli.options import GOLD, to_file
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Grading:
 
 def regrade(
     path: Annotated[Path, typer.Argument(help="Folder of `restrain eval`, or a file of rollouts with gold answers.")],
-    gold: Annotated[Path | None, typer.Option(help="Gold answers, for a file of rollouts without them.")] = None,
+    gold: Annotated[Path | None, typer.Option(help=f"For a file of rollouts without them. {GOLD}")] = None,
     out: Annotated[Path | None, to_file("Output file for the grades of a file of rollouts.")] = None,
     export: Export = None,
     second_grader: Second = None,

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from restrain_openrlhf.cli.options import Overrides, to_folder
+from restrain_openrlhf.cli.options import GOLD, Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 
 
@@ -23,7 +23,7 @@ def study(
     ] = None,
     gold: Annotated[
         list[Path] | None,
-        typer.Option(help="Answers to training prompts, for maj@k by step of the kept rollouts. May be repeated."),
+        typer.Option(help=f"For maj@k by step of the kept rollouts. {GOLD} May be repeated."),
     ] = None,
     overrides: Overrides = None,
 ) -> None:

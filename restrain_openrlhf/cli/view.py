@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.cli.options import to_file
+from restrain_openrlhf.cli.options import GOLD, to_file
 from restrain_openrlhf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 def view(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that keeps rollouts.")],
-    gold: Annotated[
-        Path | None, typer.Option(help="Gold answers: rows {problem, answer}, or a .gold.jsonl file.")
-    ] = None,
+    gold: Annotated[Path | None, typer.Option(help=GOLD)] = None,
     export: Annotated[
         Path | None, to_file("Write one self-contained file, and serve nothing.", metavar="FILE.html")
     ] = None,

@@ -5,10 +5,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.outputs import output_file
-from restrain_openrlhf.errors import DataError
 
 
 class PromptOnly(BaseModel):
@@ -39,16 +37,6 @@ class GoldAnswer(BaseModel):
     answer: str
 
 
-class _GoldSource(BaseModel):
-    """Either a sidecar's row, or one of a file {id, problem, answer}."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    prompt_hash: str | None = None
-    problem: str | None = None
-    answer: str | int | float
-
-
 def sidecar_path(prompts: Path) -> Path:
     """`train.jsonl` has its gold in `train.gold.jsonl`."""
     return prompts.with_name(f"{prompts.stem}.gold{prompts.suffix}")
@@ -66,21 +54,3 @@ def write_separated(out: Path, prompts: Sequence[PromptOnly], gold: Mapping[str,
         sidecar.unlink(missing_ok=True)
     write_rows(out, prompts)
     return sidecar if gold else None
-
-
-def load_gold(path: Path) -> dict[str, str]:
-    """Answers by prompt hash, from a sidecar or from any file of rows with `problem` and `answer`.
-
-    Raises DataError for a row with neither hash nor problem, and for one problem with two different answers.
-    """
-    gold: dict[str, str] = {}
-    for number, row in read_numbered_rows(path, _GoldSource):
-        key = row.prompt_hash or (text_hash(row.problem) if row.problem else None)
-        if key is None:
-            raise DataError(f"{path}, line {number}: has neither `prompt_hash` nor `problem`. Add one of them.")
-        if gold.setdefault(key, str(row.answer)) != str(row.answer):
-            raise DataError(
-                f"{path}, line {number}: the same problem has the answers {gold[key]!r} and {str(row.answer)!r}. "
-                "Keep the right one."
-            )
-    return gold

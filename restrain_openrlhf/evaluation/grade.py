@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import extract
 from restrain_openrlhf.answers.gold import is_right
-from restrain_openrlhf.data.gold_split import load_gold
+from restrain_openrlhf.data.gold import asked, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import Identified, read_identified_rows
 from restrain_openrlhf.errors import DataError
@@ -96,11 +96,12 @@ def read_rollouts(path: Path) -> list[RolloutsRow]:
 
 
 def grade_rollouts(rollouts: Sequence[RolloutsRow], path: Path, gold: Path | None) -> list[GradeRow]:
-    """Grades of every row, its gold from `gold` (joined by problem) where given, else from the row.
+    """Grades of every row, its gold from `gold` (joined by problem or id) where given, else from the row.
 
-    Raises DataError for a row without gold.
+    Raises DataError for a row without gold, and for a gold file of other problems.
     """
-    by_problem = load_gold(gold) if gold else {}
+    problems = asked([(row.id, row.problem) for row in rollouts])
+    by_problem = load_gold(gold).answers(str(path), problems) if gold else {}
     return [grade_problem(str(row.id), row.responses, _gold(row, path, by_problem, gold)) for row in rollouts]
 
 

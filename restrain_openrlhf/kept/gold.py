@@ -1,14 +1,16 @@
 """What is right: the gold answer to a kept prompt, by the hash of its problem, and whether an answer equals it."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from restrain_openrlhf.answers.gold import is_right
-from restrain_openrlhf.data.gold_split import load_gold
+from restrain_openrlhf.data.gold import Asked, asked, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.hook.prompts import PromptSource, all_rows
 
 # Enough prompts to meet one that a gold file of a part of them has.
 TRIED = 32
@@ -47,12 +49,12 @@ class Gold:
         return None if gold is None else graded(answer, gold)
 
 
-def gold_for(prompts: Collection[str], file: Path) -> Gold:
-    """The file's answers, and the template around the problems of these prompts.
+def gold_for(prompts: Collection[str], file: Path, flags: Mapping[str, Any]) -> Gold:
+    """The file's answers, and the template around the problems of these prompts; `flags` are the run's, of OpenRLHF.
 
-    Raises DataError where the file cannot be read, and where it has none of the prompts.
+    Raises DataError where the file cannot be read, has ids that the run's training set has not, or none of the prompts.
     """
-    joined = join(prompts, load_gold(file))
+    joined = join(prompts, answers_to([flags], file))
     if joined is None:
         raise DataError(
             f"{file}: has no answer to any of the {len(prompts)} prompts that were kept; they are joined by the hash "
@@ -60,6 +62,31 @@ def gold_for(prompts: Collection[str], file: Path) -> Gold:
             "`restrain data` writes."
         )
     return joined
+
+
+def answers_to(runs: Sequence[Mapping[str, Any]], file: Path) -> Mapping[str, str]:
+    """The file's answers by the problem's hash. Where it has ids, they are those of the runs' training sets.
+
+    `runs` are their flags of OpenRLHF. Raises DataError for a file that cannot be read, and for ids of other problems.
+    """
+    gold = load_gold(file)
+    if not gold.by_id:
+        return gold.by_problem
+    names = list(dict.fromkeys(str(flags.get("data.prompt_dataset") or "") for flags in runs))
+    if not all(names):
+        raise DataError(
+            f"{file}: gives gold by id, and nothing says which set the run was trained on, where the ids are. Give "
+            "rows {problem, answer}."
+        )
+    problems = dict.fromkeys(problem for flags in runs for problem in _trained_on(flags))
+    return gold.answers(" and ".join(names), list(problems))
+
+
+def _trained_on(flags: Mapping[str, Any]) -> list[Asked]:
+    key = str(flags.get("data.input_key") or "input")
+    split = str(flags.get("data.prompt_split") or "train")
+    rows = all_rows(PromptSource(str(flags["data.prompt_dataset"]), split=split))
+    return asked([(row.get("id"), str(row.get(key))) for row in rows])
 
 
 def join(prompts: Collection[str], answers: Mapping[str, str]) -> Gold | None:

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from restrain_openrlhf.answers import canonical_key, classes, extract
-from restrain_openrlhf.data.gold_split import load_gold
+from restrain_openrlhf.data.gold import Asked, load_gold
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import majority_right
 from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, grade_answers, read_rollouts
@@ -95,7 +95,8 @@ def from_rollouts(path: Path, gold: Path | None = None, group_size: int | None =
     """
     rollouts = read_rollouts(path)
     rows = [_vote(row) for row in rollouts]
-    own = {row.problem_hash: str(each.answer) for row, each in zip(rows, rollouts, strict=True) if each.answer}
+    given = zip(rows, (each.answer for each in rollouts), strict=True)
+    own = {row.problem_hash: str(answer) for row, answer in given if answer not in (None, "")}
     return _frozen_pass(path, rows, gold, group_size, own)
 
 
@@ -113,12 +114,8 @@ def _frozen_pass(
     path: Path, rows: Sequence[ReferenceRow], gold: Path | None, group_size: int | None, own: dict[str, str]
 ) -> FrozenPass:
     n = _equal_n(path, rows)
-    answers = load_gold(gold) if gold else own
-    if gold and not any(row.problem_hash in answers for row in rows):
-        raise DataError(
-            f"{gold}: none of its {len(answers)} problems is in {path}. Gold is joined by the problem's text: give the "
-            "rows {problem, answer} of the prompts that were sampled, or their .gold.jsonl file."
-        )
+    asked = [Asked(None if row.id is None else str(row.id), row.problem_hash) for row in rows]
+    answers = load_gold(gold).answers(str(path), asked) if gold else own
     size = group_size or n
     if size > n:
         raise DataError(

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.config.yaml_file import HookConfig, Key, RunConfig
 from restrain_openrlhf.data.outputs import whole_file
-from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.hook.contents import contents, digests, refuse_changed, tell_unrecorded
 
 # OpenRLHF's flags that change nothing a run computes; beside the configuration's own keys of this kind.
@@ -41,6 +41,18 @@ class RunFolder:
     def resolved(self) -> Path:
         """The run as it was started: method, reference, every flag of OpenRLHF, and digests of what it is made from."""
         return self.path / "run.json"
+
+    def flags(self) -> dict[str, Any]:
+        """OpenRLHF's flags that the run was started with; none where nothing says so (run.json)."""
+        return dict(self.said().get("openrlhf") or {})
+
+    def said(self) -> dict[str, Any]:
+        """What run.json says; nothing where it is not there. Raises DataError where it cannot be read."""
+        try:
+            text = self.resolved.read_text(encoding="utf-8") if self.resolved.exists() else "{}"
+            return dict(json.loads(text))
+        except ValueError as error:
+            raise DataError(f"{self.resolved}: is no JSON ({error}). Restore it from a copy.") from None
 
     @property
     def hook_config(self) -> Path:

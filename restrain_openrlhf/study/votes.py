@@ -10,10 +10,9 @@ from statistics import fmean
 
 import numpy as np
 
-from restrain_openrlhf.data.gold_split import load_gold
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.kept import kept_files, read_kept
-from restrain_openrlhf.kept.gold import Gold, join
+from restrain_openrlhf.kept.gold import Gold, answers_to, join
 from restrain_openrlhf.kept.verdicts import majority_is_right, right_rollouts
 from restrain_openrlhf.report.curves import Panel, number, vote
 from restrain_openrlhf.run.folder import RunFolder
@@ -75,7 +74,8 @@ def read_gold(files: Sequence[Path], runs: Sequence[StudyRun]) -> dict[str, str]
     """
     if files and not any(run.config.keeps_rollouts for run in runs):
         raise ConfigError("--gold is for maj@k of kept rollouts, and no run keeps any. Set rollouts.keep: 8, or more.")
-    return {key: answer for file in files for key, answer in load_gold(file).items()} if files else None
+    flags = [run.config.openrlhf for run in runs]
+    return {key: answer for file in files for key, answer in answers_to(flags, file).items()} if files else None
 
 
 def maj_at_k(run: Path, gold: Mapping[str, str]) -> dict[int, float]:

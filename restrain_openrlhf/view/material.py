@@ -1,6 +1,5 @@
 """What a view is made of: a run's folder, gold answers, the reference's votes, and notes on them for the reader."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +33,7 @@ def material(run: Path, gold: Path | None) -> Material:
         raise DataError(f"{run}: {'is a file' if run.exists() else 'no such folder'}. Give a run's folder.")
     next(read_kept(run))
     prompts = kept_prompts(run) if gold else frozenset()
-    answers = gold_for(prompts, gold) if gold else Gold()
+    answers = gold_for(prompts, gold, RunFolder(run).flags()) if gold else Gold()
     graded = [_graded(answers, prompts)] if gold else []
     path = reference_path(run)
     if path is None or not path.exists():
@@ -61,11 +60,7 @@ def kept_prompts(run: Path) -> frozenset[str]:
 
 def reference_path(run: Path) -> Path | None:
     """The file of the run's offline pass; None where it has none, or nothing says how it was started."""
-    resolved = RunFolder(run).resolved
-    try:
-        named = json.loads(resolved.read_text(encoding="utf-8")).get("reference") if resolved.exists() else None
-    except ValueError as error:
-        raise DataError(f"{resolved}: is no JSON ({error}). Restore it, or remove it to look without it.") from None
+    named = RunFolder(run).said().get("reference")
     return Path(named) if named else None
 
 

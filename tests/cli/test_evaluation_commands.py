@@ -237,7 +237,7 @@ def test_regrade_lists_where_a_reference_grading_differs(write_jsonl, tmp_path):
         ([{"id": 1, "problem": "p", "responses": ["x"]}], (), "the row 1 cannot be graded: it has no `answer`"),
         ([{"id": 1, "problem": "p", "responses": []}], (), "line 1: responses is empty"),
         ([{"id": 1, "problem": "p", "responses": ["x"], "reference_correct": []}], (), "not one verdict per response"),
-        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--gold", "GOLD"), "has no answer to it"),
+        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--gold", "GOLD"), "none of its"),
         ([], (), "has no rows"),
         ([{"id": 1, "problem": "p", "responses": ["x"], "answer": 1}], ("--out", "SAME"), "is the input file"),
     ],

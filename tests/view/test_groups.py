@@ -76,7 +76,7 @@ PROBLEMS = ["How many? Say it.", "How much? Say it.", "Where? Say it."]
 def test_gold_is_found_under_any_template(template, write_jsonl):
     gold = write_jsonl("gold.jsonl", [{"problem": PROBLEMS[2], "answer": 4}])
     prompts = [template.format(problem) for problem in PROBLEMS]
-    assert [gold_for(prompts, gold).of(prompt) for prompt in prompts] == [None, None, "4"]
+    assert [gold_for(prompts, gold, {}).of(prompt) for prompt in prompts] == [None, None, "4"]
 
 
 def test_one_prompt_alone_is_found_under_a_template():
@@ -85,7 +85,7 @@ def test_one_prompt_alone_is_found_under_a_template():
 
 def test_gold_of_other_problems_is_refused(write_jsonl):
     with pytest.raises(DataError, match="has no answer to any of the 3 prompts"):
-        gold_for(PROBLEMS, write_jsonl("gold.jsonl", [{"problem": "another", "answer": "4"}]))
+        gold_for(PROBLEMS, write_jsonl("gold.jsonl", [{"problem": "another", "answer": "4"}]), {})
 
 
 def test_a_long_answer_is_cut_in_the_list_alone():

@@ -1,0 +1,153 @@
+"""Gold answers that a user gives, as JSON Lines, CSV or Parquet: found by a problem's text, its hash, or its id."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.data.jsonl import read_numbered_rows
+from restrain_openrlhf.data.sources import load_rows
+from restrain_openrlhf.errors import DataError
+
+TABLES = (".csv", ".parquet")
+SHOWN = 5
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    prompt_hash: str | None = None
+    problem: str | None = None
+    id: str | int | None = None
+    answer: str | int | float
+
+    @property
+    def hash(self) -> str | None:
+        """The problem's identity; None for a row without it, which is found by its id."""
+        return self.prompt_hash or (text_hash(self.problem) if self.problem else None)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A problem that gold is looked up for: its id, where it has one, and the hash of its text."""
+
+    id: str | None
+    problem: str
+
+
+@dataclass(frozen=True)
+class GoldFile:
+    """What a file says: answers by the problem's hash, and by id those of rows that have no problem."""
+
+    path: Path
+    by_problem: Mapping[str, str]
+    by_id: Mapping[str, str]
+
+    def answers(self, where: str, asked: Sequence[Asked]) -> dict[str, str]:
+        """Answers by the hash of the problem, of those that have one; `where` names the problems in errors.
+
+        A file may have answers to other problems too: their texts tell them apart. Ids do not, so every id has to be
+        one of the problems'. Raises DataError where one is not, where one is of two problems, where id and problem
+        have different answers, and where no problem has an answer.
+        """
+        found = {each.problem: self.by_problem[each.problem] for each in asked if each.problem in self.by_problem}
+        problems = self._by_id(where, asked)
+        for name, answer in self.by_id.items():
+            if found.setdefault(problems[name], answer) != answer:
+                raise DataError(
+                    f"{self.path}: the problem with the id {name!r} has the answers {found[problems[name]]!r} and "
+                    f"{answer!r}. Keep the right one."
+                )
+        if not found:
+            raise DataError(
+                f"{self.path}: none of its {len(self.by_problem)} problems is in {where}; they are compared letter by "
+                "letter. Give rows {problem, answer} or {id, answer} of these problems, or their .gold.jsonl file."
+            )
+        return found
+
+    def _by_id(self, where: str, asked: Sequence[Asked]) -> dict[str, str]:
+        """The problems' hashes by id, of the ids in this file."""
+        found: dict[str, str] = {}
+        for each in asked if self.by_id else ():
+            if (
+                each.id is not None
+                and each.id in self.by_id
+                and found.setdefault(each.id, each.problem) != each.problem
+            ):
+                raise DataError(
+                    f"{where}: the id {each.id!r} is of two problems. Give gold with the problems' texts: rows "
+                    "{problem, answer}."
+                )
+        unknown = [name for name in self.by_id if name not in found]
+        if unknown:
+            there = list(dict.fromkeys(each.id for each in asked if each.id is not None))
+            has = f"the ids there are {_some(there)}" if there else "the problems there have no ids"
+            raise DataError(
+                f"{self.path}: {len(unknown)} of its {len(self.by_id)} ids match no problem of {where}: "
+                f"{_some(unknown)}; {has}. Remove these rows where the others are right, or give gold with the "
+                "problems' texts: rows {problem, answer}."
+            )
+        return found
+
+
+def asked(problems: Collection[tuple[str | int | None, str]]) -> list[Asked]:
+    """Problems, of pairs of id and text."""
+    return [Asked(None if name is None else str(name), text_hash(text)) for name, text in problems]
+
+
+def load_gold(path: Path) -> GoldFile:
+    """The answers of a file: rows with `answer` and one of `problem`, `prompt_hash` and `id`, or the sidecar of a set.
+
+    A row with both is found by its problem. Raises DataError for a row with none of them or an empty answer, for an id
+    that is there twice, and for one problem with two different answers.
+    """
+    by_problem: dict[str, str] = {}
+    by_id: dict[str, str] = {}
+    for where, row in _rows(path):
+        answer = str(row.answer)
+        if not answer.strip():
+            raise DataError(f"{path}, {where}: answer is empty. Fill it in, or remove the row.")
+        if row.hash is None:
+            by_id[_new_id(f"{path}, {where}", row, by_id)] = answer
+        elif by_problem.setdefault(row.hash, answer) != answer:
+            raise DataError(
+                f"{path}, {where}: the same problem has the answers {by_problem[row.hash]!r} and {answer!r}. Keep the "
+                "right one."
+            )
+    if not by_problem and not by_id:
+        raise DataError(f"{path}: has no rows. Give a file with at least one answer.")
+    return GoldFile(path, by_problem, by_id)
+
+
+def _new_id(where: str, row: _Row, known: Collection[str]) -> str:
+    if row.id in (None, ""):
+        raise DataError(
+            f"{where}: has none of `problem`, `prompt_hash` and `id`. Add the one that the problems are known by."
+        )
+    if str(row.id) in known:
+        raise DataError(f"{where}: the id {str(row.id)!r} is there twice. Keep one row of each problem.")
+    return str(row.id)
+
+
+def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
+    """Every row with its place; what is no table is JSON Lines, whatever it is called."""
+    if path.suffix.lower() not in TABLES:
+        yield from ((f"line {number}", row) for number, row in read_numbered_rows(path, _Row))
+        return
+    if not path.is_file():
+        raise DataError(f"{path}: no such file. Check the path.")
+    for number, row in enumerate(load_rows(None, str(path)), start=1):
+        try:
+            yield f"row {number}", _Row.model_validate(row)
+        except ValidationError as error:
+            first = error.errors()[0]
+            raise DataError(
+                f"{path}, row {number}: {first['loc'][0]}: {first['msg']}; the columns are "
+                f"{', '.join(map(str, row))}. Name the columns answer, and problem or id."
+            ) from None
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:SHOWN])) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")

@@ -1,0 +1,240 @@
+"""Gold that users give: every command that takes a file of it reads the same answers from JSON Lines and from CSV."""
+
+import csv
+import json
+
+import pytest
+
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.data.gold import asked, load_gold
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.study.plan import StudyRun
+from restrain_openrlhf.study.votes import read_gold
+from test_time.accuracy import check_gold, gold_of
+from test_time.adaptation import Adaptation
+from test_time.problems import Source
+from tests.commands import Done, refused, restrain
+from tests.premise.passes import write_pass
+from tests.view.runs import boxed, scored_group, write_run
+
+# Ids that are no places, an answer that CSV has to quote, one that Python calls false, and a text on two lines.
+PROBLEMS = {"q7": "problem 0", "007": "problem 1", "x": "problem 2"}
+ANSWERS = {"q7": "0", "007": "(1, 2)", "x": "3"}
+GIVEN = {"q7": ["0", "0", "1", "0"], "007": ["(1,2)", "2", "2", "2"], "x": ["3", "3", "3", "4"]}
+
+
+@pytest.fixture
+def material(tmp_path, write_jsonl):
+    """A file of rollouts, an offline pass, a test set and a run with kept rollouts, all of the same three problems."""
+    rows = [{"id": name, "problem": text, "responses": boxed(*GIVEN[name])} for name, text in PROBLEMS.items()]
+    write_jsonl("rollouts.jsonl", rows)
+    write_jsonl("prompts.jsonl", [{"id": name, "problem": text} for name, text in PROBLEMS.items()])
+    write_pass(tmp_path / "reference.jsonl", list(GIVEN.values()))
+    passed = [json.loads(line) for line in (tmp_path / "reference.jsonl").read_text().splitlines()]
+    write_jsonl("reference.jsonl", [{**row, "id": name} for row, name in zip(passed, PROBLEMS, strict=True)])
+    template = "Solve: {} Answer:"
+    groups = [
+        scored_group(1, place, template.format(text), boxed(*GIVEN[name]))
+        for place, (name, text) in enumerate(PROBLEMS.items())
+    ]
+    write_run(tmp_path / "run", groups)
+    flags = {"data.prompt_dataset": str(tmp_path / "prompts.jsonl"), "data.input_key": "problem"}
+    (tmp_path / "run" / "run.json").write_text(json.dumps({"openrlhf": flags}))
+    return tmp_path
+
+
+def write_gold(folder, form, key, answers=ANSWERS):
+    rows = [
+        {"id": name, "answer": answer} if key == "id" else {"problem": PROBLEMS[name], "answer": answer}
+        for name, answer in answers.items()
+    ]
+    path = folder / f"gold-by-{key}.{form}"
+    with path.open("w", newline="") as file:
+        if form == "csv":
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        else:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    return path
+
+
+def graded(folder, gold):
+    out = folder / "grades.jsonl"
+    assert restrain("regrade", folder / "rollouts.jsonl", "--gold", gold, "--out", out).returncode == 0
+    return [json.loads(line)["correct"] for line in out.read_text().splitlines()]
+
+
+def reliability(folder, gold):
+    done = restrain("analyze", folder / "rollouts.jsonl", "--gold", gold, "--out", folder / "figures")
+    return [line for line in done.stdout.splitlines() if line.startswith("majority of")]
+
+
+def labels(folder, gold):
+    found = json.loads(restrain("analyze", folder / "run", "--gold", gold, "--json").stdout)
+    return found["total"]["label_accuracy"], found["prompts_without_gold"]
+
+
+def premise(option, name):
+    def run(folder, gold):
+        done = restrain("premise", option, folder / name, "--gold", gold, "--json")
+        found = json.loads(done.stdout)["gold"]
+        return found["prompts"], found["pass_at_1"]
+
+    return run
+
+
+def page(folder, gold):
+    (folder / "page.html").unlink(missing_ok=True)
+    done = restrain("view", folder / "run", "--gold", gold, "--export", folder / "page.html")
+    assert done.returncode == 0, done.stderr
+    return "Gold has 3 of 3 prompts" in (folder / "page.html").read_text()
+
+
+def studied(folder, gold):
+    """Before anything runs: a study trains for hours, and reads its gold first."""
+    source = folder / "c.yaml"
+    source.write_text(
+        f"run_dir: x\nmethod: {{name: ttrl}}\nrollouts: {{keep: 8}}\n"
+        f"openrlhf: {{data.prompt_dataset: {folder / 'prompts.jsonl'}, data.input_key: problem}}\n"
+    )
+    run = StudyRun("c", "g", 42, source, {}, load_run_config(source, {}))
+    return sorted(read_gold([gold], [run]).items())
+
+
+def adapted(folder, gold):
+    """As `test-time adapt` and `sweep` read it, before training and for the evaluation."""
+    job = Adaptation(model="m", problems=Source(str(folder / "prompts.jsonl")), out=folder / "out", gold=gold)
+    check_gold(job, list(PROBLEMS))
+    return dict(gold_of(job))
+
+
+# What each command has to find, counted by hand: right are 0 of q7 thrice, (1,2) of 007 once, 3 of x thrice.
+COMMANDS = {
+    "regrade": (graded, [[True, True, False, True], [True, False, False, False], [True, True, True, False]]),
+    "analyze-rollouts": (
+        reliability,
+        ["majority of 3 of 4: 3 problems, pass@4 100.0%, majority right 66.7% [20.8%, 93.9%]"],
+    ),
+    "analyze-run": (labels, (2 / 3, 0)),
+    "premise-rollouts": (premise("--rollouts", "rollouts.jsonl"), (3, 7 / 12)),
+    "premise-reference": (premise("--reference", "reference.jsonl"), (3, 7 / 12)),
+    "view": (page, True),
+    "study": (studied, sorted((text_hash(PROBLEMS[name]), answer) for name, answer in ANSWERS.items())),
+    "adapt": (adapted, ANSWERS),
+}
+
+
+@pytest.mark.parametrize("key", ["id", "problem"])
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_reads_gold_of_both_forms_by_both_keys(material, command, form, key):
+    run, expected = COMMANDS[command]
+    found = run(material, write_gold(material, form, key))
+    assert found == (pytest.approx(expected) if command.startswith("premise") else expected)
+
+
+def of_commands(folder, gold) -> dict[str, Done]:
+    """Every command of the shell that takes gold, on this file."""
+    return {
+        name: restrain(*words, "--gold", gold)
+        for name, words in {
+            "regrade": ("regrade", folder / "rollouts.jsonl"),
+            "analyze": ("analyze", folder / "rollouts.jsonl", "--out", folder / "figures"),
+            "labels": ("analyze", folder / "run"),
+            "premise": ("premise", "--reference", folder / "reference.jsonl"),
+            "votes": ("premise", "--rollouts", folder / "rollouts.jsonl"),
+            "view": ("view", folder / "run", "--export", folder / "page.html"),
+        }.items()
+    }
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_ids_that_match_nothing_are_refused_by_every_command(material, form):
+    """An id counted from 1 where the problems' begin at 0 fits all but one: the answers of all would be wrong."""
+    gold = write_gold(material, form, "id", {"q7": "0", "8": "5", "9": "6"})
+    for name, done in of_commands(material, gold).items():
+        assert done.returncode == 2, name
+        said = done.stderr.replace("\n", " ")
+        assert "2 of its 3 ids match no problem" in said, name
+        assert "'8', '9'; the ids there are 'q7', '007', 'x'" in said, name
+    for run in (studied, adapted):
+        with pytest.raises(DataError, match="2 of its 3 ids match no problem"):
+            run(material, gold)
+
+
+def test_problems_without_ids_have_no_gold_by_id(material, write_jsonl):
+    write_jsonl("prompts.jsonl", [{"problem": text} for text in PROBLEMS.values()])
+    gold = write_gold(material, "csv", "id")
+    assert "the problems there have no ids" in refused("view", material / "run", "--gold", gold)
+    (material / "run" / "run.json").unlink()
+    assert "nothing says which set the run was trained on" in refused("view", material / "run", "--gold", gold)
+    assert page(material, write_gold(material, "csv", "problem"))
+
+
+def test_an_id_of_two_problems_and_two_answers_to_one_are_refused(write_jsonl):
+    gold = load_gold(write_jsonl("gold.jsonl", [{"id": 1, "answer": "4"}, {"problem": "p", "answer": "5"}]))
+    with pytest.raises(DataError, match="the id '1' is of two problems"):
+        gold.answers("sets", asked([(1, "p"), (1, "q")]))
+    with pytest.raises(DataError, match="the id '1' has the answers '5' and '4'"):
+        gold.answers("set", asked([(1, "p")]))
+    assert gold.answers("set", asked([(1, "q"), (None, "p")])) == {text_hash("q"): "4", text_hash("p"): "5"}
+
+
+def test_a_problems_text_counts_more_than_its_id(write_jsonl):
+    """Rows with both are found by their text, which proves what the answer belongs to: ids of two files may differ."""
+    gold = load_gold(write_jsonl("gold.jsonl", [{"id": 1, "problem": "p", "answer": "4"}]))
+    assert gold.answers("set", asked([(7, "p")])) == {text_hash("p"): "4"}
+    with pytest.raises(DataError, match="none of its 1 problems is in set"):
+        gold.answers("set", asked([(1, "q")]))
+
+
+def test_gold_of_more_problems_than_are_asked_for_is_taken_by_text(write_jsonl):
+    gold = load_gold(write_jsonl("gold.jsonl", [{"problem": name, "answer": name} for name in "pqr"]))
+    assert gold.answers("set", asked([(None, "q"), (None, "z")])) == {text_hash("q"): "q"}
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"answer": "1"}], "line 1: has none of `problem`, `prompt_hash` and `id`"),
+        (
+            [{"problem": "p", "answer": "1"}, {"problem": "p", "answer": "2"}],
+            "line 2: the same problem has",
+        ),
+        ([{"id": 1, "answer": "1"}, {"id": "1", "answer": "1"}], "line 2: the id '1' is there twice"),
+        ([{"id": 1, "answer": " "}], "line 1: answer is empty"),
+        ([{"id": 1, "answer": None}], "line 1: answer"),
+        ([], "has no rows"),
+    ],
+)
+def test_bad_gold_is_refused(write_jsonl, rows, message):
+    with pytest.raises(DataError, match=message):
+        load_gold(write_jsonl("gold.jsonl", rows))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,gold\n1,4\n", "row 1: answer: Field required; the columns are id, gold"),
+        ("id,answer\n1,4\n1,5\n", "row 2: the id '1' is there twice"),
+        ("id,answer\n,4\n", "row 1: has none of `problem`, `prompt_hash` and `id`"),
+        ("id,answer\n3,\n", "row 1: answer is empty"),
+        ("id;answer\n3;4\n", "separated by ';'"),
+        ("id,answer\n", "has no rows"),
+    ],
+)
+def test_bad_tables_are_refused(tmp_path, text, message):
+    path = tmp_path / "gold.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        load_gold(path)
+    with pytest.raises(DataError, match=r"absent\.csv: no such file\. Check the path"):
+        load_gold(tmp_path / "absent.csv")
+
+
+def test_an_own_answer_of_zero_is_gold(write_jsonl):
+    rows = [{"id": 1, "problem": "p", "responses": boxed("0", "0", "1", "0"), "answer": 0}]
+    found = json.loads(restrain("premise", "--rollouts", write_jsonl("r.jsonl", rows), "--json").stdout)
+    assert found["gold"]["pass_at_1"] == 0.75
