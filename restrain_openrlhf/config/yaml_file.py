@@ -248,7 +248,10 @@ def _setting_names(document: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _refuse_unknown_overrides(document: Mapping[str, Any], keys: Iterable[str]) -> None:
-    """Raises ConfigError for a key of `--set` that there is not, with the nearest one as `--set` takes it."""
+    """Raises ConfigError for a key of `--set` that there is not, with the nearest one as `--set` takes it.
+
+    A setting that a later `--set method={...}` replaced, with the whole block, is not looked at.
+    """
     flags = document.get("openrlhf")
     known = {name for name in RunConfig.model_fields if name != "metrics"}
     known |= {f"method.{name}" for name in _setting_names(document)}
@@ -256,7 +259,7 @@ def _refuse_unknown_overrides(document: Mapping[str, Any], keys: Iterable[str]) 
     for key in keys:
         block, _, name = key.partition(".")
         settings = _setting_names(document)
-        if block == "method" and name and settings and name not in settings:
+        if block == "method" and settings and name in document["method"] and name not in settings:
             what = f"{name!r} is not a setting of {document['method']['name']}."
             hint = did_you_mean(name, settings, block="method.") or f" Known: {', '.join(settings)}."
             raise ConfigError(f"--set {key}: {what}{hint}")

@@ -45,6 +45,14 @@ def test_overrides_reach_every_block(tmp_path):
     assert config.run_dir.name == "elsewhere"
 
 
+def test_a_whole_block_replaces_the_settings_given_before_it(tmp_path):
+    """Overrides count in their order; a script's own come before its user's."""
+    given = {"method.kappa": 2.0, "method.prompt_weight": "online", "method": {"name": "srt_offline"}}
+    assert load_run_config(write(tmp_path, GOOD), given).method.name == "srt_offline"
+    with pytest.raises(ConfigError, match=r"--set method\.kappa: 'kappa' is not a setting of srt_offline"):
+        load_run_config(write(tmp_path, GOOD), {"method": {"name": "srt_offline"}, "method.kappa": 2.0})
+
+
 @pytest.mark.parametrize("item", ["kappa", "=3", "kappa=[1"])
 def test_an_override_that_is_none_is_named(item):
     with pytest.raises(ConfigError) as error:
