@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.cli.main import run_app
+from restrain_openrlhf.cli.main import RESUMED, run_app
 from restrain_openrlhf.cli.options import GOLD
 from restrain_openrlhf.cli.train import step_progress
 from restrain_openrlhf.config.command_line import parse_overrides
@@ -177,7 +177,7 @@ def listening(label: str, console: Console) -> "Iterator[Listener]":
 
 def main() -> None:
     """The `test-time` console script."""
-    run_app(app, frozenset(("adapt", "sweep")))
+    run_app(app, dict.fromkeys(("adapt", "sweep"), RESUMED))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 import errno
 import sys
-from collections.abc import Container
+from collections.abc import Mapping
 from importlib.metadata import version
+from types import MappingProxyType
 from typing import Annotated, NoReturn
 
 import typer
@@ -52,8 +53,16 @@ INTERRUPTED = 130
 OF_THE_FILE_SYSTEM = frozenset(
     (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.ENAMETOOLONG, errno.ELOOP)
 )
-# What is made so far is on the disk, and the same command goes on from there; all others start again.
-RESUMED = frozenset(("demo", "train", "study", "publish", "make-reference", "reference", "eval"))
+AGAIN = "the same command starts again from its beginning"
+# What is made so far is on the disk, and the same command goes on from there.
+RESUMED = "run the same command to resume"
+# What to do after Ctrl-C, by command; all others start AGAIN.
+AFTER_CTRL_C = {
+    **dict.fromkeys(
+        ("demo", "train", "study", "publish", "make-reference", "reference", "eval", "data benchmarks"), RESUMED
+    ),
+    "gpu-check": "a check is not resumed; start again in another folder (--out)",
+}
 
 
 def _print_version(asked: bool) -> None:
@@ -106,13 +115,13 @@ app.command("gpu-check", rich_help_panel=SETUP)(gpu_check)
 
 def main() -> None:
     """The `restrain` console script."""
-    run_app(app, RESUMED)
+    run_app(app, AFTER_CTRL_C)
 
 
-def run_app(commands: typer.Typer, resumed: Container[str] = ()) -> None:
+def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProxyType({})) -> None:
     """Run a command line. An error of ours is one line and exit status 2.
 
-    An interruption says whether the same command goes on: `resumed` are the names of the commands that do.
+    An interruption says what to do next: `after_ctrl_c` has it by the command's name, where it is not AGAIN.
     """
     try:
         commands()
@@ -132,9 +141,9 @@ def run_app(commands: typer.Typer, resumed: Container[str] = ()) -> None:
     except SystemExit as end:
         # Typer exits with this status on Ctrl-C and prints nothing.
         if end.code == INTERRUPTED:
-            goes_on = next(iter(sys.argv[1:]), "") in resumed
-            what = "run the same command to resume" if goes_on else "the same command starts again from its beginning"
-            Console(stderr=True).print(f"interrupted: {what}.")
+            names = (" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3]))
+            what = next((after_ctrl_c[name] for name in names if name in after_ctrl_c), AGAIN)
+            Console(stderr=True, soft_wrap=True).print(f"interrupted: {what}.")
         raise
 
 

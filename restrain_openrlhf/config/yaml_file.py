@@ -4,11 +4,12 @@ import re
 from collections.abc import Hashable, Iterable, Mapping
 from enum import Enum, auto
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args
 from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from restrain_openrlhf.config.engine import EngineLimits
 from restrain_openrlhf.config.kept_rollouts import KeepRollouts
@@ -19,6 +20,9 @@ from restrain_openrlhf.shipped import own_path
 
 # Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations/running.md).
 LOGPROB_GAP_LIMIT = 0.5
+
+# pydantic's names of two kinds of errors.
+UNKNOWN, MISSING = "extra_forbidden", "missing"
 
 Config = TypeVar("Config", bound="HookConfig")
 
@@ -272,9 +276,30 @@ def _typed(kind: type[Config], values: Mapping[str, Any], path: Path) -> Config:
     try:
         return kind(**values)
     except ValidationError as error:
-        first = error.errors()[0]
-        key, found = ".".join(map(str, first["loc"])), _without_password(repr(first["input"]))
-        raise ConfigError(f"{path}: {key} is {found}: {first['msg'][:1].lower()}{first['msg'][1:]}.") from None
+        # A typo is also a missing key where that one is needed: the key that was typed is named.
+        first = min(error.errors(), key=lambda each: each["type"] != UNKNOWN)
+        raise ConfigError(f"{path}: {_what_is_wrong(kind, first)}") from None
+
+
+def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
+    key, found = ".".join(map(str, error["loc"])), _without_password(repr(error["input"]))
+    if error["type"] == MISSING:
+        return f"{key} is missing."
+    if error["type"] != UNKNOWN:
+        return f"{key} is {found}: {error['msg'][:1].lower()}{error['msg'][1:]}."
+    *block, name = map(str, error["loc"])
+    known = _keys_of(kind, block)
+    hint = did_you_mean(name, known, block=".".join([*block, ""])) or f" Known: {', '.join(known)}."
+    return f"unknown key {key!r}.{hint}"
+
+
+def _keys_of(kind: type[BaseModel], block: Iterable[str]) -> list[str]:
+    """The keys of a block within a block, by the model that its field takes."""
+    for name in block:
+        taken = kind.model_fields[name].annotation
+        models = (each for each in (taken, *get_args(taken)) if isinstance(each, type) and issubclass(each, BaseModel))
+        kind = next(models)
+    return list(kind.model_fields)
 
 
 def _without_password(text: str) -> str:

@@ -16,6 +16,7 @@ from restrain_openrlhf.cli.main import app
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
+from tests.commands import refused
 from tests.processes import HEEDS_CTRL_C
 
 N = 16
@@ -217,12 +218,13 @@ def test_nul_characters_are_refused_by_line(write_jsonl, tmp_path):
 INTERRUPTED = (
     HEEDS_CTRL_C
     + """
-import sys, time
-from restrain_openrlhf.cli import main, score, {module}
+import time
+from restrain_openrlhf.cli import main
+import restrain_openrlhf.{module} as module
 def slow(*given):
     print("started", flush=True)
     time.sleep(60)
-{module}.{name} = slow
+module.{name} = slow
 main.main()
 """
 )
@@ -232,7 +234,7 @@ def interrupted(module, name, *words):
     """What a real process says of a real Ctrl-C in the middle of its work."""
     command = [sys.executable, "-c", INTERRUPTED.format(module=module, name=name), *map(str, words)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "started\n"
+        assert "started\n" in process.stdout
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
     assert process.returncode == 130
@@ -243,7 +245,7 @@ def interrupted(module, name, *words):
 def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
     path, out = write_jsonl("r.jsonl", [row(2)]), tmp_path / "o.jsonl"
     out.write_text("before\n")
-    said = interrupted("score", "score_row", "score", path, "--out", out)
+    said = interrupted("cli.score", "score_row", "score", path, "--out", out)
     assert "interrupted: the same command starts again from its beginning." in said
     assert "resume" not in said
     assert sorted(tmp_path.iterdir()) == [out, path]
@@ -252,5 +254,24 @@ def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
 
 @pytest.mark.timeout(120)
 def test_ctrl_c_in_a_command_that_goes_on_says_so():
-    said = interrupted("train", "load_run_config", "train", "cpu/demo")
+    said = interrupted("cli.train", "load_run_config", "train", "cpu/demo")
     assert "interrupted: run the same command to resume." in said
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_between_two_benchmarks_keeps_the_first(tmp_path):
+    """The copy that is there is not fetched again: only the one that was interrupted is."""
+    (tmp_path / "aime24.jsonl").write_text("kept\n")
+    words = ("data", "benchmarks", "aime24,amc23", "--problems-only", "--out", tmp_path)
+    said = interrupted("evaluation.copies", "load_benchmark", *words)
+    assert "interrupted: run the same command to resume." in said
+    assert (tmp_path / "aime24.jsonl").read_text() == "kept\n"
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_in_gpu_check_says_that_it_needs_another_folder(tmp_path):
+    words = ("gpu-check", "--allow-cpu", "--only", "gradient", "--out", tmp_path / "out")
+    said = interrupted("gpu_check.checks", "run_check", *words)
+    assert "interrupted: a check is not resumed; start again in another folder (--out)." in said
+    (tmp_path / "out" / "begun").touch()
+    assert "is not an empty folder" in refused(*words)

@@ -101,7 +101,10 @@ def test_an_override_that_is_none_is_named(item):
             GOOD + "rollouts: {at_most_mib: 0}\n",
             "rollouts.at_most_mib is 0: input should be greater than or equal to 1",
         ),
-        (GOOD + "rollouts: {kept: 3}\n", "rollouts.kept is 3: extra inputs are not permitted"),
+        (GOOD + "rollouts: {kept: 3}\n", "unknown key 'rollouts.kept'. Did you mean 'rollouts.keep'?"),
+        (GOOD + "rollouts: {how: all}\n", "unknown key 'rollouts.how'. Known: keep, "),
+        (GOOD + "evaluation: {n: 4}\n", "evaluation.temperature is missing"),
+        (GOOD + "evaluation: {n: 4, temprature: 0.6}\n", "Did you mean 'evaluation.temperature'?"),
         (GOOD + "rollouts: none\n", "rollouts is 'none'"),
         (GOOD + "metrics: m.jsonl\n", "unknown key 'metrics'"),
     ],
@@ -144,6 +147,8 @@ WRONG = {
     "rundir": "x",
     "stpes": 3,
     "refernce": "r.jsonl",
+    "rollouts.kep": 3,
+    "rollouts.at_most_mb": 3,
 }
 
 
