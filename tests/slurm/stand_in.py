@@ -38,12 +38,21 @@ def srun(words):
         options[name] = value
     hosts = [options["nodelist"]] if "nodelist" in options else os.environ["SLURM_JOB_NODELIST"].split(",")
     output = options.get("output")
-    running = []
-    signal.signal(signal.SIGTERM, lambda *_: [each.terminate() for each in running])
+    running, told = [], []
+
+    def end(*_):
+        told.append(1)
+        for each in running:
+            each.terminate()
+
+    signal.signal(signal.SIGTERM, end)
     for task in range(int(options["ntasks"])):
         mine = {"SLURM_NODEID": str(task), "SLURM_PROCID": str(task), "SLURMD_NODENAME": hosts[task % len(hosts)]}
         file = open(output, "a") if output else None  # noqa: SIM115 - the child's
         running.append(subprocess.Popen(command, env={**os.environ, **mine}, stdout=file, stderr=file))
+        # Told between the start of a process and its place in the list.
+        if told:
+            running[-1].terminate()
     return next((status for status in [each.wait() for each in running] if status), 0) % 256
 
 
@@ -97,9 +106,9 @@ def hostname(_words):
 
 
 def through(words):
-    """`apptainer exec OPTIONS IMAGE COMMAND...`: the command."""
+    """`apptainer exec OPTIONS IMAGE COMMAND...`: becomes the command."""
     image = next(index for index, word in enumerate(words) if word.endswith(".sif"))
-    return subprocess.run(words[image + 1 :], check=False).returncode
+    os.execvp(words[image + 1], words[image + 1 :])
 
 
 PROGRAMS = {

@@ -12,6 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
@@ -49,6 +50,23 @@ openrlhf:
   vllm.num_engines: {engines}
   vllm.tensor_parallel_size: {size}
 """
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_running(tmp_path):
+    """Every process of a test's job has ended with it, on all nodes."""
+    yield
+    left = [each for each in psutil.process_iter() if _environment(each).get("STAND_IN") == str(tmp_path)]
+    for each in left:
+        each.kill()
+    assert left == []
+
+
+def _environment(process: psutil.Process) -> dict[str, str]:
+    try:
+        return process.environ()
+    except psutil.Error:
+        return {}
 
 
 @dataclass
