@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.cli.main import run_app
+from restrain_openrlhf.cli.options import to_folder
 from restrain_openrlhf.demo.calibration import BOUNDS, Calibration, calibrate, refuse_outside
 from restrain_openrlhf.demo.recipes import RECIPES
 from restrain_openrlhf.demo.tasks import ADDITION, TASKS
@@ -23,7 +24,7 @@ CALIBRATED_ON = 640
 
 
 def main(
-    out: Annotated[Path, typer.Option(help="Output folder; it must be new or empty.")],
+    out: Annotated[Path, to_folder("Output folder; it must be new or empty.")],
     task: Annotated[str, typer.Option(help=f"Which model to make: {', '.join(RECIPES)}.")] = "premise",
 ) -> None:
     """Make the model, measure it, and write it as a Hugging Face folder in bf16."""

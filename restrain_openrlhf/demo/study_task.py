@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from restrain_openrlhf.cli.options import to_folder
 from restrain_openrlhf.demo.make_model import write_model
 from restrain_openrlhf.demo.problems import write_gold, write_prompts
 from restrain_openrlhf.demo.tasks import ADDITION, PREMISE, Task
@@ -22,7 +23,7 @@ REGIMES: Mapping[str, tuple[Task, int]] = {
 }
 
 
-def main(out: Annotated[Path, typer.Option(help="Output folder.")] = Path("runs/study")) -> None:
+def main(out: Annotated[Path, to_folder("Output folder.")] = Path("runs/study")) -> None:
     """Write prompts, gold files, held-out problems, and a model with spurious majorities."""
     for regime, (task, prompts) in REGIMES.items():
         write_regime(out / regime, task, prompts)

@@ -63,7 +63,7 @@ class Responses:
 def export(material: Material, out: Path, megabytes: int) -> Exported:
     """Write the file. `megabytes` bounds its responses; the page says what was left out.
 
-    Raises DataError where a step cannot be read, ConfigError where the file cannot be written.
+    Raises DataError where a step cannot be read, and where the file cannot be written.
     """
     reader, responses = StepReader.of(material), Responses(megabytes * MIB)
     steps: list[StepSummaries] = []
@@ -77,7 +77,8 @@ def export(material: Material, out: Path, megabytes: int) -> Exported:
     page, places = _one_page(steps), responses.by_place()
     left_out = [_left_out(len(places), len(page.groups), megabytes)] if len(places) < len(page.groups) else []
     data = {"summaries": packed(as_json(page)), "details": as_json(places)}
-    _write(out, whole_page(material.name, [*material.notes, *left_out], bool(material.gold.answers), data))
+    with whole_file(out) as file:
+        file.write(whole_page(material.name, [*material.notes, *left_out], bool(material.gold.answers), data))
     return Exported(out, len(page.groups), len(places))
 
 
@@ -97,8 +98,3 @@ def _left_out(kept: int, groups: int, megabytes: int) -> str:
         f"To keep this file small (--max-mb {megabytes}), it has the responses of {kept:,} of {groups:,} groups: those "
         "of a sample of the prompts. All votes are here."
     )
-
-
-def _write(out: Path, page: str) -> None:
-    with whole_file(out) as file:
-        file.write(page)
