@@ -40,5 +40,8 @@ def test_after_each_sync_vllms_log_probabilities_are_the_policys(gaps: dict[str,
 
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_a_young_adapters_move_arrives_whole(gaps: dict[str, dict], dtype: str):
-    """After steps of a real run's size, by real gradients; rounding of activations leaves the bf16 share uncertain."""
-    assert gaps[f"lora/{dtype}"]["arrived"] == pytest.approx(1.0, abs={"float32": 0.01, "bfloat16": 0.35}[dtype])
+    """After steps of a real run's size, by real gradients; the same engine sees what rounding to nearest loses."""
+    found = gaps[f"lora/{dtype}"]
+    if dtype == "bfloat16":
+        assert found["arrived_to_nearest"] < 0.4, "peft's merge loses most of it, so that this test can see a loss"
+    assert found["arrived"] == pytest.approx(1.0, abs={"float32": 0.01, "bfloat16": 0.25}[dtype])
