@@ -1,9 +1,10 @@
 """What of a LoRA policy's move reaches vLLM: the share of it that each way of giving it bf16 weights gives, by step.
 
 The shipped premise model with a bf16 base is trained as a run trains it: adapters of bf16 with fp32 masters, gradients
-of random advantages over rollouts that it sampled. The exact policy is transformers' and peft's alone: the unmerged
-adapter's forward pass in fp32, with the same bf16 tensors. A share is a projection, <found, exact> / <exact, exact>
-over the moves in log-probability of all response tokens. Then the time of `rounded` against a plain cast, in turn.
+of advantages, random and new at each step, over rollouts that it sampled. The exact policy is transformers' and peft's
+alone: the unmerged adapter's forward pass in fp32, with the same bf16 tensors. A share is a projection,
+<found, exact> / <exact, exact> over the moves in log-probability of all response tokens. Then the time of `rounded`
+against a plain cast, in turn.
 """
 
 import argparse
