@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -143,53 +144,62 @@ def test_a_place_below_a_file_is_refused(rollouts, words):
 
 
 @pytest.fixture
-def as_nobody(tmp_path):
+def as_nobody():
     """Runs a command as a user who may read this machine's files and write nowhere: for root nothing is forbidden."""
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
         pytest.skip("only root can become another user (setpriv)")
-    if not os.access(ROOT, os.R_OK) or ROOT.stat().st_mode & 0o005 != 0o005:
-        pytest.skip("the checkout is not readable by other users")
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)
-    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable, "-m"]
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable]
+    here = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/nonexistent", "MPLCONFIGDIR": "/nonexistent"}
 
     def run(*words):
-        environment = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/nonexistent", "MPLCONFIGDIR": "/nonexistent"}
-        done = subprocess.run(
-            [*command, "restrain_openrlhf.cli.main", *map(str, words)],
-            env=environment, cwd="/", capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        if "Permission denied" in done.stderr and "restrain_openrlhf" in done.stderr and "Traceback" not in done.stderr:
-            pytest.skip("another user cannot run this environment's Python")
-        return done
+        whole = [*command, *map(str, words)]
+        return subprocess.run(whole, env=here, cwd="/", capture_output=True, text=True, check=False)
 
-    return run
+    if run("-c", "import restrain_openrlhf.cli.main").returncode != 0:
+        pytest.skip("another user cannot run this environment's Python")
+    return lambda *words: run("-m", "test_time.cli" if words[0] == "adapt" else "restrain_openrlhf.cli.main", *words)
 
 
-def test_without_permission_there_is_a_message(as_nobody, rollouts, tmp_path):
-    secret = tmp_path / "secret.yaml"
-    secret.write_text("run_dir: x\n")
-    secret.chmod(0o600)
-    (tmp_path / "locked").mkdir(mode=0o755)
-    commands = (
-        ("show", secret),
-        ("score", rollouts, *SCORE, "--out", tmp_path / "locked" / "scores.jsonl"),
-        (
-            "slurm",
-            "render",
-            "dapo14k/qwen3-4b-base/restrain",
-            "--gpus-per-node",
-            8,
-            "--out",
-            tmp_path / "locked" / "job",
-        ),
-        ("data", "prepare", "own", "--source", secret, "--out", tmp_path / "locked" / "prompts.jsonl"),
-    )
-    for words in commands:
-        done = as_nobody(*words)
-        assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
-        assert str(tmp_path) in done.stderr.replace("\n", "")
-    assert list((tmp_path / "locked").iterdir()) == []
+@pytest.fixture
+def readable():
+    """A folder that every user may read: pytest's own is its user's."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+PRESET = "dapo14k/qwen3-4b-base/restrain"
+PLACES = ("r.jsonl", "secret.yaml", "secret.jsonl", "locked", "open")
+WITHOUT_PERMISSION = [
+    ("show", "secret.yaml"),
+    ("score", "r.jsonl", *SCORE, "--out", "locked/scores.jsonl"),
+    ("slurm", "render", PRESET, "--gpus-per-node", 8, "--out", "locked/job"),
+    ("k8s", "render", PRESET, "--overlay", "8xa100-80g", "--out", "locked/manifests"),
+    ("data", "prepare", "own", "--source", "r.jsonl", "--out", "locked/prompts.jsonl"),
+    ("data", "prepare", "own", "--source", "secret.jsonl", "--out", "open/prompts.jsonl"),
+    ("adapt", "--model", "x", "--prompts", "secret.jsonl", "--out", "open/adapted"),
+    ("adapt", "--model", "x", "--prompts", "r.jsonl", "--out", "locked/adapted"),
+    ("reference", "--model", "x", "--prompts", "r.jsonl", "--out", "locked/reference.jsonl"),
+]
+
+
+def test_without_permission_there_is_a_message(as_nobody, rollouts, readable):
+    (readable / "r.jsonl").write_bytes(rollouts.read_bytes())
+    for secret in ("secret.yaml", "secret.jsonl"):
+        (readable / secret).write_text("run_dir: x\n")
+        (readable / secret).chmod(0o600)
+    (readable / "locked").mkdir(mode=0o755)
+    (readable / "open").mkdir()
+    (readable / "open").chmod(0o777)
+    for words in WITHOUT_PERMISSION:
+        placed = [readable / word if word.partition("/")[0] in PLACES else word for word in map(str, words)]
+        done = as_nobody(*placed)
+        said = done.stderr.replace("\n", "")
+        assert (done.returncode, "Traceback" in said) == (2, False), done.stderr
+        forbidden = "locked" if "locked" in str(words) else "secret"
+        assert f"{readable}/{forbidden}" in said, words
+        assert "may not be written to by this user" in said or "Permission denied" in said, words
+    assert list((readable / "locked").iterdir()) == []
 
 
 def test_two_names_of_one_folder_are_one_place(tmp_path):
