@@ -68,7 +68,7 @@ def test_without_gpus_an_engine_stays_as_it_is_unless_it_is_set():
     [
         ({"engine.max_num_seqs": 0}, r"engine\.max_num_seqs is 0: input should be greater than or equal to 1"),
         ({"engine.max_num_seqs": "many"}, r"engine\.max_num_seqs is 'many'"),
-        ({"engine.max_seqs": 8}, r"engine\.max_seqs is 8: extra inputs are not permitted"),
+        ({"engine.max_seqs": 8}, r"unknown key 'engine\.max_seqs'\. Did you mean 'engine\.max_num_seqs'"),
         ({"engine": {"max_num_seqs": 512, "max_num_batched_tokens": 256}}, "256 is below max_num_seqs 512"),
         ({"engine": 3}, r"engine is 3"),
     ],
