@@ -83,16 +83,16 @@ class Inputs:
 
 def needed_reference(config: HookConfig, flags: dict[str, Any], inputs: Inputs) -> NeededReference:
     """What the run's reference must be made with; of one that the method does not read, the model and the template."""
-    maker = {"model_fingerprint": inputs.fingerprint, "template": inputs.template}
     if not build(config.method).needs_reference:
-        return NeededReference(**maker)
+        return NeededReference(model_fingerprint=inputs.fingerprint, template=inputs.template)
     return NeededReference.by(
         config,
         flags["rollout.n_samples_per_prompt"],
         flags["rollout.temperature"],
         flags["rollout.top_p"],
         flags["rollout.max_new_tokens"] or flags["data.max_len"],
-        **maker,
+        inputs.fingerprint,
+        inputs.template,
     )
 
 

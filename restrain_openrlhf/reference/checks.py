@@ -31,7 +31,7 @@ class NeededReference(BaseModel):
     `n` is rollouts per prompt, `max_new_tokens` the longest of them.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     model_fingerprint: str | None = None
     template: str | None = None

@@ -5,6 +5,7 @@ import json
 import httpx
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
@@ -13,6 +14,7 @@ from restrain_openrlhf.errors import ReferencePassError, ScoreServiceError
 from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference
+from restrain_openrlhf.reward.wire import ScoreRequest
 from tests.commands import refused
 from tests.reference import by_hand
 from tests.reward.conftest import END, Services
@@ -168,3 +170,17 @@ def test_a_service_that_gathers_groups_starts_with_other_sampling_where_its_conf
     others = {"reference_n": 2, "reference_sampling": "any"}
     replica = running.start(method={"name": "restrain"}, reference=str(path), others=others, **gathers)
     assert replica.http.get("/readyz").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"n": "16"}, {"n": True}, {"max_new_tokens": "8"}, {"temperature": "1"}, {"top_p": True}]
+)
+def test_a_request_is_not_compared_by_values_of_other_types(wrong):
+    """As /v1/score reads it: a text or a truth value that is taken for a number would be compared with one."""
+    (name,) = wrong
+    groups = [{"prompt": "p", "responses": [{"text": "", "finished": False}]}]
+    with pytest.raises(ValidationError, match=rf"reference\.{name}"):
+        ScoreRequest.model_validate_json(json.dumps({"groups": groups, "reference": wrong}))
+    assert (
+        ScoreRequest.model_validate_json(json.dumps({"groups": groups, "reference": {name: 1}})).reference is not None
+    )
