@@ -105,6 +105,8 @@ def test_parts_of_two_divisions_are_refused(machine, tmp_path):
     assert ShardedPass([], [tmp_path / "other.jsonl"]).shards() == [Shard(index, 3) for index in range(3)]
 
 
+# Tests that nohup runs ignore SIGHUP, and so would what they start.
+HEEDS_HANGUP = "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
 INTERRUPTED = """
 import sys
 from pathlib import Path
@@ -121,10 +123,9 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_the_command_ends_its_engines_and_the_next_start_goes_on(machine, tmp_path, monkeypatch, number):
-    # Each engine has three chunks: those after the first take long enough for a signal on a busy machine.
-    monkeypatch.setenv("SHARDED_SLOW", "1.5")
+    monkeypatch.setenv("SHARDED_SLOW", "0.5")
     process = subprocess.Popen(
-        [sys.executable, "-c", HEEDS_CTRL_C + INTERRUPTED, str(tmp_path / "ref.jsonl")], cwd=ROOT
+        [sys.executable, "-c", HEEDS_CTRL_C + HEEDS_HANGUP + INTERRUPTED, str(tmp_path / "ref.jsonl")], cwd=ROOT
     )
     written, seen = RowCounter([Shard(index, 3).path(tmp_path / "ref.jsonl") for index in range(3)]), 0
     while seen < 2:
