@@ -3,12 +3,11 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,11 +115,18 @@ def kill_when(words: Sequence[str], happened: Callable[[], bool], log: Callable[
         assert parent.poll() is None, "it ended before it could be killed: " + log()[-3000:]
         processes |= set(psutil.Process(parent.pid).children(recursive=True))
         time.sleep(0.05)
-    for process in processes | set(psutil.Process(parent.pid).children(recursive=True)):
-        if process.is_running():
-            os.kill(process.pid, signal.SIGKILL)
+    # Those that are known first, the parent last: its children are found by it.
+    kill(processes - {psutil.Process(parent.pid)})
+    kill({*psutil.Process(parent.pid).children(recursive=True), psutil.Process(parent.pid)})
     parent.wait()
     psutil.wait_procs(list(processes), timeout=30)
+
+
+def kill(processes: set[psutil.Process]) -> None:
+    """SIGKILL to those that are still there: of a run's processes some end as others are killed."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def kill_after_step(job: Job, step: int, *extra: str) -> None:
