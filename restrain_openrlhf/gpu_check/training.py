@@ -49,14 +49,17 @@ def judge_syncs(rows: Sequence[StepRow]) -> Outcome:
     worst = max(numbers)
     if kl < LEAST_KL:
         return failed(name, f"the policy did not move (KL {kl:.1e}), so that the gaps show nothing", gap=worst, kl=kl)
-    shares = [row.numbers.get(ARRIVED) for row in rows]
-    arrived = min((share for share in shares if share is not None), default=1.0)
-    found = (
-        f"at most {worst:.1%} from the policy's in {len(gaps)} steps (limit {GAP_LIMIT:.0%}), "
-        f"with {arrived:.0%} of its update (at least {LEAST_ARRIVED:.0%}); KL went to {kl:.2g}"
+    shares = [share for row in rows if (share := row.numbers.get(ARRIVED)) is not None]
+    part = (
+        f"{min(shares):.0%} of its update (at least {LEAST_ARRIVED:.0%})" if shares else "an update too small to tell"
     )
-    holds = worst <= GAP_LIMIT and arrived >= LEAST_ARRIVED
-    return judged(name, holds, found, gap=worst, kl=kl, arrived=arrived, steps=len(gaps))
+    found = (
+        f"at most {worst:.1%} from the policy's in {len(gaps)} steps (limit {GAP_LIMIT:.0%}), with {part}; "
+        f"KL went to {kl:.2g}"
+    )
+    holds = worst <= GAP_LIMIT and all(share >= LEAST_ARRIVED for share in shares)
+    measured = {"arrived": min(shares)} if shares else {}
+    return judged(name, holds, found, gap=worst, kl=kl, steps=len(gaps), **measured)
 
 
 def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: bool, has_model: bool) -> Outcome:

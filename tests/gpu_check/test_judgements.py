@@ -142,6 +142,13 @@ def test_an_update_of_which_a_part_arrived_fails():
 
     assert failures([judge_syncs(of(0.5))]) == ["weights in vLLM"]
     assert failures([judge_syncs(of(0.97))]) == []
+    assert failures([judge_syncs([*of(0.97), *of(math.nan)])]) == ["weights in vLLM"]
+
+
+def test_an_update_that_was_not_measured_has_no_share():
+    outcome = judge_syncs(rows(0.01))
+    assert "an update too small to tell" in outcome.found
+    assert "arrived" not in outcome.numbers
 
 
 def test_gaps_of_a_policy_that_did_not_move_show_nothing():
