@@ -15,6 +15,9 @@ QUICK := not long and not manual
 IN_PARALLEL := -n logical --maxprocesses 8 --dist loadfile
 # The quick tests come in the files' order; `make test QUICK_ORDER=` shuffles them and prints the seed, as CI does.
 QUICK_ORDER ?= -p no:randomly
+# `make test WHOLE=yes` runs the long real runs too, beside the others, so that what several read is made once: CI does.
+WHOLE ?=
+REAL := $(if $(WHOLE),(e2e or long) and not manual,$(QUICK) and e2e)
 # Runs of a study at a time, and what it compares.
 JOBS ?= 2
 REGIMES ?= premise right spurious
@@ -34,13 +37,13 @@ demo: install ## Train a small model with no labels, on the real stack, and show
 	$(BIN)/restrain demo
 
 study: install ## Compare the methods on the demo's tasks: REGIMES="premise right spurious", three seeds (hours on two cores)
-	$(BIN)/python -m restrain_openrlhf.demo.study_task --out runs/study
+	$(BIN)/python -m tools.study_task --out runs/study
 	$(BIN)/restrain study $(foreach regime,$(REGIMES),configs/cpu/study/$(regime)/[a-z]*.yaml) --seeds 3 --jobs $(JOBS) --out runs/study \
 	  $(foreach regime,$(REGIMES),--gold runs/study/$(regime)/prompts-with-gold.jsonl)
 
 test: install $(MLFLOW)/.installed ## Run the tests, a real training run included: about a quarter of an hour on two cores
 	$(PYTEST) $(IN_PARALLEL) $(QUICK_ORDER) -m "$(QUICK) and not e2e"
-	$(PYTEST) -p no:randomly -m "$(QUICK) and e2e"
+	$(PYTEST) -p no:randomly -m "$(REAL)"
 
 test-all: install ## Run all other tests: long real runs
 	$(PYTEST) -p no:randomly -m long
@@ -72,7 +75,7 @@ $(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gp
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(MAKE) --no-print-directory install-$(STACK)
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
-	$(BIN)/python requirements/lock.py check $(STACK)
+	$(BIN)/python tools/lock.py check $(STACK)
 	$(MAKE) --no-print-directory install-math-verify
 	touch $@
 
@@ -108,6 +111,6 @@ install-math-verify:
 
 install-flash: ## Add flash-attn to the GPU stack, for packing and flash_attention_2: needs nvcc, builds for hours on few cores
 	@test -x $(BIN)/python || { echo "There is no $(VENV): first make install STACK=gpu."; exit 1; }
-	$(BIN)/python -m restrain_openrlhf.hook.cuda_toolkit
+	$(BIN)/python -m restrain_openrlhf.machine.cuda_toolkit
 	$(PIP) --no-deps --no-build-isolation "flash-attn==2.8.3"
-	$(BIN)/python requirements/lock.py check gpu
+	$(BIN)/python tools/lock.py check gpu

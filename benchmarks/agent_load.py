@@ -11,93 +11,34 @@ group's delay is from its last rollout to its scores. Every advantage is compare
 import argparse
 import asyncio
 import os
-import random
-import signal
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
-import psutil
 import torch
 from rich.console import Console
 from rich.table import Table
 from round_robin import RoundRobin
+from serving import METHOD, Service, expected_pairs, make_groups
 
-from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.machine.devices import detect
 
-METHOD = "{name: restrain, prompt_weight: online, kappa: 3}"
-WORDS = ("so", "we", "add", "and", "carry", "to", "find", "that", "the", "sum", "of", "both", "is", "asked", "for")
-RESPONSE_WORDS = 300
 EOS = 0
-
-
-@dataclass
-class Service:
-    """`restrain serve` on a port, with the most memory that it was seen to use."""
-
-    config: Path
-    port: int
-    peak: int = 0
-    process: "subprocess.Popen[bytes]" = field(init=False)
-
-    def start(self) -> None:
-        """Until it is ready."""
-        words = ["serve", "--config", str(self.config), "--port", str(self.port)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "restrain_openrlhf.cli.main", *words], stderr=subprocess.DEVNULL
-        )
-        while True:
-            try:
-                urlopen(f"http://127.0.0.1:{self.port}/readyz", timeout=5).close()
-                return
-            except (URLError, OSError):
-                time.sleep(0.05)
-
-    def look(self) -> None:
-        """Note its memory."""
-        try:
-            self.peak = max(self.peak, psutil.Process(self.process.pid).memory_info().rss)
-        except psutil.NoSuchProcess:
-            return
-
-    def kill(self) -> None:
-        """SIGKILL."""
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait()
 
 
 class Letters:
     """Token i is the character chr(i), 0 the end."""
-
-    all_special_ids = (EOS,)
 
     def __call__(self, text: str, add_special_tokens: bool, return_tensors: str) -> dict[str, Any]:
         return {"input_ids": torch.tensor([[ord(letter) for letter in text]])}
 
     def decode(self, tokens: list[int], skip_special_tokens: bool) -> str:
         return "".join(chr(token) for token in tokens if token != EOS)
-
-
-def make_texts(prompts: int, n: int) -> dict[str, list[str]]:
-    """Responses with a common answer of varying share, some rare answers, some duplicates."""
-    chance = random.Random(0)
-    texts = {}
-    for number in range(prompts):
-        share = chance.random()
-        answers = [7 if chance.random() < share else chance.randrange(100) for _ in range(n)]
-        words = [" ".join(chance.choices(WORDS, k=RESPONSE_WORDS)) for _ in range(n)]
-        texts[f"Problem {number}: "] = [rf"{w} \boxed{{{answer}}}" for w, answer in zip(words, answers, strict=True)]
-    return texts
 
 
 def actor_of(texts: dict[str, list[str]], drawn: dict[str, float]) -> Any:
@@ -136,7 +77,7 @@ class Outcome:
 def run(
     texts: dict[str, list[str]],
     expected: dict[str, list[tuple[float, float]]],
-    done: "threading.Event",
+    done: threading.Event,
     rate: float | None,
 ) -> Outcome:
     """All groups at once, or `rate` a second; `done` is set when a quarter of them has its scores."""
@@ -177,38 +118,12 @@ def run(
     return Outcome(time.perf_counter() - start, lost, wrong, delays)
 
 
-def free_port() -> int:
-    """A port that nobody has now."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
-        return port
-
-
-def expected_pairs(texts: dict[str, list[str]]) -> dict[str, list[tuple[float, float]]]:
-    """The scorer's own."""
-    import yaml
-
-    from restrain_openrlhf.method import build, parse_settings
-    from restrain_openrlhf.reward.whole_group import score_whole_group
-    from restrain_openrlhf.reward.wire import GroupRequest
-    from restrain_openrlhf.scoring import GroupScorer
-
-    scorer = GroupScorer(build(parse_settings(yaml.safe_load(METHOD))))
-    pairs = {}
-    for prompt, responses in texts.items():
-        request = GroupRequest(prompt=prompt, responses=[{"text": text, "finished": True} for text in responses])
-        reply = score_whole_group(scorer, request)
-        pairs[prompt] = list(zip(reply.advantage_pos, reply.advantage_neg, strict=True))
-    return pairs
-
-
 def measure(
     folder: Path, replicas: int, kills: bool, texts: Any, expected: Any, rate: float | None
 ) -> tuple[Outcome, list[Service]]:
     """One run with so many replicas; none: in process."""
     (folder / "service.yaml").write_text(f"method: {METHOD}\n")
-    services = [Service(folder / "service.yaml", free_port()) for _ in range(replicas)]
+    services = [Service(folder / "service.yaml") for _ in range(replicas)]
     for service in services:
         service.start()
     quarter, ended = threading.Event(), threading.Event()
@@ -216,8 +131,6 @@ def measure(
     def watch() -> None:
         killed = False
         while not ended.wait(0.05):
-            for service in services:
-                service.look()
             if kills and quarter.is_set() and not killed:
                 services[0].kill()
                 services[0].start()
@@ -249,8 +162,8 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50.0, help="groups a second of the paced runs")
     given = parser.parse_args()
     detect().install()
-    texts = make_texts(given.prompts, given.n)
-    expected = expected_pairs(texts)
+    texts = make_groups([f"Problem {number}: " for number in range(given.prompts)], given.n)
+    expected = expected_pairs({prompt: [(text, True) for text in group] for prompt, group in texts.items()})
     settings = {"in process": (0, False), "1 replica": (1, False), "2 replicas": (2, False), "2, one killed": (2, True)}
     table = Table("scored by", "run", "lost", "wrong", "seconds", "p50, ms", "p99, ms", "MiB")
     paces = {"burst": None, "paced": given.rate}

@@ -1,17 +1,13 @@
-"""Keys and classes of 1,024 groups of 16 answers, side by side with other graders where they can be had.
+"""Keys and classes of 1,024 groups of 16 answers, side by side with OpenRLHF's grader.
 
 Groups are made from the answers of a benchmark file (rows `{answer}`, such as MATH-500's): each rollout writes the gold
-in one of several forms or slips by a little. OpenRLHF's grader is measured where OpenRLHF is installed; Math-Verify in
-an environment of its own, made on request (`--math-verify`), because it needs another antlr. Peers compare each new
-string of a group with the representatives found so far, on a part of the groups, and are extrapolated.
+in one of several forms or slips by a little. OpenRLHF's grader is measured where OpenRLHF is installed: it compares
+each new string of a group with the representatives found so far, on a part of the groups, and is extrapolated.
 """
 
 import argparse
 import json
 import random
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -31,7 +27,6 @@ def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser()
     options.add_argument("answers", type=Path, nargs="?", help="JSON Lines with `answer`; a few of our own if left out")
-    options.add_argument("--math-verify", action="store_true", help="make an environment for it and measure it too")
     chosen = options.parse_args()
     gold = read_gold(chosen.answers)
     groups = make_groups(gold)
@@ -41,7 +36,7 @@ def main() -> None:
     hostile = with_hostile(groups)
     rows["the same with 1 % hostile answers"] = timed(lambda: [classes(group) for group in hostile])
     rows["with extraction, two processes"] = timed(lambda: extracted_in_two(groups))
-    rows |= peers(groups, chosen.math_verify)
+    rows |= peers(groups)
     for name, seconds in rows.items():
         table.add_row(name, f"{seconds:.2f}", f"{seconds / ours:.2f}")
     Console().print(table)
@@ -119,22 +114,18 @@ def _extract_and_classify(groups: list[list[str]]) -> int:
     return sum(len(set(classes([extract(f"{text}\\boxed{{{answer}}}") for answer in group]))) for group in groups)
 
 
-def peers(groups: list[list[str]], math_verify: bool) -> dict[str, float]:
-    """Seconds of the other graders, extrapolated from a part of the groups."""
-    found = {}
+def peers(groups: list[list[str]]) -> dict[str, float]:
+    """Seconds of OpenRLHF's grader, extrapolated from a part of the groups."""
     try:
         from openrlhf.utils.math_utils import grade_answer
     except ImportError:
         Console(stderr=True).print("OpenRLHF is not installed here: its grader is left out.")
-    else:
-        part = groups[:64]
-        start = time.perf_counter()
-        for group in part:
-            cluster(group, grade_answer)
-        found["OpenRLHF grade_answer (extrapolated)"] = (time.perf_counter() - start) * GROUPS / len(part)
-    if math_verify:
-        found["Math-Verify 0.9.0 (extrapolated)"] = math_verify_seconds(groups[:32]) * GROUPS / 32
-    return found
+        return {}
+    part = groups[:64]
+    start = time.perf_counter()
+    for group in part:
+        cluster(group, grade_answer)
+    return {"OpenRLHF grade_answer (extrapolated)": (time.perf_counter() - start) * GROUPS / len(part)}
 
 
 def cluster(group: list[str], equal: Callable[[str, str], bool]) -> list[str]:
@@ -144,38 +135,6 @@ def cluster(group: list[str], equal: Callable[[str, str], bool]) -> list[str]:
         if not any(equal(answer, other) for other in representatives):
             representatives.append(answer)
     return representatives
-
-
-MATH_VERIFY = """
-import json, sys, time
-from math_verify import parse, verify
-groups = json.load(sys.stdin)
-parsed = {}
-def read(text):
-    if text not in parsed:
-        parsed[text] = parse(f"\\\\boxed{{{text}}}")
-    return parsed[text]
-start = time.perf_counter()
-for group in groups:
-    representatives = []
-    for answer in dict.fromkeys(group):
-        if not any(verify(read(other), read(answer)) for other in representatives):
-            representatives.append(answer)
-print(time.perf_counter() - start)
-"""
-
-
-def math_verify_seconds(groups: list[list[str]]) -> float:
-    """Seconds that Math-Verify takes for these groups, in an environment made for it."""
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        python = Path(folder) / "bin" / "python"
-        packages = ("math-verify==0.9.0", "antlr4-python3-runtime==4.13.2")
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
-        done = subprocess.run(
-            [python, "-c", MATH_VERIFY], input=json.dumps(groups), capture_output=True, text=True, check=True
-        )
-    return float(done.stdout.strip().splitlines()[-1])
 
 
 if __name__ == "__main__":

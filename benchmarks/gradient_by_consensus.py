@@ -29,17 +29,17 @@ from rich.progress import track
 from rich.table import Table
 
 from restrain_openrlhf.answers import canonical_key, final_answer
-from restrain_openrlhf.data.gold_split import SupervisedRow
+from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass, from_reference
+from restrain_openrlhf.commands.premise.learning import quarters
+from restrain_openrlhf.commands.premise.shared import common_answers
+from restrain_openrlhf.data.gold import SupervisedRow
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import grade_answers
-from restrain_openrlhf.hook.prompts import Prompt as HostPrompt
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.premise.groups import FrozenPass, Group, from_reference
-from restrain_openrlhf.premise.learning import Bin, quarters
-from restrain_openrlhf.premise.shared import common_answers
 from restrain_openrlhf.reference import ReferenceRow, load_reference
+from restrain_openrlhf.reference.prompts import Prompt as HostPrompt
 from restrain_openrlhf.scoring import score_group
 
 mpl.use("Agg")
@@ -135,6 +135,10 @@ class Sampler:
         return (taken * mask).sum(1)
 
 
+# A model, the prompts with gold, and the frozen model's rollouts on all of them.
+Measured = tuple[Sampler, list[Prompt], FrozenPass]
+
+
 @dataclass
 class Estimate:
     """One gradient, summed up chunk by chunk, with the sums of |A| and A² of the rollouts that it is of."""
@@ -165,9 +169,9 @@ def main() -> None:
     whole = given.model and given.reference and given.gold
     if not whole and (given.model or given.reference or given.gold):
         options.error("--model, --reference and --gold belong together")
-    sampler, frozen = from_files(given) if whole else of_the_demo()
-    shared = canonical_key(given.shared) if given.shared else common_answers(frozen.groups)[0].key
-    rows = measure(sampler, frozen.prompts, shared)
+    sampler, prompts, frozen = from_files(given) if whole else of_the_demo()
+    shared = canonical_key(given.shared) if given.shared else common_answers(frozen)[0].key
+    rows = measure(sampler, prompts, shared)
     given.out.mkdir(parents=True, exist_ok=True)
     document = {"shared": shared, "seed": given.seed, "rows": [asdict(row) for row in rows]}
     (given.out / "gradient_by_consensus.json").write_text(json.dumps(document, ensure_ascii=False, indent=2) + "\n")
@@ -175,15 +179,7 @@ def main() -> None:
     show(rows)
 
 
-@dataclass(frozen=True)
-class Frozen:
-    """The prompts with gold, and the frozen model's rollouts on all of them."""
-
-    prompts: list[Prompt]
-    groups: FrozenPass
-
-
-def from_files(given: argparse.Namespace) -> tuple[Sampler, Frozen]:
+def from_files(given: argparse.Namespace) -> Measured:
     """A model and its offline pass. Raises DataError where a template was applied, which this script does not do."""
     frozen, made = from_reference(given.reference, given.gold), load_reference(given.reference).provenance
     rows = {group.row.problem_hash: group.row for group in frozen.groups}
@@ -191,21 +187,21 @@ def from_files(given: argparse.Namespace) -> tuple[Sampler, Frozen]:
     prompts = [Prompt(one.problem, one.answer, row) for one, row in found if row is not None]
     if any(prompt.row.prompt_hash != prompt.row.problem_hash for prompt in prompts):
         raise DataError(f"{given.reference}: was sampled with a template; this script gives the model bare problems.")
-    return Sampler.load(given.model, made.n, made.temperature, made.max_new_tokens), Frozen(prompts, frozen)
+    return Sampler.load(given.model, made.n, made.temperature, made.max_new_tokens), prompts, frozen
 
 
-def of_the_demo() -> tuple[Sampler, Frozen]:
+def of_the_demo() -> Measured:
     """The shipped model on its own problems, sampled here for the frozen pass."""
-    from restrain_openrlhf.demo.tasks import PREMISE
+    from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 
     sampler, problems = Sampler.load(PREMISE.model, DEMO_N, 1.0, DEMO_TOKENS), PREMISE.training_problems(DEMO_PROBLEMS)
     asked = [HostPrompt(one.id, one.problem, one.problem, one.id) for one in problems]
     rows = [
         ReferenceRow.of_answers(prompt, group) for prompt, group in zip(asked, answers_to(asked, sampler), strict=True)
     ]
-    groups = tuple(Group(row, row.answers, one.answer) for row, one in zip(rows, problems, strict=True))
+    groups = tuple(FrozenGroup(row, row.answers, one.answer) for row, one in zip(rows, problems, strict=True))
     prompts = [Prompt(one.problem, one.answer, row) for one, row in zip(problems, rows, strict=True)]
-    return sampler, Frozen(prompts, FrozenPass(PREMISE.model, DEMO_N, DEMO_N, groups))
+    return sampler, prompts, FrozenPass(PREMISE.model, DEMO_N, DEMO_N, groups)
 
 
 def answers_to(prompts: Sequence[HostPrompt], sampler: Sampler) -> list[list[str | None]]:
@@ -219,18 +215,14 @@ def answers_to(prompts: Sequence[HostPrompt], sampler: Sampler) -> list[list[str
 def measure(sampler: Sampler, prompts: Sequence[Prompt], shared: str) -> list[Row]:
     """All methods by bin, then on all prompts. Every gradient has two estimates, each from rollouts of its own."""
     directions = {TRUE: is_right, SHARED: lambda prompt, answers: centred([key_of(one) == shared for one in answers])}
-    bins = {str(of): within(prompts, of) for of in quarters(sampler.n)}
+    bins = {
+        str(of): [one for one in prompts if of.low <= one.row.majority_count <= of.high] for of in quarters(sampler.n)
+    }
     towards = [gradients(sampler, bins, directions, f"directions, {half}") for half in ("first", "second")]
     true, common = (sum(half[name, of].gradient for half in towards for of in bins) for name in (TRUE, SHARED))
     weigh = {name: by_method(block, prompts) for name, block in METHODS.items()}
     halves = [gradients(sampler, bins, weigh, f"methods, {half}") for half in ("first", "second")]
-    cosines = Cosines(true, common, sampler.n * len(prompts))
-    return [row for name in METHODS for row in rows_of(name, bins, halves, cosines, sampler.n)]
-
-
-def within(prompts: Sequence[Prompt], of: Bin) -> list[Prompt]:
-    """The prompts whose frozen majority has a size of the bin."""
-    return [prompt for prompt in prompts if of.low <= prompt.row.majority_count <= of.high]
+    return [row for name in METHODS for row in rows_of(name, bins, halves, (true, common), sampler.n)]
 
 
 def key_of(answer: str | None) -> str | None:
@@ -295,23 +287,14 @@ def chunked(problems: Sequence[str]) -> Iterator[list[int]]:
         yield from (same[start : start + PROMPTS_AT_ONCE] for start in range(0, len(same), PROMPTS_AT_ONCE))
 
 
-@dataclass(frozen=True)
-class Cosines:
-    """The two directions, and of how many rollouts a gradient is the sum."""
-
-    true: torch.Tensor
-    shared: torch.Tensor
-    rollouts: int
-
-
 def rows_of(
     name: str,
     bins: Mapping[str, Sequence[Prompt]],
     halves: Sequence[Mapping[tuple[str, str], Estimate]],
-    against: Cosines,
+    towards: tuple[torch.Tensor, torch.Tensor],
     n: int,
 ) -> Iterator[Row]:
-    """One method's rows: each bin, then all prompts."""
+    """One method's rows: each bin, then all prompts. `towards`: the gradients of pass@1 and of the shared answer."""
     squares = sum(half[name, of].squares for half in halves for of in bins)
     for label, members in {**{of: [of] for of in bins}, ALL: list(bins)}.items():
         parts = [[half[name, of] for of in members] for half in halves]
@@ -324,9 +307,9 @@ def rows_of(
             prompts=prompts,
             squares=sum(part.squares for part in flat) / squares if squares else 0.0,
             mean_advantage=sum(part.sizes for part in flat) / (2 * n * prompts) if prompts else 0.0,
-            norm=float((first + second).norm()) / (2 * against.rollouts),
-            cosine_true=cosine(first + second, against.true),
-            cosine_shared=cosine(first + second, against.shared),
+            norm=float((first + second).norm()) / (2 * n * sum(map(len, bins.values()))),
+            cosine_true=cosine(first + second, towards[0]),
+            cosine_shared=cosine(first + second, towards[1]),
             agreement=cosine(first, second),
         )
 

@@ -5,8 +5,6 @@ passes, which the hook does not touch, are left out, so that the shares printed 
 """
 
 import argparse
-import os
-import socket
 import statistics
 import time
 from types import SimpleNamespace
@@ -15,8 +13,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.instrument import install, uninstall
+from restrain_openrlhf.commands.gpu_check.host_step import policy_of, prepare_process, strategy_of, trainer_of
+from restrain_openrlhf.hook.install.instrument import install, uninstall
 
 PROMPTS, N, MICRO = 32, 16, 32
 PROMPT_TOKENS, RESPONSE_TOKENS = 8, 32
@@ -29,22 +27,18 @@ def main() -> None:
     options.add_argument("--hidden", type=int, default=256)
     options.add_argument("--layers", type=int, default=4)
     sizes = options.parse_args()
-    detect().install()
-    install()
+    prepare_process()
     stock_trainer, hooked_trainer, experiences = prepare(sizes.hidden, sizes.layers)
     stock, hooked, scoring, means = [], [], [], []
-    for repeat in track(range(REPEATS + 1), "measuring"):
+    for _ in track(range(REPEATS + 1), "measuring"):
         uninstall()
-        first = optimizer_pass(stock_trainer, experiences(hooked=False))
+        stock.append(optimizer_pass(stock_trainer, experiences(hooked=False)))
         install()
-        second = optimizer_pass(hooked_trainer, experiences(hooked=True))
-        third = score_groups()
-        fourth = token_means(hooked_trainer.actor_loss_fn.batch)
-        if repeat:
-            stock.append(first)
-            hooked.append(second)
-            scoring.append(third)
-            means.append(fourth)
+        hooked.append(optimizer_pass(hooked_trainer, experiences(hooked=True)))
+        scoring.append(score_groups())
+        means.append(token_means(hooked_trainer.actor_loss_fn.batch))
+    # The first of each warms up.
+    stock, hooked, scoring, means = (seconds[1:] for seconds in (stock, hooked, scoring, means))
     base = statistics.median(stock)
     difference = statistics.median(b - a for a, b in zip(stock, hooked, strict=True))
     Console().print(
@@ -59,13 +53,10 @@ def main() -> None:
 def prepare(hidden: int, layers: int) -> Any:
     """Two trainers over one model, the host's and the hooked one, and a maker of micro-batches."""
     import torch
-    from openrlhf.models import Actor
-    from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer
-    from openrlhf.utils import get_strategy
     from openrlhf.utils.config import hierarchize
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
-    from restrain_openrlhf.hook.host_flags import parse, to_arguments
+    from restrain_openrlhf.config.host_flags import parse, to_arguments
 
     flags = {
         "train.batch_size": PROMPTS * N,
@@ -78,37 +69,19 @@ def prepare(hidden: int, layers: int) -> Any:
     }
     args = hierarchize(parse(to_arguments(flags)))
     args.actor.eps_clip_low_high = (0.2, 0.2)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    os.environ |= {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    strategy = get_strategy(args)
-    strategy.setup_distributed()
+    strategy = strategy_of(args)
     torch.manual_seed(0)
     model = Qwen3ForCausalLM(
         Qwen3Config(vocab_size=2048, hidden_size=hidden, intermediate_size=3 * hidden, num_hidden_layers=layers,
                     num_attention_heads=4, num_key_value_heads=2, head_dim=hidden // 4)
     ).bfloat16()  # fmt: skip
-    actor = Actor(model)
-    actor.packing_samples, actor.temperature = False, 1.0
     adam = {"lr": 1e-6, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0}
-    config = {"optim": "adam", "adam": adam, "lr_scheduler": "constant", "scheduler_steps": 100, "max_norm": 1.0}
-    actor, optimizer, scheduler = strategy.prepare((actor, config))
-
-    def trainer() -> Any:
-        return ActorPPOTrainer(
-            strategy, actor, None, optimizer, scheduler, micro_train_batch_size=MICRO, dataloader_pin_memory=False
-        )
-
-    hooked_trainer = trainer()
+    optimizer = {"optim": "adam", "adam": adam, "max_norm": 1.0}
+    hooked = trainer_of(strategy, policy_of(model, args), optimizer, MICRO, dataloader_pin_memory=False)
     uninstall()
-    stock_trainer = trainer()
-    return (
-        stock_trainer,
-        hooked_trainer,
-        lambda hooked: [micro_batch(torch, hooked) for _ in range(PROMPTS * N // MICRO)],
-    )
+    parts = (strategy, hooked.actor, None, hooked.actor_optim, hooked.actor_scheduler)
+    stock = type(hooked)(*parts, micro_train_batch_size=MICRO, dataloader_pin_memory=False)
+    return stock, hooked, lambda hooked: [micro_batch(torch, hooked) for _ in range(PROMPTS * N // MICRO)]
 
 
 def micro_batch(torch: Any, hooked: bool) -> Any:
@@ -148,7 +121,7 @@ def token_means(loss_batch: dict[str, Any]) -> float:
     """Seconds of the sums over as many micro-batches as that pass has, and of their means."""
     import torch
 
-    from restrain_openrlhf.hook.token_means import LossBatch, TokenSums
+    from restrain_openrlhf.hook.policy.token_means import LossBatch, TokenSums
 
     metrics = {name: torch.rand(()) for name in ("policy_loss", "entropy_loss", "ppo_clip_ratio")}
     kl = torch.rand(loss_batch["action_mask"].shape)
@@ -164,12 +137,10 @@ def score_groups() -> float:
     """Seconds of scoring the same number of rollouts in groups, and of counting the step's votes."""
     import torch
 
-    from restrain_openrlhf.hook.group_columns import GENERATED, MAJORITY, columns, majority_digest, take_votes
+    from restrain_openrlhf.hook.rollout.group_columns import GENERATED, MAJORITY, columns, majority_digest, take_votes
     from restrain_openrlhf.method import build, parse_settings
-    from restrain_openrlhf.reward.whole_group import score_whole_group
-    from restrain_openrlhf.reward.wire import GroupRequest
-    from restrain_openrlhf.scoring import GroupScorer
-    from restrain_openrlhf.vote_statistics import step_votes
+    from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+    from restrain_openrlhf.scoring.wire import GroupRequest
 
     scorer = GroupScorer(build(parse_settings({"name": "restrain", "prompt_weight": "online"})))
     texts = [f"some steps of scratch \\boxed{{{index % 5}}}" for index in range(N)]
@@ -182,7 +153,7 @@ def score_groups() -> float:
         rows = [{**row, MAJORITY: digest, GENERATED: 1000} for row in columns(group, reply)]
         infos = [{name: torch.tensor([value]) for name, value in row.items()} for row in rows]
         samples += [SimpleNamespace(prompts=[prompt], info=info) for info in infos]
-    step_votes(take_votes(samples, N))
+    take_votes(samples, N)
     return time.perf_counter() - start
 
 

@@ -3,7 +3,7 @@
 Two runs: `burst` sends all requests as fast as the client can; `paced` has fifteen rollouts of every prompt wait, then
 sends the last ones at a steady rate, and the time from there to each reply is what the service adds. Every reply is
 compared with the scorer's own. All the while another process asks the liveness probe, four times a second, on the same
-port as everything else. `--busy` gives the machine more to do than it can.
+port as everything else.
 """
 
 import argparse
@@ -14,16 +14,12 @@ import gc
 import multiprocessing
 import random
 import resource
-import socket
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,17 +27,13 @@ from urllib.request import urlopen
 
 from rich.console import Console
 from rich.table import Table
+from serving import METHOD, Service, expected_pairs, make_groups
 
-from restrain_openrlhf.answers import extract
-from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE
-from restrain_openrlhf.scoring import GroupScorer
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE
 
-METHOD = {"name": "restrain", "prompt_weight": "online", "kappa": 3}
 END = "<|im_end|>"
-WORDS = ("so", "we", "add", "and", "carry", "to", "find", "that", "the", "sum", "of", "both", "is", "asked", "for")
-RESPONSE_WORDS = 300
+CUT_SHORT = 0.05
 PROBE_SECONDS = 0.25
 PROMPT: ContextVar[str] = ContextVar("PROMPT")
 
@@ -59,32 +51,22 @@ class Load:
 
 
 def make_load(prompts: int, n: int) -> Load:
-    """Prompts with a common answer of varying share, some rare answers, some duplicates and some cut short.
+    """Groups with a duplicate each, some responses cut short, and what each rollout should get.
 
     All runs have the same ones: texts that were answered a moment ago must not be taken for retries.
     """
-    chance = random.Random(0)
-    scorer = GroupScorer(build(parse_settings(METHOD)))
-    load = Load({}, {})
-    for number in range(prompts):
-        prompt = f"<|im_start|>user\nProblem {number}: what is it?<|im_end|>\n<|im_start|>assistant\n"
-        share = chance.random()
-        queries = [prompt + _response(chance, share) for _ in range(n)]
-        queries[1] = queries[0]
-        answers = [extract(query[len(prompt) :]) if query.endswith(END) else None for query in queries]
-        pair = scorer.score(prompt, answers).pair
-        load.prompts[prompt] = queries
-        load.expected[prompt] = {
-            query: (float(positive), float(negative))
-            for query, positive, negative in zip(queries, pair.positive, pair.negative, strict=True)
-        }
-    return load
-
-
-def _response(chance: random.Random, share: float) -> str:
-    answer = 7 if chance.random() < share else chance.randrange(100)
-    end = "" if chance.random() < 0.05 else END
-    return " ".join(chance.choices(WORDS, k=RESPONSE_WORDS)) + f" \\boxed{{{answer}}}{end}"
+    chance = random.Random(1)
+    named = [f"<|im_start|>user\nProblem {i}: what is it?<|im_end|>\n<|im_start|>assistant\n" for i in range(prompts)]
+    groups = {}
+    for prompt, texts in make_groups(named, n).items():
+        ends = [(text, chance.random() >= CUT_SHORT) for text in texts]
+        groups[prompt] = [ends[0], ends[0], *ends[2:]]
+    queries = {
+        prompt: [f"{prompt}{text}{END if finished else ''}" for text, finished in group]
+        for prompt, group in groups.items()
+    }
+    pairs = expected_pairs(groups)
+    return Load(queries, {prompt: dict(zip(queries[prompt], pairs[prompt], strict=True)) for prompt in queries})
 
 
 async def ask(executor: Any, load: Load, prompt: str, query: str) -> None:
@@ -185,46 +167,7 @@ def probing(port: int) -> Iterator[list[float]]:
     process.join()
 
 
-@contextlib.contextmanager
-def service(folder: Path, n: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A running `restrain serve`, and its port."""
-    config = folder / "service.yaml"
-    config.write_text(
-        "method: {name: restrain, prompt_weight: online, kappa: 3}\n"
-        f"service: {{group_size: {n}, end_of_text: '{END}'}}\n"
-    )
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
-    words = ["-m", "restrain_openrlhf.cli.main", "serve", "--config", str(config), "--port", str(port)]
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([sys.executable, *words], stderr=log)
-    try:
-        wait_for(f"http://127.0.0.1:{port}/readyz")
-        yield process, port
-    finally:
-        process.kill()
-        process.wait()
-
-
-def wait_for(url: str, seconds: float = 60) -> None:
-    """Until the URL answers well."""
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        with contextlib.suppress(OSError), urlopen(url, timeout=2) as reply:
-            if reply.status == 200:
-                return
-        time.sleep(0.1)
-    raise SystemExit(f"{url} does not answer")
-
-
-def peak_mebibytes(process: subprocess.Popen[bytes]) -> float:
-    """The process's largest resident size so far."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    return float(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))) / 1024
-
-
-def measure(process: subprocess.Popen[bytes], port: int, options: argparse.Namespace) -> Iterator[list[str]]:
+def measure(port: int, options: argparse.Namespace) -> Iterator[list[str]]:
     """Both runs' rows."""
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
@@ -236,42 +179,32 @@ def measure(process: subprocess.Popen[bytes], port: int, options: argparse.Names
             seconds = asyncio.run(run)
         cuts = statistics.quantiles(load.delays, n=100)
         counts = [str(options.prompts * options.n), str(load.lost), str(load.wrong)]
-        times = [f"{value * 1000:.0f}" for value in (cuts[49], cuts[98], *worst)]
-        yield [name, *counts, f"{seconds:.1f}", *times, f"{peak_mebibytes(process):.0f}"]
-
-
-@contextlib.contextmanager
-def busy(count: int) -> Iterator[None]:
-    """So many processes that do nothing but run."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        yield [name, *counts, f"{seconds:.1f}", *(f"{value * 1000:.0f}" for value in (cuts[49], cuts[98], *worst))]
 
 
 def main() -> None:
-    """Measure and print; without the training stack, say so and stop."""
+    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int, default=1024)
     parser.add_argument("--n", type=int, default=16)
     parser.add_argument("--rate", type=float, default=20.0, help="groups completed per second in the paced run")
-    parser.add_argument("--busy", type=int, default=0, help="busy processes beside it")
     options = parser.parse_args()
-    if find_spec("openrlhf") is None:
-        raise SystemExit("This benchmark drives OpenRLHF's own client: install the training stack (make install).")
     detect().install()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    columns = ("run", "requests", "lost", "wrong", "seconds", "p50 ms", "p99 ms", "slowest probe ms", "peak MiB")
+    columns = ("run", "requests", "lost", "wrong", "seconds", "p50 ms", "p99 ms", "slowest probe ms")
     table = Table(*columns, title="delay: from the group's last rollout to each reply")
-    with tempfile.TemporaryDirectory() as name, busy(options.busy), service(Path(name), options.n) as running:
-        for row in measure(*running, options):
-            print(*row, flush=True)
-            table.add_row(*row)
-    Console().print(table)
+    with tempfile.TemporaryDirectory() as name:
+        config = Path(name) / "service.yaml"
+        config.write_text(f"method: {METHOD}\nservice: {{group_size: {options.n}, end_of_text: '{END}'}}\n")
+        service = Service(config)
+        service.start()
+        try:
+            for row in measure(service.port, options):
+                table.add_row(*row)
+        finally:
+            service.kill()
+    Console().print(table, f"the service's peak memory: {service.peak / 2**20:.0f} MiB")
 
 
 if __name__ == "__main__":

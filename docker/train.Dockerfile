@@ -30,14 +30,14 @@ RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
 # The project itself comes last, so that a change of it builds nothing else anew.
 FROM builder AS slim-venv
 COPY pyproject.toml setup.py README.md LICENSE ./
-COPY requirements/lock.py requirements/
+COPY tools/lock.py tools/
 COPY restrain_openrlhf restrain_openrlhf
 COPY test_time test_time
 COPY configs configs
 COPY k8s k8s
 RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
     pip install --no-deps . \
-    && python requirements/lock.py check gpu \
+    && python tools/lock.py check gpu \
     && pip freeze > /opt/venv/pip-freeze.txt
 
 FROM builder AS full-builder
@@ -51,14 +51,14 @@ RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
 
 FROM full-builder AS full-venv
 COPY pyproject.toml setup.py README.md LICENSE ./
-COPY requirements/lock.py requirements/
+COPY tools/lock.py tools/
 COPY restrain_openrlhf restrain_openrlhf
 COPY test_time test_time
 COPY configs configs
 COPY k8s k8s
 RUN --mount=type=secret,id=pip-config,target=/etc/pip.conf \
     pip install --no-deps . \
-    && python requirements/lock.py check gpu \
+    && python tools/lock.py check gpu \
     && pip freeze > /opt/venv/pip-freeze.txt
 
 FROM ${BASE_IMAGE} AS runtime

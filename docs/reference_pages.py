@@ -9,16 +9,15 @@ from pydantic import BaseModel
 from typer.cli import get_docs_for_click
 
 import test_time.cli
-from restrain_openrlhf.cli import main as restrain
+from restrain_openrlhf.commands import main as restrain
 from restrain_openrlhf.config.command_line import find_config, preset_names
+from restrain_openrlhf.config.gpu_layout import rollout_batches
+from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.memory import GIB, estimate, shape_of
+from restrain_openrlhf.config.memory.table import as_markdown
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
-from restrain_openrlhf.hook.recorded_flags import recorded_parser
-from restrain_openrlhf.hook.sizes import rollout_batches
-from restrain_openrlhf.memory import GIB, estimate, shape_of
-from restrain_openrlhf.memory.table import as_markdown
 from restrain_openrlhf.method import METHODS
-from restrain_openrlhf.reward.service_config import ServiceConfig
+from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 
 COMMANDS = {"restrain": restrain.app, "test-time": test_time.cli.app}
 HEADER = "| key | type | default | meaning |\n|---|---|---|---|\n"
@@ -139,8 +138,7 @@ def memory_table(name: str) -> str:
 
 def one_gpu_flags(name: str) -> dict[str, Any]:
     """OpenRLHF's flags of a preset, as its record has them."""
-    parser = recorded_parser()
-    return vars(parse(to_arguments(host_flags(load_run_config(find_config(name))), parser), parser))
+    return flags_of(load_run_config(find_config(name)))
 
 
 def table(model: type[BaseModel]) -> str:

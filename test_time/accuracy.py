@@ -9,19 +9,16 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.data.gold import asked, load_gold
-from restrain_openrlhf.data.gold_split import PromptOnly
+from restrain_openrlhf.data.gold import PromptOnly, identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.data.loading import LoadedBenchmark, load_benchmark
+from restrain_openrlhf.data.problems import Problem, without_kind
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.job import Request, eval_command
-from restrain_openrlhf.evaluation.loading import LoadedBenchmark, load_benchmark
-from restrain_openrlhf.evaluation.problems import Problem, without_kind
-from restrain_openrlhf.evaluation.protocol import choose_protocol
+from restrain_openrlhf.evaluation.protocol import Request
 from restrain_openrlhf.evaluation.result import Result, load_results
-from restrain_openrlhf.run.processes import run_command
-from test_time.adaptation import Adaptation, AdaptationFolder
-from test_time.plan import Plan
+from restrain_openrlhf.machine.processes import run_command
+from test_time.adaptation import Adaptation, Plan
 from test_time.problems import Source, boxed, load_problems, refuse_missing_gold
 
 TEST = "test"
@@ -66,7 +63,9 @@ def gold_of(job: Adaptation) -> Mapping[str, str]:
     """
     if job.gold is not None:
         problems = load_problems(job.problems)
-        answers = load_gold(job.gold).answers(job.problems.word, asked([(row.id, row.problem) for row in problems]))
+        answers = load_gold(job.gold).answers(
+            job.problems.word, identities([(row.id, row.problem) for row in problems])
+        )
         hashes = {row.id: text_hash(row.problem) for row in problems}
         return {name: answers[problem] for name, problem in hashes.items() if problem in answers}
     loaded = load_benchmark(job.problems.word, job.problems.folder)
@@ -103,58 +102,51 @@ def measure(
 
 def _write_sets(job: Adaptation, plan: Plan) -> dict[str, Path]:
     """Problems worded as the policy was trained on them, with their gold, by the sets' names."""
-    folder = AdaptationFolder(job.out).evaluation / "sets"
-    found = {}
+    sets: dict[str, list[Problem]] = {}
     if job.has_gold:
         gold = gold_of(job)
-        rows = [Problem(id=row.id, problem=row.problem, answer=gold[row.id]) for row in plan.problems]
-        found[TEST] = _written(folder / f"{TEST}.jsonl", rows)
+        sets[TEST] = [Problem(id=row.id, problem=row.problem, answer=gold[row.id]) for row in plan.problems]
     for source in job.heldout:
-        rows = [_worded(problem, plan.boxed) for problem in _heldout(source).problems]
-        found[source.name] = _written(folder / f"{source.name}.jsonl", rows)
-    return found
-
-
-def _worded(problem: Problem, ask_for_box: bool) -> Problem:
-    bare = PromptOnly(id=problem.id, problem=without_kind(problem))
-    return problem.model_copy(update={"problem": boxed([bare])[0].problem if ask_for_box else bare.problem})
-
-
-def _written(path: Path, rows: Sequence[Problem]) -> Path:
-    write_rows(path, rows)
-    return path
+        problems = _heldout(source).problems
+        bare = [PromptOnly(id=problem.id, problem=without_kind(problem)) for problem in problems]
+        worded = boxed(bare) if plan.boxed else bare
+        sets[source.name] = [
+            problem.model_copy(update={"problem": one.problem}) for problem, one in zip(problems, worded, strict=True)
+        ]
+    paths = {name: job.out / "evaluation" / "sets" / f"{name}.jsonl" for name in sets}
+    for name, rows in sets.items():
+        write_rows(paths[name], rows)
+    return paths
 
 
 def _results(
     job: Adaptation, plan: Plan, policy: Policy, sets: Mapping[str, Path], protocol: str, n: int
 ) -> dict[str, Result]:
     """By set. `restrain eval` draws and grades the responses in a process of its own, on all visible GPUs."""
-    flags, folder = plan.config.openrlhf, AdaptationFolder(job.out).evaluation
-    size = int(flags.get("vllm.tensor_parallel_size") or 1)
+    flags, folder = plan.config.openrlhf, job.out / "evaluation"
     request = Request(
         model=policy.model,
         out=folder / f"{policy.name.replace(' ', '-')}-{protocol}",
-        protocol=choose_protocol(protocol, n, int(flags["rollout.max_new_tokens"])),
+        benchmarks=",".join(f"{name}={path}" for name, path in sets.items()),
+        protocol=protocol,
+        n=n,
+        max_new_tokens=int(flags["rollout.max_new_tokens"]),
         template="chat" if flags.get("data.apply_chat_template") else "plain",
-        tensor_parallel_size=size,
+        tensor_parallel_size=int(flags.get("vllm.tensor_parallel_size") or 1),
     )
-    run_command(eval_command(request, sets), folder / "evaluation.log")
+    run_command(request.words(), folder / "evaluation.log")
     return {result.provenance.benchmark: result for result in load_results(request.out)}
 
 
 def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:
     scores, how = sampled.scores, sampled.provenance
+    same = {"pass_at_1", "low", "high", "truncated_share", "samples_low", "samples_high"}
     return Score(
         policy=policy.name,
         benchmark=how.benchmark,
         problems=how.problems,
         greedy=greedy.scores.pass_at_1,
-        pass_at_1=scores.pass_at_1,
-        low=scores.low,
-        high=scores.high,
         n=how.n,
         majority=scores.maj_at_k[how.n],
-        truncated_share=scores.truncated_share,
-        samples_low=scores.samples_low,
-        samples_high=scores.samples_high,
+        **scores.model_dump(include=same),
     )

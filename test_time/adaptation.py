@@ -1,17 +1,41 @@
-"""One adaptation: what the user asked for, and the paths in its output folder."""
+"""One adaptation: what the user asked for, the files below its output folder, its configuration and its prompts."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from restrain_openrlhf.config.shipped import CONFIGS
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.data.gold import PromptOnly
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.protocol import PAPER
-from restrain_openrlhf.run.folder import RunFolder
-from test_time.problems import Source
+from restrain_openrlhf.method import build
+from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
+from restrain_openrlhf.reference.reference_pass import offline_pass
+from restrain_openrlhf.training.train import check_flags
+from test_time.problems import Source, boxed, keep_problems
 from test_time.stopping import StopRules
 
 # How the votes that give answers sample: as evaluations do, whatever training samples at. A rule fixed beforehand needs
 # no gold. Agreement could not choose: it grows as the temperature falls, right or wrong.
 VOTE_TEMPERATURE, VOTE_TOP_P = PAPER.temperature, PAPER.top_p
+# Files below the output folder. The problems as the policy gets them, before its chat template, without answers:
+PROMPTS = "prompts.jsonl"
+# An answer for every problem, and a page with tables and plots:
+PREDICTIONS, REPORT = "predictions.jsonl", "report.html"
+# Written for this model on one node of eight GPUs; other models and layouts by --set.
+PRESETS = CONFIGS / "test_time" / "llama3.1-8b-instruct"
+# The sets that presets were written for, with their numbers of problems.
+SIZES = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
+# Where the files of each `--preset` are below a set's folder.
+FOLDERS = {"paper": ".", "ttrl_protocol": "ttrl_protocol"}
+DEFAULTS: Mapping[str, object] = {
+    # Saved models, to go back to the last good one.
+    "openrlhf.ckpt.save_hf": True,
+    # A resumed run ends with the same weights.
+    "seeded_rollouts": True,
+}
 
 
 @dataclass(frozen=True)
@@ -43,54 +67,118 @@ class Adaptation:
         """Whether accuracies can be measured: there is a gold file, or the test set is a known benchmark."""
         return self.gold is not None or self.problems.is_benchmark
 
-
-@dataclass(frozen=True)
-class AdaptationFolder:
-    """Paths under `--out`."""
-
-    path: Path
-
-    @property
-    def problems(self) -> Path:
-        """The problems as the policy gets them, before its chat template; without answers."""
-        return self.path / "prompts.jsonl"
-
-    @property
-    def before(self) -> Path:
-        """The base model's votes sampled as in training: the reference for u_x."""
-        return self.path / "before.jsonl"
-
-    @property
-    def base_vote(self) -> Path:
-        """The base model's votes sampled as the answers are, which `before.jsonl` may be already."""
-        return self.path / "base_vote.jsonl"
-
-    @property
-    def after(self) -> Path:
-        """The adapted model's votes."""
-        return self.path / "after.jsonl"
-
-    @property
-    def predictions(self) -> Path:
-        """An answer for every problem."""
-        return self.path / "predictions.jsonl"
-
     @property
     def training(self) -> RunFolder:
         """The training run: metrics.jsonl, checkpoints, TensorBoard, log."""
-        return RunFolder(self.path / "train")
+        return RunFolder(self.out / "train")
 
-    @property
-    def evaluation(self) -> Path:
-        """Responses and grades of every evaluated policy; only with gold."""
-        return self.path / "evaluation"
 
-    @property
-    def result(self) -> Path:
-        """All numbers of the report, as JSON."""
-        return self.path / "result.json"
+@dataclass(frozen=True)
+class Plan:
+    """`source` is the file that `config` comes from; `boxed` whether each problem asks for a boxed answer.
 
-    @property
-    def report(self) -> Path:
-        """A page with tables and plots."""
-        return self.path / "report.html"
+    `problems` are as the policy gets them, before its chat template.
+    """
+
+    source: Path
+    config: RunConfig
+    boxed: bool
+    problems: tuple[PromptOnly, ...]
+
+
+def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
+    """The configuration for these problems, checked by itself (no model is looked for), and their wording.
+
+    Raises ConfigError for a wrong preset or method, bad flags, an impossible layout, and a method that needs gold.
+    """
+    source = job.config or preset_path(job.method or "restrain", job.preset, len(problems))
+    chat = {} if job.chat is None else {"openrlhf.data.apply_chat_template": job.chat}
+    chosen = {**DEFAULTS, **_own(job), **method_overrides(source, job.method), **job.overrides, **chat}
+    first = load_run_config(source, chosen)
+    length = length_overrides(job.steps, job.epochs, len(problems), first)
+    config = load_run_config(source, {**chosen, **length, **_own(job), "openrlhf.data.input_template": None})
+    _refuse_gold(config)
+    check_flags(config)
+    chats = bool(config.openrlhf.get("data.apply_chat_template"))
+    ask_for_box = chats if job.boxed is None else job.boxed
+    worded = boxed(problems) if ask_for_box else list(problems)
+    # It goes into the file of prompts and out of the flags, so that evaluation words problems alike.
+    template = first.openrlhf.get("data.input_template")
+    if template and not chats:
+        worded = [each.model_copy(update={"problem": str(template).format(each.problem)}) for each in worded]
+    return Plan(source, config, ask_for_box, tuple(worded))
+
+
+def write_prompts(job: Adaptation, plan: Plan) -> None:
+    """Write the prompts, and check them with the model's tokenizer before the model is loaded.
+
+    Raises DataError for problems that cannot be trained on, ConfigError for a model that cannot be had.
+    """
+    if not (job.out / VOTES_BEFORE).exists():
+        (job.out / PROMPTS).unlink(missing_ok=True)
+    keep_problems(job.out / PROMPTS, plan.problems)
+    offline_pass(plan.config, n=job.votes)
+
+
+def preset_path(method: str, preset: str, count: int) -> Path:
+    """The preset of the set whose size is nearest to `count` problems, by ratio.
+
+    Raises ConfigError for an unknown preset, and for a method without one.
+    """
+    if preset not in FOLDERS:
+        raise ConfigError(
+            f"--preset {preset!r}: is no preset. Known: {', '.join(FOLDERS)}, of the nearest size of set; name any "
+            "other with --config."
+        )
+    nearest = PRESETS / min(SIZES, key=lambda name: abs(math.log(SIZES[name] / count))) / FOLDERS[preset]
+    known = sorted(path.stem for path in nearest.glob("*.yaml"))
+    if method not in known:
+        raise ConfigError(
+            f"--method {method!r}: has no preset for test-time RL. Known: {', '.join(known)}; for another method of "
+            "`restrain train` give --config CONFIG."
+        )
+    return nearest / f"{method}.yaml"
+
+
+def method_overrides(config: Path, method: str | None) -> Mapping[str, object]:
+    """`--method` over a configuration file: another method starts from its own defaults."""
+    if method is None or method == load_run_config(config, {"run_dir": "unused"}).method.name:
+        return {}
+    return {"method": {"name": method}}
+
+
+def length_overrides(steps: int | None, epochs: int | None, prompts: int, config: RunConfig) -> Mapping[str, object]:
+    """`--steps` or `--epochs` as keys; an epoch visits every problem. Raises ConfigError where both are given."""
+    if steps is not None and epochs is not None:
+        raise ConfigError("--steps and --epochs are both given. Give one: an epoch is every problem once.")
+    if steps is None:
+        return {} if epochs is None else {"openrlhf.train.num_episodes": epochs}
+    if "rollout.batch_size" not in config.openrlhf:
+        raise ConfigError("openrlhf: rollout.batch_size is not set. Say how many problems a step has.")
+    batches = -(-prompts // int(config.openrlhf["rollout.batch_size"]))
+    return {"steps": steps, "openrlhf.train.num_episodes": -(-steps // batches)}
+
+
+def _own(job: Adaptation) -> Mapping[str, object]:
+    """Keys that an adaptation sets, whatever the configuration says."""
+    return {
+        "run_dir": str(job.training.path),
+        "reference": str(job.out / VOTES_BEFORE),
+        "reference_n": job.votes,
+        "openrlhf.actor.model_name_or_path": job.model,
+        "openrlhf.data.prompt_dataset": str(job.out / PROMPTS),
+        "openrlhf.data.input_key": "problem",
+    }
+
+
+def _refuse_gold(config: RunConfig) -> None:
+    if build(config.method).reads_gold:
+        raise ConfigError(
+            f"The method {config.method.name!r} learns from gold, and a test set has none. Choose another."
+        )
+    for name in ("eval.dataset", "data.label_key"):
+        if config.openrlhf.get(name):
+            raise ConfigError(
+                f"openrlhf: {name} is set. Gold is kept out of test-time training: leave it out, and give --gold and "
+                "--heldout, which are read after it."
+            )

@@ -6,11 +6,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import classes
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.answers.votes import ranked_answers
 from restrain_openrlhf.evaluation.grade import grade_answers
+from restrain_openrlhf.records.collapse import Collapse
 from restrain_openrlhf.reference import Reference, ReferenceRow
-from restrain_openrlhf.run.collapse import Collapse
-from restrain_openrlhf.vote_statistics import ranked_answers
 from test_time.accuracy import Score
 
 
@@ -29,7 +28,7 @@ class Prediction(BaseModel):
     changed: bool
 
 
-class Comparison(BaseModel):
+class BeforeAndAfter(BaseModel):
     """The answers of predictions.jsonl with gold: numbers of problems, and the ids of those newly solved and lost.
 
     `right_before` are right answers of the base model's vote; `greedy_before` its greedy pass@1, in [0, 1].
@@ -81,7 +80,7 @@ class Outcome(BaseModel):
     vote_temperature: float
     vote_top_p: float
     changed: int
-    comparison: Comparison | None
+    comparison: BeforeAndAfter | None
     scores: tuple[Score, ...]
     heldout: tuple[str, ...]
 
@@ -97,7 +96,9 @@ def predictions(before: Reference, after: Reference, ids: Sequence[str]) -> list
 
 
 def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
-    (answer, share), (second, second_share) = _top_two(after)
+    """Shares are of all rollouts; None with share 0 stands for an answer that there is none of."""
+    ranked = [(answer, votes / after.n) for answer, votes in ranked_answers(after.answers)]
+    (answer, share), (second, second_share) = [*ranked, (None, 0.0), (None, 0.0)][:2]
     return Prediction(
         id=after.id,
         answer=answer,
@@ -106,17 +107,21 @@ def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
         runner_up_share=second_share,
         before=before.majority,
         before_share=before.majority_share,
-        changed=_differ(before.majority, answer),
+        changed=len(set(classes([before.majority, answer]))) > 1,
     )
 
 
-def compare(rows: Sequence[Prediction], gold: Mapping[str, str], greedy_before: float) -> Comparison:
+def compare(rows: Sequence[Prediction], gold: Mapping[str, str], greedy_before: float) -> BeforeAndAfter:
     """The answers as they are handed back, and the base model's, graded by gold (answers by id).
 
-    Raises DataError for a problem that has no gold.
+    There is gold for every problem: `check_gold` refuses others before training.
     """
-    right = {row.id: _graded(row, gold) for row in rows if row.id is not None}
-    return Comparison(
+    right = {
+        row.id: grade_answers(str(row.id), (row.before, row.answer), gold[str(row.id)]).correct
+        for row in rows
+        if row.id is not None
+    }
+    return BeforeAndAfter(
         problems=len(rows),
         right=sum(after for _, after in right.values()),
         right_before=sum(before for before, _ in right.values()),
@@ -125,22 +130,3 @@ def compare(rows: Sequence[Prediction], gold: Mapping[str, str], greedy_before: 
         kept=sum(before and after for before, after in right.values()),
         lost=tuple(one for one, (before, after) in right.items() if before and not after),
     )
-
-
-def _graded(row: Prediction, gold: Mapping[str, str]) -> tuple[bool, bool]:
-    """Whether the base model's answer and the one handed back are right."""
-    if str(row.id) not in gold:
-        raise DataError(f"The problem with id {row.id!r} has no answer in the gold file. Add it: gold is joined by id.")
-    before, after = grade_answers(str(row.id), (row.before, row.answer), gold[str(row.id)]).correct
-    return before, after
-
-
-def _top_two(row: ReferenceRow) -> list[tuple[str | None, float]]:
-    """The two most common answers with their shares of all rollouts; None with share 0 where there are fewer."""
-    found = [(answer, votes / row.n) for answer, votes in ranked_answers(row.answers)]
-    return [*found, (None, 0.0), (None, 0.0)][:2]
-
-
-def _differ(one: str | None, other: str | None) -> bool:
-    pair: Sequence[str | None] = (one, other)
-    return len(set(classes(pair))) > 1

@@ -1,28 +1,34 @@
-"""The report of an adaptation: accuracies where there is gold, how the run ended, answers, and training curves."""
+"""The page of an adaptation: accuracies, how the run ended, answers and curves; and the table of a sweep."""
 
+import csv
 from collections.abc import Sequence
+from pathlib import Path
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from restrain_openrlhf.report.curves import load_curves, save_run_figures
-from restrain_openrlhf.report.page import Picture, Table, write_page
+from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures
+from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, write_page
 from test_time.accuracy import TEST, Score
-from test_time.adaptation import AdaptationFolder
-from test_time.outcome import Comparison, Outcome, Prediction
+from test_time.adaptation import REPORT, Adaptation
+from test_time.outcome import BeforeAndAfter, Outcome, Prediction
 
 mpl.use("Agg")
 SHOWN = 50
+# Columns of a policy's accuracies, in the page and in a sweep's table.
+GREEDY, SAMPLED, MAJORITY = "greedy pass@1", "pass@1 at T 0.6", "maj@n"
+ACCURACIES = ("policy", GREEDY, SAMPLED, MAJORITY, "n")
+SWEEP = ("set", "problems", "answers right", "base vote right", *ACCURACIES, "changed", "alarm", "collapse step")
 
 
-def write_report(folder: AdaptationFolder, outcome: Outcome, rows: Sequence[Prediction]) -> None:
+def write_report(job: Adaptation, outcome: Outcome, rows: Sequence[Prediction]) -> None:
     """Write report.html and its pictures."""
-    plots = folder.path / "plots"
-    training, votes, speed, majority = save_run_figures([load_curves(folder.training.path)], plots)
+    plots = job.out / "plots"
+    training, votes, speed, majority = save_run_figures([load_curves(job.training.path)], plots)
     shares = plots / "shares.png"
     draw_shares(rows).savefig(shares, dpi=120)
     write_page(
-        folder.report,
+        job.out / REPORT,
         title=f"Test-time adaptation: {outcome.name}",
         lead=lead(outcome),
         tables=[*comparison_table(outcome), *score_tables(outcome), run_table(outcome), answers_table(rows)],
@@ -55,7 +61,7 @@ def sampling(outcome: Outcome) -> str:
     return f"{how}, as evaluations sample and whatever training samples at"
 
 
-def _worth(found: Comparison) -> str:
+def _worth(found: BeforeAndAfter) -> str:
     text = (
         f"Right: {_share(found.right, found)}. The base model alone: {found.greedy_before:.1%} greedily, "
         f"{_share(found.right_before, found)} by such a vote."
@@ -63,47 +69,33 @@ def _worth(found: Comparison) -> str:
     return f"{text} That is better: leave the model as it is." if found.base_is_better else text
 
 
-def _share(right: int, found: Comparison) -> str:
+def _share(right: int, found: BeforeAndAfter) -> str:
     return f"{right / found.problems:.1%} ({right} of {found.problems})"
 
 
-def score_tables(outcome: Outcome) -> list[Table]:
+def score_tables(outcome: Outcome) -> list[PageTable]:
     """One table per set. The base model is first; its large vote is what an adaptation has to beat."""
-    sets = list(dict.fromkeys(score.benchmark for score in outcome.scores))
-    return [_score_table(name, [score for score in outcome.scores if score.benchmark == name]) for name in sets]
-
-
-def _score_table(name: str, scores: Sequence[Score]) -> Table:
-    what = "The problems adapted to" if name == TEST else f"Held out: {name} (damage shows here)"
-    header = [
-        "policy",
-        "greedy pass@1",
-        "pass@1 at T 0.6",
-        "95 % over problems",
-        "95 % over samples",
-        "maj@n",
-        "n",
-        "truncated",
-    ]
-    return Table(f"{what}, {scores[0].problems}", header, [_score_cells(score) for score in scores])
+    header = ["policy", GREEDY, SAMPLED, "95 % over problems", "95 % over samples", MAJORITY, "n", "truncated"]
+    tables = []
+    for name in dict.fromkeys(score.benchmark for score in outcome.scores):
+        scores = [score for score in outcome.scores if score.benchmark == name]
+        what = "The problems adapted to" if name == TEST else f"Held out: {name} (damage shows here)"
+        tables.append(PageTable(f"{what}, {scores[0].problems}", header, list(map(_score_cells, scores))))
+    return tables
 
 
 def _score_cells(score: Score) -> list[str]:
+    policy, greedy, sampled, majority, n = _accuracies(score)
     cut = "–" if score.truncated_share is None else f"{score.truncated_share:.1%}"
     samples = "–" if score.samples_low is None else f"{score.samples_low:.1%} – {score.samples_high:.1%}"
-    return [
-        score.policy,
-        f"{score.greedy:.1%}",
-        f"{score.pass_at_1:.1%}",
-        f"{score.low:.1%} – {score.high:.1%}",
-        samples,
-        f"{score.majority:.1%}",
-        str(score.n),
-        cut,
-    ]
+    return [policy, greedy, sampled, f"{score.low:.1%} – {score.high:.1%}", samples, majority, n, cut]
 
 
-def comparison_table(outcome: Outcome) -> list[Table]:
+def _accuracies(score: Score) -> list[str]:
+    return [score.policy, f"{score.greedy:.1%}", f"{score.pass_at_1:.1%}", f"{score.majority:.1%}", str(score.n)]
+
+
+def comparison_table(outcome: Outcome) -> list[PageTable]:
     """Problems that the answers in predictions.jsonl solve and the base model's vote did not, and the reverse."""
     found = outcome.comparison
     if found is None:
@@ -116,10 +108,10 @@ def comparison_table(outcome: Outcome) -> list[Table]:
         ["kept", str(found.kept), ""],
         ["lost", str(len(found.lost)), ", ".join(map(str, found.lost))],
     ]
-    return [Table(f"The answers handed back, votes of {outcome.votes}", ["", "problems", "ids"], rows)]
+    return [PageTable(f"The answers handed back, votes of {outcome.votes}", ["", "problems", "ids"], rows)]
 
 
-def run_table(outcome: Outcome) -> Table:
+def run_table(outcome: Outcome) -> PageTable:
     """How the run was made and how it ended."""
     rows = [
         ["base model", outcome.model],
@@ -134,26 +126,20 @@ def run_table(outcome: Outcome) -> Table:
         ["best by signals without gold", f"step {outcome.best_step}: {outcome.best_model}"],
         ["signals not logged, so not watched", ", ".join(outcome.unwatched) or "none"],
     ]
-    return Table("The run", ["", ""], rows)
+    return PageTable("The run", ["", ""], rows)
 
 
-def answers_table(rows: Sequence[Prediction]) -> Table:
+def answers_table(rows: Sequence[Prediction]) -> PageTable:
     """The answers that changed first, then the least sure."""
     ordered = sorted(rows, key=lambda row: (not row.changed, row.vote_share))[:SHOWN]
-    cells = [
-        [
-            str(row.id),
-            row.answer or "–",
-            f"{row.vote_share:.0%}",
-            row.runner_up or "–",
-            f"{row.runner_up_share:.0%}",
-            row.before or "–",
-            f"{row.before_share:.0%}",
-        ]
-        for row in ordered
-    ]
     part = "" if len(rows) <= SHOWN else f": those that changed, then the least sure ({SHOWN} of {len(rows)})"
-    return Table(f"Answers{part}", ["id", "answer", "votes", "runner-up", "votes", "before", "votes"], cells)
+    header = ["id", "answer", "votes", "runner-up", "votes", "before", "votes"]
+    return PageTable(f"Answers{part}", header, list(map(_answer_cells, ordered)))
+
+
+def _answer_cells(row: Prediction) -> list[str]:
+    votes = ((row.answer, row.vote_share), (row.runner_up, row.runner_up_share), (row.before, row.before_share))
+    return [str(row.id), *(cell for answer, share in votes for cell in (answer or "–", f"{share:.0%}"))]
 
 
 def draw_shares(rows: Sequence[Prediction]) -> Figure:
@@ -168,3 +154,23 @@ def draw_shares(rows: Sequence[Prediction]) -> Figure:
     axes.set(xlabel="share of votes before", ylabel="share of votes after", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     axes.legend()
     return figure
+
+
+def write_sweep(out: Path, outcomes: Sequence[Outcome]) -> None:
+    """Write sweep.html and sweep.csv of the sets that are done."""
+    out.mkdir(parents=True, exist_ok=True)
+    rows = [cells for outcome in outcomes for cells in _sweep_cells(outcome)]
+    with (out / "sweep.csv").open("w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([SWEEP, *rows])
+    lead = f"{len(outcomes)} test sets, each from the same base model."
+    write_page(out / "sweep.html", "Test-time adaptation", lead, [PageTable("All sets", SWEEP, rows)], [])
+
+
+def _sweep_cells(outcome: Outcome) -> list[list[str]]:
+    """A line per policy on the set adapted to, with the accuracy of the answers handed back; dashes without gold."""
+    found, step = outcome.comparison, outcome.collapse.step
+    shares = [f"{right / found.problems:.1%}" for right in (found.right, found.right_before)] if found else ["–", "–"]
+    first = [outcome.name, str(outcome.problems), *shares]
+    last = [str(outcome.changed), outcome.alarm or "none", "–" if step is None else str(step)]
+    scores = [_accuracies(score) for score in outcome.scores if score.benchmark == TEST]
+    return [[*first, *cells, *last] for cells in scores or [["–"] * len(ACCURACIES)]]

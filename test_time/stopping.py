@@ -1,13 +1,13 @@
 """Stop rules: they end a run early by signals that need no gold. The size of the majority is not one of them."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.run.metrics import ENTROPY, GRADIENT_NORM, KL, LOSS, StepRow
+from restrain_openrlhf.records.metrics import ENTROPY, GRADIENT_NORM, KL, LOSS, StepRow
 
 # Of fewer prompts, several may well have the same answer.
 FEWEST_PROMPTS = 5
@@ -29,14 +29,6 @@ class StopRules(BaseModel):
     template: float = Field(0.4, gt=0)
     entropy: float = Field(0.25, gt=0)
     patience: int = Field(2, ge=1)
-
-
-@dataclass(frozen=True)
-class Start:
-    """Signals at the start: the share of prompts with the base model's most common majority answer; entropy in nats."""
-
-    top_answer_share: float
-    entropy: float | None
 
 
 @dataclass(frozen=True)
@@ -79,55 +71,36 @@ SIGNALS = {
     "gradient": "the gradient's norm",
 }
 # The signals that are numbers of the policy: whichever rules there are, none of them may be without a value.
-BROKEN = {KL: "kl", ENTROPY: "entropy", LOSS: "loss", GRADIENT_NORM: "gradient"}
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A signal's `value` at a step (None: not logged), its `limit`, and whether a value has `passed` it."""
-
-    value: Callable[[StepRow, Start], float | None]
-    limit: Callable[[StopRules, Start], float | None]
-    passed: Callable[[float, float], bool]
-
-
-def _top_answer_share(row: StepRow, _start: Start) -> float | None:
-    return float(row.votes["top_answer_share"]) if row.votes["prompts"] >= FEWEST_PROMPTS else None
-
-
-RULES = {
-    "kl": Rule(
-        lambda row, _start: row.numbers.get(KL),
-        lambda rules, _start: rules.kl,
-        lambda value, limit: value > limit,
-    ),
-    "template": Rule(
-        _top_answer_share,
-        lambda rules, start: start.top_answer_share + rules.template,
-        lambda value, limit: value > limit,
-    ),
-    "entropy": Rule(
-        lambda row, _start: row.numbers.get(ENTROPY),
-        lambda rules, start: None if start.entropy is None else start.entropy * rules.entropy,
-        lambda value, limit: value < limit,
-    ),
-}
-
-
-def start_of(rows: Sequence[StepRow], top_answer_share: float) -> Start:
-    """From the base model's votes and the first steps; entropy is None until those are logged."""
-    logged = [row.numbers[ENTROPY] for row in rows[:FIRST_STEPS] if ENTROPY in row.numbers]
-    first = [value for value in logged if not math.isnan(value)]
-    return Start(top_answer_share, sum(first) / FIRST_STEPS if len(first) == FIRST_STEPS else None)
+NUMBERS = {"kl": KL, "entropy": ENTROPY, "loss": LOSS, "gradient": GRADIENT_NORM}
+BROKEN = {number: name for name, number in NUMBERS.items()}
 
 
 def alarm(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> Alarm | None:
-    """The first rule that fires, in order of steps; None if none does."""
-    start = start_of(rows, top_answer_share)
-    streaks = [streak for name in RULES if (streak := _first_streak(name, rows, start, rules))]
+    """The first rule that fires, in order of steps; None if none does. The base model has this `top_answer_share`."""
+    limits = _limits(rows, top_answer_share, rules)
+    streaks = [streak for name, limit in limits.items() if (streak := _first_streak(name, limit, rows, rules.patience))]
     broken = _first_broken(rows)
     found = [*streaks, broken] if broken else streaks
     return min(found, key=lambda one: (one.step, one.since), default=None)
+
+
+def unwatched(rows: Sequence[StepRow]) -> list[str]:
+    """Signals that no step logged, in words. Their rules could not fire."""
+    return [SIGNALS[name] for name in ("kl", "template", "entropy") if all(_value(name, row) is None for row in rows)]
+
+
+def _value(name: str, row: StepRow) -> float | None:
+    if name == "template":
+        return float(row.votes["top_answer_share"]) if row.votes["prompts"] >= FEWEST_PROMPTS else None
+    return row.numbers.get(NUMBERS[name])
+
+
+def _limits(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> dict[str, float]:
+    """By rule; without the entropy's until the first steps have logged it."""
+    logged = [row.numbers[ENTROPY] for row in rows[:FIRST_STEPS] if ENTROPY in row.numbers]
+    first = [value for value in logged if not math.isnan(value)]
+    entropy = {"entropy": sum(first) / FIRST_STEPS * rules.entropy} if len(first) == FIRST_STEPS else {}
+    return {"kl": rules.kl, "template": top_answer_share + rules.template, **entropy}
 
 
 def _first_broken(rows: Sequence[StepRow]) -> Alarm | None:
@@ -135,22 +108,17 @@ def _first_broken(rows: Sequence[StepRow]) -> Alarm | None:
     return Alarm(BROKEN[row.broken[0]], row.step, row.step, math.nan, math.nan) if row else None
 
 
-def _first_streak(name: str, rows: Sequence[StepRow], start: Start, rules: StopRules) -> Alarm | None:
-    limit = RULES[name].limit(rules, start)
-    streak: list[tuple[int, float]] = []
-    for row in rows:
-        value = RULES[name].value(row, start)
-        passed = value is not None and limit is not None and (math.isnan(value) or RULES[name].passed(value, limit))
-        streak = [*streak, (row.step, value)] if passed and value is not None else []
-        if limit is not None and len(streak) == rules.patience:
-            return Alarm(name, streak[0][0], row.step, streak[-1][1], limit)
+def _first_streak(name: str, limit: float, rows: Sequence[StepRow], patience: int) -> Alarm | None:
+    since = None
+    for place, row in enumerate(rows):
+        value = _value(name, row)
+        if value is None or not (math.isnan(value) or (value < limit if name == "entropy" else value > limit)):
+            since = None
+            continue
+        since = place if since is None else since
+        if place - since + 1 == patience:
+            return Alarm(name, rows[since].step, row.step, value, limit)
     return None
-
-
-def unwatched(rows: Sequence[StepRow], top_answer_share: float) -> list[str]:
-    """Signals that no step logged, in words. Their rules could not fire."""
-    start = start_of(rows, top_answer_share)
-    return [SIGNALS[name] for name, rule in RULES.items() if all(rule.value(row, start) is None for row in rows)]
 
 
 def parse_stop_rules(items: Sequence[str]) -> StopRules:

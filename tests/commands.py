@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 from unittest.mock import patch
 
-from restrain_openrlhf.cli import main as restrain_cli
+from restrain_openrlhf.commands import main as restrain_cli
 from tests.conftest import ROOT
 
 

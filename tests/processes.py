@@ -23,7 +23,7 @@ def needs_its_accelerator() -> None:
     """OpenRLHF's strategy asks CUDA for a device as it starts, where the CUDA stack is installed."""
     import torch
 
-    from restrain_openrlhf.hook.devices import detect
+    from restrain_openrlhf.machine.devices import detect
 
     if detect().has_gpus and not torch.cuda.is_available():
         pytest.skip("needs a GPU: the CUDA stack is installed")

@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,8 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "restrain_openrlhf"
 HOST = ("openrlhf", "ray", "deepspeed")
+# What `restrain gpu-check` measures is the host's own: these modules of it run in processes of their own.
+MEASURED = [f"commands/gpu_check/{name}.py" for name in ("engine", "gradient", "host_step", "memory", "stock_run")]
 
 
 def imports(path: Path) -> set[str]:
@@ -26,7 +29,9 @@ def imports(path: Path) -> set[str]:
 
 
 def modules(folder: str) -> list[Path]:
-    return sorted((PACKAGE / folder).rglob("*.py"))
+    found = sorted((PACKAGE / folder).rglob("*.py"))
+    assert found, f"there is no {folder}/"
+    return found
 
 
 def offenders(paths, prefixes):
@@ -38,17 +43,93 @@ def offenders(paths, prefixes):
     ]
 
 
-def test_the_host_is_imported_by_the_hook_alone():
-    outside = [path for path in modules(".") if "hook" not in path.relative_to(PACKAGE).parts]
+def test_the_host_is_imported_by_the_hook_alone_and_by_what_gpu_check_measures():
+    inside = {*modules("hook"), *(PACKAGE / name for name in MEASURED)}
+    assert offenders([PACKAGE / name for name in MEASURED], HOST), "none of them imports the host any longer"
+    outside = [path for path in modules(".") if path not in inside]
     assert offenders(outside, HOST) == []
+
+
+def room(module: str) -> str | None:
+    """The folder of ours that a module lies in; None for another package's."""
+    top, _, rest = module.partition(".")
+    if top == PACKAGE.name:
+        return rest.partition(".")[0] or None
+    return top if top == "test_time" else None
+
+
+# From top to bottom: a folder imports those below it alone, and none of its own line.
+FLOORS = (
+    ("test_time",),
+    ("commands",),
+    ("training",),
+    ("evaluation", "hook"),
+    ("records", "scoring"),
+    ("reference",),
+    ("data",),
+    ("answers", "config"),
+    ("machine", "method"),
+    ("errors",),
+)
+FLOOR = {name: len(FLOORS) - number for number, names in enumerate(FLOORS) for name in names}
+
+
+def test_every_folder_imports_what_lies_below_it_alone():
+    sources = [*modules("."), *sorted((ROOT / "test_time").rglob("*.py"))]
+    upward = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sources
+        for name in imports(path)
+        if (here := room(".".join(path.relative_to(ROOT).with_suffix("").parts)))
+        and (there := room(name)) in FLOOR
+        and there != here
+        and FLOOR[there] >= FLOOR[here]
+    ]
+    assert upward == []
+    assert {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.name[0] not in "_."} <= {
+        *FLOOR,
+        "py.typed",
+        "repository",
+    }
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """Imports inside functions count, too; a package's face hands names on and is left out."""
+    files = [path for path in [*modules("."), *(ROOT / "test_time").rglob("*.py")] if path.name != "__init__.py"]
+    named = {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files}
+    graph = {path: {named[name] for name in imports(path) if named.get(name, path) != path} for path in files}
+    TopologicalSorter(graph).prepare()
+
+
+def test_no_command_imports_another():
+    """What two of them need lies in `options`, or below the commands."""
+    commands = PACKAGE / "commands"
+    prefix = "restrain_openrlhf.commands."
+    siblings = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in commands.rglob("*.py")
+        if (own := path.relative_to(commands).parts[0].removesuffix(".py")) != "main"
+        for name in imports(path)
+        if name.startswith(prefix) and name.removeprefix(prefix).partition(".")[0] not in (own, "options")
+    ]
+    assert siblings == []
+
+
+@pytest.mark.parametrize(
+    "folder", sorted({path.parent for path in PACKAGE.rglob("*.py")}, key=str), ids=lambda f: f.name
+)
+def test_a_folder_can_be_taken_in_at_a_glance(folder):
+    """At most a dozen modules; the answers have a form of answer each."""
+    count = sum(path.suffix == ".py" and path.name != "__init__.py" for path in folder.iterdir())
+    assert count <= (16 if folder.name == "answers" else 12)
 
 
 def test_nothing_imports_the_cpu_stand_ins():
     outside = [path for path in modules(".") if "cpu" not in path.relative_to(PACKAGE).parts]
-    assert offenders([*outside, *sorted((ROOT / "test_time").rglob("*.py"))], ["restrain_openrlhf.cpu"]) == []
+    assert offenders([*outside, *sorted((ROOT / "test_time").rglob("*.py"))], ["restrain_openrlhf.machine.cpu"]) == []
 
 
-@pytest.mark.parametrize("folder", ["method", "answers", "rollouts", "kept"])
+@pytest.mark.parametrize("folder", ["method", "answers", "records/kept"])
 def test_the_maths_the_answers_and_kept_rollouts_import_no_framework(folder):
     assert offenders(modules(folder), [*HOST, "torch", "vllm", "transformers"]) == []
 
@@ -59,8 +140,8 @@ def test_the_maths_the_answers_and_kept_rollouts_import_no_framework(folder):
         "restrain_openrlhf.method",
         "restrain_openrlhf.answers",
         "restrain_openrlhf.scoring",
-        "restrain_openrlhf.cli.main",
-        "restrain_openrlhf.reward.server",
+        "restrain_openrlhf.commands.main",
+        "restrain_openrlhf.scoring.service.server",
     ],
 )
 def test_importing_it_loads_no_framework(module):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.errors import HostError
-from restrain_openrlhf.hook import devices
+from restrain_openrlhf.machine import devices
 
 
 @pytest.fixture(autouse=True)
@@ -39,7 +39,7 @@ def test_the_cpu_build_takes_the_stand_in(monkeypatch):
 
 def test_the_stand_in_is_inert_where_cuda_is_there(monkeypatch):
     torch = pytest.importorskip("torch", reason="needs the training stack: make install")
-    from restrain_openrlhf import cpu
+    from restrain_openrlhf.machine import cpu
 
     installed(monkeypatch, cpu_build=True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -80,7 +80,7 @@ def test_without_cuda_vllm_takes_whole_prompts_and_a_small_cache_where_nobody_as
 
 def test_on_cpu_kernels_are_built_by_the_environments_own_ninja(monkeypatch):
     pytest.importorskip("vllm", reason="needs the training stack: make install")
-    from restrain_openrlhf.cpu import install
+    from restrain_openrlhf.machine.cpu import install
 
     own = Path(sys.executable).parent
     monkeypatch.setenv("PATH", f"/usr/bin:{own}:/bin")
@@ -94,7 +94,7 @@ def test_on_cpu_a_processs_imports_are_collected_seldom_and_not_at_its_end():
     pytest.importorskip("vllm", reason="needs the training stack: make install")
     code = (
         "import atexit, gc; atexit.register(lambda: print(gc.get_freeze_count() > 0, gc.get_threshold()[0]));"
-        "from restrain_openrlhf.cpu import install; install()"
+        "from restrain_openrlhf.machine.cpu import install; install()"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "100000"]

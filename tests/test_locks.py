@@ -13,7 +13,7 @@ STACKS = ("cpu", "gpu")
 
 
 def load():
-    spec = importlib.util.spec_from_file_location("lock", ROOT / "requirements" / "lock.py")
+    spec = importlib.util.spec_from_file_location("lock", ROOT / "tools" / "lock.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
+from restrain_openrlhf.data.model_files import ensure_model, refuse_incomplete
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.model_files import ensure_model, refuse_incomplete
 
 COMMIT = "a" * 40
 FIRST, SECOND = "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"
@@ -139,7 +139,7 @@ def test_an_interrupted_download_is_told_and_goes_on(hub, tmp_path):
 
     def fetch():
         script = (
-            "from restrain_openrlhf.model_files import ensure_model\n"
+            "from restrain_openrlhf.data.model_files import ensure_model\n"
             "from restrain_openrlhf.errors import RestrainError\n"
             "try:\n    ensure_model('own/model')\n"
             "except RestrainError as error:\n    raise SystemExit(f'error: {error}')\n"

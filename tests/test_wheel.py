@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from restrain_openrlhf.commands.k8s.render import kustomize_command
 from restrain_openrlhf.config.command_line import preset_names
+from restrain_openrlhf.config.shipped import CONFIGS, KUBERNETES
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.k8s.kustomize import kustomize_command
-from restrain_openrlhf.shipped import CONFIGS, KUBERNETES
 from tests.conftest import ROOT
 from tests.k8s.experiments import ONE_GPU
 from tests.k8s.manifests import OVERLAYS
@@ -34,7 +34,7 @@ DOCKERFILES = ("train.Dockerfile", "reward.Dockerfile")
 def copied(dockerfile: str) -> set[str]:
     """What an image takes from the checkout to install the package."""
     lines = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "docker" / dockerfile).read_text(), re.MULTILINE)
-    return {word for line in lines for word in line.split() if not word.startswith("requirements/")}
+    return {word for line in lines for word in line.split() if not word.startswith(("requirements/", "tools/"))}
 
 
 def run(*words, cwd):
@@ -57,6 +57,7 @@ def source(folder: Path) -> Path:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
+            (folder / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     return folder
 
@@ -174,7 +175,7 @@ def test_show_prints_the_command_and_says_what_it_was_checked_against(installed)
 
 def test_the_packages_own_model_is_found_from_its_presets(installed):
     shown = installed("restrain", "show", "cpu/study/right/restrain").stdout
-    assert f"--actor.model_name_or_path {installed.package / 'demo' / 'model'}" in shown
+    assert f"--actor.model_name_or_path {installed.package / 'data' / 'demo_tasks' / 'models'}" in shown
 
 
 @pytest.mark.parametrize("preset", [PRESET, "test_time/llama3.1-8b-instruct/aime24/restrain"])
@@ -224,7 +225,7 @@ def test_k8s_render_checks_flags_as_openrlhf_would(installed, item, message):
 def test_adaptations_find_their_preset_and_stop_at_the_missing_stack(installed, tmp_path, command, chosen):
     """As far as it goes: the flags are checked by OpenRLHF's own parser before anything is trained."""
     (tmp_path / "p.jsonl").write_text('{"problem": "1+1="}\n')
-    model = installed.package / "demo" / "models" / "addition"
+    model = installed.package / "data" / "demo_tasks" / "models" / "addition"
     words = ("--model", model, "--prompts", tmp_path / "p.jsonl", "--out", tmp_path / "out")
     done = installed("test-time", command, *words, chosen)
     assert done.returncode == 2
@@ -246,7 +247,7 @@ def test_a_study_finds_presets_and_the_files_they_extend(installed):
 
 def test_a_command_that_needs_the_stack_says_what_is_missing(installed, tmp_path):
     (tmp_path / "p.jsonl").write_text('{"problem": "1+1="}\n')
-    shutil.copy(installed.package / "demo" / "models" / "addition" / "config.json", tmp_path)
+    shutil.copy(installed.package / "data" / "demo_tasks" / "models" / "addition" / "config.json", tmp_path)
     words = ("--model", ".", "--prompts", "p.jsonl", "--out", tmp_path / "out")
     done = installed("restrain", "reference", *words, cwd=tmp_path)
     assert done.returncode == 2

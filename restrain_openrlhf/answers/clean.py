@@ -1,10 +1,8 @@
-"""Takes off an answer what does not change it: spacing, fonts, sizes, units, currency, thousands separators."""
+"""An answer in one notation: without spacing, fonts, units, currency and thousands separators, letters as in LaTeX."""
 
 import re
 
-from restrain_openrlhf.answers.conjunctions import separator
-from restrain_openrlhf.answers.digits import join_braced_commas, join_commas, join_spaces
-from restrain_openrlhf.answers.letters import plain_letters
+from restrain_openrlhf.answers.structure import separator
 
 _REPLACEMENTS = (
     (re.compile(r"\\[dtc]frac"), r"\\frac"),
@@ -35,7 +33,6 @@ _REPLACEMENTS = (
     (re.compile(r"÷|\\div(?![a-zA-Z])"), "/"),
     (re.compile(r"\*\*"), "^"),
     (re.compile(r"\\varnothing|∅"), r"\\emptyset"),
-    (re.compile("π"), r"\\pi "),
     (re.compile("√"), r"\\sqrt "),
     (re.compile("∪"), r"\\cup "),
     (re.compile("∈"), r"\\in "),
@@ -52,10 +49,30 @@ _UNIT_AND = re.compile(r"([A-Za-z]+)\s+(and|or)")
 _EMPTY_ITEM = re.compile(r",\s*,")
 _TIME_OF_DAY = re.compile(r"[ap]\.?\s*m\.?", re.IGNORECASE)
 _CURRENCY = re.compile(r"^(?:\\?\$|Rs\.?|USD|EUR|[€£¥₹])\s*(?=[-\d.])")
-# A number followed by words of three letters or more: the words are its unit.
+# A number followed by words, the first of three letters or more, or sq: the words are its unit.
 _UNIT = re.compile(
-    r"^(?P<number>[-+]?\s*(?:\d[\d.,/]*|\.\d+))\s*(?:[A-Za-z]{3,}|per|sq|cubic)(?:[\s./-]*[A-Za-z]+)*(?:\s*\^\s*\{?\d\}?)?$"
+    r"^(?P<number>[-+]?\s*(?:\d[\d.,/]*|\.\d+))\s*(?:[A-Za-z]{3,}|sq)(?:[A-Za-z\s./-]*[A-Za-z])?(?:\s*\^\s*\{?\d\}?)?$"
 )
+# Commas between groups, the first group without a leading zero; (12,102) stays a pair.
+_BY_COMMA = re.compile(r"(?<![\d.,(\[])([1-9]\d{0,2}(?:,\d{3})+)(?![\d,)\]])")
+# LaTeX's own comma that is no separator of items: 12{,}345, 12,\!345.
+_BY_BRACED_COMMA = re.compile(r"(?<=\d)\s*(?:\{\s*,\s*\}|,\\!|\\!,)\s*(?=\d{3}(?!\d))")
+# Spaces between groups; another group of digits, or a fraction bar as in 3 125/1000, makes it several numbers.
+_GAP = r"(?:[ ~\u00a0\u2000-\u200a\u202f]|\\[,;: ])+"
+_BY_SPACE = re.compile(rf"(?<![\w.^])(?:(?<!\d,)|(?!\d{{3}}))[1-9]\d{{0,2}}(?:{_GAP}\d{{3}})+(?!(?:{_GAP})?[\d/])")
+_DECIMALS_BY_SPACE = re.compile(rf"(?<!\d)\d+\.\d{{3}}(?:{_GAP}\d{{3}})+(?!(?:{_GAP})?\d)")
+# After these a digit or two stand for themselves: \log_2 100, x^2 100, \frac 3 100.
+_TAKES_DIGIT = re.compile(r"(?:[_^]|\\(?:[cdt]?frac|[dt]?binom|sqrt))\s*$")
+# Letters outside ASCII: Greek ones, and digits above and below the line.
+_NAMES = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho varsigma sigma tau "
+    "upsilon phi chi psi omega"
+).split()
+_GREEK = {chr(ord("α") + place): rf"\{name} " for place, name in enumerate(_NAMES)}
+_CAPITALS = dict(zip("ΓΔΘΛΞΠΣΦΨΩ", "Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega".split(), strict=True))
+_TABLE = str.maketrans(_GREEK | {letter: rf"\{name} " for letter, name in _CAPITALS.items()})
+_BELOW, _ABOVE = str.maketrans("₀₁₂₃₄₅₆₇₈₉", "0123456789"), str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
+_RUN_BELOW, _RUN_ABOVE = re.compile("[₀-₉]+"), re.compile("[⁰¹²³⁴-⁹⁻]+")
 
 
 def clean(answer: str) -> str:
@@ -67,14 +84,14 @@ def clean(answer: str) -> str:
     text = re.sub(r"^\\[(\[]\s*|\s*\\[)\]]$", "", text)
     if _TRIGONOMETRIC.search(text):
         text = _DEGREE.sub(r"(\\pi/180)", text)
-    text = join_spaces(join_braced_commas(plain_letters(text)))
+    text = _join_spaces(_BY_BRACED_COMMA.sub("", _plain_letters(text)))
     for pattern, replacement in _REPLACEMENTS:
         text = pattern.sub(replacement, text)
     text = _TEXT.sub(_unwrap, text)
     text = _EMPTY_ITEM.sub(",", text)
     text = _CURRENCY.sub("", text.strip().rstrip("\\").rstrip(".").strip())
     text = re.sub(r"\\?\$", " ", text).strip()
-    text = join_commas(text)
+    text = _BY_COMMA.sub(lambda found: found[0].replace(",", ""), text)
     unit = _UNIT.match(text)
     return unit["number"].strip() if unit and " and " not in text else text
 
@@ -100,3 +117,22 @@ def _without_unit(words: str, after: str) -> str:
     found = _UNIT_AND.fullmatch(words)
     same = found and {text.strip() for text, _exponent in _TEXT.findall(after)} == {found[1]}
     return found[2] if found and same else words
+
+
+def _join_spaces(text: str) -> str:
+    r"""`12 345`, `12\,345` and `0.123 456` as one number, where nothing before the digits takes them for its own."""
+    text = _BY_SPACE.sub(lambda found: _joined(found, text), text)
+    return _DECIMALS_BY_SPACE.sub(lambda found: re.sub(_GAP, "", found[0]), text)
+
+
+def _joined(found: re.Match[str], text: str) -> str:
+    before = text[max(found.start() - 10, 0) : found.start()]
+    return found[0] if _TAKES_DIGIT.search(before) else re.sub(_GAP, "", found[0])
+
+
+def _plain_letters(text: str) -> str:
+    r"""`αx₁²` as `\alpha x_{1}^{2}`."""
+    if text.isascii():
+        return text
+    text = _RUN_BELOW.sub(lambda run: f"_{{{run[0].translate(_BELOW)}}}", text.translate(_TABLE))
+    return _RUN_ABOVE.sub(lambda run: f"^{{{run[0].translate(_ABOVE)}}}", text)

@@ -1,8 +1,8 @@
 """The final answer of a response: the last box, else an announced answer, else the last formula, choice or number."""
 
 import re
+from dataclasses import dataclass
 
-from restrain_openrlhf.answers.boxes import last_boxes
 from restrain_openrlhf.answers.plain_text import is_statement, prose_of
 
 # Part of every reference artifact's provenance: raise it when extraction or keys change.
@@ -21,6 +21,12 @@ _IS = re.compile(r"\b(?:is|are|equals)\s*:?\s+(?=[^\s])|=\s*")
 _CHAT_MARK = re.compile(r"<\|[a-z_]+\|>.*", re.DOTALL)
 _END_MARKS = re.compile(r"(?:<\|[a-z_]+\|>\s*)+\Z")
 _BOILERPLATE = re.compile(r"\s*I hope it is correct\.?.*", re.DOTALL | re.IGNORECASE)
+# Row breaks and escaped braces are matched first, so that they are passed over.
+_MARK = re.compile(r"\\+(?:boxed|fbox)\s*\{|\\\\|\\[{}]|[{}]")
+# `\boxed 5` stands for a box around one token.
+_BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
+# Between boxes that belong together: commas, "and", spacing, ends and starts of formulas.
+_JOINT = re.compile(r"(?:[\s,;$]|\\quad|\\qquad|\\[()\[\]]|\\text\s*\{\s*(?:and|or)\s*\}|\band\b|\bor\b)*")
 # An answer in words stands at the end; a bounded look keeps the search quick on any text.
 TAIL = 1500
 WINDOW = 20_000
@@ -53,14 +59,16 @@ def _trim(found: str) -> str:
 
 
 def _in_words(response: str) -> str | None:
-    prose = prose_of(_end_of(response))
-    tail = _CHAT_MARK.sub("", prose.text[-TAIL:]).strip()
-    window = _CHAT_MARK.sub("", prose.text)
+    prose, ended_in_code = prose_of(_end_of(response))
+    tail = _CHAT_MARK.sub("", prose[-TAIL:]).strip()
+    window = _CHAT_MARK.sub("", prose)
     phrases = list(_PHRASE.finditer(window))
     announced = _announced(window[phrases[-1].end() :]) if phrases else None
     if announced:
         return announced
-    return _last_formula(tail) or (None if prose.ended_in_code else _choice(tail) or _last_value(tail))
+    formulas = list(_FORMULA.finditer(tail))
+    last = _group(formulas[-1]) if formulas else None
+    return last or (None if ended_in_code else _choice(tail) or _last_value(tail))
 
 
 def _end_of(response: str) -> str:
@@ -104,11 +112,6 @@ def _group(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group is not None).strip()
 
 
-def _last_formula(tail: str) -> str | None:
-    formulas = list(_FORMULA.finditer(tail))
-    return _group(formulas[-1]) if formulas else None
-
-
 def _choice(tail: str) -> str | None:
     last = tail.rsplit("\n", 1)[-1]
     letters = [one or other for one, other in _LETTER_ANYWHERE.findall(last)]
@@ -121,3 +124,47 @@ def _last_value(tail: str) -> str | None:
         return tail
     numbers = _NUMBER.findall(tail.rsplit("\n", 1)[-1])
     return numbers[-1] if numbers else None
+
+
+@dataclass(frozen=True)
+class Box:
+    """What stands in a box, and from where to where the box reaches in the text."""
+
+    content: str
+    start: int
+    end: int
+
+
+def last_boxes(text: str) -> str | None:
+    """The content of the last box, joined by commas with boxes right before it; None without a box that closes."""
+    boxes, opened = _outer_boxes(text)
+    if not boxes:
+        bare = _BARE_BOX.findall(text)
+        return bare[-1] if bare and not opened else None
+    run = [boxes[-1]]
+    for box in reversed(boxes[:-1]):
+        gap = text[box.end : run[0].start]
+        if not _JOINT.fullmatch(gap) or not re.search(r",|;|and|or", gap):
+            break
+        run.insert(0, box)
+    return ", ".join(dict.fromkeys(box.content.strip() for box in run))
+
+
+def _outer_boxes(text: str) -> tuple[list[Box], bool]:
+    """Boxes that close and stand in no other such box, in order, and whether any box was opened; one pass."""
+    closed: list[Box] = []
+    open_braces: list[re.Match[str]] = []
+    opened = False
+    for mark in _MARK.finditer(text):
+        if mark[0].endswith("{") and mark[0] != "\\{":
+            open_braces.append(mark)
+            opened = opened or len(mark[0]) > 1
+        elif mark[0] == "}" and open_braces:
+            start = open_braces.pop()
+            if len(start[0]) > 1:
+                closed.append(Box(text[start.end() : mark.start()], start.start(), mark.end()))
+    outer: list[Box] = []
+    for box in sorted(closed, key=lambda box: box.start):
+        if not outer or box.start >= outer[-1].end:
+            outer.append(box)
+    return outer, opened

@@ -1,22 +1,39 @@
-"""What counts as right: equality for evaluation, as lenient as Qwen2.5-Math's grader; never used to vote."""
+"""The one grader: what counts as right, as lenient as Qwen2.5-Math's grader; never used to vote."""
 
 import re
+from dataclasses import dataclass
+from functools import lru_cache
 
 from restrain_openrlhf.answers.clean import clean
-from restrain_openrlhf.answers.conjunctions import with_commas
-from restrain_openrlhf.answers.expression import NotAnExpression
+from restrain_openrlhf.answers.extract import extract
 from restrain_openrlhf.answers.keys import canonical_key
-from restrain_openrlhf.answers.operations import CONTEXT, Value, inexact
-from restrain_openrlhf.answers.parser import parse
 from restrain_openrlhf.answers.plain_text import is_plain, is_statement
 from restrain_openrlhf.answers.relations import assignment
-from restrain_openrlhf.answers.structure import bracketed, split_top_level
-from restrain_openrlhf.answers.value import values
+from restrain_openrlhf.answers.structure import bracketed, split_top_level, with_commas
+from restrain_openrlhf.answers.value import CONTEXT, Value, real_number
 
+# Raised when extraction or equality in evaluation changes; results say by which they were made.
+GRADER_VERSION = "1"
 RELATIVE_TOLERANCE = 1e-4
 MATRIX = re.compile(r"\\begin\{[pb]matrix\}(.*?)\\end\{[pb]matrix\}", re.S)
 
 
+@dataclass(frozen=True)
+class Grade:
+    """The answer a response gives (None: none), and whether it is right."""
+
+    answer: str | None
+    correct: bool
+
+
+def grade(response: str, gold: str) -> Grade:
+    """By the extractor of training and the policy of evaluation (docs/concepts/answers.md). Total on any text."""
+    answer = extract(response)
+    return Grade(answer, is_right(answer, gold))
+
+
+# Steps visit the same prompts again, and rollouts repeat answers.
+@lru_cache(maxsize=1 << 18)
 def is_right(answer: str | None, gold: str) -> bool:
     """The one rule behind every accuracy and every gold reward: right by any of RULES (docs/concepts/answers.md).
 
@@ -75,12 +92,7 @@ def _number(answer: str) -> Value | None:
     value_text = named.value if named else text
     if is_statement(answer) or is_plain(value_text) or re.search(r"\\(?:pm|mp)(?![a-zA-Z])", value_text):
         return None
-    try:
-        found = values(parse(value_text))
-    except NotAnExpression:
-        return None
-    value = inexact(found[0])
-    return value if len(found) == 1 and not getattr(value, "imag", 0) else None
+    return real_number(value_text)
 
 
 def _close(one: Value, other: Value) -> bool:

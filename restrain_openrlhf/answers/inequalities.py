@@ -2,11 +2,19 @@
 
 import re
 
-from restrain_openrlhf.answers.expression import NotAnExpression
 from restrain_openrlhf.answers.labels import is_name
-from restrain_openrlhf.answers.operations import CONTEXT, Value, inexact
 from restrain_openrlhf.answers.parser import parse
-from restrain_openrlhf.answers.value import at_point, fingerprint, fingerprints, values, variables
+from restrain_openrlhf.answers.structure import bracket_kind
+from restrain_openrlhf.answers.value import (
+    CONTEXT,
+    Value,
+    at_point,
+    fingerprint,
+    fingerprints,
+    inexact,
+    values_of,
+    variables,
+)
 
 INEQUALITY, LESS = ("<", ">", r"\le", r"\ge"), ("<", r"\le")
 STRICT = ("<", ">")
@@ -29,17 +37,16 @@ def inequality_key(sides: list[str], signs: list[str]) -> str | None:
 
 
 def _interval(low: str, low_open: bool, high: str, high_open: bool) -> str | None:
-    try:
-        bounds = [" | ".join(fingerprints(values(parse(side)))) for side in (low, high)]
-    except NotAnExpression:
+    below, above = values_of(low), values_of(high)
+    if below is None or above is None:
         return None
-    return _interval_key(f"value {bounds[0]}", low_open, f"value {bounds[1]}", high_open)
+    bounds = ["value " + " | ".join(fingerprints(found)) for found in (below, above)]
+    return _interval_key(bounds[0], low_open, bounds[1], high_open)
 
 
 def _interval_key(low: str, low_open: bool, high: str, high_open: bool) -> str:
-    kind = {"()": "tuple", "[]": "closed"}
     brackets = ("(" if low_open else "[") + (")" if high_open else "]")
-    return f"{kind.get(brackets, f'half {brackets}')} {low}, {high}"
+    return f"{bracket_kind(brackets)} {low}, {high}"
 
 
 def _one_sided(left: str, right: str, strict: bool) -> str | None:
@@ -78,11 +85,8 @@ def _ray(heights: list[Value], name: str, strict: bool) -> str | None:
 
 def difference(left: str, right: str) -> tuple[Value, ...] | None:
     """left − right at the fixed points; None where it is no expression, or has no variable to tell points apart."""
-    try:
-        found = values(parse(f"({left})-({right})"))
-    except NotAnExpression:
-        return None
-    return found if len(found) > 1 else None
+    found = values_of(f"({left})-({right})")
+    return found if found and len(found) > 1 else None
 
 
 def are_disjoint_rays(keys: list[str]) -> bool:

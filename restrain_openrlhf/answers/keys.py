@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from restrain_openrlhf.answers.clean import clean
-from restrain_openrlhf.answers.expression import NotAnExpression
-from restrain_openrlhf.answers.lists import list_key, union_key
-from restrain_openrlhf.answers.matrices import matrix_key
-from restrain_openrlhf.answers.parser import parse
+from restrain_openrlhf.answers.lists import KeyOf, list_key, matrix_key, union_key, unordered
 from restrain_openrlhf.answers.plain_text import is_plain, is_statement
 from restrain_openrlhf.answers.relations import assignment, relation_key
 from restrain_openrlhf.answers.residual import residual_key
-from restrain_openrlhf.answers.structure import Bracketed, bracketed, split_top_level, unwrap_braces
-from restrain_openrlhf.answers.value import fingerprints, values
+from restrain_openrlhf.answers.structure import Bracketed, bracket_kind, bracketed, split_top_level, unwrap_braces
+from restrain_openrlhf.answers.value import fingerprints, values_of
 
 MAX_LENGTH = 4000
 MAX_NESTING = 12
@@ -29,7 +26,7 @@ def canonical_key(answer: str) -> str:
     if len(answer) > MAX_LENGTH or is_statement(answer):
         return _text_key(answer)
     text = clean(answer)
-    return _text_key(text) if len(text) > MAX_LENGTH else key_of(text, 0)
+    return _text_key(text) if len(text) > MAX_LENGTH else _key(text, 0)
 
 
 def classes(answers: Sequence[str | None]) -> list[int | None]:
@@ -38,53 +35,42 @@ def classes(answers: Sequence[str | None]) -> list[int | None]:
     return [None if answer is None else numbers.setdefault(canonical_key(answer), len(numbers)) for answer in answers]
 
 
-def key_of(text: str, depth: int) -> str:
+def _key(text: str, depth: int) -> str:
     """The key of a cleaned text, the first of the forms below that it has; every text has a key as text."""
     text = unwrap_braces(text.strip())
     if depth > MAX_NESTING:
         return _text_key(text)
     for form in FORMS:
-        key = form(text, depth)
+        key = form(text, lambda part: _key(part, depth + 1))
         if key is not None:
             return key
-    return _text_key(text)
+    # An answer, or one side of an equation; parts deeper inside are not worth latex2sympy2's process's time.
+    return (residual_key(text) if depth <= 1 else None) or _text_key(text)
 
 
-def _choice(text: str, _depth: int) -> str | None:
+def _choice(text: str, _key_of: KeyOf) -> str | None:
     letter = _LETTER.fullmatch(text)
     return f"letter {letter[1]}" if letter else None
 
 
-def _based_number(text: str, _depth: int) -> str | None:
+def _based_number(text: str, _key_of: KeyOf) -> str | None:
     found = _BASE.fullmatch(text)
     return f"base {int(found[2])} {int(found[1])}" if found else None
 
 
-def _matrix(text: str, depth: int) -> str | None:
-    return matrix_key(text, lambda cell: key_of(cell, depth + 1))
-
-
-def _cases(text: str, depth: int) -> str | None:
+def _cases(text: str, key_of: KeyOf) -> str | None:
     """Equations one below the other are a list; the branches of a function are compared as text."""
     found = _CASES.fullmatch(text)
     rows = [row for row in found["rows"].split(r"\\") if row.strip()] if found else []
-    return key_of(", ".join(rows), depth + 1) if rows and all("=" in row and "&" not in row for row in rows) else None
+    return key_of(", ".join(rows)) if rows and all("=" in row and "&" not in row for row in rows) else None
 
 
-def _union(text: str, depth: int) -> str | None:
-    return union_key(text, lambda part: key_of(part, depth + 1))
+def _list(text: str, key_of: KeyOf) -> str | None:
+    return list_key(text, key_of, lambda part: _plus_minus_keys(part) or [key_of(part)])
 
 
-def _list(text: str, depth: int) -> str | None:
-    return list_key(text, lambda part: key_of(part, depth + 1), lambda part: _item_keys(part, depth))
-
-
-def _item_keys(part: str, depth: int) -> list[str]:
-    """An item with a plus-minus sign stands for two."""
-    return _plus_minus_keys(part, depth) or [key_of(part, depth + 1)]
-
-
-def _plus_minus_keys(text: str, depth: int) -> list[str] | None:
+def _plus_minus_keys(text: str) -> list[str] | None:
+    """Those of the two numbers that one with a plus-minus sign stands for."""
     if not re.search(r"\\(?:pm|mp)(?![a-zA-Z])", text):
         return None
     named = assignment(text)
@@ -92,12 +78,12 @@ def _plus_minus_keys(text: str, depth: int) -> list[str] | None:
     return [key for sign in (1, -1) if (key := _number_key(body, sign))] or None
 
 
-def _plus_minus(text: str, depth: int) -> str | None:
-    keys = _plus_minus_keys(text, depth)
-    return "list " + ", ".join(sorted(keys)) if keys else None
+def _plus_minus(text: str, _key_of: KeyOf) -> str | None:
+    keys = _plus_minus_keys(text)
+    return unordered(keys) if keys else None
 
 
-def _brackets(text: str, depth: int) -> str | None:
+def _brackets(text: str, key_of: KeyOf) -> str | None:
     """Tuples and intervals keep their order and their kind of bracket; sets are lists; one item is just itself."""
     found = bracketed(text)
     if found is None:
@@ -106,10 +92,10 @@ def _brackets(text: str, depth: int) -> str | None:
     if len(items) == 1:
         return None
     if found.opening == "\\{" or _are_tuples(found, items):
-        return _list(found.inside, depth)
+        return _list(found.inside, key_of)
     if not all(item.strip() for item in items):
         return None
-    return f"{_kind(found)} " + ", ".join(key_of(item, depth + 1) for item in items)
+    return f"{bracket_kind(found.opening + found.closing)} " + ", ".join(map(key_of, items))
 
 
 def _are_tuples(found: Bracketed, items: list[str]) -> bool:
@@ -120,59 +106,43 @@ def _are_tuples(found: Bracketed, items: list[str]) -> bool:
     )
 
 
-def _kind(found: Bracketed) -> str:
-    return {"()": "tuple", "[]": "closed"}.get(found.opening + found.closing, f"half {found.opening}{found.closing}")
-
-
-def _single_set(text: str, depth: int) -> str | None:
+def _single_set(text: str, key_of: KeyOf) -> str | None:
     found = bracketed(text)
-    return key_of(found.inside, depth + 1) if found and found.opening == "\\{" else None
+    return key_of(found.inside) if found and found.opening == "\\{" else None
 
 
-def _relation(text: str, depth: int) -> str | None:
-    return relation_key(text, lambda part: key_of(part, depth + 1))
-
-
-def _infinite(text: str, _depth: int) -> str | None:
+def _infinite(text: str, _key_of: KeyOf) -> str | None:
     found = re.fullmatch(r"([-+]?)\s*\\infty", text)
     return f"{'-' if found[1] == '-' else '+'}infinity" if found else None
 
 
-def _plain(text: str, _depth: int) -> str | None:
+def _plain(text: str, _key_of: KeyOf) -> str | None:
     return _text_key(text) if is_plain(text) else None
 
 
-def _number(text: str, _depth: int) -> str | None:
+def _number(text: str, _key_of: KeyOf) -> str | None:
     return _number_key(text, 1)
 
 
 def _number_key(text: str, plus_minus: int) -> str | None:
-    try:
-        return "value " + " | ".join(fingerprints(values(parse(text, plus_minus))))
-    except NotAnExpression:
-        return None
-
-
-def _residual(text: str, depth: int) -> str | None:
-    """An answer, or one side of an equation, by latex2sympy2; parts deeper inside are not worth a process's time."""
-    return residual_key(text) if depth <= 1 else None
+    found = values_of(text, plus_minus)
+    return "value " + " | ".join(fingerprints(found)) if found else None
 
 
 FORMS = (
     _choice,
     _based_number,
-    _matrix,
+    matrix_key,
     _cases,
     _infinite,
-    _union,
+    union_key,
     _brackets,
     _list,
-    _relation,
+    relation_key,
     _single_set,
     _plus_minus,
     _plain,
     _number,
-    _residual,
 )
 
 

@@ -6,11 +6,9 @@ How much a label may be dropped depends on what else its equation could say; doc
 import re
 from enum import Enum
 
-from restrain_openrlhf.answers.expression import CALLED, DECORATIONS, FUNCTIONS, WORD, NotAnExpression
-from restrain_openrlhf.answers.operations import CONSTANTS
-from restrain_openrlhf.answers.parser import parse
+from restrain_openrlhf.answers.expression import CALLED, DECORATIONS, FUNCTIONS, WORD
 from restrain_openrlhf.answers.structure import bracketed, split_top_level, unwrap_braces
-from restrain_openrlhf.answers.value import values
+from restrain_openrlhf.answers.value import CONSTANTS, values_of
 
 # Longer ones are no labels, and hostile nesting ends early.
 MAX_LENGTH = 200
@@ -106,11 +104,8 @@ def is_constant(text: str, zero: bool = True, depth: int = 0) -> bool:
         return all(is_constant(item, depth=depth + 1) for item in items)
     if _INFINITE.fullmatch(text):
         return True
-    try:
-        at_points = values(parse(text))
-    except NotAnExpression:
-        return False
-    return len(at_points) == 1 and (zero or at_points[0] != 0)
+    at_points = values_of(text)
+    return at_points is not None and len(at_points) == 1 and (zero or at_points[0] != 0)
 
 
 def _label(side: str) -> Label | None:

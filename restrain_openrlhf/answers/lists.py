@@ -1,17 +1,15 @@
-"""Keys of lists and unions: bare items, items that are named apart, inequalities that together are a union."""
+"""Keys of lists, unions and matrices: bare items, items named apart, inequalities that are a union, rows of cells."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from restrain_openrlhf.answers.conjunctions import alternatives, with_commas
 from restrain_openrlhf.answers.expression import DECORATIONS, NotAnExpression
 from restrain_openrlhf.answers.inequalities import are_disjoint_rays
-from restrain_openrlhf.answers.operations import Value, inexact
 from restrain_openrlhf.answers.parser import parse
 from restrain_openrlhf.answers.relations import Assignment, assignment, top_level_signs
-from restrain_openrlhf.answers.structure import split_top_level
-from restrain_openrlhf.answers.value import values, variables
+from restrain_openrlhf.answers.structure import alternatives, bracketed, split_top_level, unwrap_braces, with_commas
+from restrain_openrlhf.answers.value import real_number, variables
 
 KeyOf = Callable[[str], str]
 KeysOf = Callable[[str], list[str]]
@@ -19,6 +17,14 @@ KeysOf = Callable[[str], list[str]]
 # Without their numbers, the names of solutions in the order in which they were found: x_1, x_2.
 _NUMBERED = re.compile(r"\\?(?:x|y|z|lambda)_|\(.*_.*\)")
 _SINGLE = re.compile(rf"(?:\\(?:{'|'.join(DECORATIONS)})\s*\{{?\s*)?(?:\\[a-zA-Z]+|[a-zA-Z])'*\s*\}}?")
+MAX_BRACKETS = 3
+
+_ENVIRONMENT = re.compile(
+    r"\\begin\{(?P<name>[pbB]?matrix|smallmatrix|array)\}(?:\{[clr|\s]*\})?(?P<rows>.*?)\\end\{(?P=name)\}", re.S
+)
+# A row may say how much space follows it: \\[4pt].
+_ROW_BREAK = re.compile(r"\\\\(?:\s*\[\s*-?[\d.]+\s*[a-z]{2}\s*\])?|\\cr(?![a-zA-Z])")
+_LINE = re.compile(r"\\hline(?![a-zA-Z])")
 
 
 def union_key(text: str, key_of: KeyOf) -> str | None:
@@ -113,14 +119,43 @@ def _variables(text: str) -> set[str]:
 
 def _ascend(texts: list[str]) -> bool:
     """Whether the values are real numbers, none smaller than the one before it."""
-    numbers = [_real(text) for text in texts]
+    numbers = [real_number(text) for text in texts]
     return all(one is not None and other is not None and one <= other for one, other in pairwise(numbers))
 
 
-def _real(text: str) -> Value | None:
-    try:
-        found = values(parse(text))
-    except NotAnExpression:
+def matrix_key(text: str, key_of: Callable[[str], str]) -> str | None:
+    """The key of a matrix, with or without brackets around it; None for any other text."""
+    rows = _rows(text)
+    return "matrix " + ";".join("&".join(key_of(cell) for cell in row) for row in rows) if rows else None
+
+
+def _rows(text: str) -> list[list[str]] | None:
+    if "\\begin" not in text:
+        return _rows_in_brackets(text) if text.startswith("[") else None
+    found = _ENVIRONMENT.fullmatch(_without_brackets(text))
+    lines = _ROW_BREAK.split(_LINE.sub("", found["rows"])) if found else []
+    return [line.split("&") for line in lines if line.strip()]
+
+
+def _without_brackets(text: str) -> str:
+    """The text without brackets around it, three at most."""
+    for _ in range(MAX_BRACKETS):
+        around = bracketed(text)
+        if not around or around.opening + around.closing not in ("()", "[]"):
+            break
+        text = unwrap_braces(around.inside.strip())
+    return text
+
+
+def _rows_in_brackets(text: str) -> list[list[str]] | None:
+    """`[[1,2],[3,4]]`: two rows or more, all of one length."""
+    rows = [_items(row) for row in _items(text) or ()]
+    lengths = {len(row) for row in rows if row is not None}
+    return [row for row in rows if row] if len(rows) > 1 and None not in rows and len(lengths) == 1 else None
+
+
+def _items(text: str) -> list[str] | None:
+    found = bracketed(text.strip())
+    if not found or found.opening + found.closing != "[]":
         return None
-    value = inexact(found[0])
-    return value if len(found) == 1 and not getattr(value, "imag", 0) else None
+    return [item.strip() for item in split_top_level(found.inside, (",",))]

@@ -1,7 +1,6 @@
 """Tells what is no mathematics, and is compared as text: words, dates, telephone numbers, SQL, JSON and code."""
 
 import re
-from dataclasses import dataclass
 
 from restrain_openrlhf.answers.expression import FUNCTIONS
 
@@ -65,16 +64,11 @@ def is_statement(text: str) -> bool:
     return (head.isalpha() and bool(_SQL.match(bare))) or (head in '{["' and bool(_JSON_KEY.search(bare)))
 
 
-@dataclass(frozen=True)
-class Prose:
-    """A response's text without its code, and whether it ended in code, SQL or JSON."""
+def prose_of(response: str) -> tuple[str, bool]:
+    """The response without fenced code and the code at its end, and whether it ended in code, SQL or JSON.
 
-    text: str
-    ended_in_code: bool
-
-
-def prose_of(response: str) -> Prose:
-    """The response without fenced code and without the code at its end; a fence around a result is none of code."""
+    A fence around a result is none of code.
+    """
     text, in_code = response, False
     if "```" in response:
         blocks = list(_FENCE.finditer(response))
@@ -85,7 +79,7 @@ def prose_of(response: str) -> Prose:
         if not _is_code(paragraph):
             break
         text, in_code = text[: -len(paragraph)].rstrip(), True
-    return Prose(text, in_code)
+    return text, in_code
 
 
 def _holds_code(block: re.Match[str]) -> bool:

@@ -4,13 +4,10 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from restrain_openrlhf.answers.expression import NotAnExpression
 from restrain_openrlhf.answers.inequalities import difference, inequality_key
 from restrain_openrlhf.answers.labels import is_constant_name, is_name, is_ratio_part, names
-from restrain_openrlhf.answers.operations import Value, inexact
-from restrain_openrlhf.answers.parser import parse
 from restrain_openrlhf.answers.structure import split_top_level
-from restrain_openrlhf.answers.value import fingerprint, values
+from restrain_openrlhf.answers.value import Value, fingerprint, inexact, values_of
 
 KeyOf = Callable[[str], str]
 
@@ -101,11 +98,9 @@ def _ratio(text: str, key_of: KeyOf) -> str | None:
 
 
 def _constants(parts: list[str]) -> list[Value] | None:
-    try:
-        found = [values(parse(part)) for part in parts]
-    except NotAnExpression:
-        return None
-    return [at_points[0] for at_points in found] if all(len(at_points) == 1 for at_points in found) else None
+    found = [values_of(part) for part in parts]
+    constants = [at_points[0] for at_points in found if at_points and len(at_points) == 1]
+    return constants if len(constants) == len(parts) else None
 
 
 def _membership_or_unequal(sides: list[str], sign: str, key_of: KeyOf) -> str | None:

@@ -1,11 +1,8 @@
 """What the fast parser cannot read goes to latex2sympy2, in a process of its own with a deadline and a memory cap."""
 
 import importlib.metadata
-import json
 import os
 import re
-import select
-import subprocess
 import sys
 import threading
 from collections import Counter
@@ -13,12 +10,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, Any
 
 import restrain_openrlhf
 from restrain_openrlhf.answers import residual_worker
 from restrain_openrlhf.answers.value import fingerprint
 from restrain_openrlhf.errors import GraderError
+from restrain_openrlhf.machine.worker_process import WorkerProcess
 
 # The commands latex2sympy2 reads and our parser does not. Other text stays text: on it latex2sympy2 reads a prefix and
 # says nothing, which would merge different answers.
@@ -52,8 +49,7 @@ class Residual:
     died: int = 0
     _timed_out_by_thread: Counter[int] = field(default_factory=Counter)
     _died_by_thread: Counter[int] = field(default_factory=Counter)
-    _worker: "subprocess.Popen[str] | None" = None
-    _owner: int = 0
+    _worker: WorkerProcess | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def key(self, text: str) -> str | None:
@@ -63,13 +59,18 @@ class Residual:
         """
         with self._lock:
             self.asked += 1
-            worker = self._running() or self._start()
-            reply = _reply(worker, text, DEADLINE_SECONDS)
-            if not reply:
-                self._count(slow=reply is None)
-                self._give_up(worker)
+            if self._worker is None or not self._worker.is_ready:
+                self._worker = _started()
+            try:
+                key: str | None = self._worker.ask(text, DEADLINE_SECONDS)
+            except TimeoutError:
+                self.timed_out += 1
+                self._timed_out_by_thread[threading.get_ident()] += 1
                 return None
-            key: str | None = json.loads(reply)
+            except EOFError:
+                self.died += 1
+                self._died_by_thread[threading.get_ident()] += 1
+                return None
             self.answered += key is not None
             return key
 
@@ -83,53 +84,34 @@ class Residual:
         """As `died`, of what the calling thread asked."""
         return self._died_by_thread[threading.get_ident()]
 
-    def _count(self, slow: bool) -> None:
-        self.timed_out += slow
-        self.died += not slow
-        (self._timed_out_by_thread if slow else self._died_by_thread)[threading.get_ident()] += 1
-
-    def _running(self) -> "subprocess.Popen[str] | None":
-        """The worker, if it lives and is this process's own: a forked child must not share its pipes."""
-        mine = self._worker is not None and self._owner == os.getpid() and self._worker.poll() is None
-        return self._worker if mine else None
-
-    def _start(self) -> "subprocess.Popen[str]":
-        pipe = subprocess.PIPE
-        worker = subprocess.Popen(
-            _command(), stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=_environment()
-        )
-        self._worker, self._owner = worker, os.getpid()
-        found = _trouble(worker)
-        if found:
-            self._give_up(worker)
-            raise GraderError(
-                f"The process that reads answers with {LIBRARY} ({sys.executable}) {found}. Without it, equal answers "
-                f"would be two. Install it again: `{sys.executable} -m pip install --force-reinstall --no-deps "
-                f"{LIBRARY}==1.9.1 antlr4-python3-runtime==4.7.2`."
-            )
-        return worker
-
-    def _give_up(self, worker: "subprocess.Popen[str]") -> None:
-        worker.kill()
-        worker.wait()
-        self._worker = None
-
     def close(self) -> None:
         """End the worker; the next text starts another."""
         with self._lock:
-            worker = self._running()
-            if worker:
-                self._give_up(worker)
+            if self._worker is not None and self._worker.is_ready:
+                self._worker.close()
+
+
+def _started() -> WorkerProcess:
+    """A new worker, which reads a half as it should. Raises GraderError for any other."""
+    worker = WorkerProcess(_command())
+    if trouble := _trouble(worker):
+        worker.close()
+        raise GraderError(
+            f"The process that reads answers with {LIBRARY} ({sys.executable}) {trouble}. Without it, equal answers "
+            f"would be two. Install it again: `{sys.executable} -m pip install --force-reinstall --no-deps "
+            f"{LIBRARY}==1.9.1 antlr4-python3-runtime==4.7.2`."
+        )
+    return worker
 
 
 def _command() -> list[str]:
-    """The worker as a script, which gets the folder of this package and, to look in last, where we find packages.
+    """The worker's script, which gets the folder of this package and, to look in last, where we find packages.
 
-    With -P, and without PYTHONPATH, no file of the working folder is taken for a module: latex2sympy2 imports `gen`.
+    No file of the working folder is then taken for a module: latex2sympy2 imports `gen`.
     """
     package = Path(restrain_openrlhf.__file__).parents[1]
     folders = [*_folders_of_the_library(), *(os.path.abspath(path) for path in sys.path if path)]
-    return [sys.executable, "-P", residual_worker.__file__, str(package), *folders]
+    return [residual_worker.__file__, str(package), *folders]
 
 
 def _folders_of_the_library() -> list[str]:
@@ -139,46 +121,18 @@ def _folders_of_the_library() -> list[str]:
         return []
 
 
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-
-
-def _trouble(worker: "subprocess.Popen[str]") -> str | None:
+def _trouble(worker: WorkerProcess) -> str | None:
     """What is wrong with a worker that was just started; None for one that reads the probe as it should."""
-    assert worker.stdout
-    hello = _line(worker.stdout, START_SECONDS)
-    if hello is None:
-        return f"did not start within {START_SECONDS:.0f} s"
-    said: dict[str, Any] = json.loads(hello or "{}")
-    if "error" in said:
-        return f"cannot import it: {said['error']}"
-    reply = _reply(worker, PROBE, START_SECONDS) if said else ""
-    if not reply:
-        return f"did not read {PROBE} within {START_SECONDS:.0f} s" if reply is None else _ended(worker)
-    key = json.loads(reply)
-    return None if key == PROBE_KEY else f"reads {PROBE} as {key!r}, not as {PROBE_KEY!r}"
-
-
-def _ended(worker: "subprocess.Popen[str]") -> str:
-    return f"ended with status {worker.wait()} before it read anything"
-
-
-def _reply(worker: "subprocess.Popen[str]", text: str, seconds: float) -> str | None:
-    """The worker's line on a text, "" where it died, None if the line does not come in time."""
-    assert worker.stdin
-    assert worker.stdout
     try:
-        worker.stdin.write(json.dumps(text) + "\n")
-        worker.stdin.flush()
-    except BrokenPipeError:
-        return ""
-    return _line(worker.stdout, seconds)
-
-
-def _line(stream: IO[str], seconds: float) -> str | None:
-    """The next line, "" at the end of the stream, None if it does not come in time."""
-    ready, _, _ = select.select([stream], [], [], seconds)
-    return stream.readline() if ready else None
+        hello: dict[str, str] = worker.read(START_SECONDS)
+        if "error" in hello:
+            return f"cannot import it: {hello['error']}"
+        key = worker.ask(PROBE, START_SECONDS)
+    except TimeoutError:
+        return f"did not start and read {PROBE} within {START_SECONDS:.0f} s"
+    except EOFError as end:
+        return f"{end} before it read anything"
+    return None if key == PROBE_KEY else f"reads {PROBE} as {key!r}, not as {PROBE_KEY!r}"
 
 
 RESIDUAL = Residual()

@@ -1,6 +1,6 @@
 """The process behind residual.py: reads LaTeX with latex2sympy2, answers with a key, one JSON line each.
 
-Run as a script with -P: its arguments are the folder that this package is in, and folders to look for others in last.
+A worker_process.py; its arguments are the folder that this package is in, and folders to look for others in last.
 """
 
 import json
@@ -63,8 +63,7 @@ def key_of(read: Any, text: str) -> str | None:
 
 
 def _key(expression: Any) -> str | None:
-    from restrain_openrlhf.answers.operations import CONTEXT  # noqa: PLC0415 - after latex2sympy2
-    from restrain_openrlhf.answers.value import at_point, fingerprints  # noqa: PLC0415
+    from restrain_openrlhf.answers.value import CONTEXT, at_point, fingerprints  # noqa: PLC0415 - after latex2sympy2
 
     symbols = sorted(expression.free_symbols, key=str)
     found = []

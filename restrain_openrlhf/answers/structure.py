@@ -1,11 +1,17 @@
-"""Brackets and separators of an answer, read without parsing what stands between them."""
+"""Brackets, separators and conjunctions of an answer, read without parsing what stands between them."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-OPENING = {"(": 1, "[": 1, "{": 1}
-CLOSING = {")": 1, "]": 1, "}": 1}
+# Braces are what is left of a font's command; the comma before "and" goes with it.
+_WORD = re.compile(r"\s*(?:,\s*)?\{?\s*\b(?P<word>and|or)\b\s*\}?\s*")
+_BETWEEN_ITEMS = re.compile(r"[\d})\]a-zA-Z!'][\s,]*\{?\s*\b(?:and|or)\b\s*\}?\s*[-+.\d\\({\[|a-zA-Z]")
+_PAIR = re.compile(r"^\s*(?:both|either)\s+")
+_SIGN = re.compile(r"\\(?P<sign>lor|vee|land|wedge)(?![a-zA-Z])")
+_RELATION = re.compile(r"[=<>≈]|\\(?:le|ge|ne|in|approx)(?![a-zA-Z])")
+_INEQUALITY = re.compile(r"[<>]|\\(?:le|ge)(?![a-zA-Z])")
+_OR = re.compile(r"\s*(?:,\s*)?(?:\\(?:lor|vee)(?![a-zA-Z])|\{?\s*\bor\b\s*\}?)\s*")
 
 
 @dataclass(frozen=True)
@@ -26,8 +32,7 @@ def split_top_level(text: str, separators: Sequence[str]) -> list[str]:
             parts.append(text[start:position])
             start = position = position + len(found)
             continue
-        depth += OPENING.get(text[position], 0) - CLOSING.get(text[position], 0)
-        depth = max(depth, 0)
+        depth = max(depth + (text[position] in "([{") - (text[position] in ")]}"), 0)
         position += 1
     return [*parts, text[start:]]
 
@@ -43,11 +48,16 @@ def bracketed(text: str) -> Bracketed | None:
     return None
 
 
+def bracket_kind(brackets: str) -> str:
+    """What a pair of brackets is called in a key: `()` and `[]`, and the mixed ones of half-open intervals."""
+    return {"()": "tuple", "[]": "closed"}.get(brackets, f"half {brackets}")
+
+
 def _closes_at_end(text: str) -> bool:
     """Whether the first bracket is closed by the last character."""
     depth = 0
     for position, character in enumerate(text):
-        depth += OPENING.get(character, 0) - CLOSING.get(character, 0)
+        depth += (character in "([{") - (character in ")]}")
         if depth == 0:
             return position == len(text) - 1
     return False
@@ -61,3 +71,33 @@ def unwrap_braces(text: str) -> str:
             return text
         text = inside
     return text
+
+
+def separator(words: str, around: str) -> str | None:
+    """What a text that only says "and" or "or" becomes in the formula `around` it; None for other words.
+
+    Between inequalities the two differ.
+    """
+    found = _WORD.fullmatch(f" {words} ")
+    if not found:
+        return None
+    return rf" \l{found['word']} " if _INEQUALITY.search(around) else " , "
+
+
+def with_commas(text: str) -> str:
+    """`6 and 8` as `6,8`. The signs of logic separate relations alone: p or q is a formula, x=1 or x=2 a list."""
+    if _BETWEEN_ITEMS.search(text):
+        text = _WORD.sub(",", _PAIR.sub("", text))
+    elif _PAIR.match(text) and "," in text:
+        text = _PAIR.sub("", text)
+    text = text.replace("\\&", ",")
+    if not _SIGN.search(text):
+        return text
+    parts = _SIGN.split(text)[::2]
+    return ",".join(parts) if all(_RELATION.search(part) for part in parts) else text
+
+
+def alternatives(text: str) -> list[str]:
+    """The inequalities of `x < 1 or x > 2`; of any other text itself alone."""
+    parts = _OR.split(text)
+    return parts if all(_INEQUALITY.search(part) for part in parts) else [text]

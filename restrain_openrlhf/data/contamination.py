@@ -1,9 +1,8 @@
 """Finds training prompts that overlap with benchmark problems: shared runs of n words, or a whole short problem."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from restrain_openrlhf.errors import DataError
 
 NGRAM = 13
+SHOWN_LENGTH = 300
 _WORD = re.compile(r"\\?[^\W\d_]+|\d+|[^\s\w$,.;:!?'\"()\[\]{}]")
 
 
@@ -46,14 +46,6 @@ class Overlap(BaseModel):
     prompt: str
 
 
-@dataclass(frozen=True)
-class _Index:
-    """Which training prompts, by their places, hold an n-gram; and which one is equal to a text."""
-
-    holders: Mapping[tuple[str, ...], Sequence[int]]
-    whole: Mapping[tuple[str, ...], int]
-
-
 def words(text: str) -> list[str]:
     """Lower-case words, numbers, LaTeX commands and operators; spacing, dollars and punctuation do not count."""
     return _WORD.findall(text.lower())
@@ -68,13 +60,9 @@ def overlaps(
     """
     if n < 1:
         raise DataError(f"n-grams of {n} words are asked for. Give a number of 1 or more; {NGRAM} is usual.")
-    index = _index([text for _, text in prompts], n)
-    return [
-        _overlap(benchmark, problem, prompts[nearest[0]], *nearest[1:])
-        for benchmark, problems in benchmarks.items()
-        for problem in problems
-        if (nearest := _nearest(index, words(problem[1]), n))
-    ]
+    index = _Index(prompts, n)
+    nearest = (index.nearest(name, problem) for name, problems in benchmarks.items() for problem in problems)
+    return [found for found in nearest if found is not None]
 
 
 def band_of(share: float) -> Band:
@@ -82,45 +70,58 @@ def band_of(share: float) -> Band:
     return next(band for band, lowest in _LOWEST.items() if share >= lowest)
 
 
-def _index(prompts: Sequence[str], n: int) -> _Index:
-    holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    whole: dict[tuple[str, ...], int] = {}
-    for place, text in enumerate(prompts):
-        tokens = words(text)
-        whole.setdefault(tuple(tokens), place)
-        for gram in set(_ngrams(tokens, n)):
-            holders[gram].append(place)
-    return _Index(holders, whole)
+class _Index:
+    """Which training prompts, by their places, hold an n-gram; and which one is equal to a text."""
+
+    def __init__(self, prompts: Sequence[tuple[str, str]], n: int) -> None:
+        self.prompts, self.n = prompts, n
+        self.holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        self.whole: dict[tuple[str, ...], int] = {}
+        for place, (_, text) in enumerate(prompts):
+            tokens = tuple(words(text))
+            self.whole.setdefault(tokens, place)
+            for gram in self._ngrams(tokens):
+                self.holders[gram].append(place)
+
+    def _ngrams(self, tokens: tuple[str, ...]) -> set[tuple[str, ...]]:
+        return {tokens[start : start + self.n] for start in range(len(tokens) - self.n + 1)}
+
+    def nearest(self, benchmark: str, problem: tuple[str, str]) -> Overlap | None:
+        """The problem with the prompt that shares most, the first of several; None where none shares anything."""
+        tokens = tuple(words(problem[1]))
+        place, share, band = self.whole.get(tokens), 1.0, Band.EQUAL
+        if place is None:
+            grams = self._ngrams(tokens)
+            shared = Counter(place for gram in grams for place in self.holders.get(gram, ()))
+            if not shared:
+                return None
+            place = max(shared, key=lambda place: (shared[place], -place))
+            share = shared[place] / len(grams)
+            band = band_of(share)
+        prompt_id, prompt = self.prompts[place]
+        return Overlap(
+            benchmark=benchmark,
+            problem_id=problem[0],
+            prompt_id=prompt_id,
+            band=band,
+            share=share,
+            problem=problem[1],
+            prompt=prompt,
+        )
 
 
-def _ngrams(tokens: Sequence[str], n: int) -> Iterator[tuple[str, ...]]:
-    return (tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1))
+def nearest_pairs(found: Sequence[Overlap], band: Band, count: int) -> list[Overlap]:
+    """The `count` pairs of a band that share most, in the order of the benchmarks where they share alike."""
+    return sorted((item for item in found if item.band is band), key=lambda item: -item.share)[:count]
 
 
-def _nearest(index: _Index, tokens: Sequence[str], n: int) -> tuple[int, float, Band] | None:
-    """The place of the prompt that shares most, the share and its band; the first prompt of several."""
-    same = index.whole.get(tuple(tokens))
-    if same is not None:
-        return same, 1.0, Band.EQUAL
-    grams = set(_ngrams(tokens, n))
-    shared: dict[int, int] = defaultdict(int)
-    for gram in grams:
-        for place in index.holders.get(gram, ()):
-            shared[place] += 1
-    if not shared:
-        return None
-    best = max(shared, key=lambda place: (shared[place], -place))
-    share = shared[best] / len(grams)
-    return best, share, band_of(share)
+def pair_lines(pair: Overlap) -> Iterator[str]:
+    """A pair in three lines: who, the problem and the prompt, each cut to 300 characters."""
+    yield f"{pair.band}, share {pair.share:.2f}: {pair.benchmark} {pair.problem_id}, prompt {pair.prompt_id}"
+    yield f"  problem: {_shown(pair.problem)}"
+    yield f"  prompt:  {_shown(pair.prompt)}"
 
 
-def _overlap(benchmark: str, problem: tuple[str, str], prompt: tuple[str, str], share: float, band: Band) -> Overlap:
-    return Overlap(
-        benchmark=benchmark,
-        problem_id=problem[0],
-        prompt_id=prompt[0],
-        band=band,
-        share=share,
-        problem=problem[1],
-        prompt=prompt[1],
-    )
+def _shown(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN_LENGTH else line[: SHOWN_LENGTH - 1] + "…"

@@ -1,4 +1,4 @@
-"""Gold answers that a user gives, as JSON Lines, CSV or Parquet: found by a problem's text, its hash, or its id."""
+"""Gold answers: kept apart from the prompts in a file of their own, and found by a problem's text, hash or id."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,60 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import read_numbered_rows
+from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.data.sources import load_rows
 from restrain_openrlhf.errors import DataError
 
 TABLES = (".csv", ".parquet")
 SHOWN = 5
+
+
+class PromptOnly(BaseModel):
+    """A row of a training file. It has no field for an answer, so none can be written to it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    problem: str
+
+
+class SupervisedRow(BaseModel):
+    """A problem with its answer: for evaluation, and for gold GRPO, which alone trains on answers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    problem: str
+    answer: str
+
+
+class GoldAnswer(BaseModel):
+    """A row of the sidecar; `prompt_hash` is the SHA-256 of the bare problem."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prompt_hash: str
+    answer: str
+
+
+def sidecar_path(prompts: Path) -> Path:
+    """`train.jsonl` has its gold in `train.gold.jsonl`."""
+    return prompts.with_name(f"{prompts.stem}.gold{prompts.suffix}")
+
+
+def write_separated(out: Path, prompts: Sequence[PromptOnly], gold: Mapping[str, str]) -> Path | None:
+    """Write the prompts to `out`, and `gold` (answers by prompt hash) beside it; returns the sidecar's path.
+
+    Without any gold there is no sidecar, and one that an earlier call left is removed.
+    """
+    sidecar = output_file(sidecar_path(out))
+    if gold:
+        write_rows(sidecar, [GoldAnswer(prompt_hash=key, answer=answer) for key, answer in gold.items()])
+    else:
+        sidecar.unlink(missing_ok=True)
+    write_rows(out, prompts)
+    return sidecar if gold else None
 
 
 class _Row(BaseModel):
@@ -30,7 +78,7 @@ class _Row(BaseModel):
 
 
 @dataclass(frozen=True)
-class Asked:
+class ProblemIdentity:
     """A problem that gold is looked up for: its id, where it has one, and the hash of its text."""
 
     id: str | None
@@ -45,7 +93,7 @@ class GoldFile:
     by_problem: Mapping[str, str]
     by_id: Mapping[str, str]
 
-    def answers(self, where: str, asked: Sequence[Asked]) -> dict[str, str]:
+    def answers(self, where: str, asked: Sequence[ProblemIdentity]) -> dict[str, str]:
         """Answers by the hash of the problem, of those that have one; `where` names the problems in errors.
 
         A file may have answers to other problems too: their texts tell them apart. Ids do not, so every id has to be
@@ -67,7 +115,7 @@ class GoldFile:
             )
         return found
 
-    def _by_id(self, where: str, asked: Sequence[Asked]) -> dict[str, str]:
+    def _by_id(self, where: str, asked: Sequence[ProblemIdentity]) -> dict[str, str]:
         """The problems' hashes by id, of the ids in this file."""
         found: dict[str, str] = {}
         for each in asked if self.by_id else ():
@@ -92,9 +140,9 @@ class GoldFile:
         return found
 
 
-def asked(problems: Collection[tuple[str | int | None, str]]) -> list[Asked]:
+def identities(problems: Collection[tuple[str | int | None, str]]) -> list[ProblemIdentity]:
     """Problems, of pairs of id and text."""
-    return [Asked(None if name is None else str(name), text_hash(text)) for name, text in problems]
+    return [ProblemIdentity(None if name is None else str(name), text_hash(text)) for name, text in problems]
 
 
 def load_gold(path: Path) -> GoldFile:

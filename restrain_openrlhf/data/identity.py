@@ -1,17 +1,21 @@
-"""Identity of texts, sets of texts and models, by which files that belong together find each other."""
+"""Identity of texts, models and files, by which files that belong together find each other, and their provenance."""
 
 import hashlib
+import os
 import re
+import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar, Self
 
-from restrain_openrlhf.data.file_digests import file_digests
-from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.model_files import refuse_adapter
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-# Beginnings of a local model's fingerprint: of whole files, and of an earlier version, which read samples of them.
-FILES = "files:"
-SAMPLED = re.compile(r"\bfolder:[0-9a-f]{64}\b")
+from restrain_openrlhf.data.model_files import refuse_adapter
+from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.errors import ConfigError, RestrainError
+
 # Configuration and code, weights and their index, what ends a response, and how a text becomes tokens.
 MODEL_FILES = (
     "config.json",
@@ -28,6 +32,13 @@ MODEL_FILES = (
     "special_tokens_map.json",
     "chat_template.*",
 )
+# Below it a file is read sooner than a cache would be worth its entry.
+CACHED_FROM = 8 << 20
+# A file that was written to so short a time ago may be written to again within the same tick of its file system's
+# clock, so that nothing would tell the two contents apart.
+SETTLED_SECONDS = 2.0
+READERS = 4
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def text_hash(text: str) -> str:
@@ -46,7 +57,7 @@ def model_fingerprint(model: str, revision: str | None = None) -> str:
     Raises ConfigError where the model cannot be found, or is an adapter alone.
     """
     folder = model_folder(model)
-    return f"{FILES}{folder_digest(folder)}" if folder is not None else f"commit:{hub_commit(model, revision)}"
+    return f"files:{folder_digest(folder)}" if folder is not None else f"commit:{hub_commit(model, revision)}"
 
 
 def model_folder(model: str) -> Path | None:
@@ -80,17 +91,6 @@ def model_digests(folder: Path) -> dict[str, str]:
     return {path.name: digest for path, digest in file_digests(sorted(files)).items()}
 
 
-def earlier_fingerprint(text: str) -> str:
-    """Sentences to follow a refusal where the text has a fingerprint of the earlier kind in it; else nothing."""
-    if not SAMPLED.search(text):
-        return ""
-    return (
-        " A fingerprint folder:... is of an earlier version, which read the first and last MiB of each file and could "
-        f"not tell all models apart. Where you know that the model is the same, write its {FILES}... in the place of "
-        "the other into the .provenance.json beside the file; else make the file again."
-    )
-
-
 def hub_commit(model: str, revision: str | None = None) -> str:
     """The commit a hub id resolves to. Raises ConfigError where neither the hub nor the cache knows it."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - not needed for local models
@@ -104,3 +104,114 @@ def hub_commit(model: str, revision: str | None = None) -> str:
             "Check actor.model_name_or_path, or download the model first."
         ) from error
     return config.parent.name
+
+
+def file_digests(files: Iterable[Path]) -> dict[Path, str]:
+    """As `file_digest`, of several files at the same time."""
+    paths = list(files)
+    with ThreadPoolExecutor(READERS) as readers:
+        return dict(zip(paths, readers.map(file_digest, paths), strict=True))
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of the whole file, in hex, as sha256sum prints it. Raises OSError where it cannot be read.
+
+    A large file's is kept under its path, size, times of change and inode. An entry that is damaged is made again.
+    """
+    before = _state(path)
+    entry = _entry(path, before)
+    kept = _kept(entry) if entry is not None else None
+    if kept is not None:
+        return kept
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if entry is not None and _state(path) == before and _has_settled(path):
+        _keep(entry, found)
+    return found
+
+
+def cache_folder() -> Path | None:
+    """Where digests are kept, a small file each; None for a user without a home."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base, "restrain-openrlhf", "digests") if os.path.isabs(base) else None
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    """What changes with a file's content. The time of change of the inode cannot be set back, as the other can."""
+    found = path.stat()
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
+
+
+def _entry(path: Path, state: tuple[int, ...]) -> Path | None:
+    folder = cache_folder()
+    if folder is None or state[0] < CACHED_FROM:
+        return None
+    key = "\n".join([str(path.resolve()), *map(str, state)])
+    return folder / hashlib.sha256(key.encode("utf-8", errors="surrogateescape")).hexdigest()
+
+
+def _kept(entry: Path) -> str | None:
+    try:
+        text = entry.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return text if DIGEST.fullmatch(text) else None
+
+
+def _has_settled(path: Path) -> bool:
+    found = path.stat()
+    return time.time() - max(found.st_mtime, found.st_ctime) > SETTLED_SECONDS
+
+
+def _keep(entry: Path, digest: str) -> None:
+    # Without a cache that can be written, a digest is as right and costs its time again.
+    with suppress(OSError):
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(entry) as file:
+            file.write(digest + "\n")
+
+
+class Provenance(BaseModel):
+    """What every kind of provenance can do; its fields are those of the file.
+
+    `about` names such files in errors, and `remedy` says what to do where the provenance is damaged. Fields in
+    `may_differ` do not keep two files apart. `error` is what is raised.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    about: ClassVar[str]
+    remedy: ClassVar[str]
+    error: ClassVar[type[RestrainError]]
+    may_differ: ClassVar[frozenset[str]] = frozenset()
+
+    def difference(self, other: Self) -> str | None:
+        """The first field in which the two differ, with both values; None if there is none."""
+        for name in type(self).model_fields:
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs and name not in self.may_differ:
+                return f"{name}: {mine!r} against {theirs!r}"
+        return None
+
+    def write(self, file: Path) -> None:
+        """Write it beside `file`."""
+        with whole_file(provenance_path(file)) as text:
+            text.write(self.model_dump_json(indent=2) + "\n")
+
+    @classmethod
+    def of(cls, file: Path) -> Self:
+        """The provenance of `file`. Raises `error` where it is missing or damaged."""
+        path = provenance_path(file)
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise cls.error(
+                f"{path}: no such file. {cls.about} travel with their provenance: copy both files."
+            ) from None
+        except ValidationError as error:
+            raise cls.error(f"{path}: {error.errors()[0]['msg']}. {cls.remedy}") from None
+
+
+def provenance_path(file: Path) -> Path:
+    """`ref.jsonl` has its provenance in `ref.jsonl.provenance.json`."""
+    return file.with_name(file.name + ".provenance.json")

@@ -13,6 +13,12 @@ from restrain_openrlhf.errors import DataError
 Row = TypeVar("Row", bound=BaseModel)
 
 
+class AnyRow(BaseModel):
+    """A row whatever its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+
 class Identified(BaseModel):
     """A row that results name by its id."""
 

@@ -1,21 +1,43 @@
 """Groups of prompts that differ in case, punctuation and white space alone: counted always, dropped where asked for."""
 
+import re
+import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.data.normal_form import letters_and_digits, normal_form
-
 Group = tuple[int, ...]
+# One way of writing for characters that look alike and mean the same.
+_ALIKE = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201b\u2032\u02bc", "'"),
+        **dict.fromkeys("\u201c\u201d\u201f\u00ab\u00bb", '"'),
+        **dict.fromkeys("\u2010\u2011\u2012\u2013\u2014\u2015\u2212", "-"),
+        "\u2026": "...",
+    }
+)
+# Not shown, or shown as space: LaTeX's dollars, display brackets, spacing and sizing; zero-width characters.
+_UNSEEN = re.compile(
+    r"(?P<keep>\\\\)|\\?\$|\\[()\[\],;:! ]|\\(?:left|right|quad|qquad|displaystyle)(?![a-zA-Z])"
+    r"|[~\u200b-\u200f\u2060\ufeff\u00ad]"
+)
+_MARK = r"[.,;:?]"
+_TOKEN = re.compile(
+    rf"(?<=\d)\s*(?P<inside>{_MARK}(?:\s*{_MARK})*)\s*(?=\d)"  # between digits
+    r"|(?P<dots>\.\s?\.[\s.]*)"  # and so on
+    r"|(?P<point>\.(?=\d))"  # .5
+    r"|(?P<inch>(?<=\d)\")"
+    rf"|(?P<punctuation>{_MARK}|[\"`])"
+    r"|(?P<word>\\?[^\W\d_]+|\d+|\\.|\S)"
+)
 
 
 class NearDuplicates(BaseModel):
     """What is said of a set's near-duplicates. `conflicting` counts groups with different answers, None without any.
 
-    The `loose_` counts are of prompts with equal letters and digits, whatever their signs and operators: more than
-    near-duplicates. `dropped` counts prompts.
+    `dropped` counts prompts.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -23,8 +45,6 @@ class NearDuplicates(BaseModel):
     groups: int
     prompts: int
     conflicting: int | None
-    loose_groups: int
-    loose_conflicting: int | None
     dropped: int
 
 
@@ -37,10 +57,7 @@ class Grouped:
 
     def dropped(self) -> frozenset[int]:
         """Places that go: all but the first of a group, and all of a group with different answers."""
-        return frozenset(place for group in self.groups for place in self._dropped_of(group))
-
-    def _dropped_of(self, group: Group) -> Group:
-        return group if group in self.conflicting else group[1:]
+        return frozenset(place for group in self.groups for place in group[group not in self.conflicting :])
 
 
 def near_duplicates(problems: Sequence[str], answers: Sequence[str | None]) -> Grouped:
@@ -49,31 +66,30 @@ def near_duplicates(problems: Sequence[str], answers: Sequence[str | None]) -> G
     A group conflicts where two of its answers differ as text, white space around them aside. `answers` has one for
     each problem, None where there is none; a missing answer conflicts with nothing.
     """
-    return _grouped(problems, answers, normal_form)
-
-
-def counted(problems: Sequence[str], answers: Sequence[str | None], found: Grouped, drop: bool) -> NearDuplicates:
-    """The numbers of `found`, with those of prompts that have equal letters and digits beside them."""
-    loose = _grouped(problems, answers, letters_and_digits)
-    answered = any(answer is not None for answer in answers)
-    return NearDuplicates(
-        groups=len(found.groups),
-        prompts=sum(map(len, found.groups)),
-        conflicting=len(found.conflicting) if answered else None,
-        loose_groups=len(loose.groups),
-        loose_conflicting=len(loose.conflicting) if answered else None,
-        dropped=len(found.dropped()) if drop else 0,
-    )
-
-
-def _grouped(problems: Sequence[str], answers: Sequence[str | None], form: Callable[[str], str]) -> Grouped:
     places: dict[str, list[int]] = defaultdict(list)
     for place, problem in enumerate(problems):
-        # A problem of nothing but signs or punctuation is like itself alone.
-        places[form(problem) or problem].append(place)
+        # A problem of nothing but punctuation is like itself alone.
+        places[normal_form(problem) or problem].append(place)
     groups = tuple(tuple(found) for found in places.values() if len(found) > 1)
-    return Grouped(groups, frozenset(group for group in groups if len(set(_given(answers, group))) > 1))
+    given = {group: {answer.strip() for place in group if (answer := answers[place]) is not None} for group in groups}
+    return Grouped(groups, frozenset(group for group in groups if len(given[group]) > 1))
 
 
-def _given(answers: Sequence[str | None], group: Group) -> Iterator[str]:
-    return (answer.strip() for place in group if (answer := answers[place]) is not None)
+def normal_form(text: str) -> str:
+    """The words, numbers and signs of a text, in lower case, with one space between any two.
+
+    "Find $x-1$." and "find  x - 1" have one normal form; "x-1" and "x+1", "2^3" and "23", "1.5" and "15" have two.
+    """
+    plain = unicodedata.normalize("NFC", text).translate(_ALIKE)
+    seen = _UNSEEN.sub(lambda found: found["keep"] or " ", plain)
+    return " ".join(_tokens(seen.casefold()))
+
+
+def _tokens(text: str) -> list[str]:
+    found = []
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup == "dots":
+            found.append("...")
+        elif match.lastgroup != "punctuation":
+            found.append("".join(match[0].split()))
+    return found

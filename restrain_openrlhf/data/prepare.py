@@ -1,36 +1,65 @@
-"""Makes a training file of a data set: checks its rows, separates prompts from gold, and says what was found."""
+"""Makes a training file of a data set: reads and checks its rows, separates prompts from gold, says what was found."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.data.catalogue import TrainingSet
-from restrain_openrlhf.data.entries import Entry, read_entries, without_duplicates
-from restrain_openrlhf.data.gold_split import PromptOnly, SupervisedRow, write_separated
-from restrain_openrlhf.data.held_out import without_problems
+from restrain_openrlhf.answers.extract import last_boxes
+from restrain_openrlhf.data.contamination import words
+from restrain_openrlhf.data.gold import PromptOnly, SupervisedRow, write_separated
 from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.known_copy import CopyCheck
-from restrain_openrlhf.data.near_duplicates import NearDuplicates, counted, near_duplicates
+from restrain_openrlhf.data.near_duplicates import NearDuplicates, near_duplicates
 from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.data.sources import Row, TrainingSet, load_rows
 from restrain_openrlhf.errors import DataError
+
+SHOWN = 5
 
 
 @dataclass(frozen=True)
-class Checks:
-    """What a user lets pass: a count other than the known set's, and duplicates (the first is kept).
+class Entry:
+    """One prompt and its gold answer, if it has one; `where` names its row in errors."""
 
-    `drop_near_duplicates` drops what `near_duplicates.Grouped.dropped` names. `held_out`: problems of a benchmark; a
-    prompt that is one of them is left out.
+    where: str
+    id: str
+    problem: str
+    answer: str | None
+
+
+class CopyCheck(BaseModel):
+    """A set's own count and digest (`identity.set_digest` of its prompts), and the known copy's; None: none is known.
+
+    It is of the whole set without equal prompts, before near-duplicates are dropped or its first prompts are taken.
     """
 
-    any_count: bool = False
-    drop_duplicates: bool = False
-    drop_near_duplicates: bool = False
-    expected_digest: str | None = None
-    held_out: tuple[str, ...] = ()
+    model_config = ConfigDict(frozen=True)
+
+    count: int
+    digest: str
+    known_count: int | None
+    known_digest: str | None
+
+    @property
+    def is_another(self) -> bool:
+        """Whether it differs from the known copy."""
+        return self.known_digest not in (None, self.digest)
+
+    def verdict(self, name: str) -> str:
+        """One sentence: the copy known, another one with both numbers and digests, or none to compare with."""
+        if self.known_digest is None:
+            return f"{name}: no copy of it is known, so its digest is compared with none."
+        if not self.is_another:
+            return f"{name}: this is the copy known, {self.count:,} prompts, digest {self.digest}."
+        known = "" if self.known_count is None else f"{self.known_count:,} prompts, "
+        return (
+            f"{name}: this is another copy than the one known. This one: {self.count:,} prompts, digest "
+            f"{self.digest}. The known one: {known}digest {self.known_digest}. Figures from the two may not be "
+            "comparable."
+        )
 
 
 class Prepared(BaseModel):
@@ -49,7 +78,6 @@ class Prepared(BaseModel):
     count: int
     digest: str
     whole_set: CopyCheck
-    is_known_copy: bool | None
     dropped_duplicates: int
     near_duplicates: NearDuplicates
     dropped_held_out: int = 0
@@ -59,22 +87,33 @@ def prepare(
     entry: TrainingSet,
     source: str,
     out: Path,
-    checks: Checks,
     supervised: Path | None = None,
     first: int | None = None,
+    held_out: Sequence[str] = (),
+    *,
+    any_count: bool = False,
+    drop_duplicates: bool = False,
+    drop_near_duplicates: bool = False,
 ) -> Prepared:
     """Write `out` (prompts only), its gold sidecar and its description; `supervised` gets prompts with their answers.
 
-    The whole set is checked; with `first`, so many of its prompts are written. Raises DataError for missing columns,
-    empty prompts, duplicates, another count than the known set's, another digest than `checks` expects, fewer prompts
-    than `first`, and for prompts without an answer where `supervised` is asked for.
+    The whole set is checked; with `first`, so many of its prompts are written. A prompt that is one of the problems
+    `held_out` is left out; of equal prompts the first is kept, of near ones what `Grouped.dropped` leaves. Raises
+    DataError for missing columns, empty prompts, duplicates, another count than the known set's, fewer prompts than
+    `first`, and for prompts without an answer where `supervised` is asked for.
     """
     entries = read_entries(entry, source)
-    _check_count(entry, len(entries), checks)
-    whole = without_duplicates(entries, checks.drop_duplicates)
-    apart = without_problems(whole, checks.held_out)
-    copy = _compared(entry, apart, checks)
-    distinct, near = _without_near_duplicates(apart, checks)
+    if entry.count not in (None, len(entries)) and not any_count:
+        raise DataError(
+            f"{entry.name}: {len(entries):,} rows, and the known set has {entry.count:,}. Give the whole set, or allow "
+            "another count with --any-count."
+        )
+    whole = without_duplicates(entries, drop_duplicates)
+    problems = {tuple(words(text)) for text in held_out}
+    apart = [item for item in whole if tuple(words(item.problem)) not in problems]
+    digest = set_digest(item.problem for item in apart)
+    copy = CopyCheck(count=len(apart), digest=digest, known_count=entry.count, known_digest=entry.digest)
+    distinct, near = _without_near_duplicates(apart, drop_near_duplicates)
     kept = _first(entry, distinct, first)
     if supervised is not None:
         write_rows(supervised, _supervised_rows(entry, kept))
@@ -89,7 +128,6 @@ def prepare(
         count=len(kept),
         digest=set_digest(item.problem for item in kept),
         whole_set=copy,
-        is_known_copy=copy.is_known,
         dropped_duplicates=len(entries) - len(whole),
         near_duplicates=near,
         dropped_held_out=len(whole) - len(apart),
@@ -100,21 +138,16 @@ def prepare(
     return prepared
 
 
-def _compared(entry: TrainingSet, whole: Sequence[Entry], checks: Checks) -> CopyCheck:
-    digest = set_digest(item.problem for item in whole)
-    if checks.expected_digest not in (None, digest):
-        raise DataError(
-            f"{entry.name}: the prompts' digest is {digest}, not {checks.expected_digest}. This is another set."
-        )
-    return CopyCheck(count=len(whole), digest=digest, known_count=entry.count, known_digest=entry.digest)
-
-
-def _without_near_duplicates(whole: list[Entry], checks: Checks) -> tuple[list[Entry], NearDuplicates]:
-    problems, answers = [item.problem for item in whole], [item.answer for item in whole]
-    found = near_duplicates(problems, answers)
-    dropped = found.dropped() if checks.drop_near_duplicates else frozenset()
-    kept = [item for place, item in enumerate(whole) if place not in dropped]
-    return kept, counted(problems, answers, found, checks.drop_near_duplicates)
+def _without_near_duplicates(whole: list[Entry], drop: bool) -> tuple[list[Entry], NearDuplicates]:
+    found = near_duplicates([item.problem for item in whole], [item.answer for item in whole])
+    dropped = found.dropped() if drop else frozenset()
+    numbers = NearDuplicates(
+        groups=len(found.groups),
+        prompts=sum(map(len, found.groups)),
+        conflicting=len(found.conflicting) if any(item.answer is not None for item in whole) else None,
+        dropped=len(dropped),
+    )
+    return [item for place, item in enumerate(whole) if place not in dropped], numbers
 
 
 def _first(entry: TrainingSet, prompts: list[Entry], first: int | None) -> list[Entry]:
@@ -140,9 +173,71 @@ def _supervised_rows(entry: TrainingSet, kept: Sequence[Entry]) -> list[Supervis
     return [SupervisedRow(id=item.id, problem=item.problem, answer=str(item.answer)) for item in kept]
 
 
-def _check_count(entry: TrainingSet, count: int, checks: Checks) -> None:
-    if entry.count not in (None, count) and not checks.any_count:
+def read_entries(entry: TrainingSet, source: str) -> list[Entry]:
+    """Every row of the set. Raises DataError for an empty set, missing columns and empty prompts."""
+    entries = [_entry(entry, number, row) for number, row in enumerate(load_rows(entry.hub, source), start=1)]
+    if not entries:
+        raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
+    return entries
+
+
+def without_duplicates(entries: Iterable[Entry], drop: bool) -> list[Entry]:
+    """The first of each prompt. Raises DataError for equal prompts unless `drop`, and for two with one id.
+
+    Equal prompts with different answers are refused in any case.
+    """
+    first: dict[str, Entry] = {}
+    repeated = [item for item in entries if first.setdefault(item.problem, item) is not item]
+    if repeated and not drop:
         raise DataError(
-            f"{entry.name}: {count:,} rows, and the known set has {entry.count:,}. Give the whole set, or allow "
-            "another count with --any-count."
+            f"{len(repeated)} prompts are there more than once: {_pairs(repeated, first)}. Remove them, or keep the "
+            "first of each with --drop-duplicates."
         )
+    conflicts = [item for item in repeated if item.answer != first[item.problem].answer]
+    if conflicts:
+        raise DataError(
+            f"{len(conflicts)} repeated prompts have different answers: {_pairs(conflicts, first)}. Decide which is "
+            "right, and remove the others."
+        )
+    _refuse_repeated_ids(first.values())
+    return list(first.values())
+
+
+def _entry(entry: TrainingSet, number: int, row: Row) -> Entry:
+    where = f"row {number}"
+    for column in (entry.prompt, entry.answer):
+        if column is not None and column not in row:
+            raise DataError(
+                f"{entry.name}, {where}: has no column {column!r}; its columns are {', '.join(sorted(map(str, row)))}. "
+                "Name the right one with --prompt-column or --answer-column."
+            )
+    problem = row[entry.prompt]
+    if not isinstance(problem, str) or not problem.strip():
+        raise DataError(f"{entry.name}, {where}: {entry.prompt!r} is {problem!r}, not a prompt. Remove the row.")
+    row_id = row.get("id")
+    answer = _gold(f"{entry.name}, {where}: {entry.answer!r}", row[entry.answer]) if entry.answer else None
+    return Entry(where, str(number - 1 if row_id is None else row_id), problem, answer)
+
+
+def _gold(named: str, value: object) -> str | None:
+    r"""The answer as text; of a boxed one, such as CoT-Self-Instruct's, the box's content: graders take no \boxed.
+
+    An empty one is none. Raises DataError for a list, an object, and what is no number (nan).
+    """
+    if isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
+        raise DataError(f"{named} is {value!r}, and one answer as text or number is needed. Fix or remove the row.")
+    text = "" if value is None else str(value)
+    return (last_boxes(text) or text) if text.strip() else None
+
+
+def _pairs(repeated: Sequence[Entry], first: dict[str, Entry]) -> str:
+    shown = ", ".join(f"{item.where} as {first[item.problem].where}" for item in repeated[:SHOWN])
+    return shown + (", …" if len(repeated) > SHOWN else "")
+
+
+def _refuse_repeated_ids(entries: Iterable[Entry]) -> None:
+    seen: dict[str, str] = {}
+    for item in entries:
+        if item.id in seen:
+            raise DataError(f"{seen[item.id]} and {item.where} have the same id {item.id!r}. Give each its own.")
+        seen[item.id] = item.where

@@ -1,4 +1,4 @@
-"""Reads the rows of a data set as they are: from the hub by name, or from a local file or folder of its shape."""
+"""Data sets: those known by name, and their rows as they are, from the hub or a local file or folder of its shape."""
 
 import csv
 import sys
@@ -9,9 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
-
-from restrain_openrlhf.data.jsonl import read_numbered_rows
+from restrain_openrlhf.data.jsonl import AnyRow, read_numbered_rows
 from restrain_openrlhf.errors import DataError
 
 Row = Mapping[str, Any]
@@ -32,8 +30,66 @@ class HubSet:
         return f"{self.id}{f' ({self.config})' if self.config else ''}, split {self.split}"
 
 
-class _AnyRow(BaseModel):
-    model_config = ConfigDict(extra="allow", frozen=True)
+@dataclass(frozen=True)
+class TrainingSet:
+    """`prompt` and `answer` name columns; `count` and `digest` are of the known copy, None where not known.
+
+    Rows of another count are refused; prompts of another digest (`identity.set_digest`) are a warning. No prompt may be
+    a problem of the benchmark `apart_from`, which was cut out of the same set.
+    """
+
+    name: str
+    about: str
+    prompt: str
+    answer: str | None
+    hub: HubSet | None = None
+    count: int | None = None
+    digest: str | None = None
+    apart_from: str | None = None
+
+
+DAPO14K = TrainingSet(
+    name="dapo14k",
+    about="DAPO-14k-MATH: the English split, prompts and answers as they are",
+    prompt="prompt",
+    answer="solution",
+    hub=HubSet("open-r1/DAPO-Math-17k-Processed", config="en", licence="not stated on its card"),
+    count=14_116,
+    digest="cb8006ca3d13115bf283c1cdc3597d37364d97db56d27b749e454936d8bd3390",
+)
+SYNTHETIC_S1K = TrainingSet(
+    name="synthetic-s1k",
+    about="synthetic S1k of CoT-Self-Instruct, 5,000 prompts; no public location was found: give your copy",
+    prompt="prompt",
+    answer=None,
+    count=5_000,
+)
+MATH12K = TrainingSet(
+    name="math12k",
+    about="MATH without MATH-500: the 12,000 problems of PRM800K's training split",
+    prompt="problem",
+    answer="answer",
+    hub=HubSet("hiyouga/math12k", licence="not checked; MATH is MIT"),
+    count=12_000,
+    apart_from="math500",
+)
+OWN = TrainingSet(
+    name="own",
+    about="any JSONL, Parquet or CSV of your own, or a hub id by --hub-id; columns by options",
+    prompt="problem",
+    answer=None,
+)
+TRAINING_SETS = {entry.name: entry for entry in (DAPO14K, MATH12K, SYNTHETIC_S1K, OWN)}
+
+
+def training_set(name: str) -> TrainingSet:
+    """The entry of that name. Raises DataError naming those there are."""
+    if name not in TRAINING_SETS:
+        raise DataError(
+            f"{name!r} is no known training set. Known: {', '.join(TRAINING_SETS)} (`restrain data list`); for a file "
+            "of your own: `restrain data prepare own --source FILE`."
+        )
+    return TRAINING_SETS[name]
 
 
 def load_rows(hub: HubSet | None, source: str) -> list[Row]:
@@ -45,14 +101,14 @@ def load_rows(hub: HubSet | None, source: str) -> list[Row]:
         return _from_path(Path(source), hub)
     if hub is None:
         raise DataError("This set has no known place on the hub. Give your copy of it: --source PATH.")
-    return _load_dataset(hub.id, hub.config, hub.split, hub)
+    return load_dataset(hub.id, hub.config, hub.split, hub)
 
 
 def _from_path(path: Path, hub: HubSet | None) -> list[Row]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder. Check the path, or say `hub`.")
     if path.is_dir():
-        return _load_dataset(str(path), hub.config if hub else None, hub.split if hub else "train", None)
+        return load_dataset(str(path), hub.config if hub else None, hub.split if hub else "train", None)
     readers = {".jsonl": _from_jsonl, ".csv": _from_csv, ".parquet": _from_parquet}
     if path.suffix.lower() not in readers:
         raise DataError(f"{path}: is none of {', '.join(readers)}. Convert it to one of them.")
@@ -60,7 +116,7 @@ def _from_path(path: Path, hub: HubSet | None) -> list[Row]:
 
 
 def _from_jsonl(path: Path) -> list[Row]:
-    return [row.model_dump() for _, row in read_numbered_rows(path, _AnyRow)]
+    return [row.model_dump() for _, row in read_numbered_rows(path, AnyRow)]
 
 
 def _from_csv(path: Path) -> list[Row]:
@@ -105,10 +161,11 @@ def _whole(path: Path, number: int, row: Row) -> Row:
 
 
 def _from_parquet(path: Path) -> list[Row]:
-    return _load_dataset("parquet", None, "train", None, data_files=str(path))
+    return load_dataset("parquet", None, "train", None, data_files=str(path))
 
 
-def _load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> list[Row]:
+def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> list[Row]:
+    """All rows by Hugging Face's library; `hub` is the set's place, None for local files. Raises DataError."""
     try:
         import datasets  # noqa: PLC0415 - costs a second
         import httpx  # noqa: PLC0415 - what the hub's client raises without a network
@@ -121,13 +178,9 @@ def _load_dataset(name: str, config: str | None, split: str, hub: HubSet | None,
     fresh = TemporaryDirectory() if hub is None else nullcontext(None)
     try:
         with fresh as cache:
-            return list(datasets.load_dataset(name, config, split=split, **options, **_cached_in(cache)))
+            return list(datasets.load_dataset(name, config, split=split, cache_dir=cache, **options))
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, httpx.HTTPError) as error:
         raise DataError(_why(name, hub, error, options)) from error
-
-
-def _cached_in(folder: str | None) -> dict[str, str]:
-    return {"cache_dir": folder} if folder else {}
 
 
 def _why(name: str, hub: HubSet | None, error: Exception, options: Mapping[str, Any]) -> str:

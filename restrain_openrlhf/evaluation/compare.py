@@ -2,23 +2,21 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.estimators import wilson_interval
 from restrain_openrlhf.evaluation.published import (
     HALF_A_DIGIT,
     MEAN,
     TEST_TIME,
     PaperCell,
+    Subject,
     accuracies,
     models,
     row_words,
+    subject_of,
     tables_words,
 )
-from restrain_openrlhf.evaluation.responses import EvaluationProvenance
-from restrain_openrlhf.evaluation.result import Result, load_results
-from restrain_openrlhf.evaluation.subject import Said, Subject, subject_of
+from restrain_openrlhf.evaluation.result import EvaluationProvenance, Result
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One benchmark of one run beside one number of the paper; either may be missing, and `notes` say why.
+    """One benchmark of one run beside one number of the paper; that may be missing, and `notes` say why.
 
     `difference`: ours minus the paper's, in points. `overlap`: of the two intervals.
     """
@@ -44,31 +42,30 @@ class Comparison:
     title: str
     row: str | None
     tables: tuple[int, ...]
-    ours: Estimate | None
+    ours: Estimate
     paper: Estimate | None
     difference: float | None
     overlap: bool | None
     notes: tuple[str, ...]
 
 
-def compare(runs: Sequence[tuple[str, Path]], said: Said = Said()) -> list[Comparison]:  # noqa: B008 - it is frozen
-    """Every result of the (name, folder) runs beside what the paper has of the same model, method and training.
-
-    Raises ConfigError where two runs have one name, RunError for a folder without finished results.
-    """
-    if len({name for name, _ in runs}) != len(runs):
-        raise ConfigError("Two runs have one name. Tell them apart: NAME=FOLDER.")
-    return [found for name, folder in runs for found in _of_run(name, load_results(folder), said)]
+def compare(runs: Mapping[str, Sequence[Result]], given: Subject) -> list[Comparison]:
+    """Every result of the named runs beside what the paper has of the same model, method and training."""
+    return [found for name, results in runs.items() for found in _of_run(name, results, given)]
 
 
-def _of_run(name: str, results: Sequence[Result], said: Said) -> Iterator[Comparison]:
+def _of_run(name: str, results: Sequence[Result], given: Subject) -> Iterator[Comparison]:
     by_subject: dict[Subject, dict[str, Result]] = {}
     for result in results:
-        by_subject.setdefault(subject_of(result.provenance, said), {})[result.provenance.benchmark] = result
+        by_subject.setdefault(subject_of(result.provenance, given), {})[result.provenance.benchmark] = result
     for subject, found in by_subject.items():
         cells = counterparts(subject)
         for benchmark, result in found.items():
-            yield from _of_benchmark(name, result, subject, [cell for cell in cells if cell.benchmark == benchmark])
+            how, ours = result.provenance, ours_of(result)
+            groups = _equal_cells(cell for cell in cells if cell.benchmark == benchmark)
+            for group in groups or [[]]:
+                notes = _notes(group, groups, how) if group else [why_none(subject, how)]
+                yield _beside(name, benchmark, how.title, ours, group, notes)
         yield from _means(name, found, cells)
 
 
@@ -84,26 +81,23 @@ def counterparts(subject: Subject) -> list[PaperCell]:
     ]
 
 
-def _of_benchmark(name: str, result: Result, subject: Subject, cells: Sequence[PaperCell]) -> Iterator[Comparison]:
-    how, ours = result.provenance, ours_of(result)
-    if not cells:
-        why = (why_none(subject, how),)
-        yield Comparison(name, how.benchmark, how.title, None, (), ours, None, None, None, why)
-    groups = _equal_cells(cells)
-    for group in groups:
-        paper = papers_estimate(group[0])
-        yield Comparison(
-            run=name,
-            benchmark=how.benchmark,
-            title=how.title,
-            row=row_words(group[0].row, group[0].training),
-            tables=tuple(cell.table for cell in group),
-            ours=ours,
-            paper=paper,
-            difference=ours.value - paper.value,
-            overlap=overlap(ours, paper),
-            notes=tuple(_notes(group, groups, how)),
-        )
+def _beside(
+    run: str, benchmark: str, title: str, ours: Estimate, cells: Sequence[PaperCell], notes: Iterable[str]
+) -> Comparison:
+    """Ours beside the one number that all of `cells` print, or beside none."""
+    paper = papers_estimate(cells[0]) if cells else None
+    return Comparison(
+        run=run,
+        benchmark=benchmark,
+        title=title,
+        row=row_words(cells[0].row, cells[0].training) if cells else None,
+        tables=tuple(cell.table for cell in cells),
+        ours=ours,
+        paper=paper,
+        difference=ours.value - paper.value if paper else None,
+        overlap=overlap(ours, paper) if paper else None,
+        notes=tuple(notes),
+    )
 
 
 def _equal_cells(cells: Iterable[PaperCell]) -> list[list[PaperCell]]:
@@ -195,20 +189,9 @@ def _row_of(average: PaperCell, cells: Iterable[PaperCell]) -> dict[str, float]:
 
 
 def _mean(name: str, results: Sequence[Result], averages: Sequence[PaperCell], row: Mapping[str, float]) -> Comparison:
-    printed, own = averages[0].value, sum(row.values()) / len(row)
-    ours = sum(100 * result.scores.pass_at_1 for result in results) / len(results)
+    ours = Estimate(sum(100 * result.scores.pass_at_1 for result in results) / len(results))
+    own = sum(row.values()) / len(row)
     # The cells are rounded too.
-    wrong = abs(printed - own) > 2 * HALF_A_DIGIT
-    notes = (f"the paper's own cells have the mean {own:.1f}",) if wrong else ()
-    return Comparison(
-        run=name,
-        benchmark=MEAN,
-        title=f"mean of {len(row)}",
-        row=row_words(averages[0].row, averages[0].training),
-        tables=tuple(cell.table for cell in averages),
-        ours=Estimate(ours),
-        paper=Estimate(printed),
-        difference=ours - printed,
-        overlap=None,
-        notes=notes,
-    )
+    wrong = abs(averages[0].value - own) > 2 * HALF_A_DIGIT
+    notes = [f"the paper's own cells have the mean {own:.1f}"] if wrong else []
+    return _beside(name, MEAN, f"mean of {len(row)}", ours, averages, notes)

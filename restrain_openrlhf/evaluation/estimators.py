@@ -1,13 +1,15 @@
-"""What is computed from right and wrong responses: pass@k, maj@k, and two confidence intervals of pass@1."""
+"""What is computed from right and wrong responses: pass@k, maj@k, their intervals, and how reliable majorities are."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from math import comb, sqrt
 
 import numpy as np
+from pydantic import BaseModel
 
+from restrain_openrlhf.answers.votes import majority_answer, votes_of
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.vote_statistics import majority_answer
 
 # The normal distribution's for 95 %, two-sided.
 Z = 1.959964
@@ -33,17 +35,15 @@ def maj_at_k(rows: Sequence[GradeRow], k: int) -> float:
 
     With n responses, the mean over the n // k groups of consecutive ones: each is a sample of k, so it is unbiased.
     """
-    return float(np.mean([np.mean([_group_right(row, start, k) for start in _groups(row, k)]) for row in rows]))
+    return float(np.mean([_majority_share(row, k) for row in rows]))
 
 
-def _groups(row: GradeRow, k: int) -> range:
-    if not 1 <= k <= len(row.answers):
-        raise DataError(f"maj@{k} of {len(row.answers)} responses is not defined: 1 <= k <= n is needed.")
-    return range(0, len(row.answers) - k + 1, k)
-
-
-def _group_right(row: GradeRow, start: int, k: int) -> bool:
-    return majority_right(row.answers[start : start + k], row.correct[start : start + k])
+def _majority_share(row: GradeRow, k: int) -> float:
+    n = len(row.answers)
+    if not 1 <= k <= n:
+        raise DataError(f"maj@{k} of {n} responses is not defined: 1 <= k <= n is needed.")
+    groups = [slice(start, start + k) for start in range(0, n - k + 1, k)]
+    return float(np.mean([majority_right(row.answers[group], row.correct[group]) for group in groups]))
 
 
 def majority_right(answers: Sequence[str | None], correct: Sequence[bool]) -> bool:
@@ -94,3 +94,46 @@ def wilson_interval(right: float, of: float) -> tuple[float, float]:
 def powers_up_to(n: int) -> list[int]:
     """1, 2, 4, … and n itself: the k for which pass@k and maj@k are reported."""
     return sorted({2**power for power in range(n.bit_length())} | {n})
+
+
+class SizeRow(BaseModel, frozen=True):
+    """The problems whose majority has `size` of n rollouts; shares in [0, 1], bounds at 95 % (Wilson).
+
+    `pass_at_n`: some rollout is right. `majority_accuracy`: the majority is. `mean_accuracy`: share of right rollouts.
+    """
+
+    size: int
+    n: int
+    problems: int
+    pass_at_n: float
+    majority_accuracy: float
+    majority_low: float
+    majority_high: float
+    mean_accuracy: float
+
+
+def reliability(grades: Sequence[GradeRow]) -> list[SizeRow]:
+    """One row per majority size that occurs, in order. Raises DataError where problems differ in their n."""
+    sizes = {len(row.answers) for row in grades}
+    if len(sizes) != 1:
+        raise DataError(f"The problems have {sorted(sizes)} rollouts; majority sizes compare only at one n.")
+    n = sizes.pop()
+    groups: dict[int, list[GradeRow]] = defaultdict(list)
+    for row in grades:
+        groups[votes_of(row.answers).majority_count].append(row)
+    return [_size_row(size, n, groups[size]) for size in sorted(groups)]
+
+
+def _size_row(size: int, n: int, rows: Sequence[GradeRow]) -> SizeRow:
+    right = [maj_at_k([row], n) for row in rows]
+    low, high = wilson_interval(round(sum(right)), len(right))
+    return SizeRow(
+        size=size,
+        n=n,
+        problems=len(rows),
+        pass_at_n=float(np.mean([any(row.correct) for row in rows])),
+        majority_accuracy=float(np.mean(right)),
+        majority_low=low,
+        majority_high=high,
+        mean_accuracy=float(np.mean([np.mean(row.correct) for row in rows])),
+    )

@@ -1,45 +1,29 @@
-"""The one grader, of evaluations and of files of rollouts: the text alone decides, so equal texts get equal grades."""
+"""Files of responses and of rollouts, and the grades of all responses to a problem."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import extract
 from restrain_openrlhf.answers.gold import is_right
-from restrain_openrlhf.data.gold import asked, load_gold
+from restrain_openrlhf.data.gold import identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import Identified, read_identified_rows
 from restrain_openrlhf.errors import DataError
-
-# Raised when extraction or equality in evaluation changes; results say by which they were made.
-GRADER_VERSION = "1"
-
-
-@dataclass(frozen=True)
-class Grade:
-    """The answer a response gives (None: none), and whether it is right."""
-
-    answer: str | None
-    correct: bool
+from restrain_openrlhf.reference.offline_engine import Rollout
+from restrain_openrlhf.reference.prompts import Prompt
+from restrain_openrlhf.reference.sampling_pass import SampledRow
 
 
-class GradeRow(BaseModel):
+class GradeRow(BaseModel, frozen=True):
     """The grades of one problem's n responses, in their order."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str
     gold: str
     answers: tuple[str | None, ...]
     correct: tuple[bool, ...]
-
-
-def grade(response: str, gold: str) -> Grade:
-    """By the extractor of training and the policy of evaluation (docs/concepts/answers.md). Total on any text."""
-    answer = extract(response)
-    return Grade(answer, is_right(answer, gold))
 
 
 def grade_problem(problem_id: str, responses: Sequence[str], gold: str) -> GradeRow:
@@ -54,32 +38,56 @@ def grade_answers(problem_id: str, answers: Sequence[str | None], gold: str) -> 
     return GradeRow(id=problem_id, gold=gold, answers=tuple(answers), correct=correct)
 
 
+class ResponseRow(SampledRow):
+    """One problem's n responses; `tokens` their lengths, `truncated` whether each ran into the length limit.
+
+    Rows of `restrain score` and `restrain analyze` may hold the same keys. Gold is not among them.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    problem: str
+    prompt: str
+    responses: tuple[str, ...]
+    tokens: tuple[int, ...]
+    truncated: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
+        """All that was drawn for one prompt."""
+        return cls(
+            id=str(prompt.id),
+            problem=prompt.problem,
+            prompt=prompt.text,
+            responses=tuple(rollout.text for rollout in rollouts),
+            tokens=tuple(rollout.tokens for rollout in rollouts),
+            truncated=tuple(rollout.truncated for rollout in rollouts),
+        )
+
+    @classmethod
+    def key_of(cls, prompt: Prompt) -> str:
+        """The problem's id."""
+        return str(prompt.id)
+
+    @property
+    def key(self) -> str:
+        """`id`."""
+        return self.id
+
+
 class RolloutsRow(Identified):
-    """A row of a file of rollouts, as `restrain score` reads it; `reference_correct`: another grader's verdicts."""
+    """A row of a file of rollouts: a prompt and its responses; other keys are ignored.
+
+    `reference_correct`: another grader's verdicts, for `restrain regrade`. `entropies`: the mean token entropy of each
+    response that is trained on, for methods that reshape advantages by it.
+    """
 
     problem: str
     responses: tuple[str, ...]
     answer: str | int | float | None = None
     reference_correct: tuple[bool, ...] | None = None
-
-
-@dataclass(frozen=True)
-class Difference:
-    """One response on which two gradings differ."""
-
-    id: str
-    response: int
-    answer: str | None
-    gold: str
-    ours: bool
-
-    def __str__(self) -> str:
-        """One line for a list."""
-        words = {True: "right", False: "wrong"}
-        return (
-            f"{self.id}, response {self.response}: {self.answer!r} for gold {self.gold!r}: "
-            f"ours {words[self.ours]}, reference {words[not self.ours]}"
-        )
+    entropies: tuple[float, ...] | None = None
 
 
 def read_rollouts(path: Path) -> list[RolloutsRow]:
@@ -100,7 +108,7 @@ def grade_rollouts(rollouts: Sequence[RolloutsRow], path: Path, gold: Path | Non
 
     Raises DataError for a row without gold, and for a gold file of other problems.
     """
-    problems = asked([(row.id, row.problem) for row in rollouts])
+    problems = identities([(row.id, row.problem) for row in rollouts])
     by_problem = load_gold(gold).answers(str(path), problems) if gold else {}
     return [grade_problem(str(row.id), row.responses, _gold(row, path, by_problem, gold)) for row in rollouts]
 
@@ -113,10 +121,12 @@ def _gold(row: RolloutsRow, path: Path, by_problem: dict[str, str], file: Path |
     return str(answer)
 
 
-def differences(rollouts: Sequence[RolloutsRow], grades: Sequence[GradeRow]) -> list[Difference]:
-    """Every response that the rows' reference grading judges otherwise."""
+def differences(rollouts: Sequence[RolloutsRow], grades: Sequence[GradeRow]) -> list[str]:
+    """One line for every response that the rows' reference grading judges otherwise."""
+    words = {True: "right", False: "wrong"}
     return [
-        Difference(row.id, place, row.answers[place], row.gold, correct)
+        f"{row.id}, response {place}: {row.answers[place]!r} for gold {row.gold!r}: "
+        f"ours {words[correct]}, reference {words[verdict]}"
         for given, row in zip(rollouts, grades, strict=True)
         for place, (correct, verdict) in enumerate(
             zip(row.correct, given.reference_correct or row.correct, strict=True)

@@ -1,6 +1,6 @@
-"""The process behind math_verify_process.py: grades by math-verify, a JSON line each; imports nothing of ours.
+"""The process behind math_verify.py: grades by math-verify, a JSON line each; imports nothing of ours.
 
-Run as a script with -I: its argument is the folder that holds math-verify.
+The script of an machine/worker_process.py; its argument is the folder that holds math-verify.
 """
 
 import json

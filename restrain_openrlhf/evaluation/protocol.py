@@ -1,15 +1,28 @@
-"""How a model is asked in an evaluation: sampling protocols, and Qwen2.5-Math's prompt templates, by their names."""
+"""How a model is asked in an evaluation: sampling protocols, Qwen2.5-Math's prompt templates and worked examples."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel, Field
+
+from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.examples import Example
 
 INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
 # Where any of these is a token of the model, generation ends there (math_eval.py's stop words).
 END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
+EXAMPLES = Path(str(files("restrain_openrlhf.evaluation") / "qwen25_math"))
+# As their load_prompt: the competitions have the examples of MATH, and MATH-500 is its part of 500 problems.
+EXAMPLES_OF: Mapping[str, str] = {
+    "math500": "math",
+    "amc23": "math",
+    "aime24": "math",
+    "minerva_math": "minerva_math",
+    "mmlu_stem": "mmlu_stem",
+}
 
 
 @dataclass(frozen=True)
@@ -26,6 +39,11 @@ class SamplingProtocol:
     max_new_tokens: int = 4096
     seed: int = 42
     shots: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def drawing(self) -> dict[str, Any]:
+        """What a response's text depends on, beside model and prompt."""
+        return {name: getattr(self, name) for name in ("n", "temperature", "top_p", "max_new_tokens", "seed")}
 
 
 PAPER = SamplingProtocol("paper", n=16, temperature=0.6, top_p=0.95)
@@ -53,6 +71,75 @@ def choose_protocol(name: str, n: int | None, max_new_tokens: int | None, seed: 
     return replace(protocol, n=n)
 
 
+class Example(BaseModel, frozen=True):
+    """A question with its worked answer."""
+
+    question: str
+    answer: str
+
+
+def examples_for(benchmark: str, shots: int) -> tuple[Example, ...]:
+    """The first `shots` examples of a benchmark, in their order. Raises ConfigError where there are not as many."""
+    if not shots:
+        return ()
+    if benchmark not in EXAMPLES_OF:
+        raise ConfigError(
+            f"--shots {shots}: there are no examples for {benchmark}. Those that have some: {', '.join(EXAMPLES_OF)}. "
+            "Evaluate the others by themselves, with --shots 0."
+        )
+    found = read_rows(EXAMPLES / f"{EXAMPLES_OF[benchmark]}.jsonl", Example)
+    if shots > len(found):
+        raise ConfigError(f"--shots {shots}: {benchmark} has {len(found)} examples. Give {len(found)} at most.")
+    return tuple(found[:shots])
+
+
+class Request(BaseModel, frozen=True):
+    """What a user asks of `restrain eval`, whose options these are; None: as the protocol or the model has it."""
+
+    model: str = Field(description="Model: a hub id or a local folder.")
+    benchmarks: str = Field(
+        description="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl; table1 and table3 are "
+        "those of the paper's tables."
+    )
+    out: Path = Field(description="Output folder for responses, grades and results.")
+    protocol: str = Field("paper", description="paper (T 0.6, top-p 0.95, 16 responses), greedy, or qwen25-math.")
+    n: int | None = Field(None, ge=1, description="Responses per problem; else the protocol's.")
+    shard: str = Field("0/1", description="I/K: run only shard I of K, counted from 0.")
+    template: str = Field(
+        "auto", description="Prompt template: a name, or a text with {} (docs/journeys/evaluation.md)."
+    )
+    benchmark_dir: Path | None = Field(None, description="Folder with local copies, NAME.jsonl; else the hub.")
+    max_new_tokens: int | None = Field(None, ge=1, description="Longest response, in tokens; else the protocol's.")
+    shots: int | None = Field(None, ge=0, description="Worked examples before each problem; else the protocol's.")
+    context: int | None = Field(None, ge=2, description="Longest prompt with response, in tokens; else the model's.")
+    seed: int = Field(42, description="The same seed gives the same responses.")
+    tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
+    label: list[str] | None = Field(None, description="KEY=VALUE: label for figures, such as sigma=0.5. Repeatable.")
+
+    def chosen_protocol(self) -> SamplingProtocol:
+        """The protocol with the user's n, length and seed."""
+        return choose_protocol(self.protocol, self.n, self.max_new_tokens, self.seed)
+
+    def examples(self, benchmark: str) -> tuple[Example, ...]:
+        """Those of a benchmark. Raises ConfigError where there are not as many as asked for."""
+        shots = self.chosen_protocol().shots.get(benchmark, 0) if self.shots is None else self.shots
+        return examples_for(benchmark, shots)
+
+    def labels(self) -> dict[str, str]:
+        """By name. Raises ConfigError for one that is not KEY=VALUE."""
+        parts = {text: text.partition("=") for text in self.label or []}
+        for text, (key, _, value) in parts.items():
+            if not (key and value):
+                raise ConfigError(f"--label {text!r}: give KEY=VALUE, such as sigma=0.5.")
+        return {key: value for key, _, value in parts.values()}
+
+    def words(self) -> list[str]:
+        """The command that asks for this, for a process of its own; it takes all visible GPUs."""
+        given = self.model_dump(exclude_defaults=True, exclude={"label"})
+        words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        return ["eval", *words, *(f"--label={text}" for text in self.label or [])]
+
+
 @dataclass(frozen=True)
 class Template:
     """`text` has {input} for the problem; `chat`: the tokenizer's chat template goes round it; `stops` end it.
@@ -63,7 +150,6 @@ class Template:
 
     name: str
     text: str
-    use: str
     chat: bool = False
     stops: tuple[str, ...] = ()
     splitter: str | None = None
@@ -76,7 +162,6 @@ TEMPLATES: Mapping[str, Template] = {
         Template(
             "qwen25-math-cot",
             f"<|im_start|>system\n{INSTRUCTION}<|im_end|>\n<|im_start|>user\n{{input}}<|im_end|>\n<|im_start|>assistant\n",
-            "Qwen2.5 and Qwen3, base and chat",
             splitter="\n\n",
             one_turn=True,
         ),
@@ -84,31 +169,15 @@ TEMPLATES: Mapping[str, Template] = {
             "qwen-boxed",
             "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
             f"<|im_start|>user\n{{input}}\n{INSTRUCTION}<|im_end|>\n<|im_start|>assistant\n",
-            "Qwen chat, the instruction in the user's turn",
             splitter="\n\n",
         ),
-        Template("cot", "Question: {input}\nAnswer: ", "base models", stops=("\n\nQuestion:",), splitter="\n\n\n"),
-        Template(
-            "direct",
-            "Question: {input}\nAnswer: ",
-            "base models, nothing ends a response but its end mark",
-            splitter="\n\n",
-        ),
-        Template(
-            "chat-boxed",
-            f"{{input}}\n{INSTRUCTION}",
-            "any chat model (Llama): its own chat template",
-            chat=True,
-            splitter="\n\n",
-        ),
-        Template("chat", "{input}", "any chat model: its own chat template round the problem as it is", chat=True),
-        Template(
-            "boxed",
-            f"{{input}}\n{INSTRUCTION}",
-            "base models, the instruction after the problem (`mathstral`)",
-            splitter="\n\n",
-        ),
-        Template("plain", "{input}", "the problem as it is"),
+        Template("cot", "Question: {input}\nAnswer: ", stops=("\n\nQuestion:",), splitter="\n\n\n"),
+        Template("direct", "Question: {input}\nAnswer: ", splitter="\n\n"),
+        Template("chat-boxed", f"{{input}}\n{INSTRUCTION}", chat=True, splitter="\n\n"),
+        Template("chat", "{input}", chat=True),
+        # Qwen2.5-Math calls it `mathstral`.
+        Template("boxed", f"{{input}}\n{INSTRUCTION}", splitter="\n\n"),
+        Template("plain", "{input}"),
     )
 }
 AUTO = "auto"
@@ -125,20 +194,16 @@ def choose_template(name: str, tokenizer: Any) -> Template:
             return TEMPLATES["qwen25-math-cot"]
         return TEMPLATES["chat-boxed" if tokenizer.chat_template else "cot"]
     if "{}" in name.replace("{{}}", ""):
-        return _given(name)
+        try:
+            return Template("given", name.format("{input}"))
+        except (IndexError, KeyError, ValueError):
+            raise ConfigError(f"--template {name!r}: has other braces than {{}}. Write them twice.") from None
     if name not in TEMPLATES:
         raise ConfigError(f"--template {name!r}: is no template. Known: {AUTO}, {', '.join(TEMPLATES)}.")
     template = TEMPLATES[name]
     if template.chat and not tokenizer.chat_template:
         raise ConfigError(f"--template {name}: the model's tokenizer has no chat template. Choose boxed or cot.")
     return template
-
-
-def _given(text: str) -> Template:
-    try:
-        return Template("given", text.format("{input}"), "any model: the words of a training run")
-    except (IndexError, KeyError, ValueError):
-        raise ConfigError(f"--template {text!r}: has other braces than {{}}. Write them twice.") from None
 
 
 def render(template: Template, problem: str, tokenizer: Any, examples: Sequence[Example] = ()) -> str:

@@ -1,14 +1,25 @@
-"""The numbers that RESTRAIN's paper prints, cell by cell as in its nine tables, and what they are numbers of."""
+"""The numbers that RESTRAIN's paper prints, cell by cell as in its nine tables, and which of them an evaluation has."""
 
 import csv
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
+from pydantic import BaseModel
+
+from restrain_openrlhf.config.shipped import CONFIGS
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.data.benchmarks import BENCHMARKS
+from restrain_openrlhf.data.sources import TRAINING_SETS
+from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation.protocol import PROTOCOLS
+from restrain_openrlhf.evaluation.result import EvaluationProvenance
+from restrain_openrlhf.method import METHODS, parse_settings
+from restrain_openrlhf.method.settings import CommonSettings
+from restrain_openrlhf.records.folder import VOTES_BEFORE
 
 FILE = Path(__file__).with_name("paper.csv")
 MEAN = "mean"
@@ -17,12 +28,20 @@ BASE = "base"
 TEST_TIME = "test-time"
 # What the cells are rounded to, in points.
 HALF_A_DIGIT = 0.05
+ABLATIONS = CONFIGS / "ablations"
+# The presets with the paper's own settings: of its sweeps the values it chose, and its 3 of 16 as 6 of 32 rollouts.
+PAPERS_SETTINGS = (
+    CONFIGS / "dapo14k" / "qwen3-4b-base" / "restrain.yaml",
+    *(ABLATIONS / f"{name}.yaml" for name in ("sigma-0.5", "delta-1", "kappa-3")),
+    CONFIGS / "test_time" / "llama3.1-8b-instruct" / "aime24" / "ttrl_protocol" / "restrain.yaml",
+)
+# The presets' files of prompts that are not called as their sets.
+PROMPT_FILES = {"s1k": "synthetic-s1k"}
+# A trained model lies in <run>/model, <run>/checkpoints/<one>, or in an adaptation's <out>/train/ below them.
+LEVELS = 3
 
-Metric = Literal["pass@1", "difference", "relative_gain"]
 
-
-@dataclass(frozen=True)
-class PaperCell:
+class PaperCell(BaseModel, frozen=True):
     """One printed number, in per cent (a difference: in points).
 
     `row` and `column` are as printed; `model` is a hub id; `method`, `ablation`, `benchmark` and `protocol` are names
@@ -37,7 +56,7 @@ class PaperCell:
     method: str
     ablation: str | None
     protocol: str
-    metric: Metric
+    metric: Literal["pass@1", "difference", "relative_gain"]
     column: str
     benchmark: str
     value: float
@@ -66,31 +85,13 @@ class PaperCell:
 def every_cell() -> tuple[PaperCell, ...]:
     """All of the file: accuracies, and the tables' own differences and relative gains."""
     with FILE.open(encoding="utf-8", newline="") as file:
-        return tuple(_cell(row) for row in csv.DictReader(file))
+        rows = ({name: text or None for name, text in row.items()} for row in csv.DictReader(file))
+        return tuple(map(PaperCell.model_validate, rows))
 
 
 def accuracies() -> list[PaperCell]:
     """The cells that are accuracies."""
     return [cell for cell in every_cell() if cell.metric == "pass@1"]
-
-
-def _cell(row: Mapping[str, str]) -> PaperCell:
-    metric: Metric = "pass@1"
-    if row["metric"] in ("difference", "relative_gain"):
-        metric = "difference" if row["metric"] == "difference" else "relative_gain"
-    return PaperCell(
-        table=int(row["table"]),
-        row=row["row"],
-        model=row["model"],
-        training=row["training"] or None,
-        method=row["method"],
-        ablation=row["ablation"] or None,
-        protocol=row["protocol"],
-        metric=metric,
-        column=row["column"],
-        benchmark=row["benchmark"],
-        value=float(row["value"]),
-    )
 
 
 def models() -> list[str]:
@@ -122,30 +123,25 @@ def lines_of(model: str, training: str | None, ablation: str | None, benchmarks:
         and (training is None or cell.training in (None, training))
         and cell.ablation in (None, ablation)
     ]
-    return list(_joined(_rows(cells)))
-
-
-def _rows(cells: Iterable[PaperCell]) -> dict[tuple[object, ...], list[PaperCell]]:
-    rows: dict[tuple[object, ...], list[PaperCell]] = {}
+    rows: dict[tuple[str | None, ...], dict[int, list[PaperCell]]] = {}
     for cell in sorted(cells, key=lambda cell: cell.ablation is not None):
-        rows.setdefault((cell.training, cell.method, cell.ablation, cell.table), []).append(cell)
-    return rows
+        tables = rows.setdefault((cell.training, cell.method, cell.ablation), {})
+        tables.setdefault(cell.table, []).append(cell)
+    return [line for tables in rows.values() for line in _joined(tables)]
 
 
-def _joined(rows: Mapping[tuple[object, ...], Sequence[PaperCell]]) -> Iterator[PaperLine]:
-    """One line for a method that stands in several tables, unless the tables give different numbers."""
-    lines: dict[tuple[object, ...], list[PaperLine]] = {}
-    for key, cells in rows.items():
-        found = lines.setdefault(key[:-1], [])
+def _joined(tables: Mapping[int, Sequence[PaperCell]]) -> list[PaperLine]:
+    """One line for a row that several tables print, unless they give different numbers."""
+    lines: list[PaperLine] = []
+    for table, cells in tables.items():
         values = {cell.benchmark: cell.value for cell in cells}
-        place = next((number for number, line in enumerate(found) if _agree(line.values, values)), None)
-        if place is None:
-            found.append(PaperLine((cells[0].table,), cells[0].row, cells[0].training, values))
+        same = next((line for line in lines if _agree(line.values, values)), None)
+        if same is None:
+            lines.append(PaperLine((table,), cells[0].row, cells[0].training, values))
         else:
-            line = found[place]
-            found[place] = PaperLine((*line.tables, cells[0].table), line.row, line.training, {**line.values, **values})
-    for found in lines.values():
-        yield from found
+            joined = replace(same, tables=(*same.tables, table), values={**same.values, **values})
+            lines[lines.index(same)] = joined
+    return lines
 
 
 def _agree(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
@@ -166,3 +162,102 @@ def tables_words(tables: Sequence[int]) -> str:
     if len(numbers) == 1:
         return f"Table {numbers[0]}"
     return f"Tables {', '.join(numbers[:-1])} and {numbers[-1]}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What was evaluated, in the paper's terms; None where it is not known. `base` is what training began from.
+
+    `ablation` is the preset in configs/ablations with these settings of RESTRAIN. `own_settings`: they are neither the
+    paper's nor an ablation's.
+    """
+
+    base: str | None = None
+    method: str | None = None
+    training: str | None = None
+    ablation: str | None = None
+    own_settings: bool = False
+
+
+def subject_of(how: EvaluationProvenance, given: Subject) -> Subject:
+    """From what the user gives, else the labels base, method and data of the evaluation, else the model's run folder.
+
+    Labels are free: one that names no method is a method that the paper lacks. Raises ConfigError for a given method
+    that there is none of, RunError for a run folder that cannot be read.
+    """
+    labels = how.labels
+    found = Subject()
+    if None in (given.base, given.method, given.training):
+        found = _of_run(Path(how.model)) or _of_hub_id(how.model)
+    method = _known_method(given.method) or labels.get("method") or found.method
+    same = method == found.method
+    return Subject(
+        base=given.base or labels.get("base") or found.base,
+        method=method,
+        training=given.training or labels.get("data") or found.training,
+        ablation=_labelled_ablation(labels) or (found.ablation if same else None),
+        own_settings=found.own_settings if same else False,
+    )
+
+
+def _known_method(name: str | None) -> str | None:
+    if name is not None and name != BASE and name not in METHODS:
+        raise ConfigError(f"--method {name!r}: is no method. Known: {BASE} (no training), {', '.join(METHODS)}.")
+    return name
+
+
+def _labelled_ablation(labels: Mapping[str, str]) -> str | None:
+    """`sigma=0.1` as the preset of that name; a value that the paper did not sweep is none."""
+    paths = [ABLATIONS / f"{key}-{labels[key]}.yaml" for key in ("sigma", "delta", "kappa") if key in labels]
+    return next((path.stem for path in paths if path.is_file() and path not in PAPERS_SETTINGS), None)
+
+
+def _of_hub_id(model: str) -> Subject:
+    """A hub id is that model untrained; of a folder outside a run nothing is known."""
+    is_hub_id = model in models() or (model.count("/") == 1 and not model.startswith(".") and not Path(model).exists())
+    return Subject(model, BASE) if is_hub_id else Subject()
+
+
+def _of_run(model: Path) -> Subject | None:
+    """By the nearest run.json above a model's folder."""
+    places = [folder / "run.json" for folder in model.absolute().parents[:LEVELS]]
+    path = next((place for place in places if place.is_file()), None)
+    if path is None:
+        return None
+    try:
+        run = json.loads(path.read_text(encoding="utf-8"))
+        flags, settings = run["openrlhf"], parse_settings(run["method"])
+        base = str(flags["actor.model_name_or_path"])
+    except (ValueError, KeyError, TypeError, ConfigError) as error:
+        raise RunError(
+            f"{path}: cannot be read as a run's ({error}). Say what was evaluated with --base, --method and --data, or "
+            "move the model out of that folder."
+        ) from None
+    ablation, own = _ablation(settings)
+    return Subject(base, settings.name, _training(run, flags), ablation, own)
+
+
+def _ablation(settings: CommonSettings) -> tuple[str | None, bool]:
+    """RESTRAIN's ablation with these settings, and whether they are neither one's nor the paper's."""
+    papers = [_method_of(path) for path in PAPERS_SETTINGS]
+    if settings in papers or type(settings) is not type(papers[0]):
+        return None, False
+    name = next((path.stem for path in sorted(ABLATIONS.glob("*.yaml")) if _method_of(path) == settings), None)
+    return name, name is None
+
+
+@cache
+def _method_of(preset: Path) -> CommonSettings:
+    return load_run_config(preset).method
+
+
+def _training(run: Mapping[str, Any], flags: Mapping[str, Any]) -> str | None:
+    if Path(str(run.get("reference") or "")).name == VOTES_BEFORE:
+        return TEST_TIME
+    prompts = Path(str(flags.get("data.prompt_dataset") or ""))
+    about = prompts.with_name(f"{prompts.stem}.about.json")
+    if about.is_file():
+        return str(json.loads(about.read_text(encoding="utf-8")).get("name"))
+    stem = prompts.name.partition(".")[0]
+    name = PROMPT_FILES.get(stem, stem)
+    return name if name in TRAINING_SETS else None

@@ -1,15 +1,17 @@
-"""The numbers made of grades: of an evaluated benchmark's stored responses, or of a reference artifact's answers."""
+"""One evaluated benchmark: its files, how its responses were drawn, and the numbers made of their grades."""
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.answers.gold import GRADER_VERSION
+from restrain_openrlhf.data.identity import Provenance
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.estimators import (
     interval_over_problems,
@@ -18,23 +20,47 @@ from restrain_openrlhf.evaluation.estimators import (
     mean_pass_at_k,
     powers_up_to,
 )
-from restrain_openrlhf.evaluation.grade import GRADER_VERSION, GradeRow, grade_answers, grade_problem
-from restrain_openrlhf.evaluation.math_verify_process import MathVerify
-from restrain_openrlhf.evaluation.problems import Problem
-from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
-from restrain_openrlhf.evaluation.second_grader import Asked, SecondGrading, grade_again
+from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers, grade_problem
+from restrain_openrlhf.evaluation.math_verify import MathVerify, SecondGrading, grade_again
 from restrain_openrlhf.reference import ReferenceRow
+from restrain_openrlhf.reference.sampling_pass import Shard, join_parts
 
 
-class Scores(BaseModel):
+class EvaluationProvenance(Provenance):
+    """What responses were drawn with. Where files lie and how a run is labelled make no difference."""
+
+    about = "Responses"
+    remedy = "Remove it and its responses, and run again."
+    error = RunError
+    may_differ = frozenset({"source", "model", "labels"})
+
+    benchmark: str
+    title: str
+    source: str
+    problems_digest: str
+    problems: int
+    model: str
+    model_fingerprint: str
+    template: str
+    template_digest: str
+    protocol: str
+    n: int
+    temperature: float
+    top_p: float
+    max_new_tokens: int
+    context: int
+    seed: int
+    labels: dict[str, str] = Field(default_factory=dict)
+    shots: int = 0
+
+
+class Scores(BaseModel, frozen=True):
     """Means over problems, in [0, 1]. Lengths in tokens, shares of responses.
 
     `low` and `high` bound pass@1 at 95 % over problems: other problems of the kind, and other responses.
     `samples_low` and `samples_high`: over samples, other responses to these problems; None for one response a problem,
     and in results of before there was such an interval (`restrain regrade` adds it).
     """
-
-    model_config = ConfigDict(frozen=True)
 
     pass_at_1: float
     low: float
@@ -48,10 +74,8 @@ class Scores(BaseModel):
     truncated_share: float | None = None
 
 
-class Result(BaseModel):
+class Result(BaseModel, frozen=True):
     """`result.json`: what was evaluated, how, and what came out; `second` where another grader was asked, too."""
-
-    model_config = ConfigDict(frozen=True)
 
     provenance: EvaluationProvenance
     scores: Scores
@@ -60,27 +84,49 @@ class Result(BaseModel):
     second: SecondGrading | None = None
 
 
-@dataclass(frozen=True)
-class Accuracy:
-    """Scores of votes, `k` rollouts a problem. Means over problems, in [0, 1]; bounds of pass@1 as in `Scores`."""
+class BenchmarkFolder:
+    """One benchmark's folder inside an evaluation's `--out`.
 
-    pass_at_1: float
-    low: float
-    high: float
-    maj_at_k: float
-    k: int
-    problems: int
-    missing_share: float
-    samples_low: float | None = None
-    samples_high: float | None = None
+    `problems` hold their gold, so that responses can be graded again without the data set; `grades` answer and verdict
+    of every response; `result` the numbers; `differences` what a second grader judges otherwise, if one was asked.
+    """
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problems, self.grades = path / "problems.jsonl", path / "grades.jsonl"
+        self.result, self.differences = path / "result.json", path / "differences.jsonl"
 
-@dataclass(frozen=True)
-class Changed:
-    """How many of the stored grades another grading changed, of how many."""
+    def responses(self, shard: Shard) -> Path:
+        """`responses.jsonl`, or this shard's part of it."""
+        return shard.path(self.path / "responses.jsonl")
 
-    grades: int
-    of: int
+    def keep_problems(self, problems: Sequence[Problem]) -> None:
+        """Write them once; shards that start together write the same. Raises RunError where others are there."""
+        if not self.problems.exists():
+            write_rows(self.problems, problems)
+        elif read_rows(self.problems, Problem) != list(problems):
+            raise RunError(f"{self.problems} holds other problems or answers. Choose another --out.")
+
+    def all_responses(self) -> tuple[EvaluationProvenance, list[ResponseRow]]:
+        """All rows of all shards in the problems' order.
+
+        Raises RunError where some are missing or parts are of different passes, DataError where a problem is twice.
+        """
+        parts = sorted(self.path.glob("responses*.jsonl"))
+        if not parts:
+            raise RunError(f"{self.path}: has no responses. Make them with `restrain eval`.")
+        provenance, rows = join_parts(parts, EvaluationProvenance, ResponseRow)
+        return provenance, self._in_order(rows)
+
+    def _in_order(self, rows: dict[str, ResponseRow]) -> list[ResponseRow]:
+        problems = read_rows(self.problems, Problem)
+        missing = [problem.id for problem in problems if problem.id not in rows]
+        if missing:
+            raise RunError(
+                f"{self.path}: {len(missing)} of {len(problems)} problems have no responses yet, {missing[0]!r} first. "
+                "Run the same `restrain eval` again, and every shard of it."
+            )
+        return [rows[problem.id] for problem in problems]
 
 
 def scores(grades: Sequence[GradeRow], responses: Sequence[ResponseRow] = ()) -> Scores:
@@ -105,23 +151,12 @@ def scores(grades: Sequence[GradeRow], responses: Sequence[ResponseRow] = ()) ->
     )
 
 
-def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Accuracy:
-    """Accuracy of `rows` (k sampled answers per problem); `gold` maps a problem's hash to its answer.
+def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Scores:
+    """The numbers of a reference artifact's answers; `gold` maps a problem's hash to its answer.
 
     Raises DataError for a problem without gold.
     """
-    found, k = scores([_graded(row, gold) for row in rows]), rows[0].n
-    return Accuracy(
-        pass_at_1=found.pass_at_1,
-        low=found.low,
-        high=found.high,
-        maj_at_k=found.maj_at_k[k],
-        k=k,
-        problems=len(rows),
-        missing_share=found.missing_share,
-        samples_low=found.samples_low,
-        samples_high=found.samples_high,
-    )
+    return scores([_graded(row, gold) for row in rows])
 
 
 def _graded(row: ReferenceRow, gold: Mapping[str, str]) -> GradeRow:
@@ -130,9 +165,10 @@ def _graded(row: ReferenceRow, gold: Mapping[str, str]) -> GradeRow:
     return grade_answers(str(row.id), row.answers, gold[row.problem_hash])
 
 
-def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> tuple[Result, Changed]:
+def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> tuple[Result, list[bool]]:
     """Grade all responses of a finished benchmark, and write grades and result; with `second` its differences, too.
 
+    Returns the result, and of every response that was graded before whether its grade changed.
     Raises RunError where responses are missing.
     """
     provenance, responses = folder.all_responses()
@@ -140,28 +176,26 @@ def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> t
     grades = [grade_problem(row.id, row.responses, gold[row.id]) for row in responses]
     folder.differences.unlink(missing_ok=True)
     before = {row.id: row for row in read_rows(folder.grades, GradeRow)} if folder.grades.exists() else {}
-    pairs = [
-        pair for row in grades if row.id in before for pair in zip(row.correct, before[row.id].correct, strict=True)
+    changed = [
+        now != then
+        for row in grades
+        if row.id in before
+        for now, then in zip(row.correct, before[row.id].correct, strict=True)
     ]
+    found = None
+    if second:
+        found, differing = grade_again(responses, grades, second)
+        write_rows(folder.differences, differing)
     result = Result(
         provenance=provenance,
         scores=scores(grades, responses),
         extractor_version=EXTRACTOR_VERSION,
         grader_version=GRADER_VERSION,
-        second=_graded_again(folder, responses, grades, second) if second else None,
+        second=found,
     )
     write_rows(folder.grades, grades)
     folder.result.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return result, Changed(sum(now != then for now, then in pairs), len(pairs))
-
-
-def _graded_again(
-    folder: BenchmarkFolder, responses: Sequence[ResponseRow], grades: Sequence[GradeRow], grader: MathVerify
-) -> SecondGrading:
-    asked = [Asked(row.problem, row.responses, graded) for row, graded in zip(responses, grades, strict=True)]
-    grading, found = grade_again(asked, grader)
-    write_rows(folder.differences, found)
-    return grading
+    return result, changed
 
 
 def benchmark_folders(run: Path) -> list[BenchmarkFolder]:

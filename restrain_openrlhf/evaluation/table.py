@@ -1,35 +1,31 @@
-"""Tables like the paper's, runs by benchmarks, with the paper's own rows of the same models below."""
+"""Tables like the paper's, runs by benchmarks, with the paper's own rows of the same models, as text."""
 
 import csv
+import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass
 
-from restrain_openrlhf.errors import ConfigError, DataError
-from restrain_openrlhf.evaluation.compare import Comparison, compare
-from restrain_openrlhf.evaluation.published import PaperLine, lines_of, row_words, tables_words
-from restrain_openrlhf.evaluation.result import Result, load_results
-from restrain_openrlhf.evaluation.subject import Said, subject_of
+from restrain_openrlhf.evaluation.compare import Comparison, Estimate, compare, ours_of
+from restrain_openrlhf.evaluation.published import PaperLine, Subject, lines_of, row_words, subject_of, tables_words
+from restrain_openrlhf.evaluation.result import Result
 
-Paper = Mapping[tuple[str, str], float]
-
-
-@dataclass(frozen=True)
-class Cell:
-    """pass@1 in per cent, with its interval where it is ours and of one benchmark."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
+INTERVALS = (
+    "pass@1 in per cent with its interval at 95 %; the difference is ours minus the paper's, in points. Ours is the "
+    "interval of `restrain eval`, over problems. The paper prints none: theirs is Wilson's for a share of as many "
+    "trials as the benchmark has problems, the widest that any number of responses to each can have. Neither holds "
+    "the spread between training seeds."
+)
+YES_OR_NO = {True: "yes", False: "no"}
 
 
 @dataclass(frozen=True)
-class Line:
+class TableLine:
     """One run's numbers, by column; None where there is none. `origin` is `ours`, or `paper` with its tables."""
 
     run: str
     origin: str
-    cells: tuple[Cell | None, ...]
+    cells: tuple[Estimate | None, ...]
 
 
 @dataclass(frozen=True)
@@ -40,41 +36,30 @@ class Table:
     """
 
     columns: tuple[str, ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
     how: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
 
-def build_table(runs: Sequence[tuple[str, Path]], given: Paper | None = None, said: Said = Said()) -> Table:  # noqa: B008
-    """The results of (name, folder) runs, and below them the paper's rows of the same models.
-
-    `given` are other numbers in the place of the paper's: its line stands below the run of the same name.
-    Raises ConfigError where two runs have one name, RunError for a folder without finished results.
-    """
-    results = {name: {result.provenance.benchmark: result for result in load_results(folder)} for name, folder in runs}
-    if len(results) != len(runs):
-        raise ConfigError("Two runs have one name. Tell them apart: NAME=FOLDER.")
-    titles = {key: result.provenance.title for found in results.values() for key, result in found.items()}
-    lines: list[Line] = []
-    for name, found in results.items():
-        lines.append(_line(name, "ours", [_ours(found.get(key)) for key in titles]))
-        lines += _given_line(name, given or {}, list(titles))
-    how = dict.fromkeys(_how(name, result) for name, found in results.items() for result in found.values())
+def build_table(runs: Mapping[str, Sequence[Result]], given: Subject, with_paper: bool = True) -> Table:
+    """The results of the named runs, and below them the paper's rows of the same models."""
+    every = [result for results in runs.values() for result in results]
+    titles = {result.provenance.benchmark: result.provenance.title for result in every}
+    lines = []
+    for name, results in runs.items():
+        found = {result.provenance.benchmark: ours_of(result) for result in results}
+        lines.append(_line(name, "ours", [found.get(key) for key in titles]))
+    how = dict.fromkeys(_how(name, result) for name, results in runs.items() for result in results)
     notes: list[str] = []
-    if given is None:
-        lines += _published_lines(results.values(), list(titles), said)
-        notes = _notes(compare(runs, said))
+    if with_paper:
+        lines += _published_lines(every, list(titles), given)
+        notes = _notes(compare(runs, given))
     return Table((*titles.values(), "mean"), tuple(lines), tuple(how), tuple(notes))
 
 
-def _given_line(name: str, given: Paper, benchmarks: Sequence[str]) -> list[Line]:
-    printed = [Cell(given[name, key]) if (name, key) in given else None for key in benchmarks]
-    return [_line(name, "paper", printed)] if any(printed) else []
-
-
-def _published_lines(runs: Iterable[Mapping[str, Result]], benchmarks: Sequence[str], said: Said) -> list[Line]:
+def _published_lines(results: Iterable[Result], benchmarks: Sequence[str], given: Subject) -> list[TableLine]:
     """Every row of the paper once, of the runs' models, trainings and ablations, that has one of these benchmarks."""
-    subjects = dict.fromkeys(subject_of(result.provenance, said) for found in runs for result in found.values())
+    subjects = dict.fromkeys(subject_of(result.provenance, given) for result in results)
     rows = {
         (subject.base, line.tables, line.row, line.training): line
         for subject in subjects
@@ -85,11 +70,11 @@ def _published_lines(runs: Iterable[Mapping[str, Result]], benchmarks: Sequence[
     return [_published(line, base if several else None, benchmarks) for (base, *_), line in rows.items()]
 
 
-def _published(line: PaperLine, model: str | None, benchmarks: Sequence[str]) -> Line:
+def _published(line: PaperLine, model: str | None, benchmarks: Sequence[str]) -> TableLine:
     name = row_words(line.row, line.training)
     if model and line.training:
         name = f"{model.rpartition('/')[-1]}: {name}"
-    cells = [Cell(line.values[key]) if key in line.values else None for key in benchmarks]
+    cells = [Estimate(line.values[key]) if key in line.values else None for key in benchmarks]
     return _line(name, f"paper, {tables_words(line.tables)}", cells)
 
 
@@ -102,18 +87,11 @@ def _notes(found: Iterable[Comparison]) -> list[str]:
     return [f"{run}, {', '.join(dict.fromkeys(titles))}: {note}" for (run, note), titles in about.items()]
 
 
-def _ours(result: Result | None) -> Cell | None:
-    if result is None:
-        return None
-    scores = result.scores
-    return Cell(100 * scores.pass_at_1, 100 * scores.low, 100 * scores.high)
-
-
-def _line(name: str, origin: str, cells: Sequence[Cell | None]) -> Line:
+def _line(name: str, origin: str, cells: Sequence[Estimate | None]) -> TableLine:
     """With the mean over benchmarks, which is left out where one is missing."""
     values = [cell.value for cell in cells if cell is not None]
-    mean = Cell(sum(values) / len(values)) if values and len(values) == len(cells) else None
-    return Line(name, origin, (*cells, mean))
+    mean = Estimate(sum(values) / len(values)) if values and len(values) == len(cells) else None
+    return TableLine(name, origin, (*cells, mean))
 
 
 def _how(name: str, result: Result) -> str:
@@ -124,15 +102,92 @@ def _how(name: str, result: Result) -> str:
     )
 
 
-def read_paper(path: Path) -> Paper:
-    """Numbers of a paper by (run, benchmark), in per cent. Raises DataError for a file of another form."""
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file))
-        return {(row["run"], row["benchmark"]): float(row["pass_at_1"]) for row in rows}
-    except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Check the path.") from None
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path}: is not a CSV with the columns run, benchmark, pass_at_1 ({error}). Fix it; numbers in per cent."
-        ) from None
+def text_of_table(table: Table, style: str) -> str:
+    """Runs by benchmarks, as `markdown`, `csv` (one row for each number) or `json`."""
+    if style == "json":
+        return _json(asdict(table))
+    if style == "csv":
+        return _csv(
+            {"run": line.run, "origin": line.origin, "benchmark": column, "pass_at_1": _number(cell.value)}
+            | {"low": _number(cell.low), "high": _number(cell.high)}
+            for line in table.lines
+            for column, cell in zip(table.columns, line.cells, strict=True)
+            if cell is not None
+        )
+    rows = [[line.run, line.origin, *map(_words, line.cells)] for line in table.lines]
+    notes = ["pass@1 in per cent [95 % interval]", *table.how, *table.notes]
+    return _markdown(["run", "", *table.columns], rows, range(2, 2 + len(table.columns)), notes)
+
+
+def text_of_comparisons(found: Sequence[Comparison], style: str) -> str:
+    """One row for each comparison, in the same styles; in Markdown the notes are numbered."""
+    if style == "json":
+        return _json([asdict(each) for each in found])
+    if style == "csv":
+        return _csv(map(_comparison_record, found))
+    notes = list(dict.fromkeys(note for each in found for note in each.notes))
+    header = ["run", "benchmark", "ours", "paper", "difference", "intervals overlap", "the paper's row", "notes"]
+    rows = [_comparison_row(each, notes) for each in found]
+    return _markdown(header, rows, range(2, 5), [INTERVALS, *(f"[{at}] {note}" for at, note in enumerate(notes, 1))])
+
+
+def _comparison_row(each: Comparison, notes: Sequence[str]) -> list[str]:
+    return [
+        each.run,
+        each.title,
+        _words(each.ours),
+        _words(each.paper),
+        "–" if each.difference is None else f"{each.difference:+.1f}",
+        "–" if each.overlap is None else YES_OR_NO[each.overlap],
+        f"{each.row} ({tables_words(each.tables)})" if each.row else "–",
+        " ".join(f"[{notes.index(note) + 1}]" for note in each.notes),
+    ]
+
+
+def _comparison_record(each: Comparison) -> dict[str, str]:
+    """With the fields of the two estimates as ours_value and so on."""
+    sides = {"ours": each.ours, "paper": each.paper}
+    names = list(Estimate.__dataclass_fields__)
+    return {
+        "run": each.run,
+        "benchmark": each.benchmark,
+        **{f"{side}_{name}": _number(getattr(found, name, None)) for side, found in sides.items() for name in names},
+        "difference": _number(each.difference),
+        "overlap": "" if each.overlap is None else YES_OR_NO[each.overlap],
+        "row": each.row or "",
+        "tables": " ".join(map(str, each.tables)),
+        "notes": "; ".join(each.notes),
+    }
+
+
+def _words(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "–"
+    if estimate.low is None:
+        return f"{estimate.value:.1f}"
+    return f"{estimate.value:.1f} [{estimate.low:.1f}, {estimate.high:.1f}]"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) else f"{value:.2f}"
+
+
+def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: range, notes: Iterable[str]) -> str:
+    """A Markdown table whose columns `numbers` are set to the right, and the notes below it."""
+    rule = ["---:" if place in numbers else "---" for place in range(len(header))]
+    text = "".join(f"| {' | '.join(cells)} |\n" for cells in [header, rule, *rows])
+    return text + "\n" + "".join(f"- {note}\n" for note in notes)
+
+
+def _csv(records: Iterable[Mapping[str, str]]) -> str:
+    rows, text = list(records), io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _json(content: object) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False) + "\n"

@@ -4,31 +4,49 @@ import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
+from restrain_openrlhf.answers.gold import grade
+from restrain_openrlhf.config.checks import other_size
+from restrain_openrlhf.config.host_flags import check_version
 from restrain_openrlhf.data.identity import model_fingerprint
-from restrain_openrlhf.errors import GroupError, HookNotActiveError
-from restrain_openrlhf.evaluation.grade import grade
-from restrain_openrlhf.hook import contract
-from restrain_openrlhf.hook.compatibility import refuse_other_size
-from restrain_openrlhf.hook.environment import config_of_agent
-from restrain_openrlhf.hook.group_columns import GENERATED, MAJORITY, PLACE, columns, majority_digest
-from restrain_openrlhf.hook.group_gathering import GroupGathering, all_or_none
-from restrain_openrlhf.hook.group_scoring import scoring_of
-from restrain_openrlhf.hook.instrument import is_active
-from restrain_openrlhf.hook.patches import VLLM_ENGINE
-from restrain_openrlhf.hook.rollout_engine import CountingEngine, PlannedEngine, SeededEngine
-from restrain_openrlhf.hook.scored_groups import ScoredGroup, labels
-from restrain_openrlhf.hook.training_data import TrainingRow
-from restrain_openrlhf.hook.unmarked_rows import Drawn, UnmarkedRows
-from restrain_openrlhf.method import build
+from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
+from restrain_openrlhf.hook.install import contract
+from restrain_openrlhf.hook.install.environment import config_of_agent
+from restrain_openrlhf.hook.install.instrument import is_active
+from restrain_openrlhf.hook.install.patches import VLLM_ENGINE
+from restrain_openrlhf.hook.rollout.group_columns import (
+    GENERATED,
+    MAJORITY,
+    PLACE,
+    ScoredGroup,
+    columns,
+    labels,
+    majority_digest,
+)
+from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
+from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
+from restrain_openrlhf.hook.rollout.rollout_engine import CountingEngine, PlannedEngine, SeededEngine
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow
+from restrain_openrlhf.hook.rollout.unmarked_rows import Drawn, UnmarkedRows
+from restrain_openrlhf.method import GroupScore, build
+from restrain_openrlhf.method.rollout_plans import Chain
 from restrain_openrlhf.reference.checks import NeededReference
-from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse
-from restrain_openrlhf.rollouts import Chain
+from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
-Output = dict[str, Any]
+
+class HostRollout(TypedDict):
+    """What the host's executor returns for one rollout (utils/agent.py), as far as it is read or changed here."""
+
+    observation_tokens: list[int]
+    action_ranges: list[tuple[int, int]]
+    truncated: bool
+    label: Any
+    reward: float | None
+    scores: float | None
+    extra_logs: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -53,13 +71,13 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        contract.check_version()
+        check_version()
         contract.check_module(VLLM_ENGINE)
         config = config_of_agent(hooked=is_active())
         self._method = build(config.method)
         self._scoring = scoring_of(config)
         self._carries = is_active() and config.keeps_rollouts
-        self._groups: GroupGathering[Output] = GroupGathering()
+        self._groups: GroupGathering[HostRollout] = GroupGathering()
         self._unmarked = UnmarkedRows(config.evaluation)
         self._settings = config
         self._model: asyncio.Future[str] | None = None
@@ -73,7 +91,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         hf_tokenizer: Any,
         llm_engine: Any,
         images: Any = None,
-    ) -> Output:
+    ) -> HostRollout:
         """One rollout, with the host's keys. Raises a RestrainError where its group cannot be scored."""
         call = Call(prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images)
         row = training_row(call)
@@ -81,20 +99,20 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             return await self._evaluate(call)
         return await self._groups.member(sampling_params, prompt, lambda n: self._group(call, row, n))
 
-    async def _group(self, call: Call, row: TrainingRow, n: int) -> list[Output]:
+    async def _group(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
         """The whole group: evaluation's graded one by one, training's scored as one."""
         drawn = Drawn.of(call.sampling_params, n)
         if not is_active() and self._unmarked.are_evaluation(call.label, drawn, call.prompt):
             return await all_or_none([self._evaluate(call) for _ in range(n)])
         return await self._train(call, row, n)
 
-    async def _evaluate(self, call: Call) -> Output:
+    async def _evaluate(self, call: Call) -> HostRollout:
         output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
         (text,) = texts_of([output], call.hf_tokenizer)
         correct = float((await asyncio.to_thread(grade, text, str(call.label))).correct)
         return {**output, "reward": correct, "scores": correct}
 
-    async def _train(self, call: Call, row: TrainingRow, n: int) -> list[Output]:
+    async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
         """The whole group, scored."""
         if n == 1:
             raise GroupError(
@@ -105,12 +123,14 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         counting = CountingEngine(call.llm_engine)
         outputs, chains = await self._draw(replace(call, llm_engine=counting), row, n)
         request = group_request(call, row, outputs, chains)
-        reply = await self._scoring.score(request, needed)
-        extras = extra_logs(request, reply, row, counting.tokens)
-        carried = labels(ScoredGroup(request, reply), n, self._carries)
+        score = await self._scoring.score(request, needed)
+        extras = extra_logs(request, score, row, counting.tokens)
+        carried = labels(ScoredGroup(request, score), n, self._carries)
         return [
-            {**output, **reward_of(reply, index), "label": label, "extra_logs": extra}
-            for index, (output, label, extra) in enumerate(zip(outputs, carried, extras, strict=True))
+            {**output, "reward": reward, "scores": float(expected), "label": label, "extra_logs": extra}
+            for output, reward, expected, label, extra in zip(
+                outputs, rewards_of(score), score.rewards, carried, extras, strict=True
+            )
         ]
 
     async def _needed(self, call: Call, n: int) -> NeededReference | None:
@@ -121,14 +141,13 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         if not self._method.needs_reference:
             return None
         sampling = call.sampling_params
-        return NeededReference.by(
-            self._settings,
-            n,
-            sampling.temperature,
-            sampling.top_p,
-            sampling.max_tokens or call.max_length,
-            None if is_active() else await self._fingerprint(call.llm_engine),
-        )
+        return NeededReference(
+            model_fingerprint=None if is_active() else await self._fingerprint(call.llm_engine),
+            n=n,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_new_tokens=sampling.max_tokens or call.max_length,
+        ).by(self._settings.reference_n, self._settings.reference_sampling)
 
     async def _fingerprint(self, engine: Any) -> str:
         """Of the model that the host's actor loaded, whose path is actor.model_name_or_path; read once."""
@@ -137,43 +156,36 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             self._model = asyncio.ensure_future(asyncio.to_thread(model_fingerprint, str(engine.kwargs["model"])))
         return await asyncio.shield(self._model)
 
-    async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[Output], list[Chain] | None]:
+    async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[HostRollout], list[Chain] | None]:
         """The n trained rollouts as the host has them, and all of the method's plan where it has one."""
         asked = without_text(call.sampling_params)
         if is_active():
-            # For the gap between these and the policy's (hook/experience.py).
+            # For the gap between these and the policy's (hook/policy/experience.py).
             asked.logprobs = asked.logprobs or 0
         plan, seed = self._method.rollouts, row.visit.seed if row.visit else None
         if plan is None:
             seeded = call.llm_engine if seed is None else SeededEngine(call.llm_engine, seed)
             return await self._draw_all(replace(call, sampling_params=asked, llm_engine=seeded), n), None
-        refuse_other_size(plan, n)
-        planned = PlannedEngine(call.llm_engine, plan, call.hf_tokenizer.all_special_ids, seed)
+        if reason := other_size(plan, n):
+            raise ConfigError(reason)
+        planned = PlannedEngine(call.llm_engine, plan, seed)
         outputs = await self._draw_all(replace(call, sampling_params=asked, llm_engine=planned), n)
         return outputs, planned.drawn()
 
-    async def _draw_all(self, call: Call, n: int) -> list[Output]:
+    async def _draw_all(self, call: Call, n: int) -> list[HostRollout]:
         return await all_or_none([self._draw_one(call) for _ in range(n)])
 
-    async def _draw_one(self, call: Call) -> Output:
-        output: Output = await super().execute(
-            call.prompt,
-            call.label,
-            call.sampling_params,
-            call.max_length,
-            call.hf_tokenizer,
-            call.llm_engine,
-            call.images,
-        )
-        return output
+    async def _draw_one(self, call: Call) -> HostRollout:
+        rollout: HostRollout = await super().execute(**vars(call))
+        return rollout
 
 
 def training_row(call: Call) -> TrainingRow | None:
     """What to train with; None for evaluation.
 
-    Under our entry point training prompts are marked. Without it nothing is, a label included: hook/unmarked_rows.py
-    tells once the group is known. Raises HookNotActiveError where one of the two processes is hooked and the other is
-    not.
+    Under our entry point training prompts are marked. Without it nothing is, a label included:
+    hook/rollout/unmarked_rows.py tells once the group is known. Raises HookNotActiveError where one of the two
+    processes is hooked and the other is not.
     """
     if isinstance(call.label, TrainingRow) and is_active():
         return call.label
@@ -195,14 +207,14 @@ def without_text(sampling_params: Any) -> Any:
     return asked
 
 
-def texts_of(outputs: Sequence[Output], tokenizer: Any) -> list[str]:
+def texts_of(outputs: Sequence[HostRollout], tokenizer: Any) -> list[str]:
     """The responses' texts without special tokens."""
     spans = [(output["observation_tokens"], output["action_ranges"][0]) for output in outputs]
     return [tokenizer.decode(tokens[start:end], skip_special_tokens=True) for tokens, (start, end) in spans]
 
 
 def group_request(
-    call: Call, row: TrainingRow, outputs: Sequence[Output], chains: Sequence[Chain] | None
+    call: Call, row: TrainingRow, outputs: Sequence[HostRollout], chains: Sequence[Chain] | None
 ) -> GroupRequest:
     """The trained rollouts first, then those that only vote."""
     texts = texts_of(outputs, call.hf_tokenizer)
@@ -223,17 +235,17 @@ def group_request(
     return GroupRequest(prompt=call.prompt, responses=tuple(responses), gold=row.gold, entropies=entropies)
 
 
-def reward_of(reply: GroupReply, index: int) -> dict[str, float]:
-    """The host's reward and score: under our entry point both are the expected reward."""
-    net = reply.advantage_pos[index] + reply.advantage_neg[index]
-    return {"reward": reply.rewards[index] if is_active() else net, "scores": reply.rewards[index]}
+def rewards_of(score: GroupScore) -> list[float]:
+    """The host's rewards of the trained rollouts: under our entry point each is the expected one, as its score is."""
+    rewards: list[float] = (score.rewards if is_active() else score.pair.net).tolist()
+    return rewards
 
 
-def extra_logs(request: GroupRequest, reply: GroupReply, row: TrainingRow, tokens: int) -> list[dict[str, float]]:
+def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, tokens: int) -> list[dict[str, float]]:
     """The group's columns; those for the hooked trainer alone where there is one. `tokens` were generated for it."""
     for_trainer: dict[str, float] = {}
     if is_active():
-        for_trainer = {MAJORITY: majority_digest(reply.majority_key), GENERATED: tokens}
+        for_trainer = {MAJORITY: majority_digest(score.majority_key), GENERATED: tokens}
     if row.visit is not None:
         for_trainer[PLACE] = row.visit.place
-    return [{**one, **for_trainer} for one in columns(request, reply)]
+    return [{**one, **for_trainer} for one in columns(request, score)]

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import ray
 
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, check_version, parse, to_arguments
+from restrain_openrlhf.config.this_machine import limits_of_run
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import RestrainError
-from restrain_openrlhf.hook import contract
-from restrain_openrlhf.hook.checkpoints import drop_unfinished
-from restrain_openrlhf.hook.contents import claim_checkpoints
-from restrain_openrlhf.hook.device import Device
-from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.engine_limits import limits_of_run
-from restrain_openrlhf.hook.environment import to_environment
-from restrain_openrlhf.hook.host_flags import agent_path, parse, to_arguments
-from restrain_openrlhf.hook.instrument import install
+from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
+from restrain_openrlhf.hook.install.environment import to_environment
+from restrain_openrlhf.hook.install.instrument import install
+from restrain_openrlhf.hook.install.worker import SETUP_HOOK
 from restrain_openrlhf.hook.preflight import check_run
-from restrain_openrlhf.hook.sizes import gpus_needed, refuse_shortage
-from restrain_openrlhf.hook.worker import SETUP_HOOK
+from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
+from restrain_openrlhf.machine.device import Device
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.records.contents import claim_checkpoints
 
 # As openrlhf/cli/train_ppo_ray.py sets them when it starts Ray itself.
 HOST_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
@@ -50,18 +50,19 @@ def split_words(words: Sequence[str]) -> tuple[HookConfig, list[str]]:
 
 def run(config: HookConfig, host_words: Sequence[str]) -> None:
     """Check everything, start Ray with the hook in every worker, and hand over to the host's own entry point."""
+    check_version()
     device = detect()
     host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
-    arguments = parse(host_words)
-    check_run(config, arguments)
-    drop_unfinished(vars(arguments))
-    claim_checkpoints(config, vars(arguments))
-    config = config.model_copy(update={"engine": limits_of_run(config, vars(arguments), device)})
+    flags = vars(parse(host_words))
+    check_run(config, flags)
+    drop_unfinished(flags)
+    claim_checkpoints(config, flags)
+    config = config.model_copy(update={"engine": limits_of_run(config, flags, device)})
     device.install()
     install()
-    start_ray(device, config, gpus_needed(vars(arguments)))
-    sys.argv = [contract.ENTRY_POINT, *host_words]
-    runpy.run_module(contract.ENTRY_POINT, run_name="__main__", alter_sys=True)
+    start_ray(device, config, GpuLayout.of(flags).needed)
+    sys.argv = [ENTRY_POINT, *host_words]
+    runpy.run_module(ENTRY_POINT, run_name="__main__", alter_sys=True)
 
 
 def agent_flag() -> dict[str, object]:

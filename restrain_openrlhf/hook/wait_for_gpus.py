@@ -1,14 +1,36 @@
-"""`python -m restrain_openrlhf.hook.wait_for_gpus N`: waits until the cluster that RAY_ADDRESS names has N GPUs."""
+"""The GPUs of a Ray cluster: counted, and too few of them refused, or waited for.
+
+`python -m restrain_openrlhf.hook.wait_for_gpus N` waits until the cluster that RAY_ADDRESS names has N.
+"""
 
 import sys
 import time
 from collections.abc import Callable
 
-from restrain_openrlhf.errors import RestrainError, RunError
-from restrain_openrlhf.hook.sizes import cluster_gpus
+from restrain_openrlhf.errors import ConfigError, RestrainError, RunError
 
 PATIENCE_SECONDS = 600
 POLL_SECONDS = 5
+
+
+def cluster_gpus() -> float:
+    """GPUs of all its nodes. Joins the cluster and leaves it again."""
+    import ray  # noqa: PLC0415 - a study that starts Ray itself can be checked without it
+
+    ray.init(log_to_driver=False)
+    try:
+        return float(ray.cluster_resources().get("GPU", 0))
+    finally:
+        ray.shutdown()
+
+
+def refuse_shortage(needed: int, found: float) -> None:
+    """Raises ConfigError when the cluster has fewer GPUs than the layout needs."""
+    if found < needed:
+        raise ConfigError(
+            f"The layout needs {needed} GPUs and the Ray cluster has {found:g}; OpenRLHF would wait forever. Lower "
+            "actor.num_gpus_per_node, ref.num_gpus_per_node or vllm.num_engines, set train.colocate_all, or add nodes."
+        )
 
 
 def wait_for_gpus(

@@ -1,16 +1,40 @@
-"""A method as a composition: how rollouts are drawn and votes counted, what each label weighs, what follows."""
+"""A method as a composition: how rollouts are drawn, what each label weighs, and what follows for the advantages."""
 
-from dataclasses import dataclass, fields
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from restrain_openrlhf.errors import GroupError
+from restrain_openrlhf.errors import GroupError, ReferencePassError
 from restrain_openrlhf.method.advantages import Std, advantage_pair, expected_rewards, unbiased_std
-from restrain_openrlhf.method.label_weightings import LabelWeighting
-from restrain_openrlhf.method.selection import Selection
-from restrain_openrlhf.method.transforms import Transform
-from restrain_openrlhf.method.types import Classes, CountVotes, Fact, GroupScore, Part, PromptFacts, count_votes
-from restrain_openrlhf.rollouts import RolloutPlan
+from restrain_openrlhf.method.rollout_plans import RolloutPlan
+from restrain_openrlhf.method.types import Classes, Facts, Floats, GroupScore, PromptFacts, Votes, count_votes
 
 NO_FACTS = PromptFacts()
+# From the frozen model's majority share of every prompt to the places of those that are trained on, in order.
+Selection = Callable[[Sequence[float]], list[int]]
+
+
+class MethodPart:
+    """A part of a method. It receives only the facts that it says it reads."""
+
+    @property
+    def reads(self) -> Facts:
+        """The facts that it reads: none, where a part does not say."""
+        return frozenset()
+
+
+class LabelWeighting(MethodPart, ABC):
+    """From a group's votes to its label weights, shape (m,): they sum to 1, or are all 0 where no label is believed."""
+
+    @abstractmethod
+    def __call__(self, votes: Votes, facts: PromptFacts) -> Floats: ...
+
+
+class Transform(MethodPart, ABC):
+    """From one group's score to another: what changes advantages after the label weights."""
+
+    @abstractmethod
+    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore: ...
 
 
 @dataclass(frozen=True)
@@ -23,7 +47,6 @@ class Method:
     name: str
     label_weighting: LabelWeighting
     transforms: tuple[Transform, ...] = ()
-    count_votes: CountVotes = count_votes
     std: Std = unbiased_std
     eps: float = 1e-6
     rollouts: RolloutPlan | None = None
@@ -32,36 +55,37 @@ class Method:
     @property
     def reads_gold(self) -> bool:
         """Whether any part reads the gold answer."""
-        return any(Fact.GOLD in part.reads for part in self._parts())
+        return any("gold_class" in part.reads for part in (self.label_weighting, *self.transforms))
 
     @property
     def needs_reference(self) -> bool:
-        """Whether any part reads the offline pass of the frozen model."""
-        return any(Fact.REFERENCE in part.reads for part in self._parts())
+        """Whether prompts are selected by the offline pass of the frozen model, or any part reads it."""
+        parts = (self.label_weighting, *self.transforms)
+        return self.selection is not None or any("reference" in part.reads for part in parts)
 
     def score(self, classes: Classes, facts: PromptFacts = NO_FACTS) -> GroupScore:
         """The score of one group; `classes` has one label per voting rollout, None for a missing answer.
 
-        Raises GroupError where the group has another size than the method draws.
+        Raises GroupError where the group has another size than the method draws, ReferencePassError where the prompt
+        lacks the frozen model's vote that a part reads.
         """
-        votes = self.count_votes(classes)
-        weights = self.label_weighting(votes, facts.only(self.label_weighting.reads))
+        votes = count_votes(classes)
+        weights = self.label_weighting(votes, self._told(self.label_weighting, facts))
         trained = votes.first(self._trained(votes.n))
-        score = GroupScore(
-            votes=votes,
-            label_weights=weights,
-            pair=advantage_pair(trained, weights, self.std, self.eps),
-            rewards=expected_rewards(trained, weights),
-        )
+        pair = advantage_pair(trained, weights, self.std, self.eps)
+        score = GroupScore(votes, weights, pair, expected_rewards(trained, weights))
         for transform in self.transforms:
-            score = transform(score, facts.only(transform.reads))
+            score = transform(score, self._told(transform, facts))
         return score
 
-    def _parts(self) -> list[Part]:
-        """The parts in all fields, whatever fields there are."""
-        values = [getattr(self, field.name) for field in fields(self)]
-        flat = [part for value in values for part in (value if isinstance(value, tuple) else [value])]
-        return [part for part in flat if isinstance(part, Part)]
+    def _told(self, part: MethodPart, facts: PromptFacts) -> PromptFacts:
+        """What the part reads. Raises ReferencePassError where that is the frozen model's vote, and there is none."""
+        if "reference" in part.reads and facts.reference is None:
+            raise ReferencePassError(
+                f"The method {self.name!r} reads the frozen model's vote, and this prompt has none. Make a reference "
+                "with `restrain reference`. RESTRAIN needs none with prompt_weight: none, online or a number."
+            )
+        return facts.only(part.reads)
 
     def _trained(self, found: int) -> int:
         if self.rollouts is None:

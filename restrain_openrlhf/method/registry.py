@@ -1,6 +1,7 @@
 """The registry of methods by name, and the way from a `method:` block to typed settings and their method."""
 
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Annotated, Any, TypeVar
 
@@ -32,8 +33,9 @@ def register(settings: type[Settings]) -> type[Settings]:
     return settings
 
 
+@cache
 def build(settings: CommonSettings) -> Method:
-    """The method with these settings."""
+    """The method with these settings: one for all that are equal, so that a process builds its own once."""
     return settings.build()
 
 

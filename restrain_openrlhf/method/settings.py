@@ -1,28 +1,16 @@
 """What all methods' settings share: strict types, the group's reward normalisation, and the step to a composition."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    GetCoreSchemaHandler,
-    ValidationInfo,
-    field_validator,
-)
-from pydantic_core import CoreSchema, core_schema
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator
 
 from restrain_openrlhf.method.advantages import population_std, unbiased_std
-from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.label_weightings import LabelWeighting
-from restrain_openrlhf.method.selection import Selection
-from restrain_openrlhf.method.transforms import PenalizeMissing, Transform
-from restrain_openrlhf.method.types import count_missing_as_label, count_votes
-from restrain_openrlhf.rollouts import RolloutPlan
+from restrain_openrlhf.method.composition import LabelWeighting, Method, Selection, Transform
+from restrain_openrlhf.method.rollout_plans import RolloutPlan
+from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts
 
 
 def _no_truth_value(value: object) -> object:
@@ -33,20 +21,24 @@ def _no_truth_value(value: object) -> object:
 
 # A number, also as text (YAML reads 1e-6 as text); true and false are none.
 Number = Annotated[float, BeforeValidator(_no_truth_value)]
-
-
-@dataclass(frozen=True, eq=False)
-class OneOf:
-    """Marks a text that must be a key of `choices`, a table from names to what they stand for."""
-
-    choices: Mapping[str, object]
-
-    def __get_pydantic_core_schema__(self, _source: object, _handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.literal_schema(list(self.choices))
+# One that is finite and not negative.
+Amount = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
 
 
 STD = {"unbiased": unbiased_std, "population": population_std}
-MISSING = {"exclude": count_votes, "as_label": count_missing_as_label, "penalize": count_votes}
+
+
+@dataclass(frozen=True)
+class PenalizeMissing(Transform):
+    """A rollout without an answer has A = −δ instead of the negative advantage of every label."""
+
+    delta: float
+
+    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
+        missing = np.array([label is None for label in score.votes.classes[: score.rewards.size]])
+        positive = np.where(missing, 0.0, score.pair.positive)
+        negative = np.where(missing, -self.delta, score.pair.negative)
+        return replace(score, pair=AdvantagePair(positive, negative))
 
 
 class CommonSettings(BaseModel, ABC):
@@ -55,20 +47,15 @@ class CommonSettings(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="strings")
 
     name: str
-    std: Annotated[str, OneOf(STD)] = Field(
-        default="unbiased",
-        description="Standard deviation in the advantages: unbiased divides by n − 1, population by n.",
+    std: Literal["unbiased", "population"] = Field(
+        "unbiased", description="Standard deviation in the advantages: unbiased divides by n − 1, population by n."
     )
-    eps: Number = Field(default=1e-6, ge=0, allow_inf_nan=False, description="Added to the standard deviation.")
-    missing: Annotated[str, OneOf(MISSING)] = Field(
-        default="exclude",
-        description="A missing answer is no label, one more label, or no label and penalised by delta.",
+    eps: Amount = Field(1e-6, description="Added to the standard deviation.")
+    missing: Literal["exclude", "penalize"] = Field(
+        "exclude", description="A missing answer is no label, or no label and penalised by delta."
     )
-    delta: Number = Field(
-        default=1.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="The penalty: of groups below kappa, and of missing answers with missing: penalize.",
+    delta: Amount = Field(
+        1.0, description="The penalty: of groups below kappa, and of missing answers with missing: penalize."
     )
 
     @abstractmethod
@@ -88,7 +75,6 @@ class CommonSettings(BaseModel, ABC):
             name=self.name,
             label_weighting=label_weighting,
             transforms=(*penalties, *transforms),
-            count_votes=MISSING[self.missing],
             std=STD[self.std],
             eps=self.eps,
             rollouts=rollouts,

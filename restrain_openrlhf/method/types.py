@@ -1,11 +1,10 @@
 """The data that flows through a method: votes, facts about the prompt, advantage pairs, scores."""
 
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,15 +71,6 @@ def count_votes(classes: Classes) -> Votes:
     return Votes(tuple(classes), tuple(counts[label] for label in range(len(counts))))
 
 
-def count_missing_as_label(classes: Classes) -> Votes:
-    """As `count_votes`, with all missing answers as one more label, numbered last."""
-    extra = max((label for label in classes if label is not None), default=-1) + 1
-    return count_votes([extra if label is None else label for label in classes])
-
-
-CountVotes = Callable[[Classes], Votes]
-
-
 @dataclass(frozen=True)
 class ReferenceVote:
     """The frozen model's vote on a prompt: c_ref of n_ref rollouts.
@@ -104,12 +94,8 @@ class ReferenceVote:
         return self.majority_count / self.n
 
 
-class Fact(Enum):
-    """What a part of a method may read about a prompt besides its votes; the values are fields of PromptFacts."""
-
-    REFERENCE = ("reference", "stored_class")
-    GOLD = ("gold_class",)
-    ENTROPIES = ("entropies",)
+# Names of PromptFacts' fields: what a part of a method reads of a prompt besides its votes.
+Facts = frozenset[Literal["reference", "stored_class", "gold_class", "entropies"]]
 
 
 @dataclass(frozen=True)
@@ -124,21 +110,9 @@ class PromptFacts:
     gold_class: int | None = None
     entropies: tuple[float, ...] | None = None
 
-    def only(self, facts: frozenset[Fact]) -> "PromptFacts":
-        """These facts; all others are None."""
-        return replace(self, **{name: None for fact in Fact if fact not in facts for name in fact.value})
-
-
-class Part(ABC):
-    """A part of a method. It receives only the facts that it says it reads."""
-
-    @property
-    @abstractmethod
-    def reads(self) -> frozenset[Fact]:
-        """The facts it reads. There is no default, so that no part can leave it out."""
-
-
-NOTHING: frozenset[Fact] = frozenset()
+    def only(self, names: Facts) -> "PromptFacts":
+        """The facts of these names; all others are None."""
+        return PromptFacts(**{name: getattr(self, name) for name in names})
 
 
 @dataclass(frozen=True)
@@ -168,7 +142,9 @@ class GroupScore:
     """A method's result for one group. All rollouts vote; the first n of them are trained on (mostly all).
 
     `label_weights` is w_j (m,), `rewards` the expected reward of each trained rollout (n,), `prompt_weight` u_x
-    (already in the pair), `kl_weight` what the KL term of this prompt is multiplied by.
+    (already in the pair), `kl_weight` what the KL term of this prompt is multiplied by. The method knows classes; the
+    scorer adds the `answers` of all rollouts, the canonical key of the majority's, and how many answers latex2sympy2
+    took too long over (`residual_timeouts`) or its process died at.
     """
 
     votes: Votes
@@ -178,3 +154,7 @@ class GroupScore:
     penalized: bool = False
     prompt_weight: float = 1.0
     kl_weight: float = 1.0
+    answers: tuple[str | None, ...] = ()
+    majority_key: str | None = None
+    residual_timeouts: int = 0
+    residual_deaths: int = 0

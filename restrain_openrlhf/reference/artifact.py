@@ -9,14 +9,13 @@ from typing import Any, Self
 from pydantic import ConfigDict
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION, final_answer
-from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.answers.votes import end_of, majority_answer, missing_warning, votes_of
+from restrain_openrlhf.data.identity import Provenance, text_hash
 from restrain_openrlhf.data.jsonl import read_numbered_rows
-from restrain_openrlhf.data.provenance import Provenance
 from restrain_openrlhf.errors import ReferencePassError
-from restrain_openrlhf.hook.offline_engine import Rollout
-from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.sampling_pass import SampledRow
-from restrain_openrlhf.vote_statistics import end_of, majority_answer, missing_warning, votes_of
+from restrain_openrlhf.reference.offline_engine import Rollout
+from restrain_openrlhf.reference.prompts import Prompt
+from restrain_openrlhf.reference.sampling_pass import SampledRow
 
 
 class ReferenceRow(SampledRow):

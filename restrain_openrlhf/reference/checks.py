@@ -1,28 +1,17 @@
 """What a run asks of its reference artifact: that it was made for this run, and which prompts the method keeps."""
 
 from collections.abc import Sequence
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.data.identity import earlier_fingerprint
 from restrain_openrlhf.errors import ReferencePassError
-from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.method.selection import Selection
+from restrain_openrlhf.method.composition import Selection
 from restrain_openrlhf.reference.artifact import Reference
+from restrain_openrlhf.reference.prompts import Prompt
 
-ReferenceSampling = Literal["same", "any"]
-_AGAIN = "Make it again with `restrain reference`"
-
-
-class ReferenceSettings(Protocol):
-    """What a configuration says of the reference: how many rollouts it has, and whether they may be drawn otherwise."""
-
-    @property
-    def reference_n(self) -> int | None: ...
-
-    @property
-    def reference_sampling(self) -> ReferenceSampling: ...
+SAMPLING = ("temperature", "top_p", "max_new_tokens")
+_REMEDY = "Make it again with `restrain reference`"
 
 
 class NeededReference(BaseModel):
@@ -40,41 +29,22 @@ class NeededReference(BaseModel):
     top_p: float | None = None
     max_new_tokens: int | None = None
 
-    @classmethod
-    def by(
-        cls,
-        settings: ReferenceSettings,
-        n: int,
-        temperature: float,
-        top_p: float,
-        max_new_tokens: int | None,
-        model_fingerprint: str | None = None,
-        template: str | None = None,
-    ) -> Self:
-        """Of a run that draws n rollouts of a prompt in this way, and what its configuration lets differ."""
-        any_sampling = settings.reference_sampling == "any"
-        return cls(
-            model_fingerprint=model_fingerprint,
-            template=template,
-            n=settings.reference_n or n,
-            temperature=None if any_sampling else temperature,
-            top_p=None if any_sampling else top_p,
-            max_new_tokens=None if any_sampling else max_new_tokens,
-        )
+    def by(self, reference_n: int | None, reference_sampling: Literal["same", "any"]) -> Self:
+        """As a configuration says: with its own number of rollouts, and without the sampling that it lets differ."""
+        differ = dict.fromkeys(SAMPLING) if reference_sampling == "any" else {}
+        return self.model_copy(update={**differ, "n": reference_n or self.n})
 
 
 def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
     """Raises ReferencePassError naming the first difference: model, template, rollouts per prompt, or sampling."""
     made = reference.provenance
-    makers = {
-        "model": (made.model_fingerprint, needed.model_fingerprint, f"it was made with {made.model!r}"),
-        "template": (made.template, needed.template, "prompts would read differently"),
-    }
-    for name, (found, wanted, why) in makers.items():
+    for name, found, wanted, why in (
+        ("model", made.model_fingerprint, needed.model_fingerprint, f"it was made with {made.model!r}"),
+        ("template", made.template, needed.template, "prompts would read differently"),
+    ):
         if wanted not in (None, found):
             raise ReferencePassError(
-                f"{reference.path} was made for another {name}: {found!r}, this run has {wanted!r}; {why}. {_AGAIN}."
-                f"{earlier_fingerprint(found)}"
+                f"{reference.path} was made for another {name}: {found!r}, this run has {wanted!r}; {why}. {_REMEDY}."
             )
     if needed.n not in (None, made.n):
         raise ReferencePassError(
@@ -82,12 +52,12 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
             "in training where it is not set). Sample another file, keep the first ones of a larger one with `restrain "
             f"subset-reference`, or set reference_n: {made.n} if the run shall read so many."
         )
-    for name in ("temperature", "top_p", "max_new_tokens"):
+    for name in SAMPLING:
         drawn, draws = getattr(made, name), getattr(needed, name)
         if draws not in (None, drawn):
             raise ReferencePassError(
                 f"{reference.path} was sampled with {name} {drawn}, and this run draws with {draws}: its votes are of "
-                f"other rollouts. {_AGAIN} and the run's sampling, or set reference_sampling: any to use it as it is."
+                f"other rollouts. {_REMEDY} and the run's sampling, or set reference_sampling: any to use it as it is."
             )
 
 
@@ -97,7 +67,7 @@ def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:
         if reference.by_prompt(prompt.text) is None:
             raise ReferencePassError(
                 f"{reference.path} was made for another prompt set: it has no row for {prompt.where} "
-                f"({prompt.problem[:60]!r}). {_AGAIN} from this file."
+                f"({prompt.problem[:60]!r}). {_REMEDY} from this file."
             )
 
 
@@ -106,14 +76,14 @@ def selected(selection: Selection, reference: Reference, prompts: Sequence[str])
 
     Raises ReferencePassError for a prompt without a row, and where none is kept.
     """
-    rows = [reference.by_prompt(prompt) for prompt in prompts]
-    shares = [row.majority_share for row in rows if row is not None]
-    if len(shares) < len(prompts):
-        unknown = prompts[rows.index(None)]
-        raise ReferencePassError(
-            f"{reference.path} has no row for the prompt {unknown[:80]!r}. Make it again with `restrain reference` "
-            "from the training file."
-        )
+    shares = []
+    for prompt in prompts:
+        row = reference.by_prompt(prompt)
+        if row is None:
+            raise ReferencePassError(
+                f"{reference.path} has no row for the prompt {prompt[:80]!r}. {_REMEDY} from the training file."
+            )
+        shares.append(row.majority_share)
     kept = selection(shares)
     if not kept:
         raise ReferencePassError(

@@ -70,7 +70,8 @@ def test_hostile_answers_run_nothing_and_come_back_at_once(shared, tmp_path, mon
     "text",
     ["1/" * 400 + "3", "2*" * 120 + "x", "(" * 300 + "1" + ")" * 300, "-" * 500 + "3", r"\sin " * 300, "2^" * 300 + "2",
      "2000!" * 50, r"\frac" * 300, r"\sqrt{" * 200 + "2" + "}" * 200, "[" * 2000, "9" * 100_000, r"\{1," * 500,
-     r"x^{12345}", r"(\sqrt{2}+x)^{9999}", r"\binom{9999}{5000}", r"\tan(10^5)", "1+" * 900 + "1"],
+     r"x^{12345}", r"(\sqrt{2}+x)^{9999}", r"\binom{9999}{5000}", r"\tan(10^5)", "1+" * 900 + "1",
+     "5 " + "a" * 60 + "!", "2. The students of the first group had a total score of 25 points:"],
 )  # fmt: skip
 def test_deep_and_long_texts_are_bounded(text):
     assert canonical_key(text)
@@ -133,8 +134,8 @@ def test_the_residual_worker_serves_threads_and_is_replaced_when_it_dies():
     for thread in threads:
         thread.join()
     assert found == [canonical_key("10")] * 4
-    residual._worker.kill()
-    residual._worker.wait()
+    residual._worker.process.kill()
+    residual._worker.process.wait()
     assert residual.key(r"\lfloor 5/2 \rfloor") == canonical_key("2")
     residual.close()
 

@@ -37,7 +37,7 @@ def run(words, folder, path):
 
 
 # By the installed command, by `python -m`, which looks in the working folder first, and with that in PYTHONPATH.
-@pytest.mark.parametrize("command", [[RESTRAIN], [sys.executable, "-m", "restrain_openrlhf.cli.main"]])
+@pytest.mark.parametrize("command", [[RESTRAIN], [sys.executable, "-m", "restrain_openrlhf.commands.main"]])
 @pytest.mark.parametrize("path", [str(ROOT), f":{ROOT}", f"{ROOT}:"])
 def test_files_of_the_working_folder_do_not_change_the_votes_of_restrain_score(folder, command, path):
     run([*command, "score", "rollouts.jsonl", "--out", "scores.jsonl"], folder, path)
@@ -97,10 +97,33 @@ def test_a_worker_that_is_slow_to_start_is_an_error(tmp_path, monkeypatch):
 def test_a_death_is_counted_apart_from_a_timeout_and_the_next_text_is_read():
     one = Residual()
     one.key("1")
-    process = one._worker
+    process = one._worker.process
     process.send_signal(signal.SIGSTOP)
     threading.Timer(0.2, process.kill).start()
     assert one.key(r"\sum_{k=1}^{3} k") is None
     assert (one.died, one.died_in_this_thread, one.timed_out) == (1, 1, 0)
     assert one.key(r"\sum_{k=1}^{3} k") == canonical_key("6")
+    one.close()
+
+
+def test_after_an_exception_of_the_callers_own_no_text_gets_the_key_of_an_earlier_one():
+    """A signal handler raises while the answer is awaited; the worker would have given it a moment later."""
+    one = Residual()
+    one.key("1")
+    process = one._worker.process
+
+    def interrupted(*_):
+        process.send_signal(signal.SIGCONT)
+        raise KeyboardInterrupt
+
+    process.send_signal(signal.SIGSTOP)
+    before = signal.signal(signal.SIGALRM, interrupted)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            one.key(r"\sum_{k=1}^{3} k")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert process.poll() is not None
+    assert one.key(r"\sum_{k=1}^{4} k") == canonical_key("10")
     one.close()

@@ -7,16 +7,16 @@ import pytest
 from matplotlib import image
 
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.kept import as_parquet, write_step
+from restrain_openrlhf.records.kept import as_parquet, write_step
 from tests.commands import refused, restrain
-from tests.kept.test_label_quality import RUN
+from tests.evaluation.test_label_quality import RUN
 
 ANSWERS = {"1+1=": "2", "2+2=": "4", "3+3=": "6", "5+5=": "10"}
 
 
 @pytest.fixture
 def run(tmp_path):
-    """The run that is counted by hand in tests/kept/test_label_quality.py."""
+    """The run that is counted by hand in tests/evaluation/test_label_quality.py."""
     folder = tmp_path / "run"
     for step in (1, 2):
         write_step(folder, step, as_parquet([group for group in RUN if group.step == step]))

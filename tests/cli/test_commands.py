@@ -167,14 +167,14 @@ def test_train_refuses_bad_prompt_sets(tmp_path, write_jsonl):
 def test_reference_refuses_bad_input(tmp_path, write_jsonl, words, message):
     pytest.importorskip("transformers", reason="needs the training stack: make install")
     prompts = write_jsonl("p.jsonl", [{"problem": "123+456="}])
-    model = ROOT / "restrain_openrlhf" / "demo" / "models" / "addition"
+    model = ROOT / "restrain_openrlhf" / "data" / "demo_tasks" / "models" / "addition"
     given = ("--model", model, "--prompts", prompts, "--max-new-tokens", 14, "--max-len", 32)
     assert message in refused("reference", *given, "--out", tmp_path / "ref.jsonl", *words)
     assert not (tmp_path / "ref.jsonl").exists()
 
 
 def test_plot_draws_runs_and_refuses_a_folder_that_is_none(tmp_path):
-    from restrain_openrlhf.hook.trainer import append_step
+    from restrain_openrlhf.hook.logging.trainer import append_step
     from tests.hook.test_trainer_metrics import votes
 
     for name in ("one", "two"):

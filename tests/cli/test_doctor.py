@@ -8,11 +8,11 @@ from collections import namedtuple
 
 import pytest
 
-from restrain_openrlhf import nvidia
-from restrain_openrlhf.cli import doctor, gpu_findings
-from restrain_openrlhf.cli.findings import Finding
-from restrain_openrlhf.hook import cuda_toolkit
-from restrain_openrlhf.hook.flash_attention import EXTENSION
+from restrain_openrlhf.commands import doctor
+from restrain_openrlhf.machine import cuda_toolkit, nvidia
+from restrain_openrlhf.machine import findings as gpu_findings
+from restrain_openrlhf.machine.findings import Finding
+from restrain_openrlhf.machine.flash_attention import EXTENSION
 from tests.commands import restrain
 
 MODULE = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {}  Release Build  (dvs-builder)\nGCC version: 13\n"
@@ -149,7 +149,7 @@ def test_a_flash_attention_that_cannot_be_loaded_is_found(machine, monkeypatch):
 def test_the_whole_report():
     """On the stack that is installed here, in a process of its own: it imports the whole host."""
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-    words = [sys.executable, "-c", "from restrain_openrlhf.cli.main import main; main()", "doctor", "--json"]
+    words = [sys.executable, "-c", "from restrain_openrlhf.commands.main import main; main()", "doctor", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     named = {line["name"]: line["ok"] for line in found}

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.cli.test_commands import boxed, rows_of
 from tests.commands import refused, restrain
 from tests.evaluation.test_table import result, write_run
@@ -78,6 +78,7 @@ def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
     assert ["bench", "2", "1", "0", "0", "0", "1 (1 shorter than 13 words)"] in cells(done.stdout)
     assert rows_of(tmp_path / "o.jsonl")[0]["problem_id"] == "q"
     shown = restrain("data", "overlap", prompts, "--benchmarks", f"one={bench},two={bench}", "--examples", "1")
+    assert [row[:3] for row in cells(shown.stdout)][-2:] == [["one", "2", "1"], ["two", "2", "1"]]
     assert shown.stdout.count("equal, share 1.00: one q, prompt t\n") == 1
     assert f"  problem: {text}\n  prompt:  {text}!\n" in shown.stdout
     assert "two q" not in shown.stdout
@@ -151,11 +152,11 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
         (("regrade", "absent.jsonl"), "no such file"),
         (("analyze", "absent.jsonl", "--out", "x"), "no such file"),
         (("table", "absent"), "holds no evaluation"),
-        (("table", "absent", "--paper", "p.csv", "--no-paper"), "--paper and --no-paper are both given"),
-        (("compare", "absent"), "holds no evaluation"),
-        (("compare", "a=absent", "a=absent"), "Two runs have one name"),
-        (("compare", "absent", "--format", "latex"), "is no format. Known: markdown, csv, json"),
-        (("effect", "absent", "--x", "step", "--out", "x"), "holds no evaluation"),
+        (("table", "absent", "--differences", "--no-paper"), "--differences and --no-paper are both given"),
+        (("table", "absent", "--differences"), "holds no evaluation"),
+        (("table", "a=absent", "a=absent"), "Two runs have one name"),
+        (("plot", "absent", "--x", "step", "--out", "x"), "holds no evaluation"),
+        (("plot", "absent", "--by", "method"), "Name that label with --x"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, words, message):
@@ -179,7 +180,6 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
         (("--benchmarks", "OWN", "--protocol", "beam"), "Known: paper, greedy"),
         (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
         (("--benchmarks", "OWN", "--label", "step"), "give KEY=VALUE"),
-        (("--benchmarks", "OWN", "--export", "helm"), "--export 'helm': is no format. Known: lm-eval"),
         (("--benchmarks", "OWN", "--second-grader", "sympy"), "--second-grader 'sympy': is no grader"),
         (("--benchmarks", "OWN", "--second-grader", "math-verify=absent"), "is not installed"),
         (("--benchmarks", "OWN", "--model", "./absent"), "no such model folder"),
@@ -254,22 +254,20 @@ def test_tables_and_effects_of_runs(tmp_path):
         write_run(tmp_path / name, result("aime24", "AIME24", value, sigma=sigma))
         for name, value, sigma in (("half", 0.2, "0.5"), ("one", 0.3, "1"))
     ]
-    (tmp_path / "paper.csv").write_text("run,benchmark,pass_at_1\none,aime24,33\n")
-    done = restrain("table", *runs, "--paper", tmp_path / "paper.csv", "--format", "csv")
+    done = restrain("table", *runs, "--format", "csv")
     assert done.returncode == 0, done.stderr
     rows = list(csv.DictReader(done.stdout.splitlines()))
     assert [(row["run"], row["origin"], row["pass_at_1"]) for row in rows if row["benchmark"] == "AIME24"] == [
         ("half", "ours", "20.00"),
         ("one", "ours", "30.00"),
-        ("one", "paper", "33.00"),
     ]
     assert restrain("table", f"x={runs[0]}", "--out", tmp_path / "t.md").returncode == 0
     assert "| x | ours |" in (tmp_path / "t.md").read_text()
-    done = restrain("effect", *runs, "--x", "sigma", "--out", tmp_path / "figures")
+    done = restrain("plot", *runs, "--x", "sigma", "--out", tmp_path / "figures")
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "figures" / "effect-sigma.png").exists()
-    assert "no label 'delta'" in refused("effect", *runs, "--x", "delta", "--out", tmp_path / "figures")
-    assert "is no format. Known: markdown, latex, csv, json" in refused("table", *runs, "--format", "html")
+    assert "no label 'delta'" in refused("plot", *runs, "--x", "delta", "--out", tmp_path / "figures")
+    assert "'html' is not one of 'markdown'" in refused("table", *runs, "--format", "html")
     assert json.loads((runs[0] / "aime24" / "result.json").read_text())["provenance"]["labels"] == {"sigma": "0.5"}
 
 
@@ -282,13 +280,13 @@ def test_runs_are_set_beside_the_paper_unasked(tmp_path):
     assert "base, AMC (83): the paper has no amc83 of base of Qwen/Qwen3-4B-Base" in done.stdout
     assert "paper" not in restrain("table", run, "--no-paper", "--format", "csv").stdout
     assert "note: base, AMC (83): the paper has no amc83" in restrain("table", run, "--format", "csv").stderr
-    done = restrain("compare", run, "--method", "restrain", "--data", "dapo14k", "--json")
+    done = restrain("table", run, "--differences", "--method", "restrain", "--data", "dapo14k", "--format", "json")
     found = {each["benchmark"]: each for each in json.loads(done.stdout)}
     assert (found["aime24"]["paper"]["value"], found["aime24"]["tables"]) == (20.3, [5])
     assert (found["amc83"]["paper"], found["amc83"]["ours"]["value"]) == (None, 40.0)
-    assert restrain("compare", run, "--format", "csv", "--out", tmp_path / "c" / "c.csv").stdout == ""
+    assert restrain("table", run, "--differences", "--format", "csv", "--out", tmp_path / "c" / "c.csv").stdout == ""
     assert (tmp_path / "c" / "c.csv").read_text().startswith("run,benchmark,ours_value,")
-    assert "'grop': is no method. Known: base (no training), ttrl" in refused("compare", run, "--method", "grop")
+    assert "'grop': is no method. Known: base (no training), ttrl" in refused("table", run, "--method", "grop")
 
 
 def test_analyze_of_the_shared_rollouts(shared, tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import typer
 from typer.main import get_command
 
-import restrain_openrlhf.cli.main as restrain
+import restrain_openrlhf.commands.main as restrain
 import test_time.cli as test_time_cli
 
 

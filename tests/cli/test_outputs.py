@@ -72,7 +72,7 @@ def test_a_link_stays_and_its_target_is_written(rollouts, tmp_path, there):
 
 def into(stdout, *words, folder):
     """Runs a command as a process of its own, whose standard output goes to `stdout`."""
-    command = [sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "restrain_openrlhf.commands.main", *map(str, words)]
     here = {**os.environ, "PYTHONPATH": str(ROOT)}
     return subprocess.run(
         command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, cwd=folder, env=here
@@ -114,15 +114,16 @@ def test_a_references_file_is_checked_before_the_model_is_looked_for(tmp_path):
     assert "is a pipe, not a file" in refused(*words, "--out", tmp_path / "reference.jsonl").replace("\n", " ")
 
 
-def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(rollouts, tmp_path):
+def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(rollouts, tmp_path, write_jsonl):
     link = tmp_path / "link"
     link.symlink_to("real")
-    words = ("premise", "--rollouts", rollouts, "--out", link)
+    gold = write_jsonl("gold.jsonl", [{"problem": "p", "answer": "0"}])
+    words = ("analyze", rollouts, "--gold", gold, "--out", link)
     assert "is a symbolic link to" in refused(*words)
     (tmp_path / "real").mkdir()
     assert restrain(*words).returncode == 0
     assert link.is_symlink()
-    assert (tmp_path / "real" / "premise.json").is_file()
+    assert (tmp_path / "real" / "reliability.csv").is_file()
 
 
 BELOW_A_FILE = [
@@ -155,9 +156,11 @@ def as_nobody():
         whole = [*command, *map(str, words)]
         return subprocess.run(whole, env=here, cwd="/", capture_output=True, text=True, check=False)
 
-    if run("-c", "import restrain_openrlhf.cli.main").returncode != 0:
+    if run("-c", "import restrain_openrlhf.commands.main").returncode != 0:
         pytest.skip("another user cannot run this environment's Python")
-    return lambda *words: run("-m", "test_time.cli" if words[0] == "adapt" else "restrain_openrlhf.cli.main", *words)
+    return lambda *words: run(
+        "-m", "test_time.cli" if words[0] == "adapt" else "restrain_openrlhf.commands.main", *words
+    )
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from restrain_openrlhf.cli.train import step_progress
-from restrain_openrlhf.run.metrics import StepRow
+from restrain_openrlhf.records.metrics import StepRow
+from restrain_openrlhf.training.progress import step_progress
 
 VOTES = {
     "majority_share_mean": 0.5,

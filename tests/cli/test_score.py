@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
-from restrain_openrlhf.cli.main import app
+from restrain_openrlhf.commands.main import app
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
@@ -106,17 +106,6 @@ def test_a_missing_answer_has_no_class_and_u_x_is_1_where_nothing_says_otherwise
     assert (got["classes"], got["prompt_weight"]) == ([0, 0, None], 1.0)
 
 
-def test_missing_answers_as_a_label_have_a_count_and_a_weight(scored):
-    (got,) = scored([row(10, missing=6)], "--set", "missing=as_label")
-    assert (got["counts"], got["majority_count"], len(got["label_weights"])) == ([10, 6], 10, 2)
-
-
-@pytest.mark.parametrize(("missing", "majority"), [(4, "40"), (12, None)])
-def test_the_majority_is_null_where_missing_answers_as_a_label_win(scored, missing, majority):
-    (got,) = scored([row(N - missing, missing=missing)], "--set", "missing=as_label")
-    assert (got["majority"], got["majority_count"]) == (majority, 12)
-
-
 def test_a_group_without_answers_has_no_majority(scored):
     (got,) = scored([row(missing=N)])
     assert (got["majority"], got["majority_count"], got["counts"], got["penalized"]) == (None, 0, [], True)
@@ -134,8 +123,8 @@ def test_settings_are_read_as_yaml(scored):
         (("--set", "prompt_weight=0.5", "--prompt-weight", "1"), ConfigError, "both set u_x"),
         (("--reference", "REFERENCE", "--prompt-weight", "1"), ConfigError, "both set u_x"),
         (("--method", "ttrl", "--prompt-weight", "1"), ConfigError, "'prompt_weight' is not a setting of ttrl"),
-        (("--set", "prompt_weight=offline"), ReferencePassError, "line 1: The prompt weight u_x needs"),
-        (("--method", "srt_offline"), ReferencePassError, "line 1: This method trains on labels stored"),
+        (("--set", "prompt_weight=offline"), ReferencePassError, "line 1: The method 'restrain' reads the frozen"),
+        (("--method", "srt_offline"), ReferencePassError, "line 1: The method 'srt_offline' reads the frozen"),
         (("--method", "grpo_gold"), DataError, "line 1: The method 'grpo_gold' learns from gold answers"),
         (("--prompt-weight", "inf"), ConfigError, "finite"),
         (("--set", "sigma=wide"), ConfigError, "sigma: Input should be a valid number"),
@@ -219,7 +208,7 @@ INTERRUPTED = (
     HEEDS_CTRL_C
     + """
 import time
-from restrain_openrlhf.cli import main
+from restrain_openrlhf.commands import main
 import restrain_openrlhf.{module} as module
 def slow(*given):
     print("started", flush=True)
@@ -245,7 +234,7 @@ def interrupted(module, name, *words):
 def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
     path, out = write_jsonl("r.jsonl", [row(2)]), tmp_path / "o.jsonl"
     out.write_text("before\n")
-    said = interrupted("cli.score", "score_row", "score", path, "--out", out)
+    said = interrupted("commands.score", "score_row", "score", path, "--out", out)
     assert "interrupted: the same command starts again from its beginning." in said
     assert "resume" not in said
     assert sorted(tmp_path.iterdir()) == [out, path]
@@ -254,7 +243,7 @@ def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
 
 @pytest.mark.timeout(120)
 def test_ctrl_c_in_a_command_that_goes_on_says_so():
-    said = interrupted("cli.train", "load_run_config", "train", "cpu/demo")
+    said = interrupted("commands.train", "load_run_config", "train", "cpu/demo")
     assert "interrupted: run the same command to resume." in said
 
 
@@ -263,7 +252,7 @@ def test_ctrl_c_between_two_benchmarks_keeps_the_first(tmp_path):
     """The copy that is there is not fetched again: only the one that was interrupted is."""
     (tmp_path / "aime24.jsonl").write_text("kept\n")
     words = ("data", "benchmarks", "aime24,amc23", "--problems-only", "--out", tmp_path)
-    said = interrupted("evaluation.copies", "load_benchmark", *words)
+    said = interrupted("data.loading", "load_benchmark", *words)
     assert "interrupted: run the same command to resume." in said
     assert (tmp_path / "aime24.jsonl").read_text() == "kept\n"
 
@@ -271,7 +260,7 @@ def test_ctrl_c_between_two_benchmarks_keeps_the_first(tmp_path):
 @pytest.mark.timeout(120)
 def test_ctrl_c_in_gpu_check_says_that_it_needs_another_folder(tmp_path):
     words = ("gpu-check", "--allow-cpu", "--only", "gradient", "--out", tmp_path / "out")
-    said = interrupted("gpu_check.checks", "run_check", *words)
+    said = interrupted("commands.gpu_check.checks", "run_check", *words)
     assert "interrupted: a check is not resumed; start again in another folder (--out)." in said
     (tmp_path / "out" / "begun").touch()
     assert "is not an empty folder" in refused(*words)

@@ -27,22 +27,20 @@ GATHERS = "service: {group_size: 4, end_of_text: x"
 @pytest.mark.parametrize(
     ("service", "message"),
     [
-        ("service: {group_size: 4}", "service: with group_size give either model"),
-        ("service: {group_size: 4, model: m, end_of_text: x}", "service: with group_size give either model"),
-        ("service: {end_of_text: x}", "without it, neither"),
+        ("service: {group_size: 4}", "service: give both group_size and end_of_text"),
+        ("service: {end_of_text: x}", "service: give both group_size and end_of_text"),
         ("service: {group_size: 1, end_of_text: x}", "service.group_size: Input should be greater"),
         ("service: {group_size: true, end_of_text: x}", "service.group_size: Input should be a valid integer"),
         ("service: 3", "service: Input should be a valid dictionary"),
         (GATHERS + ", timing: {hold: 180}}", "service.timing.hold: Input should be less than 180"),
         (GATHERS + ", timing: {hold: '9'}}", "service.timing.hold: Input should be a valid number"),
         (GATHERS + ", timing: {keep: .inf}}", "service.timing.keep: Input should be a finite number"),
-        (GATHERS + ", stragglers: drop}", "service.stragglers: Input should be 'score' or 'neutral'"),
+        (GATHERS + ", labelled_rows: drop}", "service.labelled_rows: Input should be 'refuse', 'vote' or 'evaluate'"),
         (GATHERS + ", speed: 9}", "service.speed: unknown key."),
         (GATHERS + ", timing: {admission: 9}}", "service.timing.admission: unknown key."),
         (GATHERS + ", log_text: true}", "service.log_text: unknown key."),
         (GATHERS + ", limits: {pendin: 9}}", "service.limits.pendin: unknown key. Did you mean 'pending'?"),
         ("server: {}", "Did you mean 'service'?"),
-        ("service: {group_size: 4, model: /absent}", "must be a Hugging Face model's folder"),
     ],
 )
 def test_a_wrong_configuration_is_refused(tmp_path, service, message):
@@ -66,7 +64,7 @@ def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method,
 
 @pytest.mark.parametrize("method", ["{name: ettrl}", "{name: ttrl, votes: 8, train_on: 4}", "{name: srt_easy}"])
 def test_whole_groups_of_any_method_are_served_without_a_service_block(tmp_path, method):
-    from restrain_openrlhf.reward.service_config import load_service_config
+    from restrain_openrlhf.scoring.service.service_config import load_service_config
 
     for service in ("", "service:\n", "service: {limits: {groups: 9}}\n"):
         (tmp_path / "service.yaml").write_text(f"method: {method}\n{service}")
@@ -79,8 +77,6 @@ def test_whole_groups_of_any_method_are_served_without_a_service_block(tmp_path,
         (["--host", "203.0.113.1"], "--host 203.0.113.1 --port 8000: cannot be listened on"),
         (["--host", "no such host"], "cannot be listened on"),
         (["--token-file", "/absent"], "--token-file /absent: cannot be read"),
-        (["--tls-key", "k.pem"], "--tls-certificate and --tls-key belong together"),
-        (["--tls-certificate", "/absent", "--tls-key", "/absent"], "--tls-key /absent: cannot be used"),
     ],
 )
 def test_a_wrong_option_is_refused(tmp_path, words, message):

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from restrain_openrlhf.config.host_flags import host_flags, to_arguments
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.hook.host_flags import host_flags, to_arguments
 from tests.conftest import ROOT
 
 CONFIGS = ROOT / "configs"

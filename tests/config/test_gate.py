@@ -1,5 +1,6 @@
 """One gate: what settings alone can tell is refused alike by whatever shows, renders or starts a run."""
 
+import json
 import re
 
 import pytest
@@ -9,7 +10,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.run.train import check_flags  # noqa: E402
+from restrain_openrlhf.training.train import check_flags  # noqa: E402
 from tests.commands import call, restrain  # noqa: E402
 from tests.config.presets import preset_file  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
@@ -20,6 +21,9 @@ REFUSED = [
     ({"openrlhf.rollout.n_samples_per_prompt": 1, "openrlhf.train.batch_size": 128}, "n_samples_per_prompt"),
     ({"method.kappa": 17}, "penalises even a unanimous group"),
     ({"openrlhf.vllm.num_engines": 0}, "vllm.num_engines is 0"),
+    ({"openrlhf.vllm.num_engines": 4}, "Set vllm.num_engines to 8"),
+    ({"reference": None}, "no reference was given"),
+    ({"openrlhf.data.prompt_dataset": None}, "data.prompt_dataset is not set"),
     ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target"),
     ({"openrlhf.rollout.vllm_generate_batch_size": 32}, "vllm_generate_batch_size"),
     ({"openrlhf.train.async_enable": True, "seeded_rollouts": True}, "train.async_enable"),
@@ -28,7 +32,7 @@ REFUSED = [
 
 
 def words(settings):
-    return [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    return [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
 
 
 @pytest.mark.parametrize(("settings", "reason"), REFUSED)

@@ -3,16 +3,16 @@
 import pytest
 from typer.testing import CliRunner
 
-from restrain_openrlhf.cli.main import app
+from restrain_openrlhf.commands.main import app
 from restrain_openrlhf.config.command_line import find_config, preset_names
+from restrain_openrlhf.config.shipped import own_path
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.shipped import own_path
 from test_time.cli import app as adaptations
 from tests.conftest import ROOT
 
 NAME = "dapo14k/qwen3-4b-base/restrain"
-MODEL = "restrain_openrlhf/demo/models/addition"
+MODEL = "restrain_openrlhf/data/demo_tasks/models/addition"
 
 
 def test_every_preset_is_found_by_its_name_from_anywhere(monkeypatch, tmp_path):

@@ -12,18 +12,17 @@ from typer.main import get_command
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.cli.main import app  # noqa: E402
-from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
-from restrain_openrlhf.data.catalogue import TRAINING_SETS  # noqa: E402
-from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS  # noqa: E402
-from restrain_openrlhf.evaluation.protocol import INSTRUCTION, TEMPLATES  # noqa: E402
-from restrain_openrlhf.hook.compatibility import refuse_contradictions  # noqa: E402
-from restrain_openrlhf.hook.host_flags import (  # noqa: E402
+from restrain_openrlhf.commands.main import app  # noqa: E402
+from restrain_openrlhf.config.checks import refuse_settings  # noqa: E402
+from restrain_openrlhf.config.host_flags import (  # noqa: E402
     host_flags,
     parse,
     to_arguments,
 )
-from restrain_openrlhf.method import build  # noqa: E402
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.data.benchmarks import BENCHMARKS  # noqa: E402
+from restrain_openrlhf.data.sources import TRAINING_SETS  # noqa: E402
+from restrain_openrlhf.evaluation.protocol import INSTRUCTION, TEMPLATES  # noqa: E402
 from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
@@ -84,7 +83,7 @@ def as_in_yaml(value: object) -> object:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_hook_finds_no_contradiction_and_batches_come_out_even(name):
     config, flags = load_run_config(preset_file(name)), parsed(name)
-    refuse_contradictions(parse(to_arguments(host_flags(config))), build(config.method))
+    refuse_settings(config, flags)
     rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
     assert rollouts % flags["train.batch_size"] == 0, "an optimizer step would mix rollout batches"
     gpus = flags["actor.num_nodes"] * flags["actor.num_gpus_per_node"]
@@ -146,7 +145,7 @@ def test_the_two_amcs_differ_in_their_problems_alone():
 def test_files_of_the_repository_that_presets_name_are_there():
     named = {str(value) for name in NAMES for value in written(preset_file(name))["openrlhf"].values()}
     inside = sorted(value for value in named if value.startswith("restrain_openrlhf/"))
-    assert inside == [f"restrain_openrlhf/demo/models/{task}" for task in ("addition", "premise")]
+    assert inside == [f"restrain_openrlhf/data/demo_tasks/models/{task}" for task in ("addition", "premise")]
     assert (ROOT / inside[0] / "config.json").exists()
 
 

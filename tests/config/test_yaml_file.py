@@ -5,9 +5,9 @@ import re
 import pytest
 
 from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.config.host_flags import host_flags
 from restrain_openrlhf.config.yaml_file import load_hook_config, load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.host_flags import host_flags
 from restrain_openrlhf.method import METHODS
 
 

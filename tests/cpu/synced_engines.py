@@ -15,7 +15,7 @@ from typing import Any
 
 os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
 
-from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.machine.devices import detect
 
 detect().install()
 
@@ -25,7 +25,7 @@ from transformers import Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
 
-from restrain_openrlhf.hook.lora import naming_whole_weights  # noqa: E402
+from restrain_openrlhf.hook.fixes.lora import naming_whole_weights  # noqa: E402
 
 # Most rows are there for the shares: noise of bf16 activations is several times a young adapter's move.
 VOCABULARY, LENGTH, ROWS, TRAINED_ROWS = 96, 24, 1024, 256

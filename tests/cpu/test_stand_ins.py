@@ -1,4 +1,4 @@
-"""The stand-ins for CUDA: each is checked against the module that it adapts."""
+"""The stand-ins for CUDA: each is checked against the module that it adapts, and reached."""
 
 import importlib
 import sys
@@ -9,40 +9,54 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 if detect().name != "cpu":
     pytest.skip("the CUDA stack is installed; these adapt the CPU's", allow_module_level=True)
 detect().install()
 
-from restrain_openrlhf.cpu.host import STAND_INS  # noqa: E402
 from restrain_openrlhf.errors import HostError  # noqa: E402
-from restrain_openrlhf.hook.stand_ins import StandIn  # noqa: E402
+from restrain_openrlhf.machine.cpu.host import PATCHES  # noqa: E402
+from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK  # noqa: E402
+from restrain_openrlhf.machine.host_methods import parameters  # noqa: E402
+from restrain_openrlhf.machine.patching import Replacement, expect, expect_no_more, load  # noqa: E402
+
+EVERY = [*PATCHES, EXTENSION_LOCK[-1]]
 
 
-@pytest.mark.parametrize("stand_in", STAND_INS, ids=lambda stand_in: stand_in.module)
-def test_a_module_is_adapted_where_its_callables_take_what_is_expected(stand_in):
+@pytest.mark.parametrize("patch", EVERY, ids=lambda patch: f"{patch.module}.{patch.qualname}")
+def test_a_module_is_adapted_where_its_callables_take_what_is_expected(patch):
     """Checked as it is imported, before anything is changed; here it would be refused already."""
-    module = importlib.import_module(stand_in.module)
-    assert stand_in.takes
-    own = "restrain_openrlhf.cpu"
-    assert any(str(getattr(value, "__module__", None)).startswith(own) for value in things_in(module))
+    importlib.import_module(patch.module)
+    patch.check()
+    assert patch.is_on()
+    taken = parameters(load(patch.ours))
+    assert len(taken.split(", ")) == (len(patch.takes.split(", ")) if isinstance(patch, Replacement) else 4)
 
 
-def things_in(module):
-    return [*vars(module).values(), *(part for value in vars(module).values() for part in vars_of(value))]
+def test_a_buffer_is_for_the_cpu():
+    import torch
+    from openrlhf.trainer.ppo_utils import NaiveReplayBuffer
+
+    assert NaiveReplayBuffer(3).target_device == torch.device("cpu")
+    assert torch.cuda.current_device() == torch.device("cpu")
 
 
-def vars_of(value):
-    return vars(value).values() if isinstance(value, type) else ()
+def beside(*_):
+    return "ours"
 
 
 def test_a_module_with_other_parameters_is_refused_and_left_as_it_is(monkeypatch):
-    module, adapted = ModuleType("adapted_by_us"), []
-    module.send = lambda tensor, rank: None
+    module = ModuleType("adapted_by_us")
+    module.send, module.take = (lambda tensor, rank: "host"), (lambda tensor: "host")
     monkeypatch.setitem(sys.modules, "adapted_by_us", module)
-    StandIn("adapted_by_us", adapted.append, {"send": "(tensor, rank)"}).check_and_adapt(module)
-    assert adapted == [module]
+    right = Replacement("adapted_by_us", "take", "(tensor)", f"{__name__}:beside")
+    wrong = Replacement("adapted_by_us", "send", "(tensor, peer)", f"{__name__}:beside")
     with pytest.raises(HostError, match=r"adapted_by_us\.send takes \(tensor, rank\); .* written for \(tensor, peer\)"):
-        StandIn("adapted_by_us", adapted.append, {"send": "(tensor, peer)"}).check_and_adapt(module)
-    assert adapted == [module]
+        expect([right, wrong])
+    assert (module.take(1), module.send(1, 2)) == ("host", "host")
+    expect_no_more([wrong])
+    expect([right])
+    assert module.take(1) == "ours"
+    expect_no_more([right])
+    assert module.take(1) == "host"

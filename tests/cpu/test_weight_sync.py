@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.machine.devices import detect
 from tests.conftest import ROOT
 
 pytest.importorskip("vllm", reason="needs the training stack (make install)")

@@ -6,8 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.data.contamination import Band, Overlap, band_of, overlaps, words
-from restrain_openrlhf.data.overlap_report import band_counts, nearest_pairs, pair_lines
+from restrain_openrlhf.data.contamination import (
+    Band,
+    Overlap,
+    band_of,
+    nearest_pairs,
+    overlaps,
+    pair_lines,
+    words,
+)
 from restrain_openrlhf.errors import DataError
 
 LONG = "a train leaves the station at noon and travels north at 60 miles per hour for three hours"
@@ -69,9 +76,6 @@ def test_every_problem_is_in_one_band_and_the_nearest_pairs_come_first():
         ("one", "q", 0.6, Band.MOST),
         ("two", "q", 0.5, Band.MOST),
     ]
-    one, two = band_counts(found, problems, 2)
-    assert (one.problems, one.by_band, one.none, one.short) == (3, {Band.MOST: 1}, 2, 1)
-    assert (two.problems, two.by_band, two.none, two.short) == (2, {Band.MOST: 1}, 1, 1)
     assert [item.benchmark for item in nearest_pairs(found[::-1], Band.MOST, 1)] == ["one"]
     assert nearest_pairs(found, Band.SOME, 5) == []
     less = overlaps(prompts[:1], problems, n=2)
@@ -104,6 +108,5 @@ def test_amc23_stands_whole_in_amc83(shared):
         for name in ("amc23", "amc83")
     }
     found = overlaps(sets["amc23"], {"amc83": sets["amc83"]})
-    (counts,) = band_counts(found, {"amc83": sets["amc83"]}, 13)
-    assert (counts.problems, counts.by_band[Band.EQUAL]) == (83, 40)
-    assert sum(counts.by_band.values()) + counts.none == 83
+    assert (len(sets["amc83"]), sum(item.band is Band.EQUAL for item in found)) == (83, 40)
+    assert len({item.problem_id for item in found}) == len(found)

@@ -5,12 +5,12 @@ import json
 
 import pytest
 
+from restrain_openrlhf.commands.study.plan import StudyRun
+from restrain_openrlhf.commands.study.votes import read_gold
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.data.gold import asked, load_gold
+from restrain_openrlhf.data.gold import identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.study.plan import StudyRun
-from restrain_openrlhf.study.votes import read_gold
 from test_time.accuracy import check_gold, gold_of
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
@@ -176,23 +176,23 @@ def test_problems_without_ids_have_no_gold_by_id(material, write_jsonl):
 def test_an_id_of_two_problems_and_two_answers_to_one_are_refused(write_jsonl):
     gold = load_gold(write_jsonl("gold.jsonl", [{"id": 1, "answer": "4"}, {"problem": "p", "answer": "5"}]))
     with pytest.raises(DataError, match="the id '1' is of two problems"):
-        gold.answers("sets", asked([(1, "p"), (1, "q")]))
+        gold.answers("sets", identities([(1, "p"), (1, "q")]))
     with pytest.raises(DataError, match="the id '1' has the answers '5' and '4'"):
-        gold.answers("set", asked([(1, "p")]))
-    assert gold.answers("set", asked([(1, "q"), (None, "p")])) == {text_hash("q"): "4", text_hash("p"): "5"}
+        gold.answers("set", identities([(1, "p")]))
+    assert gold.answers("set", identities([(1, "q"), (None, "p")])) == {text_hash("q"): "4", text_hash("p"): "5"}
 
 
 def test_a_problems_text_counts_more_than_its_id(write_jsonl):
     """Rows with both are found by their text, which proves what the answer belongs to: ids of two files may differ."""
     gold = load_gold(write_jsonl("gold.jsonl", [{"id": 1, "problem": "p", "answer": "4"}]))
-    assert gold.answers("set", asked([(7, "p")])) == {text_hash("p"): "4"}
+    assert gold.answers("set", identities([(7, "p")])) == {text_hash("p"): "4"}
     with pytest.raises(DataError, match="none of its 1 problems is in set"):
-        gold.answers("set", asked([(1, "q")]))
+        gold.answers("set", identities([(1, "q")]))
 
 
 def test_gold_of_more_problems_than_are_asked_for_is_taken_by_text(write_jsonl):
     gold = load_gold(write_jsonl("gold.jsonl", [{"problem": name, "answer": name} for name in "pqr"]))
-    assert gold.answers("set", asked([(None, "q"), (None, "z")])) == {text_hash("q"): "q"}
+    assert gold.answers("set", identities([(None, "q"), (None, "z")])) == {text_hash("q"): "q"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from restrain_openrlhf.data import file_digests
+from restrain_openrlhf.data import identity
 from restrain_openrlhf.data.identity import model_digests, model_fingerprint
 
 TENSORS, ELEMENTS = 38, 60_000  # 240 kB each, 9 MB in all: far more than the first and last MiB
@@ -47,7 +47,7 @@ def write_weights(path, changed=()):
 
 def settle(path, monkeypatch):
     """As if the file had been written long ago."""
-    monkeypatch.setattr(file_digests, "SETTLED_SECONDS", -1.0)
+    monkeypatch.setattr(identity, "SETTLED_SECONDS", -1.0)
     return path
 
 
@@ -84,16 +84,16 @@ def test_each_files_digest_is_that_of_sha256sum(model):
 
 def test_a_large_file_is_read_once(model, cache, monkeypatch):
     weights = settle(model / "model.safetensors", monkeypatch)
-    first = file_digests.file_digest(weights)
+    first = identity.file_digest(weights)
     assert len(list(cache.iterdir())) == 1
-    monkeypatch.setattr(file_digests.hashlib, "file_digest", lambda *_: pytest.fail("it was read again"))
-    assert file_digests.file_digest(weights) == first == sha256sum(weights)
+    monkeypatch.setattr(identity.hashlib, "file_digest", lambda *_: pytest.fail("it was read again"))
+    assert identity.file_digest(weights) == first == sha256sum(weights)
 
 
 def test_a_change_that_keeps_size_and_time_is_seen(model, monkeypatch):
     """As `rsync --inplace --times` leaves it: the same path, size, inode and time of modification."""
     weights = settle(model / "model.safetensors", monkeypatch)
-    file_digests.file_digest(weights)
+    identity.file_digest(weights)
     before = weights.stat()
     with weights.open("r+b") as file:
         file.seek(before.st_size // 2)
@@ -104,41 +104,41 @@ def test_a_change_that_keeps_size_and_time_is_seen(model, monkeypatch):
         before.st_mtime_ns,
         before.st_ino,
     )
-    assert file_digests.file_digest(weights) == sha256sum(weights)
+    assert identity.file_digest(weights) == sha256sum(weights)
 
 
 def test_a_file_that_was_just_written_is_not_kept(model, cache):
-    file_digests.file_digest(model / "model.safetensors")
+    identity.file_digest(model / "model.safetensors")
     assert not cache.exists()
 
 
 @pytest.mark.parametrize("damage", [b"", b"0123", b"\xff\xfe" * 32, b"z" * 64])
 def test_a_damaged_entry_is_made_again(model, cache, monkeypatch, damage):
     weights = settle(model / "model.safetensors", monkeypatch)
-    right = file_digests.file_digest(weights)
+    right = identity.file_digest(weights)
     (entry,) = cache.iterdir()
     entry.write_bytes(damage)
-    assert file_digests.file_digest(weights) == right
+    assert identity.file_digest(weights) == right
     assert entry.read_text().strip() == right
 
 
 def test_a_cache_that_cannot_be_written_costs_time_alone(model, tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("a file where the folder should be")
     weights = settle(model / "model.safetensors", monkeypatch)
-    assert file_digests.file_digest(weights) == sha256sum(weights)
+    assert identity.file_digest(weights) == sha256sum(weights)
 
 
 def test_processes_and_threads_share_one_cache(model, cache, monkeypatch):
     weights = settle(model / "model.safetensors", monkeypatch)
     code = (
-        "import sys; from pathlib import Path; from restrain_openrlhf.data import file_digests as d;"
+        "import sys; from pathlib import Path; from restrain_openrlhf.data import identity as d;"
         "d.SETTLED_SECONDS = -1.0; print(d.file_digest(Path(sys.argv[1])))"
     )
     running = [
         subprocess.Popen([sys.executable, "-c", code, weights], stdout=subprocess.PIPE, text=True) for _ in range(3)
     ]
     with ThreadPoolExecutor(4) as threads:
-        here = set(threads.map(file_digests.file_digest, [weights] * 8))
+        here = set(threads.map(identity.file_digest, [weights] * 8))
     there = {process.communicate()[0].strip() for process in running}
     assert here == there == {sha256sum(weights)}
     assert [entry.read_text().strip() for entry in cache.iterdir()] == [sha256sum(weights)]

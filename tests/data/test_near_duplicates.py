@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.data.near_duplicates import counted, near_duplicates
-from restrain_openrlhf.data.normal_form import letters_and_digits, normal_form
+from restrain_openrlhf.data.near_duplicates import near_duplicates, normal_form
 
 EQUAL = [
     ("Find $x-1$.", "find  x - 1"),
@@ -86,20 +85,12 @@ def test_groups_stand_in_order_and_answers_conflict_as_text():
     assert found.dropped() == {2, 6, 1, 4}
 
 
-def test_letters_and_digits_alone_are_counted_beside():
-    problems, answers = ["x-1", "x+1", "y"], ["1", "2", "3"]
-    found = near_duplicates(problems, answers)
-    numbers = counted(problems, answers, found, drop=True)
-    assert (numbers.groups, numbers.loose_groups, numbers.loose_conflicting, numbers.dropped) == (0, 1, 1, 0)
-    assert counted(problems, [None] * 3, found, drop=False).conflicting is None
-
-
 def test_prompts_of_punctuation_alone_are_not_one_group():
     assert near_duplicates(["?", ":", "?"], [None] * 3).groups == ((0, 2),)
 
 
 def test_of_1600_real_problems_only_equal_ones_are_near_duplicates(shared):
-    """AMC23 is part of AMC (83), word by word; nothing else in six benchmarks is equal in this form, or in letters."""
+    """AMC23 is part of AMC (83), word by word; nothing else in six benchmarks is equal in this form."""
     rows = [
         json.loads(line)["problem"]
         for path in sorted((shared / "benchmarks").glob("*.jsonl"))
@@ -108,4 +99,3 @@ def test_of_1600_real_problems_only_equal_ones_are_near_duplicates(shared):
     found = near_duplicates(rows, [None] * len(rows))
     assert (len(rows), len(found.groups)) == (1600, 40)
     assert all(len({rows[place] for place in group}) == 1 for group in found.groups)
-    assert len({letters_and_digits(text) for text in rows}) == len(set(rows))

@@ -9,13 +9,12 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from restrain_openrlhf.data.catalogue import DAPO14K, OWN, SYNTHETIC_S1K, TRAINING_SETS, training_set
-from restrain_openrlhf.data.gold import load_gold
-from restrain_openrlhf.data.gold_split import PromptOnly
+from restrain_openrlhf.data.gold import PromptOnly, load_gold
 from restrain_openrlhf.data.identity import set_digest, text_hash
-from restrain_openrlhf.data.prepare import Checks, prepare
+from restrain_openrlhf.data.prepare import prepare
+from restrain_openrlhf.data.sources import DAPO14K, OWN, SYNTHETIC_S1K, TRAINING_SETS, training_set
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.hook.prompts import PromptSource, load_prompts
+from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 from tests.conftest import ROOT
 from tests.data.hub_layout import parquet_folder
 from tests.data.test_sources import DAPO_ROW
@@ -27,14 +26,14 @@ ROWS = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2
 
 def test_gold_goes_to_the_sidecar_alone(write_jsonl, tmp_path):
     out = tmp_path / "train.jsonl"
-    made = prepare(WITH_GOLD, str(write_jsonl("own.jsonl", ROWS)), out, Checks())
+    made = prepare(WITH_GOLD, str(write_jsonl("own.jsonl", ROWS)), out)
     assert [json.loads(line) for line in out.read_text().splitlines()] == [
         {"id": "a", "problem": "1+1="},
         {"id": "b", "problem": "2+2="},
     ]
     assert made.gold == tmp_path / "train.gold.jsonl"
     assert load_gold(made.gold).by_problem == {text_hash("1+1="): "2", text_hash("2+2="): "4"}
-    assert (made.count, made.digest, made.is_known_copy) == (2, set_digest(["2+2=", "1+1="]), None)
+    assert (made.count, made.digest, made.whole_set.known_digest) == (2, set_digest(["2+2=", "1+1="]), None)
     assert json.loads((tmp_path / "train.about.json").read_text())["digest"] == made.digest
     assert [prompt.text for prompt in load_prompts(PromptSource(str(out), "problem"))] == ["1+1=", "2+2="]
 
@@ -42,7 +41,7 @@ def test_gold_goes_to_the_sidecar_alone(write_jsonl, tmp_path):
 def test_a_training_file_with_answers_is_written_where_it_is_asked_for(write_jsonl, tmp_path):
     """And OpenRLHF's own reading of it is what gold GRPO trains on: see tests/e2e/test_study.py."""
     source, supervised = str(write_jsonl("own.jsonl", ROWS)), tmp_path / "supervised.jsonl"
-    prepare(WITH_GOLD, source, tmp_path / "train.jsonl", Checks(), supervised)
+    prepare(WITH_GOLD, source, tmp_path / "train.jsonl", supervised)
     assert [json.loads(line) for line in supervised.read_text().splitlines()] == [
         {"id": "a", "problem": "1+1=", "answer": "2"},
         {"id": "b", "problem": "2+2=", "answer": "4"},
@@ -53,7 +52,7 @@ def test_a_training_file_with_answers_is_written_where_it_is_asked_for(write_jso
 def test_a_training_file_with_answers_needs_an_answer_for_every_prompt(write_jsonl, tmp_path):
     source = str(write_jsonl("own.jsonl", ROWS))
     with pytest.raises(DataError, match=r"2 of 2 prompts have no answer \(row 1 is the first\).*--answer-column"):
-        prepare(OWN, source, tmp_path / "train.jsonl", Checks(), tmp_path / "supervised.jsonl")
+        prepare(OWN, source, tmp_path / "train.jsonl", tmp_path / "supervised.jsonl")
     assert not list(tmp_path.glob("train*"))
 
 
@@ -64,8 +63,8 @@ def test_a_prompt_row_cannot_hold_an_answer():
 
 def test_a_set_without_gold_leaves_no_sidecar_of_an_earlier_one(write_jsonl, tmp_path):
     source, out = str(write_jsonl("own.jsonl", ROWS)), tmp_path / "train.jsonl"
-    prepare(WITH_GOLD, source, out, Checks())
-    assert prepare(OWN, source, out, Checks()).gold is None
+    prepare(WITH_GOLD, source, out)
+    assert prepare(OWN, source, out).gold is None
     assert not (tmp_path / "train.gold.jsonl").exists()
 
 
@@ -74,8 +73,8 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
     other = {**DAPO_ROW, "prompt": " Two  spaces\n", "solution": "34"}
     folder = parquet_folder(tmp_path / "dapo", [DAPO_ROW, other], "train", "en")
     with pytest.raises(DataError, match=r"2 rows, and the known set has 14,116.*--any-count"):
-        prepare(DAPO14K, str(folder), tmp_path / "t.jsonl", Checks())
-    made = prepare(DAPO14K, str(folder), tmp_path / "t.jsonl", Checks(any_count=True))
+        prepare(DAPO14K, str(folder), tmp_path / "t.jsonl")
+    made = prepare(DAPO14K, str(folder), tmp_path / "t.jsonl", any_count=True)
     assert json.loads(made.prompts.read_text().splitlines()[1]) == {"id": "1", "problem": " Two  spaces\n"}
     assert load_gold(made.gold).by_problem[text_hash(" Two  spaces\n")] == "34"
 
@@ -83,37 +82,31 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "checks", "message"),
     [
-        ([], Checks(), "no rows"),
+        ([], {}, "no rows"),
         (
             [{"id": 1, "text": "x", "answer": "1"}],
-            Checks(),
+            {},
             "row 1: has no column 'problem'; its columns are answer, id",
         ),
-        ([ROWS[0], {"id": 2, "problem": " ", "answer": "1"}], Checks(), "row 2: 'problem' is ' '"),
-        ([ROWS[0], ROWS[0]], Checks(), "1 prompts are there more than once: row 2 as row 1.*--drop-duplicates"),
-        ([ROWS[0], {**ROWS[0], "answer": "3"}], Checks(drop_duplicates=True), "different answers: row 2 as row 1"),
-        ([ROWS[0], {**ROWS[1], "id": "a"}], Checks(), "row 1 and row 2 have the same id 'a'"),
-        (ROWS, Checks(expected_digest="0" * 64), "not 0000.*another set"),
-        ([{"problem": "p", "answer": ["1", "2"]}], Checks(), r"row 1: 'answer' is \['1', '2'\], and one answer"),
-        ([{"problem": "p", "answer": math.nan}], Checks(), "row 1: 'answer' is nan, and one answer"),
+        ([ROWS[0], {"id": 2, "problem": " ", "answer": "1"}], {}, "row 2: 'problem' is ' '"),
+        ([ROWS[0], ROWS[0]], {}, "1 prompts are there more than once: row 2 as row 1.*--drop-duplicates"),
+        ([ROWS[0], {**ROWS[0], "answer": "3"}], {"drop_duplicates": True}, "different answers: row 2 as row 1"),
+        ([ROWS[0], {**ROWS[1], "id": "a"}], {}, "row 1 and row 2 have the same id 'a'"),
+        ([{"problem": "p", "answer": ["1", "2"]}], {}, r"row 1: 'answer' is \['1', '2'\], and one answer"),
+        ([{"problem": "p", "answer": math.nan}], {}, "row 1: 'answer' is nan, and one answer"),
     ],
 )
 def test_what_is_wrong_is_refused(write_jsonl, tmp_path, rows, checks, message):
     source = str(write_jsonl("own.jsonl", rows))
     with pytest.raises(DataError, match=message):
-        prepare(WITH_GOLD, source, tmp_path / "t.jsonl", checks)
+        prepare(WITH_GOLD, source, tmp_path / "t.jsonl", **checks)
     assert not (tmp_path / "t.jsonl").exists()
 
 
 def test_duplicates_are_dropped_only_when_asked(write_jsonl, tmp_path):
     source = str(write_jsonl("own.jsonl", [*ROWS, ROWS[0]]))
-    made = prepare(WITH_GOLD, source, tmp_path / "t.jsonl", Checks(drop_duplicates=True))
+    made = prepare(WITH_GOLD, source, tmp_path / "t.jsonl", drop_duplicates=True)
     assert (made.count, made.dropped_duplicates) == (2, 1)
-
-
-def test_the_digest_that_is_expected_lets_a_set_pass(write_jsonl, tmp_path):
-    checks = Checks(expected_digest=set_digest(["1+1=", "2+2="]))
-    assert prepare(WITH_GOLD, str(write_jsonl("o.jsonl", ROWS)), tmp_path / "t.jsonl", checks).count == 2
 
 
 def known(rows):
@@ -122,26 +115,26 @@ def known(rows):
 
 def test_the_copy_that_is_known_is_told_from_another_and_recorded(write_jsonl, tmp_path):
     out = tmp_path / "t.jsonl"
-    same = prepare(known(ROWS), str(write_jsonl("o.jsonl", reversed(ROWS))), out, Checks())
-    assert same.is_known_copy is True
+    same = prepare(known(ROWS), str(write_jsonl("o.jsonl", reversed(ROWS))), out)
+    assert not same.whole_set.is_another
     assert "this is the copy known, 2 prompts" in same.whole_set.verdict("own")
     other = [ROWS[0], {"problem": "2+3=", "answer": "5"}, {"problem": "2+4=", "answer": "6"}]
-    another = prepare(known(ROWS), str(write_jsonl("p.jsonl", other)), out, Checks(any_count=True))
-    assert another.is_known_copy is False
+    another = prepare(known(ROWS), str(write_jsonl("p.jsonl", other)), out, any_count=True)
+    assert another.whole_set.is_another
     here, there = (set_digest(row["problem"] for row in rows) for rows in (other, ROWS))
     assert f"This one: 3 prompts, digest {here}. The known one: 2 prompts, digest {there}." in (
         another.whole_set.verdict("own")
     )
     about = json.loads((tmp_path / "t.about.json").read_text())
-    assert about["is_known_copy"] is False
     assert about["whole_set"] == {"count": 3, "digest": here, "known_count": 2, "known_digest": there}
 
 
 def test_the_copy_is_compared_before_prompts_are_left_out(write_jsonl, tmp_path):
     rows = [*ROWS, {"problem": "1 + 1 =", "answer": "2"}]
-    checks = Checks(drop_near_duplicates=True)
-    made = prepare(known(rows), str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl", checks, first=1)
-    assert (made.is_known_copy, made.whole_set.count, made.count) == (True, 3, 1)
+    made = prepare(
+        known(rows), str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl", first=1, drop_near_duplicates=True
+    )
+    assert (made.whole_set.is_another, made.whole_set.count, made.count) == (False, 3, 1)
     assert made.digest == set_digest(["1+1="])
 
 
@@ -166,24 +159,22 @@ NEAR = [
 
 
 def test_near_duplicates_are_counted_and_stay(write_jsonl, tmp_path):
-    made = prepare(WITH_GOLD, str(write_jsonl("o.jsonl", NEAR)), tmp_path / "t.jsonl", Checks())
+    made = prepare(WITH_GOLD, str(write_jsonl("o.jsonl", NEAR)), tmp_path / "t.jsonl")
     assert made.count == 5
     assert json.loads((tmp_path / "t.about.json").read_text())["near_duplicates"] == {
         "groups": 2,
         "prompts": 4,
         "conflicting": 1,
-        "loose_groups": 2,
-        "loose_conflicting": 2,
         "dropped": 0,
     }
 
 
 def test_of_near_duplicates_the_first_stays_and_none_where_answers_conflict(write_jsonl, tmp_path):
     source, out = str(write_jsonl("o.jsonl", NEAR)), tmp_path / "t.jsonl"
-    made = prepare(WITH_GOLD, source, out, Checks(drop_near_duplicates=True))
+    made = prepare(WITH_GOLD, source, out, drop_near_duplicates=True)
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["a", "b"]
     assert (made.count, made.near_duplicates.dropped, len(load_gold(made.gold).by_problem)) == (2, 3, 2)
-    without = prepare(OWN, source, out, Checks(drop_near_duplicates=True))
+    without = prepare(OWN, source, out, drop_near_duplicates=True)
     assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["a", "b", "d"]
     assert (without.near_duplicates.conflicting, without.near_duplicates.dropped) == (None, 2)
 
@@ -191,24 +182,24 @@ def test_of_near_duplicates_the_first_stays_and_none_where_answers_conflict(writ
 def test_a_set_of_conflicting_near_duplicates_alone_is_refused(write_jsonl, tmp_path):
     source = str(write_jsonl("o.jsonl", NEAR[3:]))
     with pytest.raises(DataError, match=r"no prompt is left .* leave out --drop-near-duplicates"):
-        prepare(WITH_GOLD, source, tmp_path / "t.jsonl", Checks(drop_near_duplicates=True))
+        prepare(WITH_GOLD, source, tmp_path / "t.jsonl", drop_near_duplicates=True)
     assert not (tmp_path / "t.jsonl").exists()
 
 
 def test_gold_in_a_box_is_the_boxs_content_and_an_empty_one_is_none(write_jsonl, tmp_path):
     """CoT-Self-Instruct writes answers so; a box in the gold would make every response wrong."""
     rows = [{"problem": f"p{place}", "answer": text} for place, text in enumerate((r"\boxed{\frac{1}{2}}", " ", "x"))]
-    made = prepare(WITH_GOLD, str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl", Checks())
+    made = prepare(WITH_GOLD, str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl")
     assert load_gold(made.gold).by_problem == {text_hash("p0"): r"\frac{1}{2}", text_hash("p2"): "x"}
 
 
 def test_synthetic_s1k_is_5000_rows(write_jsonl, tmp_path):
     rows = [{"prompt": f"Problem {number}?", "answer": rf"\boxed{{{number}}}"} for number in range(5000)]
     entry = replace(SYNTHETIC_S1K, answer="answer")
-    made = prepare(entry, str(write_jsonl("s.jsonl", rows)), tmp_path / "t.jsonl", Checks())
-    assert (made.count, made.is_known_copy) == (5000, None)
+    made = prepare(entry, str(write_jsonl("s.jsonl", rows)), tmp_path / "t.jsonl")
+    assert (made.count, made.whole_set.known_digest) == (5000, None)
     with pytest.raises(DataError, match=r"synthetic-s1k: 4,999 rows, and the known set has 5,000.*--any-count"):
-        prepare(entry, str(write_jsonl("s.jsonl", rows[1:])), tmp_path / "t.jsonl", Checks())
+        prepare(entry, str(write_jsonl("s.jsonl", rows[1:])), tmp_path / "t.jsonl")
 
 
 def test_presets_prepare_sets_that_are_known():
@@ -230,20 +221,20 @@ def test_names_are_known_or_refused():
 
 def test_the_first_prompts_of_a_set_that_is_checked_whole(write_jsonl, tmp_path):
     source, out = str(write_jsonl("own.jsonl", ROWS)), tmp_path / "train.jsonl"
-    whole = [json.loads(line) for line in prepare(WITH_GOLD, source, out, Checks()).prompts.read_text().splitlines()]
-    made = prepare(WITH_GOLD, source, tmp_path / "first.jsonl", Checks(), first=1)
+    whole = [json.loads(line) for line in prepare(WITH_GOLD, source, out).prompts.read_text().splitlines()]
+    made = prepare(WITH_GOLD, source, tmp_path / "first.jsonl", first=1)
     assert [json.loads(line) for line in made.prompts.read_text().splitlines()] == whole[:1]
     assert (made.count, len(made.gold.read_text().splitlines()), made.dropped_duplicates) == (1, 1, 0)
     with pytest.raises(DataError, match=r"has 2 prompts, and the first 3 were asked for"):
-        prepare(WITH_GOLD, source, tmp_path / "more.jsonl", Checks(), first=3)
+        prepare(WITH_GOLD, source, tmp_path / "more.jsonl", first=3)
 
 
 def test_a_benchmarks_own_problems_are_left_out(write_jsonl, tmp_path):
     """Word by word: case, spacing, dollars and punctuation do not count; another number does."""
     texts = ["What is $1+1$?", "what is 1 + 1", "What is $1+2$?"]
     rows = [{"id": str(place), "problem": text, "answer": "2"} for place, text in enumerate(texts)]
-    checks = Checks(held_out=("What is $1+1$?",))
-    made = prepare(WITH_GOLD, str(write_jsonl("own.jsonl", rows)), tmp_path / "t.jsonl", checks)
+    held_out = ["What is $1+1$?"]
+    made = prepare(WITH_GOLD, str(write_jsonl("own.jsonl", rows)), tmp_path / "t.jsonl", held_out=held_out)
     assert [json.loads(line)["problem"] for line in made.prompts.read_text().splitlines()] == ["What is $1+2$?"]
     assert (made.count, made.dropped_held_out, made.dropped_duplicates) == (1, 2, 0)
     assert made.digest == set_digest(["What is $1+2$?"])

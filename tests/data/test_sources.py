@@ -32,7 +32,7 @@ def test_a_folder_laid_out_as_on_the_hub_goes_through_the_hubs_loader(tmp_path):
 def test_the_hub_is_asked_for_exactly_this_set(monkeypatch):
     asked = []
 
-    def load_dataset(name, config, split):
+    def load_dataset(name, config, split, cache_dir):
         asked.append((name, config, split))
         return [DAPO_ROW]
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.demo.problems import write_gold
-from restrain_openrlhf.demo.report import (
+from restrain_openrlhf.commands.demo.report import (
     MethodResult,
     base_reliability,
     results_in,
@@ -11,17 +10,25 @@ from restrain_openrlhf.demo.report import (
     train_folder,
     write_report,
 )
-from restrain_openrlhf.demo.tasks import PREMISE
-from restrain_openrlhf.evaluation.result import Accuracy
-from restrain_openrlhf.hook.trainer import append_step
-from restrain_openrlhf.run.metrics import HELD_OUT_FILE
-from restrain_openrlhf.tracking.writers import write_row
+from restrain_openrlhf.data.demo_tasks.problems import write_gold
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.evaluation.result import Scores
+from restrain_openrlhf.hook.logging.trainer import append_step
+from restrain_openrlhf.records.metrics import HELD_OUT_FILE, append_row
 from tests.hook.test_trainer_metrics import votes
 from tests.reference.made import write_reference
 
 
 def accuracy(value):
-    return Accuracy(value, value - 0.02, value + 0.02, min(1.0, value + 0.2), 16, 200, 0.01)
+    votes = {16: min(1.0, value + 0.2)}
+    return Scores(
+        pass_at_1=value, low=value - 0.02, high=value + 0.02, pass_at_k={}, maj_at_k=votes, missing_share=0.01
+    )
+
+
+def made(method, after):
+    return MethodResult(method=method, problems=200, k=16, before=accuracy(0.5), after=accuracy(after))
 
 
 @pytest.fixture
@@ -37,9 +44,9 @@ def demo(tmp_path):
         run = train_folder(tmp_path, method)
         run.mkdir(parents=True)
         append_step(run / "metrics.jsonl", 1, {"kl": 0.1}, votes())
-        write_row(run / HELD_OUT_FILE, 0, {"eval_default_pass1": 0.5, "eval_num_samples": 1600}, None)
-        write_row(run / HELD_OUT_FILE, 1, {"eval_default_pass1": after, "eval_num_samples": 1600}, None)
-        MethodResult(method, accuracy(0.5), accuracy(after)).write(tmp_path / method)
+        append_row(run / HELD_OUT_FILE, 0, {"eval_default_pass1": 0.5, "eval_num_samples": 1600})
+        append_row(run / HELD_OUT_FILE, 1, {"eval_default_pass1": after, "eval_num_samples": 1600})
+        made(method, after).write(tmp_path / method)
     return tmp_path
 
 
@@ -53,13 +60,17 @@ def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo)
 
 
 def test_what_is_inside_the_interval_is_called_no_change(demo):
-    same = MethodResult("ttrl", accuracy(0.5), accuracy(0.51))
+    same = made("ttrl", 0.51)
     assert "hardly moved, from 50.0% to 51.0%" in sentence(same, train_folder(demo, "ttrl"))
 
 
 def test_results_come_back_as_they_were_written(demo):
     assert [result.method for result in results_in(demo)] == ["restrain", "ttrl"]
-    assert MethodResult.read(demo / "ttrl" / "result.json").after == accuracy(0.3)
+    kept = demo / "ttrl" / "result.json"
+    assert MethodResult.read(kept) == made("ttrl", 0.3)
+    kept.write_text("{}")
+    with pytest.raises(RunError, match="is no result of this version's demo"):
+        results_in(demo)
 
 
 def test_reliability_counts_the_base_models_majorities_by_size(demo):

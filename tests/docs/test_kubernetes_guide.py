@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from restrain_openrlhf.shipped import KUBERNETES
+from restrain_openrlhf.config.shipped import KUBERNETES
 from tests.commands import restrain
 from tests.conftest import ROOT
 from tests.docs import stand_in_cluster
@@ -92,7 +92,7 @@ def clone(tmp_path: Path) -> Clone:
     shutil.copy(ROOT / "pyproject.toml", made.folder)
     for name in ("kubectl", "helm", "pip"):
         program(made.bin / name, f'exec {sys.executable} -S {stand_in_cluster.__file__} {name} "$@"')
-    program(made.bin / "restrain", f'exec {sys.executable} -m restrain_openrlhf.cli.main "$@"')
+    program(made.bin / "restrain", f'exec {sys.executable} -m restrain_openrlhf.commands.main "$@"')
     return made
 
 

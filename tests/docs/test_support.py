@@ -5,8 +5,8 @@ import tomllib
 
 import pytest
 
-from restrain_openrlhf.cli.doctor import PINNED
-from restrain_openrlhf.hook.contract import SUPPORTED_OPENRLHF
+from restrain_openrlhf.commands.doctor import PINNED
+from restrain_openrlhf.config.host_flags import SUPPORTED_OPENRLHF
 from tests.conftest import ROOT
 
 PAGE = (ROOT / "docs" / "operations" / "support.md").read_text(encoding="utf-8")

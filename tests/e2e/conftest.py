@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from restrain_openrlhf.demo.addition import heldout_problems, training_problems
-from restrain_openrlhf.demo.problems import write_gold, write_prompts
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.conftest import ROOT
 
 SMALL = {
@@ -27,14 +27,14 @@ SMALL = {
     "train.micro_batch_size": 32,
     "ckpt.save_steps": 2,
 }
-OF_THE_MACHINE = re.compile(r"timing/.*|restrain/(.*_per_second|kv_cache_peak|peak_gpu_memory_bytes)")
+OF_THE_MACHINE = re.compile(r"timing/.*|restrain/(.*_per_second|peak_gpu_memory_bytes)")
 
 
 def layout(**changed: object) -> dict[str, object]:
     """One GPU, or logical one, for each model; all on the same one where this machine has one or two."""
-    from restrain_openrlhf.hook.devices import visible_gpus
-    from restrain_openrlhf.hook.host_flags import parse, to_arguments
-    from restrain_openrlhf.hook.this_machine import flags_to_share
+    from restrain_openrlhf.config.host_flags import parse, to_arguments
+    from restrain_openrlhf.config.this_machine import flags_to_share
+    from restrain_openrlhf.machine.devices import visible_gpus
 
     flags = {
         "actor.num_gpus_per_node": 1,
@@ -49,7 +49,7 @@ def layout(**changed: object) -> dict[str, object]:
 
 def skip_without(gpus: int) -> None:
     """Skips where there are GPUs, and fewer than these; a stack without any has logical ones."""
-    from restrain_openrlhf.hook.devices import visible_gpus
+    from restrain_openrlhf.machine.devices import visible_gpus
 
     if 0 < len(visible_gpus()) < gpus:
         pytest.skip(f"needs {gpus} GPUs, or the CPU stack")
@@ -100,7 +100,7 @@ class Job:
 
 def restrain(*words: object) -> list[str]:
     """The command line in an interpreter of its own."""
-    return [sys.executable, "-m", "restrain_openrlhf.cli.main", *map(str, words)]
+    return [sys.executable, "-m", "restrain_openrlhf.commands.main", *map(str, words)]
 
 
 def run(words: list[str], **kwargs) -> subprocess.CompletedProcess[str]:

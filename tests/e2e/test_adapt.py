@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.demo.addition import heldout_problems, training_problems
-from restrain_openrlhf.demo.problems import write_gold, write_prompts
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.conftest import ROOT
 from tests.e2e.conftest import kill_when, run
 

@@ -23,7 +23,7 @@ N = SMALL["rollout.n_samples_per_prompt"]
 UNMODIFIED = """
 import os, runpy, sys
 import ray
-from restrain_openrlhf.hook.devices import detect
+from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.hook.train_ppo_ray import HOST_ENVIRONMENT
 device = detect()
 device.install()
@@ -40,10 +40,10 @@ runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=Tr
 def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedProcess[str]:
     """OpenRLHF as it is, on the demo's flags, with the agent's file and one estimator that keeps the net advantage."""
     from restrain_openrlhf.config.command_line import parse_overrides
+    from restrain_openrlhf.config.host_flags import agent_path, host_flags, to_arguments
+    from restrain_openrlhf.config.this_machine import on_this_machine
     from restrain_openrlhf.config.yaml_file import load_run_config
-    from restrain_openrlhf.hook.devices import detect
-    from restrain_openrlhf.hook.host_flags import agent_path, host_flags, to_arguments
-    from restrain_openrlhf.hook.this_machine import on_this_machine
+    from restrain_openrlhf.machine.devices import detect
 
     sets = job.sets("reference=", TWO_STEPS)[1::2]
     config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo_addition.yaml", parse_overrides(sets)))
@@ -87,8 +87,9 @@ def test_unmodified_openrlhf_trains_with_the_agents_file_alone(job, method, flag
     assert "RESTRAIN hook" not in output
 
 
-@pytest.mark.long
+@pytest.mark.manual
 def test_the_agent_alone_says_what_it_cannot_do(job):
+    """Five minutes: the host's policy waits for an engine that has refused. tests/hook has the refusal itself."""
     done = unmodified(job, "{name: grpo_gold}")
     assert done.returncode != 0
     assert "learns from gold answers, which the agent alone cannot do" in done.stdout + done.stderr

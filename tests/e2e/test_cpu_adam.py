@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack (make inst
 pytest.importorskip("deepspeed", reason="needs the training stack (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(900)]
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 
 def optimizer_of(weights):

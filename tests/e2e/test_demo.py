@@ -1,13 +1,15 @@
 """The main job, as `make demo` runs it: a model gets better by RESTRAIN with no labels, where TTRL makes it worse."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.demo.report import results_in
-from restrain_openrlhf.demo.run import Demo, Listener, run_demo
-from restrain_openrlhf.run.metrics import read_held_out, read_steps
+from restrain_openrlhf.commands.demo.report import results_in
+from restrain_openrlhf.commands.demo.run import Demo, DemoListener, run_demo
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from tests.e2e.conftest import restrain, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
@@ -20,12 +22,12 @@ STEPS = 15
 def test_restrain_improves_held_out_accuracy_without_gold_where_ttrl_does_not(tmp_path):
     done = run(restrain("demo", "--out", tmp_path, "--steps", STEPS))
     assert done.returncode == 0, done.stderr[-3000:]
-    outcome = run_demo(Demo(tmp_path, chosen_steps=STEPS), Listener())
-    gain = {result.method: result.after.pass_at_1 - result.before.pass_at_1 for result in outcome.results}
+    results, report = run_demo(Demo(tmp_path, replace(PREMISE, steps=STEPS)), DemoListener())
+    gain = {result.method: result.after.pass_at_1 - result.before.pass_at_1 for result in results}
     assert gain["restrain"] >= 0.05
     assert gain["ttrl"] < -0.05
     assert [result.method for result in results_in(tmp_path)] == ["restrain", "ttrl"], "best first"
-    assert outcome.report.read_text().count("data:image/png") == 7
+    assert report.read_text().count("data:image/png") == 7
     for method in ("restrain", "ttrl"):
         assert (tmp_path / method / "train" / "model" / "model.safetensors").exists()
         assert [row.step for row in read_held_out(tmp_path / method / "train")] == [0, 5, 10, 15]

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from restrain_openrlhf.demo.addition import heldout_problems
-from restrain_openrlhf.demo.problems import write_gold
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.addition import heldout_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_gold
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.e2e.conftest import kill_when, restrain, run
 
 pytest.importorskip("vllm", reason="needs the sampling stack (make install)")
@@ -45,7 +45,7 @@ def task(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(task, tmp_path_factory):
     out = tmp_path_factory.mktemp("whole")
-    evaluate(out, f"add={task}", "--export", "lm-eval")
+    evaluate(out, f"add={task}")
     return out
 
 
@@ -56,9 +56,6 @@ def test_the_demos_task_has_the_models_accuracy(whole):
     assert scores["truncated_share"] < 0.05
     assert len(responses(whole, "add")) == COUNT
     assert scores["low"] < scores["samples_low"] < scores["pass_at_1"] < scores["samples_high"] < scores["high"]
-    (exported,) = (whole / "lm-eval").rglob("samples_add_*.jsonl")
-    shares = [json.loads(line)["exact_match"] for line in exported.read_text().splitlines()]
-    assert sum(shares) / COUNT == pytest.approx(scores["pass_at_1"])
 
 
 @pytest.mark.long

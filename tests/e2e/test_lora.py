@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.e2e.conftest import Job, kill_after_step, restrain, run
 
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
@@ -46,7 +46,7 @@ def test_the_demo_learns_with_an_adapter(tmp_path):
 
 def accuracy(rollouts, folder) -> float:
     """pass@1 on the demo's held-out problems."""
-    from restrain_openrlhf.data.gold_split import SupervisedRow
+    from restrain_openrlhf.data.gold import SupervisedRow
     from restrain_openrlhf.data.identity import text_hash
     from restrain_openrlhf.data.jsonl import read_rows
     from restrain_openrlhf.evaluation.result import accuracy as of

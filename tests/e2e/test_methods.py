@@ -23,7 +23,7 @@ def train(job: Job, method: str, *extra: str) -> list[dict]:
 
 
 def test_ettrl_forces_tokens_that_the_chain_did_not_take(job):
-    rows = train(job, "{name: ettrl, trees: 2, forks: 1, branches: 3, fork_token: distinct}", TWO_STEPS)
+    rows = train(job, "{name: ettrl, trees: 2, forks: 1, branches: 3}", TWO_STEPS)
     assert [row["votes"]["voters"] for row in rows] == [64, 64]
     assert max(row["restrain/logprob_gap_relative"] for row in rows) < 0.05, "forced tokens have the policy's too"
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from restrain_openrlhf.kept import read_kept
+from restrain_openrlhf.records.kept import read_kept
 from tests.e2e.conftest import Job, Pair, optimizer_steps
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1800)]

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.demo.addition import training_problems
-from restrain_openrlhf.demo.problems import write_gold
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.addition import training_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_gold
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, kill_when, run
 from tests.e2e.ray_cluster import SMALL_MACHINE

@@ -8,9 +8,9 @@ import time
 
 import pytest
 
-from restrain_openrlhf.demo.addition import heldout_problems, training_problems
-from restrain_openrlhf.demo.problems import write_gold, write_prompts
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, layout, run
 
@@ -54,7 +54,7 @@ def configs(tmp_path):
 
 def test_a_study_is_killed_goes_on_and_compares(configs, tmp_path):
     out = tmp_path / "study"
-    words = [sys.executable, "-m", "restrain_openrlhf.cli.main", "study", *map(str, configs)]
+    words = [sys.executable, "-m", "restrain_openrlhf.commands.main", "study", *map(str, configs)]
     # Refused in the end if the kept rollouts' prompts were not those of the gold file.
     words += ["--seeds", "1", "--out", str(out), "--gold", str(tmp_path / "gold.jsonl")]
     process = subprocess.Popen(words, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -75,5 +75,4 @@ def test_a_study_is_killed_goes_on_and_compares(configs, tmp_path):
         assert (out / "small" / name / "seed-42" / "completed.json").exists()
     gold_steps = (out / "small" / "grpo_gold" / "seed-42" / "metrics.jsonl").read_text().splitlines()
     assert 0.2 < json.loads(gold_steps[0])["rollout/reward_mean"] < 0.95, "gold training reads its column"
-    assert {path.name for path in out.glob("*.png")} == {"curves.png", "accuracy.png", "small-votes.png"}
-    assert (out / "report.html").read_text().count("data:image/png") == 3
+    assert {path.name for path in out.glob("*.png")} == {"curves.png", "small-votes.png"}

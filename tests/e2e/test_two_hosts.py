@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from restrain_openrlhf.demo.addition import training_problems
-from restrain_openrlhf.demo.problems import write_gold
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.addition import training_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_gold
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL
 from tests.e2e.hosts import Host, hosts
@@ -48,7 +48,7 @@ def rendered(run: str = "two-hosts") -> list[Object]:
     command = [
         sys.executable,
         "-m",
-        "restrain_openrlhf.cli.main",
+        "restrain_openrlhf.commands.main",
         "k8s",
         "render",
         "configs/cpu/demo_addition.yaml",
@@ -97,7 +97,9 @@ def prepare(objects: list[Object], folder: Path) -> None:
         (folder / name).mkdir(parents=True)
     (folder / "config" / "experiment.yaml").write_text(config["data"]["experiment.yaml"])
     write_gold(folder / "work" / "data" / "prompts.jsonl", training_problems(STEPS * SMALL["rollout.batch_size"]))
-    shutil.copytree(ADDITION.model, folder / "work" / "restrain_openrlhf" / "demo" / "models" / "addition")
+    shutil.copytree(
+        ADDITION.model, folder / "work" / "restrain_openrlhf" / "data" / "demo_tasks" / "models" / "addition"
+    )
 
 
 def keep_policies(objects: list[Object], machines: dict[str, Host]) -> None:

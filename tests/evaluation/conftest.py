@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.evaluation.problems import Problem
-from restrain_openrlhf.evaluation.responses import BenchmarkFolder, EvaluationProvenance, ResponseRow
-from restrain_openrlhf.hook.offline_engine import Rollout
-from restrain_openrlhf.hook.prompts import Prompt
-from restrain_openrlhf.sampling_pass import WHOLE, SamplingPass, Shard
+from restrain_openrlhf.data.problems import Problem
+from restrain_openrlhf.evaluation.grade import ResponseRow
+from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance
+from restrain_openrlhf.reference.offline_engine import Rollout
+from restrain_openrlhf.reference.prompts import Prompt
+from restrain_openrlhf.reference.sampling_pass import WHOLE, SamplingPass, Shard
 
 N = 4
 

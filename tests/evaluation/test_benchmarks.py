@@ -5,10 +5,10 @@ import json
 
 import pytest
 
+from restrain_openrlhf.data.benchmarks import BENCHMARKS
+from restrain_openrlhf.data.loading import load_benchmark
+from restrain_openrlhf.data.problems import problem_of, with_choices
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
-from restrain_openrlhf.evaluation.loading import load_benchmark
-from restrain_openrlhf.evaluation.problems import problem_of, with_choices
 from tests.data.hub_layout import parquet_folder, text_folder
 
 datasets = pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")

@@ -7,16 +7,14 @@ import pytest
 
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.errors import ConfigError, RunError
-from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
-from restrain_openrlhf.evaluation.compare import Estimate, compare, overlap, papers_estimate
-from restrain_openrlhf.evaluation.comparison_text import as_json, comma_separated, markdown
-from restrain_openrlhf.evaluation.published import accuracies
-from restrain_openrlhf.evaluation.subject import Said, Subject, subject_of
-from restrain_openrlhf.evaluation.table import build_table
-from restrain_openrlhf.evaluation.table_text import as_json as table_json
-from restrain_openrlhf.evaluation.table_text import comma_separated as table_csv
-from restrain_openrlhf.evaluation.table_text import markdown as table_markdown
+from restrain_openrlhf.evaluation import compare as comparing
+from restrain_openrlhf.evaluation import table as tables
+from restrain_openrlhf.evaluation.compare import Estimate, overlap, papers_estimate
+from restrain_openrlhf.evaluation.published import Subject, accuracies, subject_of
+from restrain_openrlhf.evaluation.result import load_results
+from restrain_openrlhf.evaluation.table import text_of_comparisons, text_of_table
 from tests.evaluation.conftest import provenance
 from tests.evaluation.test_table import result, write_run
 
@@ -41,8 +39,16 @@ def trained(folder, preset, **changes):
     return folder / "model"
 
 
-def subject(model, said=Said(), **labels):  # noqa: B008
-    return subject_of(provenance(3, model=str(model), labels=labels), said)
+def subject(model, given=Subject(), **labels):  # noqa: B008
+    return subject_of(provenance(3, model=str(model), labels=labels), given)
+
+
+def compare(runs):
+    return comparing.compare({name: load_results(folder) for name, folder in runs}, Subject())
+
+
+def build_table(runs):
+    return tables.build_table({name: load_results(folder) for name, folder in runs}, Subject())
 
 
 @pytest.mark.parametrize(
@@ -89,11 +95,11 @@ def test_hub_ids_labels_and_what_a_user_says():
     labels = {"base": QWEN, "method": "restrain", "data": "dapo14k", "sigma": "0.1"}
     assert subject("./somewhere", **labels) == Subject(QWEN, "restrain", "dapo14k", "sigma-0.1")
     assert subject("./somewhere", method="restrain", sigma="0.5").ablation is None
-    said = Said(base=QWEN, method="ttrl", data="synthetic-s1k")
-    assert subject("./somewhere", said, method="restrain") == Subject(QWEN, "ttrl", "synthetic-s1k")
+    given = Subject(QWEN, "ttrl", "synthetic-s1k")
+    assert subject("./somewhere", given, method="restrain") == Subject(QWEN, "ttrl", "synthetic-s1k")
     assert subject(QWEN, method="mine") == Subject(QWEN, "mine", None)
     with pytest.raises(ConfigError, match=r"--method 'grop': is no method. Known: base"):
-        subject("./somewhere", Said(method="grop"))
+        subject("./somewhere", Subject(method="grop"))
 
 
 def test_a_run_folder_that_cannot_be_read_is_refused(tmp_path):
@@ -101,7 +107,7 @@ def test_a_run_folder_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "run" / "run.json").write_text("{}")
     with pytest.raises(RunError, match=r"run.json: cannot be read as a run's .*--base, --method and --data"):
         subject(model)
-    assert subject(model, Said(QWEN, "ttrl", "dapo14k")) == Subject(QWEN, "ttrl", "dapo14k")
+    assert subject(model, Subject(QWEN, "ttrl", "dapo14k")) == Subject(QWEN, "ttrl", "dapo14k")
 
 
 def test_the_papers_interval_is_wilsons_of_as_many_trials_as_problems():
@@ -188,21 +194,22 @@ def test_what_the_paper_lacks_is_said_and_kept(tmp_path, model, benchmark, note)
 
 def test_the_texts_have_every_comparison(tmp_path):
     found = compare([("base", write_run(tmp_path / "e", measured("math500", 0.5), measured("amc83", 0.4)))])
-    lines = markdown(found).splitlines()
+    text, records, content = (text_of_comparisons(found, style) for style in ("markdown", "csv", "json"))
+    lines = text.splitlines()
     assert lines[2:4] == [
         "| base | AMC (83) | 40.0 [35.0, 45.0] | – | – | – | – | [1] |",
         "| base | MATH-500 | 50.0 [45.0, 55.0] | 68.0 [63.8, 71.9] | -18.0 | no "
         "| Qwen3-4B-Base (Tables 1, 2, 5 and 6) |  |",
     ]
     assert lines[-1] == f"- [1] the paper has no amc83 of base of {QWEN}"
-    assert "theirs is Wilson's for a share of as many trials as the benchmark has problems" in markdown(found)
-    amc, math = csv.DictReader(comma_separated(found).splitlines())
+    assert "theirs is Wilson's for a share of as many trials as the benchmark has problems" in text
+    amc, math = csv.DictReader(records.splitlines())
     assert (amc["ours_value"], amc["paper_value"], amc["overlap"]) == ("40.00", "", "")
     assert (math["ours_problems"], math["paper_low"], math["difference"], math["overlap"]) == (
         "500", "63.79", "-18.00", "no",
     )  # fmt: skip
     assert (math["tables"], amc["notes"]) == ("1 2 5 6", f"the paper has no amc83 of base of {QWEN}")
-    amc, math = json.loads(as_json(found))
+    amc, math = json.loads(content)
     assert (amc["paper"], math["paper"]["value"], math["overlap"], math["tables"]) == (None, 68.0, False, [1, 2, 5, 6])
 
 
@@ -215,9 +222,9 @@ def test_the_table_has_the_papers_rows_of_the_model_unasked(tmp_path):
     assert rows["RESTRAIN, on dapo14k", "paper, Tables 1, 4, 5, 7, 8 and 9"] == [20.3, 83.0, pytest.approx(51.65)]
     assert rows["κ = 8, on dapo14k", "paper, Table 9"] == [None, 67.3, None]
     assert not any("synthetic-s1k" in name or "σ" in name for name, _ in rows)
-    assert "| κ = 8, on dapo14k | paper, Table 9 | – | 67.3 | – |" in table_markdown(made)
-    assert '"TTRL, on dapo14k","paper, Tables 1 and 5",MATH-500,76.30,,' in table_csv(made).splitlines()
-    assert json.loads(table_json(made))["lines"][0]["cells"][1]["value"] == 70.0
+    assert "| κ = 8, on dapo14k | paper, Table 9 | – | 67.3 | – |" in text_of_table(made, "markdown")
+    assert '"TTRL, on dapo14k","paper, Tables 1 and 5",MATH-500,76.30,,' in text_of_table(made, "csv").splitlines()
+    assert json.loads(text_of_table(made, "json"))["lines"][0]["cells"][1]["value"] == 70.0
 
 
 def test_rows_of_two_models_are_told_apart(tmp_path):

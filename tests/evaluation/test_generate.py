@@ -9,7 +9,7 @@ from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.evaluation.result import grade_folder, load_results
-from restrain_openrlhf.sampling_pass import PROMPTS_PER_CHUNK, Shard
+from restrain_openrlhf.reference.sampling_pass import PROMPTS_PER_CHUNK, Shard
 from tests.evaluation.conftest import Engine, KilledError, Toy, provenance
 
 
@@ -124,13 +124,13 @@ def test_other_problems_are_not_put_into_the_same_folder(toy):
 
 def test_grading_again_says_what_changed(toy):
     run(toy.sampling(), Engine())
-    assert grade_folder(toy.folder)[1].of == 0
-    assert grade_folder(toy.folder)[1].grades == 0
+    assert grade_folder(toy.folder)[1] == []
+    assert not any(grade_folder(toy.folder)[1])
     rows = read_rows(toy.folder.grades, GradeRow)
     rows[1] = rows[1].model_copy(update={"correct": (False, True, True, False)})
     toy.folder.grades.write_text("".join(row.model_dump_json() + "\n" for row in rows))
     changed = grade_folder(toy.folder)[1]
-    assert (changed.grades, changed.of) == (3, 600)
+    assert (sum(changed), len(changed)) == (3, 600)
 
 
 def test_responses_without_their_provenance_are_refused(toy):

@@ -4,8 +4,7 @@ import pytest
 
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.evaluation.job import Request, eval_command
-from restrain_openrlhf.evaluation.protocol import choose_protocol
+from restrain_openrlhf.evaluation.protocol import Request
 from tests.commands import restrain
 
 
@@ -14,7 +13,7 @@ def asked(monkeypatch):
     """What `restrain eval` was asked for: its request and the benchmarks' names. It ends there."""
     found = []
 
-    def keep(request, benchmarks):
+    def keep(request, benchmarks, _shard):
         found.append((request, [entry.name for entry in benchmarks]))
         raise RunError("asked")
 
@@ -23,16 +22,17 @@ def asked(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "more"),
+    "more",
     [
-        (choose_protocol("greedy", 1, 16), {}),
-        (choose_protocol("paper", 4, 100, seed=7), {"template": "plain", "context": 256, "tensor_parallel_size": 2}),
-        (choose_protocol("paper", None, 8), {"labels": {"step": "3", "method": "ttrl"}}),
-        (choose_protocol("qwen25-math", None, None), {"template": "cot", "shots": 4}),
+        {"protocol": "greedy", "n": 1, "max_new_tokens": 16},
+        {"n": 4, "max_new_tokens": 100, "seed": 7, "template": "plain", "context": 256, "tensor_parallel_size": 2},
+        {"max_new_tokens": 8, "label": ["step=3", "method=ttrl"]},
+        {"protocol": "qwen25-math", "template": "cot", "shots": 4},
     ],
 )
-def test_the_command_makes_the_same_request(asked, tmp_path, write_jsonl, protocol, more):
+def test_the_command_makes_the_same_request(asked, tmp_path, write_jsonl, more):
     files = {name: write_jsonl(f"{name}.jsonl", [{"id": "a", "problem": "1+1=", "answer": "2"}]) for name in "xy"}
-    request = Request("some/model", tmp_path / "out", protocol, **more)
-    assert restrain(*eval_command(request, files)).returncode == 2
+    benchmarks = ",".join(f"{name}={path}" for name, path in files.items())
+    request = Request(model="some/model", benchmarks=benchmarks, out=tmp_path / "out", **more)
+    assert restrain(*request.words()).returncode == 2
     assert asked == [(request, ["x", "y"])]

@@ -5,12 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from restrain_openrlhf.data.benchmarks import BENCHMARKS
+from restrain_openrlhf.data.loading import load_benchmark
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS
-from restrain_openrlhf.evaluation.examples import FOLDER, SETS, examples_for
-from restrain_openrlhf.evaluation.job import Request, benchmark_prompts
-from restrain_openrlhf.evaluation.loading import load_benchmark
-from restrain_openrlhf.evaluation.protocol import PROTOCOLS, TEMPLATES, choose_protocol, render
+from restrain_openrlhf.evaluation.job import benchmark_prompts
+from restrain_openrlhf.evaluation.protocol import (
+    EXAMPLES,
+    EXAMPLES_OF,
+    PROTOCOLS,
+    TEMPLATES,
+    Request,
+    choose_protocol,
+    examples_for,
+    render,
+)
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "qwen25_math.json").read_text(encoding="utf-8"))
 KEYS = sorted({(each["benchmark"], each["template"], each["shots"]) for each in GOLDEN["prompts"]})
@@ -30,20 +38,20 @@ def test_prompts_are_those_of_their_code(write_jsonl, benchmark, template, shots
 
 
 def test_the_golden_file_has_every_set_with_examples_and_every_template_that_takes_some():
-    assert {name for name, _, shots in KEYS if shots} == set(SETS)
+    assert {name for name, _, shots in KEYS if shots} == set(EXAMPLES_OF)
     # `chat-boxed` is `boxed` inside the tokenizer's own chat template.
     able = {name for name, template in TEMPLATES.items() if template.splitter is not None and not template.chat}
     assert {template for _, template, _ in KEYS} == able
-    assert set(SETS) <= set(BENCHMARKS)
+    assert set(EXAMPLES_OF) <= set(BENCHMARKS)
 
 
 def test_the_protocol_is_that_of_their_script():
     protocol = choose_protocol("qwen25-math", None, None)
     assert (protocol.n, protocol.temperature, protocol.top_p, protocol.max_new_tokens) == (1, 0.0, 1.0, 2048)
-    request = Request("m", Path("out"), protocol)
+    request = Request(model="m", benchmarks="", out=Path("out"), protocol="qwen25-math")
     assert {name: len(request.examples(name)) for name in BENCHMARKS} == dict.fromkeys(BENCHMARKS, 0) | {"mmlu_stem": 5}
-    assert len(Request("m", Path("out"), protocol, shots=4).examples("math500")) == 4
-    assert not Request("m", Path("out"), protocol, shots=0).examples("mmlu_stem")
+    assert len(request.model_copy(update={"shots": 4}).examples("math500")) == 4
+    assert not request.model_copy(update={"shots": 0}).examples("mmlu_stem")
     assert choose_protocol("qwen25-math", None, 100).max_new_tokens == 100
     assert PROTOCOLS["paper"].max_new_tokens == 4096
 
@@ -63,4 +71,4 @@ def test_a_template_without_a_form_for_examples_is_refused():
 
 
 def test_the_examples_travel_with_their_licence():
-    assert "MIT License" in (FOLDER / "LICENSE").read_text()
+    assert "MIT License" in (EXAMPLES / "LICENSE").read_text()

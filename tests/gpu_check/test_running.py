@@ -14,19 +14,17 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.commands.gpu_check import checks, children, stack  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.checks import CHECKS, choose, run_check  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.children import kill_when, run_module  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.memory import check_memory  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.outcome import failed, passed, skipped  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.small_run import SmallRun, on_one_gpu, stock_seconds  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.stack import check_doctor  # noqa: E402
+from restrain_openrlhf.config.host_flags import parse  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import RunError  # noqa: E402
-from restrain_openrlhf.gpu_check import checks, children, stack  # noqa: E402
-from restrain_openrlhf.gpu_check.checks import NAMES, Check, choose, run_check  # noqa: E402
-from restrain_openrlhf.gpu_check.children import kill_when, run_module  # noqa: E402
-from restrain_openrlhf.gpu_check.memory import check_memory  # noqa: E402
-from restrain_openrlhf.gpu_check.outcome import Verdict, failed, passed, skipped  # noqa: E402
-from restrain_openrlhf.gpu_check.setting import Setting, on_one_gpu  # noqa: E402
-from restrain_openrlhf.gpu_check.small_run import SmallRun  # noqa: E402
-from restrain_openrlhf.gpu_check.speed import stock_seconds  # noqa: E402
-from restrain_openrlhf.gpu_check.stack import check_doctor  # noqa: E402
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
-from restrain_openrlhf.hook.host_flags import parse  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 from tests.commands import refused, restrain  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.processes import HEEDS_CTRL_C  # noqa: E402
@@ -37,7 +35,7 @@ from tests.processes import HEEDS_CTRL_C  # noqa: E402
     [
         (("--only", "gradiant"), "Did you mean 'gradient'"),
         (("--skip", "x"), "is no check"),
-        (tuple(word for name in NAMES for word in ("--skip", name)), "Every check is skipped"),
+        (tuple(word for name in CHECKS for word in ("--skip", name)), "Every check is skipped"),
         (("absent",), "no such file, and no preset of this name"),
         (("cpu/demo", "--set", "openrlhf.actor.adam.lrr=1"), "Did you mean 'openrlhf.actor.adam.lr'"),
         (("--set", "method.kappa=2"), "none is given"),
@@ -54,8 +52,8 @@ def test_bad_input_is_refused_before_anything_starts(words, message, tmp_path):
 
 
 def test_without_a_gpu_it_is_refused_or_says_first_that_there_is_none(monkeypatch, tmp_path):
-    monkeypatch.setattr("restrain_openrlhf.hook.devices.visible_gpus", lambda: ())
-    pretend(monkeypatch, FINE)
+    monkeypatch.setattr("restrain_openrlhf.machine.devices.visible_gpus", lambda: ())
+    pretend(monkeypatch, fine=fine)
     assert "no GPU was found on this machine" in refused("gpu-check", "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
     done = restrain("gpu-check", "--allow-cpu", "--out", tmp_path / "out")
@@ -64,8 +62,8 @@ def test_without_a_gpu_it_is_refused_or_says_first_that_there_is_none(monkeypatc
 
 
 def test_on_a_gpu_nothing_is_said_of_its_absence(monkeypatch, tmp_path):
-    monkeypatch.setattr("restrain_openrlhf.hook.devices.visible_gpus", lambda: ("0",))
-    pretend(monkeypatch, FINE)
+    monkeypatch.setattr("restrain_openrlhf.machine.devices.visible_gpus", lambda: ("0",))
+    pretend(monkeypatch, fine=fine)
     done = restrain("gpu-check", "--out", tmp_path / "out")
     assert (done.returncode, "No GPU" in done.stderr) == (0, False)
 
@@ -77,24 +75,24 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
 
 
 def test_checks_keep_their_order_whatever_the_users():
-    assert [check.name for check in choose(("speed", "doctor"), ())] == ["doctor", "speed"]
-    assert [check.name for check in choose((), ("doctor",))] == list(NAMES[1:])
+    assert choose(("speed", "doctor"), ()) == ["doctor", "speed"]
+    assert choose((), ("doctor",)) == list(CHECKS)[1:]
 
 
-def broken(_setting):
+def broken(_out, _config):
     raise RunError("vLLM stopped")
 
 
-def pretend(monkeypatch, *made):
+def pretend(monkeypatch, **made):
     monkeypatch.setattr(checks, "CHECKS", made)
-    monkeypatch.setattr(checks, "NAMES", tuple(check.name for check in made))
 
 
-FINE = Check("fine", lambda _setting: [passed("one", "good", number=1.5), skipped("two", "no GPU")])
+def fine(_out, _config):
+    return [passed("one", "good", number=1.5), skipped("two", "no GPU")]
 
 
 def test_a_check_that_fails_stops_no_other_and_gives_a_status(monkeypatch, tmp_path):
-    pretend(monkeypatch, Check("broken", broken), FINE)
+    pretend(monkeypatch, broken=broken, fine=fine)
     done = restrain("gpu-check", "--allow-cpu", "--out", tmp_path)
     assert done.returncode == 1
     assert "vLLM stopped" in done.stdout
@@ -106,22 +104,23 @@ def test_a_check_that_fails_stops_no_other_and_gives_a_status(monkeypatch, tmp_p
 
 
 def test_with_nothing_failed_the_status_is_0(monkeypatch, tmp_path):
-    pretend(monkeypatch, FINE)
+    pretend(monkeypatch, fine=fine)
     assert restrain("gpu-check", "--allow-cpu", "--out", tmp_path).returncode == 0
     assert json.loads((tmp_path / "gpu-check.json").read_text())["ok"] is True
 
 
-def test_a_defect_of_a_check_is_not_taken_for_a_finding(tmp_path):
-    def defect(_setting):
+def test_a_defect_of_a_check_is_not_taken_for_a_finding(monkeypatch, tmp_path):
+    def defect(_out, _config):
         raise KeyError("x")
 
+    pretend(monkeypatch, defect=defect)
     with pytest.raises(KeyError):
-        run_check(Check("defect", defect), Setting(tmp_path))
+        run_check("defect", tmp_path)
 
 
-def test_one_failed_line_fails_its_check(tmp_path):
-    mixed = Check("mixed", lambda _setting: [passed("a", ""), failed("b", "")])
-    assert not run_check(mixed, Setting(tmp_path)).ok
+def test_one_failed_line_fails_its_check(monkeypatch, tmp_path):
+    pretend(monkeypatch, mixed=lambda _out, _config: [passed("a", ""), failed("b", "")])
+    assert not run_check("mixed", tmp_path).ok
 
 
 def doctor_that_prints(folder, monkeypatch, *findings, status):
@@ -139,39 +138,39 @@ OLD = {"name": "NVIDIA driver", "found": "550.54", "ok": False, "advice": "Insta
 def test_what_the_doctor_finds_wrong_is_a_line_each(monkeypatch, tmp_path):
     shm = {**OLD, "name": "/dev/shm", "found": "64 MiB"}
     doctor_that_prints(tmp_path, monkeypatch, FOUND, OLD, shm, status=1)
-    driver, memory = check_doctor(Setting(tmp_path))
-    assert (driver.verdict, driver.name) == (Verdict.FAILED, "stack: NVIDIA driver")
+    driver, memory = check_doctor(tmp_path)
+    assert (driver.verdict, driver.name) == ("fail", "stack: NVIDIA driver")
     assert driver.found == "550.54. Install R580 or newer."
     assert memory.name == "stack: /dev/shm"
 
 
 def test_a_doctor_that_finds_nothing_wrong_passes(monkeypatch, tmp_path):
     doctor_that_prints(tmp_path, monkeypatch, FOUND, status=0)
-    (outcome,) = check_doctor(Setting(tmp_path))
-    assert (outcome.verdict, outcome.found) == (Verdict.PASSED, "all 1 lines of `restrain doctor` are ok")
+    (outcome,) = check_doctor(tmp_path)
+    assert (outcome.verdict, outcome.found) == ("pass", "all 1 lines of `restrain doctor` are ok")
 
 
 def test_a_doctor_that_ends_with_nothing_said_fails(monkeypatch, tmp_path):
     doctor_that_prints(tmp_path, monkeypatch, FOUND, status=3)
     with pytest.raises(RunError, match="status 3"):
-        check_doctor(Setting(tmp_path))
+        check_doctor(tmp_path)
 
 
 def test_memory_says_why_it_was_not_measured(tmp_path):
-    (without,) = check_memory(Setting(tmp_path))
-    assert (without.verdict, without.found) == (Verdict.SKIPPED, "no CONFIG was given")
+    (without,) = check_memory(tmp_path, None)
+    assert (without.verdict, without.found) == ("skipped", "no CONFIG was given")
     if not detect().has_gpus:
-        (on_cpu,) = check_memory(Setting(tmp_path, load_run_config(ROOT / "configs" / "cpu" / "demo.yaml")))
+        (on_cpu,) = check_memory(tmp_path, load_run_config(ROOT / "configs" / "cpu" / "demo.yaml"))
         assert "GPU's memory" in on_cpu.found
 
 
 def test_on_a_gpu_the_small_run_shares_one(tmp_path):
     """The flags alone: OpenRLHF's parser takes them, one GPU is enough, and weights go by CUDA IPC."""
-    from restrain_openrlhf.hook.sizes import gpus_needed
+    from restrain_openrlhf.config.gpu_layout import GpuLayout
 
     words = SmallRun(tmp_path, on_one_gpu()).stock_words(tmp_path / "stock")
     flags = vars(parse(words))
-    assert gpus_needed(flags) == 1
+    assert GpuLayout.of(flags).needed == 1
     assert "vllm.sync_backend" not in on_one_gpu()
     assert vars(parse([]))["vllm.sync_backend"] == "nccl"
     assert flags["vllm.enable_sleep"]
@@ -182,12 +181,12 @@ def test_on_a_gpu_the_small_run_shares_one(tmp_path):
 def test_the_stock_run_is_made_for_the_device_and_has_a_reward(tmp_path):
     flags = vars(parse(SmallRun(tmp_path, {}).stock_words(tmp_path / "stock")))
     assert {name: flags[name] for name in detect().host_flags} == dict(detect().host_flags)
-    assert Path(flags["reward.remote_url"]).name == "stock_reward.py"
+    assert Path(flags["reward.remote_url"]).name == "stock_run.py"
     assert flags["data.label_key"] == "answer"
 
 
 def test_the_stock_runs_reward_is_the_boxed_answer():
-    from restrain_openrlhf.gpu_check.stock_reward import reward_func
+    from restrain_openrlhf.commands.gpu_check.stock_run import reward_func
 
     found = reward_func(["1+1=\\boxed{2}", "1+1=2", "1+1=\\boxed{22}"], [""] * 3, ["2"] * 3)
     assert found["rewards"].tolist() == [1.0, 0.0, 0.0]
@@ -249,7 +248,7 @@ def test_an_interrupted_check_leaves_no_process(tmp_path, sent):
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from restrain_openrlhf.gpu_check.children import run_module\n"
+        "from restrain_openrlhf.commands.gpu_check.children import run_module\n"
         f"run_module('tests.run.sleeper', ['600'], Path({str(tmp_path / 'log')!r}))\n"
     )
     process = subprocess.Popen([sys.executable, "-c", HEEDS_CTRL_C + script], stderr=subprocess.DEVNULL, cwd=ROOT)

@@ -7,9 +7,9 @@ import json
 import os
 import sys
 
-from restrain_openrlhf.hook import cuda
-from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.stand_ins import adapt_when_imported
+from restrain_openrlhf.machine import cuda
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.patching import expect
 
 ADAM = {"lr": 1e-2, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.1}
 STEPS = 3
@@ -19,7 +19,7 @@ def strategy(stage, offload):
     from openrlhf.utils import get_strategy
     from openrlhf.utils.config import hierarchize
 
-    from restrain_openrlhf.hook.host_flags import parse, to_arguments
+    from restrain_openrlhf.config.host_flags import parse, to_arguments
 
     flags = {"train.batch_size": 4, "train.micro_batch_size": 4, "ds.zero_stage": stage, "ds.adam_offload": offload}
     args = hierarchize(parse(to_arguments(flags)))
@@ -31,7 +31,7 @@ def strategy(stage, offload):
 
 def main(stage, offload, folder):
     detect().install()
-    adapt_when_imported(cuda.STAND_INS)
+    expect([cuda.ADAM])
     import torch
 
     def step(model, take, number):

@@ -8,8 +8,8 @@ def hooked(monkeypatch):
     """Switch the hook on with these settings; Ray's calls are made at once."""
     pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
     from restrain_openrlhf.config.yaml_file import HookConfig
-    from restrain_openrlhf.hook import instrument
-    from restrain_openrlhf.hook.environment import to_environment
+    from restrain_openrlhf.hook.install import instrument
+    from restrain_openrlhf.hook.install.environment import to_environment
     from restrain_openrlhf.method import parse_settings
     from tests.hook.in_process import ray_at_once
 

@@ -19,11 +19,11 @@ from openrlhf.utils.config import hierarchize
 from vllm import SamplingParams
 from vllm.logprobs import Logprob
 
+from restrain_openrlhf.config.host_flags import parse, to_arguments
 from restrain_openrlhf.hook.agent import AgentExecutor, Call
-from restrain_openrlhf.hook.environment import config_here
-from restrain_openrlhf.hook.host_flags import parse, to_arguments
-from restrain_openrlhf.hook.instrument import is_active
-from restrain_openrlhf.hook.training_data import mark_training
+from restrain_openrlhf.hook.install.environment import config_here
+from restrain_openrlhf.hook.install.instrument import is_active
+from restrain_openrlhf.hook.rollout.training_data import mark_training
 from restrain_openrlhf.method import build
 
 EOS = 0
@@ -36,7 +36,6 @@ LENGTHS = {"max_new_tokens": 40, "max_len": 64}
 class Letters:
     """Token i is the character chr(i), 0 the end."""
 
-    all_special_ids = (EOS,)
     pad_token_id = EOS
 
     def __call__(self, text, add_special_tokens, return_tensors):

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 
-from restrain_openrlhf.demo.tasks import ADDITION
-from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.instrument import install
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.hook.install.instrument import install
+from restrain_openrlhf.machine.devices import detect
 
 detect().install()
 install()

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from restrain_openrlhf.demo.tasks import ADDITION
-from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.instrument import install
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.hook.install.instrument import install
+from restrain_openrlhf.machine.devices import detect
 
 detect().install()
 install()
@@ -22,9 +22,9 @@ from openrlhf.utils import get_strategy  # noqa: E402
 from openrlhf.utils.config import hierarchize  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
-from restrain_openrlhf.hook.host_flags import parse, to_arguments  # noqa: E402
-from restrain_openrlhf.hook.lora import WholeModel  # noqa: E402
-from restrain_openrlhf.hook.lora_reference import run_without_adapter  # noqa: E402
+from restrain_openrlhf.config.host_flags import parse, to_arguments  # noqa: E402
+from restrain_openrlhf.hook.fixes.lora import WholeModel  # noqa: E402
+from restrain_openrlhf.hook.fixes.lora_reference import run_without_adapter  # noqa: E402
 
 CONFIG = {
     "optim": "adam",

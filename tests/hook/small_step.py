@@ -1,11 +1,11 @@
 """A small policy under OpenRLHF's strategy and trainer, and rollouts to train it on, for tests in a process apart.
 
-The rollouts are those of the shipped gradient case (restrain_openrlhf/hook/gradient_case.py).
+The rollouts are those of the shipped gradient case (restrain_openrlhf/commands/gpu_check/gradient.py).
 """
 
 from types import SimpleNamespace
 
-from restrain_openrlhf.hook.gradient_case import (
+from restrain_openrlhf.commands.gpu_check.gradient import (
     BETA,
     CLIP,
     GROUPS,
@@ -41,7 +41,7 @@ def host_trainer(model, flags):
     from openrlhf.utils import get_strategy
     from openrlhf.utils.config import hierarchize
 
-    from restrain_openrlhf.hook.host_flags import parse, to_arguments
+    from restrain_openrlhf.config.host_flags import parse, to_arguments
 
     every = {
         "rollout.batch_size": len(GROUPS),
@@ -81,11 +81,10 @@ def make_case(torch, actor):
     """An Experience as it reaches training_step, with log-probabilities of an old and a reference policy."""
     from openrlhf.trainer.ppo_utils.experience import Experience
 
-    from restrain_openrlhf.hook.group_columns import TRAINED_ON, columns
+    from restrain_openrlhf.hook.rollout.group_columns import TRAINED_ON, columns
     from restrain_openrlhf.method import build, parse_settings
-    from restrain_openrlhf.reward.whole_group import score_whole_group
-    from restrain_openrlhf.reward.wire import GroupRequest
-    from restrain_openrlhf.scoring import GroupScorer
+    from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+    from restrain_openrlhf.scoring.wire import GroupRequest
 
     rollouts, length = N * len(GROUPS), PROMPT_TOKENS + RESPONSE_TOKENS
     generator = torch.Generator().manual_seed(1)

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -22,16 +22,16 @@ from vllm import SamplingParams  # noqa: E402
 from vllm.logprobs import Logprob  # noqa: E402
 from vllm.v1.engine.detokenizer import IncrementalDetokenizer  # noqa: E402
 
-from restrain_openrlhf.config.engine import EngineLimits  # noqa: E402
-from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
+from restrain_openrlhf.config.blocks import EngineLimits  # noqa: E402
+from restrain_openrlhf.config.host_flags import agent_path  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, DataError  # noqa: E402
-from restrain_openrlhf.hook import samples  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor, texts_of  # noqa: E402
-from restrain_openrlhf.hook.group_columns import EFFECTIVE_LABELS, ENTROPY, MISSING, TRUNCATED, VOTERS  # noqa: E402
-from restrain_openrlhf.hook.host_flags import agent_path  # noqa: E402
-from restrain_openrlhf.hook.host_methods import ORIGINAL  # noqa: E402
-from restrain_openrlhf.hook.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
-from restrain_openrlhf.reward.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
+from restrain_openrlhf.hook.rollout import samples  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_columns import EFFECTIVE_LABELS, ENTROPY, MISSING, TRUNCATED, VOTERS  # noqa: E402
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow, mark_training, refuse_unlabelled  # noqa: E402
+from restrain_openrlhf.machine.host_methods import ORIGINAL  # noqa: E402
+from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import Letters  # noqa: E402
 from tests.hook.test_methods_in_the_host import boxed  # noqa: E402
 
@@ -200,12 +200,6 @@ def test_the_engine_reports_log_probabilities_of_what_it_samples_from_and_has_th
     assert given == {"model": "m", "logprobs_mode": "processed_logprobs", **limits}
 
 
-def test_distinct_forks_force_the_token_the_chain_did_not_take(draw):
-    actor, drawn = draw(Actor, "234", 3, **TREES, fork_token="distinct")
-    assert actor.requests[1][0] == "1+1=#9"
-    assert responses_of(drawn)[1] == "#9!"
-
-
 def test_rollouts_beyond_the_trained_ones_vote(draw):
     """Two are trained on; of the three others two agree with the second, and one was cut off."""
     _, drawn = draw(Scripted, [*boxed("2", "3", "3", "3"), r"\boxed{2}~"], 2, name="ttrl", votes=5, train_on=2)
@@ -221,7 +215,7 @@ def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):
         async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
             return self.completion([ord("1")] * sampling_params.max_tokens, "length", sampling_params)
 
-    _, drawn = draw(Talker, "", 5, **{**TREES, "forks": 2, "fork_token": "distinct"})
+    _, drawn = draw(Talker, "", 5, **{**TREES, "forks": 2})
     assert [len(row["observation_tokens"]) for row in drawn] == [4 + NEW_TOKENS] * 5
     assert all(row["truncated"] for row in drawn)
 

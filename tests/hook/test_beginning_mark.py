@@ -10,8 +10,8 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from restrain_openrlhf.evaluation.job import adds_special_tokens  # noqa: E402
 from restrain_openrlhf.evaluation.protocol import choose_template, render  # noqa: E402
-from restrain_openrlhf.hook.offline_engine import Sampling, prompt_tokens  # noqa: E402
-from restrain_openrlhf.hook.prompts import Prompt, refuse_lost_mark  # noqa: E402
+from restrain_openrlhf.reference.offline_engine import Sampling, prompt_tokens  # noqa: E402
+from restrain_openrlhf.reference.prompts import Prompt, refuse_lost_mark  # noqa: E402
 
 TEMPLATE = "<s>{} box it"
 BOS = 1

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from restrain_openrlhf.config.this_machine import refuse_unsupported
 from restrain_openrlhf.errors import ConfigError, HostError
-from restrain_openrlhf.hook import cuda, cuda_toolkit
-from restrain_openrlhf.hook.compatibility import refuse_unsupported
+from restrain_openrlhf.machine import cuda, cuda_toolkit
 from tests.conftest import ROOT
 
 FLAGS = {
@@ -140,7 +140,7 @@ def test_a_torch_without_cuda_is_said(machine, monkeypatch):
 
 def test_torchs_cuda_version_is_read_without_importing_torch():
     torch = pytest.importorskip("torch", reason="needs the training stack: make install")
-    code = "import sys; from restrain_openrlhf.hook.cuda_toolkit import cuda_of_torch;"
+    code = "import sys; from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch;"
     code += "print(cuda_of_torch(), 'torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == [str(torch.version.cuda), "False"]
@@ -158,12 +158,12 @@ def test_make_install_flash_builds_nothing_without_nvcc(tmp_path):
     bin_folder.mkdir(parents=True)
     asked = tmp_path / "asked"
     program = bin_folder / "python"
-    program.write_text(f'#!/bin/sh\necho "$*" >> {asked}\ntest "$2" != restrain_openrlhf.hook.cuda_toolkit\n')
+    program.write_text(f'#!/bin/sh\necho "$*" >> {asked}\ntest "$2" != restrain_openrlhf.machine.cuda_toolkit\n')
     program.chmod(0o755)
     words = ["make", "install-flash", f"VENV={tmp_path / 'venv'}"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode != 0
-    assert asked.read_text() == "-m restrain_openrlhf.hook.cuda_toolkit\n"
+    assert asked.read_text() == "-m restrain_openrlhf.machine.cuda_toolkit\n"
     program.write_text(f'#!/bin/sh\necho "$*" >> {asked}\n')
     subprocess.run(words, capture_output=True, cwd=ROOT, check=True)
     assert "--no-build-isolation flash-attn==2.8.3" in asked.read_text()
@@ -185,7 +185,7 @@ def test_an_attention_on_the_command_line_stays(machine, extension):
 
 STAND_IN = """
 import sys
-from restrain_openrlhf.hook import flash_attention
+from restrain_openrlhf.machine import flash_attention
 flash_attention.has_extension = lambda: {built}
 flash_attention.provide_flash_attention()
 if "flash_attn" in sys.modules:

@@ -2,13 +2,12 @@
 
 import pytest
 
-from restrain_openrlhf.config.engine import EngineLimits
+from restrain_openrlhf.config.blocks import EngineLimits
+from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.this_machine import limits_of_run, rollouts_in_flight
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.device import Device
-from restrain_openrlhf.hook.engine_limits import limits_of_run, rollouts_in_flight
-from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
-from restrain_openrlhf.hook.recorded_flags import recorded_parser
+from restrain_openrlhf.machine.device import Device
 from tests.config.presets import preset_file
 
 CPU = Device("cpu", has_gpus=False)
@@ -19,10 +18,6 @@ CUDA = Device("cuda")
 def limits(preset, device=CUDA, **sets):
     config = load_run_config(preset_file(preset), sets)
     return limits_of_run(config, flags_of(config), device)
-
-
-def flags_of(config):
-    return vars(parse(to_arguments(host_flags(config), recorded_parser()), recorded_parser()))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -58,7 +58,7 @@ class Trainer(HOST):
         )
         self.eval_dataloader = self.wandb_logger = self.tensorboard_logger = None
         self.best_eval_metric_value, self.best_eval_metric_key = 0, "none"
-        self.generate_kwargs = {}
+        self.generate_kwargs, self.experience_maker = {}, None
         self.samples_generator = Generator(strategy, self.prompts_dataloader, None, None, [])
         nothing = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
         self.actor_model_group = Policy(states or nothing)
@@ -78,7 +78,7 @@ class Trainer(HOST):
 # 10 prompts leave a smaller last batch of 2; of 8 every batch is whole; 3 prompts are less than one.
 @pytest.mark.parametrize(("prompts", "steps"), [(10, 9), (8, 6), (3, 3)])
 def test_a_run_resumed_at_any_step_takes_as_many_as_one_that_was_not(prompts, steps, hooked, tmp_path):
-    hooked({"name": "ttrl"}, fill_last_batch=False)
+    hooked({"name": "ttrl"})
     whole = Trainer(prompts, 4, tmp_path)
     whole.fit()
     assert [step for step, _, _ in whole.checkpoints] == [*range(1, steps + 1)]

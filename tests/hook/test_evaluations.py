@@ -9,8 +9,8 @@ pytest.importorskip("openrlhf", reason="needs the training stack (make install)"
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
-from restrain_openrlhf.hook.environment import to_environment  # noqa: E402
-from restrain_openrlhf.hook.held_out import evaluate_left_out  # noqa: E402
+from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
+from restrain_openrlhf.hook.logging.trainer import evaluate_left_out, log_by_us  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 
 
@@ -18,7 +18,10 @@ class Trainer:
     """What is used of PPOTrainer; `asked` keeps the order."""
 
     def __init__(self, eval_steps, has_set=True):
-        self.args = SimpleNamespace(eval=SimpleNamespace(steps=eval_steps, temperature=0.6, n_samples_per_prompt=4))
+        sampling = SimpleNamespace(steps=eval_steps, temperature=0.6, n_samples_per_prompt=4)
+        logger, train = SimpleNamespace(logging_steps=1), SimpleNamespace(seed=42)
+        self.args = SimpleNamespace(eval=sampling, logger=logger, train=train)
+        self.wandb_logger = self.tensorboard_logger = self.experience_maker = None
         self.eval_dataloader = ["problems"] if has_set else None
         self.generate_kwargs = {"temperature": 1.0, "n_samples_per_prompt": 16, "top_p": 1.0}
         self.asked = []
@@ -29,7 +32,7 @@ class Trainer:
     def evaluate(self, step, **sampling):
         assert sampling == {"temperature": 0.6, "n_samples_per_prompt": 4, "top_p": 1.0}
         self.asked.append(step)
-        return {"eval_default_pass1": 0.5}
+        self.wandb_logger.log_eval(step, {"eval_default_pass1": 0.5})
 
 
 @pytest.fixture
@@ -44,6 +47,7 @@ def begin(monkeypatch, tmp_path):
         row = {"eval_default_pass1": 0.1, "eval_num_samples": 8}
         path.write_text("".join(json.dumps({"step": done, **row}) + "\n" for done in rows))
         trainer = Trainer(eval_steps, has_set)
+        log_by_us(trainer)
         evaluate_left_out(trainer, step)
         return trainer.asked, [json.loads(line)["step"] for line in path.read_text().splitlines()]
 

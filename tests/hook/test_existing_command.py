@@ -8,14 +8,15 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.config.engine import EngineLimits  # noqa: E402
+from restrain_openrlhf.config.blocks import EngineLimits  # noqa: E402
+from restrain_openrlhf.config.host_flags import agent_path, parse  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
-from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.hook import instrument, train_ppo_ray  # noqa: E402
-from restrain_openrlhf.hook.device import Device  # noqa: E402
-from restrain_openrlhf.hook.environment import VARIABLE  # noqa: E402
-from restrain_openrlhf.hook.host_flags import agent_path, parse  # noqa: E402
-from restrain_openrlhf.hook.worker import SETUP_HOOK  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
+from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
+from restrain_openrlhf.hook.install import instrument  # noqa: E402
+from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
+from restrain_openrlhf.hook.install.worker import SETUP_HOOK  # noqa: E402
+from restrain_openrlhf.machine.device import Device  # noqa: E402
 
 
 @pytest.fixture

@@ -5,12 +5,12 @@ import sys
 
 import pytest
 
-from restrain_openrlhf.hook.extension_lock import EXTENSION_LOCK, ProcessLock
+from restrain_openrlhf.machine.extension_lock import ProcessLock
 
 HOLD = "\n".join(
     [
         "import sys, time",
-        "from restrain_openrlhf.hook.extension_lock import ProcessLock",
+        "from restrain_openrlhf.machine.extension_lock import ProcessLock",
         "print(ProcessLock(sys.argv[1]).try_acquire(), flush=True)",
         "time.sleep(600)",
     ]
@@ -57,11 +57,10 @@ def test_torch_builds_extensions_under_it():
     """In a process of its own: torch stays adapted."""
     pytest.importorskip("torch", reason="needs the training stack: make install")
     program = [
-        "from restrain_openrlhf.hook.devices import detect",
+        "from restrain_openrlhf.machine.devices import detect",
         "detect().install()",
         "from torch.utils import cpp_extension",
         "print(cpp_extension.FileBaton.__name__)",
     ]
     done = subprocess.run([sys.executable, "-c", "\n".join(program)], capture_output=True, text=True, check=True)
     assert done.stdout.split()[-1] == ProcessLock.__name__
-    assert EXTENSION_LOCK.module == "torch.utils.cpp_extension"

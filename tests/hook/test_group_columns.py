@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import GroupError, HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook.group_columns import (  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     GENERATED,
     MAJORITY,
     TRAINED_ON,
@@ -17,9 +17,8 @@ from restrain_openrlhf.hook.group_columns import (  # noqa: E402
     take_votes,
 )
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
-from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
-from restrain_openrlhf.reward.wire import GroupRequest  # noqa: E402
-from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
+from restrain_openrlhf.scoring.wire import GroupRequest  # noqa: E402
 
 
 def rollouts(prompt, *answers):
@@ -38,21 +37,28 @@ def rollouts(prompt, *answers):
 
 def test_votes_are_taken_off_the_rollouts_and_what_is_trained_on_stays():
     samples = rollouts("1+1=", "2", "2", "3", None) + rollouts("2+2=", "4", "5", "6", "7")
-    first, second = take_votes(samples, 4)
-    assert (first.prompt, first.voters, first.majority_count, first.missing, first.truncated) == ("1+1=", 4, 2, 1, 1)
-    assert (first.penalized, second.penalized) == (0, 1)
-    assert (second.prompt, second.majority_count, second.missing) == ("2+2=", 1, 0)
-    assert (first.prompt_weight, first.generated_tokens) == (0.5, 50)
-    assert first.positive.shape == (4,)
+    step = take_votes(samples, 4)
+    assert (step.prompts, step.voters, step.majority_histogram) == (2, 8, (0, 1, 1, 0, 0))
+    assert (step.missing_share_of_voters, step.truncated_share_of_voters) == (1 / 8, 1 / 8)
+    assert (step.low_consensus_share, step.prompt_weight_mean, step.generated_tokens) == (0.5, 0.5, 100)
+    assert step.prompts_digest == take_votes(samples_again(), 4).prompts_digest
+    assert step.advantage_neg_norm == pytest.approx(torch.cat([each.info[TRAINED_ON[1]] for each in samples]).norm())
     assert {frozenset(sample.info) for sample in samples} == {frozenset(TRAINED_ON)}
 
 
+def samples_again():
+    return rollouts("2+2=", "4", "5", "6", "7") + rollouts("1+1=", "1", "1", "1", "1")
+
+
 def test_majorities_are_equal_where_answers_are():
-    same = [take_votes(rollouts("x", *answers), 2)[0].majority for answers in (("0.5", "1/2"), (r"\frac12", "3"))]
-    other, none = take_votes(rollouts("x", "7", "7"), 2)[0].majority, take_votes(rollouts("x", None, None), 2)[0]
-    assert same[0] == same[1] != other
-    assert none.majority is None
-    assert all(0 < majority < 2**63 for majority in (*same, other))
+    def share(*groups):
+        samples = [each for place, answers in enumerate(groups) for each in rollouts(str(place), *answers)]
+        return take_votes(samples, 2).top_answer_share
+
+    assert share(("0.5", "1/2"), (r"\frac12", "3")) == 1
+    assert share(("0.5", "1/2"), ("7", "7")) == 0.5
+    assert share(("7", "7"), (None, None), (None, None), (None, None)) == 0.25
+    assert (majority_digest(None), 0 < majority_digest("7") < 2**63) == (0, True)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -19,8 +19,9 @@ from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
 from vllm import SamplingParams  # noqa: E402
 
 from restrain_openrlhf.errors import GroupError, HostError, ScoreServiceError  # noqa: E402
-from restrain_openrlhf.hook import agent, shared_group  # noqa: E402
-from restrain_openrlhf.hook.group_gathering import GroupGathering  # noqa: E402
+from restrain_openrlhf.hook import agent  # noqa: E402
+from restrain_openrlhf.hook.install import shared_group  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering  # noqa: E402
 from tests.hook.in_process import Letters  # noqa: E402
 
 PROMPT = "1+1="
@@ -207,4 +208,4 @@ class ParametersOfTheirOwn:
 def test_a_host_whose_groups_cannot_be_told_is_refused(host, found, monkeypatch):
     monkeypatch.setattr(shared_group, "hosts_here", host, raising=False)
     with pytest.raises(HostError, match=found):
-        shared_group.SharedGroup("restrain_openrlhf.hook.shared_group", "hosts_here").check()
+        shared_group.SharedGroup("restrain_openrlhf.hook.install.shared_group", "hosts_here").check()

@@ -14,13 +14,14 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E402
-from restrain_openrlhf.hook import group_scoring  # noqa: E402
-from restrain_openrlhf.hook.group_scoring import InProcess, ScoreService, scoring_of, try_service  # noqa: E402
+from restrain_openrlhf.hook.logging.keeping import kept_group  # noqa: E402
+from restrain_openrlhf.hook.rollout import group_scoring  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_columns import columns  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_scoring import InProcess, ScoreService, scoring_of, try_service  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.reference.checks import NeededReference  # noqa: E402
-from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
-from restrain_openrlhf.reward.wire import GroupRequest, ScoreReply, ScoreRequest  # noqa: E402
-from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
+from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest, ScoreReply, ScoreRequest  # noqa: E402
 
 METHOD = {"name": "restrain", "kappa": 2, "prompt_weight": "online"}
 
@@ -37,7 +38,8 @@ def group(answers=("2", "2", "3", None), **rest):
 def score_reply(body):
     """What a service answers."""
     groups = ScoreRequest.model_validate_json(body).groups
-    return ScoreReply(groups=[score_whole_group(scorer(), each) for each in groups]).model_dump_json().encode()
+    replies = [GroupReply.of(score_whole_group(scorer(), each)) for each in groups]
+    return ScoreReply(groups=replies).model_dump_json().encode()
 
 
 @contextlib.contextmanager
@@ -73,11 +75,11 @@ def service(*replies, port=0):
 
 def asked(url, **options):
     scoring = ScoreService(url, parse_settings(METHOD).model_dump(mode="json"), **options)
-    return asyncio.run(scoring.score(group()))
+    return GroupReply.of(asyncio.run(scoring.score(group())))
 
 
 def in_process():
-    return asyncio.run(InProcess(scorer()).score(group()))
+    return GroupReply.of(asyncio.run(InProcess(scorer()).score(group())))
 
 
 @pytest.fixture(autouse=True)
@@ -106,10 +108,12 @@ def test_the_wire_changes_no_bit(answers, entropies, method):
     request = group(answers, entropies=tuple(entropies) if method["name"] == "ettrl" else None)
     received = GroupRequest.model_validate_json(request.model_dump_json())
     assert received == request
-    reply = score_whole_group(scorer(method), received)
-    assert (
-        type(reply).model_validate_json(reply.model_dump_json()) == reply == score_whole_group(scorer(method), request)
-    )
+    sent = GroupReply.of(score_whole_group(scorer(method), received))
+    arrived = GroupReply.model_validate_json(sent.model_dump_json()).score()
+    direct = score_whole_group(scorer(method), request)
+    assert GroupReply.of(arrived) == sent == GroupReply.of(direct)
+    assert columns(request, arrived) == columns(request, direct)
+    assert kept_group(1, 0, request, arrived) == kept_group(1, 0, request, direct)
 
 
 @pytest.mark.parametrize("fault", [(503, b"stopping"), (500, b"oops"), (502, b"<html>"), (429, b""), (None, b"")])
@@ -126,7 +130,7 @@ def test_a_service_that_comes_up_late_is_found(unused_port):
         with service((200, score_reply), port=unused_port):
             return await scoring
 
-    assert asyncio.run(score_meanwhile()) == in_process()
+    assert GroupReply.of(asyncio.run(score_meanwhile())) == in_process()
 
 
 @pytest.fixture
@@ -196,7 +200,7 @@ TRIED = [
 def test_the_service_is_tried_before_a_run_starts(method):
     def score(body):
         groups = ScoreRequest.model_validate_json(body).groups
-        replies = [score_whole_group(scorer(method), each) for each in groups]
+        replies = [GroupReply.of(score_whole_group(scorer(method), each)) for each in groups]
         return ScoreReply(groups=replies).model_dump_json().encode()
 
     with service((200, score)) as (url, seen):

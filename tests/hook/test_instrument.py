@@ -12,15 +12,17 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
+from restrain_openrlhf.config import host_flags  # noqa: E402
 from restrain_openrlhf.errors import HostError  # noqa: E402
-from restrain_openrlhf.hook import contract, patches  # noqa: E402
-from restrain_openrlhf.hook.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
-from restrain_openrlhf.hook.instrument import install, is_active, uninstall  # noqa: E402
-from restrain_openrlhf.hook.patches import PATCHES, Replacement, Wrapping  # noqa: E402
+from restrain_openrlhf.hook.install import contract  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import install, is_active, uninstall  # noqa: E402
+from restrain_openrlhf.hook.install.patches import PATCHES  # noqa: E402
+from restrain_openrlhf.machine.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, load  # noqa: E402
 
 
 def name_of(relied_on):
@@ -47,18 +49,18 @@ def test_the_host_has_what_the_hook_relies_on(relied_on):
 
 
 def test_another_version_is_refused(monkeypatch):
-    monkeypatch.setattr(contract, "version", lambda _name: "0.12.0")
+    monkeypatch.setattr(host_flags, "version", lambda _name: "0.12.0")
     with pytest.raises(HostError, match=r"OpenRLHF 0\.12\.0 is installed; the hook was written for 0\.11\.2"):
-        contract.check_version()
+        host_flags.check_version()
 
 
 def test_no_host_is_refused(monkeypatch):
     def absent(name):
         raise metadata.PackageNotFoundError(name)
 
-    monkeypatch.setattr(contract, "version", absent)
+    monkeypatch.setattr(host_flags, "version", absent)
     with pytest.raises(HostError, match="not installed"):
-        contract.check_version()
+        host_flags.check_version()
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=name_of)
@@ -96,12 +98,14 @@ def test_parameters_are_compared_by_name_order_and_kind():
 @pytest.mark.parametrize("kind", [Wrapping, Replacement])
 def test_a_patch_cannot_be_written_without_the_parameters_it_relies_on(kind):
     with pytest.raises(TypeError, match="takes"):
-        kind("openrlhf.utils.config", "hierarchize", ours="restrain_openrlhf.hook.training_data:preprocess_data")
+        kind(
+            "openrlhf.utils.config", "hierarchize", ours="restrain_openrlhf.hook.logging.trainer:init_checkpoint_states"
+        )
 
 
 @pytest.mark.parametrize("patch", PATCHES, ids=name_of)
 def test_a_patchs_function_takes_what_it_is_called_with(patch):
-    taken = parameters(patches.load(patch.ours))
+    taken = parameters(load(patch.ours))
     if isinstance(patch, Replacement):
         assert re.sub(r"\w+", "self", taken, count=1) in (patch.takes, "(self, *args, **kwargs)")
     else:
@@ -133,7 +137,7 @@ def test_the_hook_changes_what_is_in_its_table_and_uninstall_restores_it(unhooke
 
 def test_installing_imports_nothing_of_the_host():
     script = (
-        "import sys; from restrain_openrlhf.hook.instrument import install; install(); "
+        "import sys; from restrain_openrlhf.hook.install.instrument import install; install(); "
         "print([name for name in ('torch', 'ray', 'openrlhf.trainer') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -13,23 +13,20 @@ pytestmark = pytest.mark.host
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
-from restrain_openrlhf.config.kept_rollouts import KeepRollouts  # noqa: E402
+from restrain_openrlhf.config.blocks import KeepRollouts  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
-from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.hook.experience import rollout_gaps  # noqa: E402
-from restrain_openrlhf.hook.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen, kept_group  # noqa: E402
-from restrain_openrlhf.hook.preflight import check_keeping  # noqa: E402
-from restrain_openrlhf.hook.scored_groups import ScoredGroup  # noqa: E402
-from restrain_openrlhf.kept import kept_bytes, kept_files, read_kept, step_file  # noqa: E402
+from restrain_openrlhf.hook.logging.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
+from restrain_openrlhf.hook.policy.experience import rollout_gaps  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
-from restrain_openrlhf.reward.whole_group import score_whole_group  # noqa: E402
-from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE, GroupRequest  # noqa: E402
-from restrain_openrlhf.scoring import GroupScorer  # noqa: E402
+from restrain_openrlhf.records.kept import kept_bytes, kept_files, read_kept, step_file  # noqa: E402
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE, GroupRequest  # noqa: E402
 from tests.e2e.conftest import small_disk  # noqa: E402
 from tests.hook.in_process import HALF, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
 from tests.hook.reference_case import write_reference  # noqa: E402
@@ -48,7 +45,9 @@ def step_of(case, hooked, tmp_path, keep="all", models=None):
 
 
 def kept_of(maker, tmp_path, keep="all"):
-    Keeping(tmp_path, KeepRollouts(keep=keep), seed=42).keep(1, maker.restrain_scored, maker.restrain_rollout_gaps)
+    Keeping(tmp_path, KeepRollouts(keep=keep), seed=42).keep(
+        1, maker.restrain_step.scored, maker.restrain_step.rollout_gaps
+    )
     return list(read_kept(tmp_path))
 
 
@@ -96,8 +95,8 @@ def test_the_leaves_of_trees_bring_their_entropies(hooked, tmp_path):
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_training_is_the_same_where_nothing_is_kept(case, hooked, tmp_path):
     maker, without = step_of(case, hooked, tmp_path, keep="none")
-    assert maker.restrain_scored == []
-    assert maker.restrain_rollout_gaps == []
+    assert maker.restrain_step.scored == []
+    assert maker.restrain_step.rollout_gaps == []
     _, kept = step_of(case, hooked, tmp_path)
     for name in (POSITIVE, NEGATIVE, "reward"):
         assert column(without, name) == column(kept, name)
@@ -117,7 +116,7 @@ def test_every_rollout_has_its_own_gap_whatever_the_micro_batches(hooked, tmp_pa
     script = {"1+1=": [r"\boxed{1}", r"\boxed{2}", r"\boxed{2}!!!!!", "none"]}
     maker.make_experience_batch(drawn_by_the_host(script, [""], host_arguments(1, 4)))
     apart = math.log(0.8) - math.log(0.5)
-    assert maker.restrain_rollout_gaps == pytest.approx([apart / 10, apart / 10, apart / 15, 0], rel=1e-5)
+    assert maker.restrain_step.rollout_gaps == pytest.approx([apart / 10, apart / 10, apart / 15, 0], rel=1e-5)
 
 
 def test_many_missing_answers_are_warned_of_once_a_run_with_what_was_not_read(hooked, tmp_path, caplog):
@@ -160,13 +159,6 @@ def long_text(seed, letters):
     """Text that zstd cannot make much smaller."""
     generator = torch.Generator().manual_seed(seed)
     return "".join(map(chr, torch.randint(33, 1000, (letters,), generator=generator).tolist()))
-
-
-def test_a_service_of_an_earlier_version_sends_no_weights():
-    group = scored()
-    before = ScoredGroup(group.request, group.reply.model_copy(update={"label_weights": None}))
-    assert kept_group(1, 0, before, [0.0, 0.0]).rollouts[1].label_weight is None
-    assert kept_group(1, 0, group, [0.0, 0.0]).rollouts[1].label_weight == 1.0
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(0, 9), st.integers(1, 9))
@@ -249,9 +241,5 @@ def test_a_resumed_run_has_no_files_of_steps_it_does_again(tmp_path, keep, left)
     assert [group.prompt for group in read_kept(tmp_path)] == ["before", "before", "again"][: len(left)]
 
 
-def test_rollouts_without_a_place_to_keep_them_are_refused():
-    method = parse_settings({"name": "ttrl"})
-    check_keeping(HookConfig(method=method))
-    assert not HookConfig(method=method).keeps_rollouts
-    with pytest.raises(ConfigError, match="rollouts is set and metrics is not"):
-        check_keeping(HookConfig(method=method, rollouts=KeepRollouts(keep=4)))
+def test_without_metrics_no_rollouts_are_kept():
+    assert not HookConfig(method=parse_settings({"name": "ttrl"})).keeps_rollouts

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.host
 from hypothesis import HealthCheck, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 

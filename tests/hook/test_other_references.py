@@ -9,14 +9,14 @@ pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
 from vllm import SamplingParams  # noqa: E402
 
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.data.identity import model_fingerprint  # noqa: E402
-from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError, ScoreServiceError  # noqa: E402
 from tests.hook.in_process import Letters, ScriptedActor  # noqa: E402
 from tests.reference.test_doors import (  # noqa: E402

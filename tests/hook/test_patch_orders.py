@@ -12,10 +12,12 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import HookNotActiveError, HostError  # noqa: E402
-from restrain_openrlhf.hook import cuda, instrument  # noqa: E402
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
-from restrain_openrlhf.hook.patches import PATCHES, Replacement, Wrapping  # noqa: E402
-from restrain_openrlhf.hook.worker import report  # noqa: E402
+from restrain_openrlhf.hook.install import instrument  # noqa: E402
+from restrain_openrlhf.hook.install.patches import PATCHES  # noqa: E402
+from restrain_openrlhf.hook.install.worker import report  # noqa: E402
+from restrain_openrlhf.machine import cuda  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more  # noqa: E402
 from tests.hook.test_unhooked import group_of, process  # noqa: E402
 
 HERE = __name__
@@ -110,7 +112,7 @@ def strategy(monkeypatch):
     instrument.uninstall()
     yield DeepspeedStrategy
     instrument.uninstall()
-    cuda.ADAM.remove()
+    expect_no_more([cuda.ADAM])
 
 
 def config_of(strategy):
@@ -122,22 +124,22 @@ def config_of(strategy):
     return config.get("managed_gradient_accumulation", True), config["optimizer"]["params"].get("torch_adam", False)
 
 
-def stand_in():
-    (adam,) = cuda.STAND_INS
-    adam.check_and_adapt(sys.modules[adam.module])
+def adam():
+    expect([cuda.ADAM])
 
 
-@pytest.mark.parametrize("first", ["stand-in", "hook"])
+@pytest.mark.parametrize("first", ["cuda", "hook"])
 def test_cudas_adam_and_every_micro_batchs_gradient_are_had_in_both_orders(strategy, first):
-    steps = [stand_in, instrument.install] if first == "stand-in" else [instrument.install, stand_in]
+    steps = [adam, instrument.install] if first == "cuda" else [instrument.install, adam]
     assert config_of(strategy) == (True, False)
     for step in (*steps, *steps):
         step()
     assert config_of(strategy) == (False, True)
     instrument.uninstall()
-    assert config_of(strategy) == (True, True), "the stand-in went with the hook"
+    assert config_of(strategy) == (True, True), "CUDA's own went with the hook"
     instrument.install()
     cuda.ADAM.remove()
+    assert report(None) == ["openrlhf.utils.deepspeed.deepspeed.DeepspeedStrategy.get_ds_train_config"]
     assert config_of(strategy) == (False, False)
 
 

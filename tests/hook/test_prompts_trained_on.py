@@ -9,7 +9,7 @@ pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -17,9 +17,9 @@ from openrlhf.datasets.prompts_dataset import PromptDataset, preprocess_data  # 
 
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ReferencePassError  # noqa: E402
-from restrain_openrlhf.hook import training_data  # noqa: E402
-from restrain_openrlhf.hook.environment import to_environment  # noqa: E402
-from restrain_openrlhf.hook.training_data import TrainingRow  # noqa: E402
+from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
+from restrain_openrlhf.hook.rollout import training_data  # noqa: E402
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
 from tests.hook.reference_case import write_reference  # noqa: E402
 

@@ -8,21 +8,20 @@ pytest.importorskip("torch", reason="needs the training stack: make install")
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
-from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
+from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer  # noqa: E402
 
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
-from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.hook import samples, trainer  # noqa: E402
-from restrain_openrlhf.hook.compatibility import refuse_asynchronous  # noqa: E402
-from restrain_openrlhf.hook.environment import to_environment  # noqa: E402
-from restrain_openrlhf.hook.host_methods import ORIGINAL  # noqa: E402
+from restrain_openrlhf.hook.install import worker  # noqa: E402
+from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
+from restrain_openrlhf.hook.logging import trainer  # noqa: E402
+from restrain_openrlhf.hook.rollout import samples  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
-from restrain_openrlhf.run.train import total_steps  # noqa: E402
+from restrain_openrlhf.training.train import total_steps  # noqa: E402
 
 HOST = PPOTrainer.__ray_metadata__.modified_class
 TTRL = parse_settings({"name": "ttrl"})
@@ -52,16 +51,19 @@ class Trainer(HOST):
         batch = SimpleNamespace(batch_size=8, n_samples_per_prompt=4)
         episodes = SimpleNamespace(num_episodes=EPISODES, batch_size=16, max_epochs=2)
         nothing = SimpleNamespace(dynamic_filtering_enable=False, steps=100)
-        self.args = SimpleNamespace(rollout=batch, train=episodes, algo=nothing, eval=nothing)
+        logger = SimpleNamespace(logging_steps=1)
+        self.args = SimpleNamespace(rollout=batch, train=episodes, algo=nothing, eval=nothing, logger=logger)
         self.prompts_dataloader = Dataloader()
         self.eval_dataloader = self.wandb_logger = self.tensorboard_logger = None
-        self.generate_kwargs = {}
+        self.generate_kwargs, self.experience_maker = {}, None
         self.samples_generator = Generator()
         self.checkpoint = checkpoint
         self.trained = []
-        self.max_steps = EPISODES * BATCHES * 8 * 4 // 16 * 2
 
     def init_checkpoint_states(self):
+        return trainer.init_checkpoint_states(self)
+
+    def states(self):
         return {
             "episode": self.checkpoint // BATCHES,
             "global_step": self.checkpoint,
@@ -85,17 +87,14 @@ class Dataloader(list):
         return {}
 
 
-for name in ("fit", "get_max_steps"):
-    setattr(Trainer, ORIGINAL + name, getattr(HOST, name))
-
-
 @pytest.fixture
 def fit(monkeypatch):
     def fit(steps, checkpoint=0):
         for name, value in to_environment(HookConfig(method=TTRL, steps=steps)).items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setattr(BasePPOTrainer, "init_checkpoint_states", Trainer.states)
         made = Trainer(checkpoint)
-        trainer.fit(made)
+        made.fit()
         return made
 
     return fit
@@ -118,7 +117,10 @@ def test_a_resumed_run_counts_the_steps_before_its_checkpoint(fit, checkpoint, t
 
 @pytest.mark.parametrize(("steps", "planned"), [(None, 24), (2, 8), (6, 24), (9, 24)])
 def test_the_learning_rate_is_planned_for_the_steps_that_are_taken(fit, steps, planned):
-    assert trainer.get_max_steps(fit(steps)) == planned
+    strategy = SimpleNamespace(args=fit(steps).args)
+    every = EPISODES * BATCHES * 8 * 4 // 16 * 2
+    assert worker.steps_to_plan(strategy, [every, "engines"]) == [planned, "engines"]
+    assert worker.steps_to_plan(strategy, []) == [], "the reference policy learns nothing"
 
 
 @pytest.mark.parametrize(("steps", "total"), [(None, 6), (2, 2), (7, 6)])
@@ -127,16 +129,4 @@ def test_the_progress_bar_ends_where_the_run_does(tmp_path, steps, total):
     prompts.write_text("".join(dump({"problem": f"{i}?"}) for i in range(12)))
     flags = {"data.prompt_dataset": prompts, "rollout.batch_size": 8, "train.num_episodes": 3}
     flags |= {"data.input_key": "problem"}
-    config = RunConfig(run_dir=tmp_path, method=TTRL, steps=steps)
-    assert total_steps(config, flags) == total
-
-
-def test_the_asynchronous_trainer_is_refused():
-    refuse_asynchronous(HookConfig(method=TTRL), {"train.async_enable": True})
-    refuse_asynchronous(HookConfig(method=TTRL, steps=2), {"train.async_enable": False})
-    with pytest.raises(ConfigError, match=r"steps is 2 and train\.async_enable is set"):
-        refuse_asynchronous(HookConfig(method=TTRL, steps=2), {"train.async_enable": True})
-    with pytest.raises(ConfigError, match=r"evaluate_first and train\.async_enable are set"):
-        refuse_asynchronous(HookConfig(method=TTRL, evaluate_first=True), {"train.async_enable": True})
-    with pytest.raises(ConfigError, match=r"seeded_rollouts and train\.async_enable are set"):
-        refuse_asynchronous(HookConfig(method=TTRL, seeded_rollouts=True), {"train.async_enable": True})
+    assert total_steps(RunConfig(run_dir=tmp_path, method=TTRL, steps=steps, openrlhf=flags)) == total

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -20,14 +20,15 @@ from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
 from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook import actor, samples  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
-from restrain_openrlhf.hook.progress import (  # noqa: E402
+from restrain_openrlhf.hook.policy import actor  # noqa: E402
+from restrain_openrlhf.hook.rollout import samples  # noqa: E402
+from restrain_openrlhf.hook.rollout.progress import (  # noqa: E402
     Progress,
     rollout_seed,
     visit,
 )
-from restrain_openrlhf.hook.training_data import TrainingRow  # noqa: E402
+from restrain_openrlhf.hook.rollout.training_data import TrainingRow  # noqa: E402
 from tests.hook.in_process import Handle, Letters, host_arguments  # noqa: E402
 
 N = 4

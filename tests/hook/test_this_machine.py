@@ -2,13 +2,12 @@
 
 import pytest
 
+from restrain_openrlhf.config import this_machine
+from restrain_openrlhf.config.checks import refuse_settings
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.this_machine import flags_to_share, on_this_machine
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.hook import this_machine
-from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
-from restrain_openrlhf.hook.layout import refuse_impossible
-from restrain_openrlhf.hook.recorded_flags import recorded_parser
-from restrain_openrlhf.hook.sizes import gpus_needed
-from restrain_openrlhf.hook.this_machine import flags_to_share, on_this_machine
 from tests.commands import restrain
 from tests.config.presets import preset_file, presets
 
@@ -23,23 +22,15 @@ def machine(monkeypatch):
     return lambda gpus: monkeypatch.setattr(this_machine, "visible_gpus", lambda: tuple(map(str, range(gpus))))
 
 
-def flags_of(config):
-    return vars(parse(to_arguments(host_flags(config), recorded_parser()), recorded_parser()))
-
-
-def on(config):
-    return on_this_machine(config, recorded_parser())
-
-
 @pytest.mark.parametrize("gpus", [1, 2])
 @pytest.mark.parametrize("name", SMALL)
 def test_the_small_presets_share_one_gpu_where_there_are_fewer_than_three(machine, name, gpus):
     machine(gpus)
     config = load_run_config(preset_file(name))
-    flags = flags_of(on(config))
+    flags = flags_of(on_this_machine(config))
     assert {key: flags[key] for key in SHARING} == SHARING
-    assert gpus_needed(flags) == 1
-    refuse_impossible(flags)
+    assert GpuLayout.of(flags).needed == 1
+    refuse_settings(config, flags)
     assert {**flags, **flags_of(config)} == flags_of(config), "nothing else is changed"
 
 
@@ -47,7 +38,7 @@ def test_the_small_presets_share_one_gpu_where_there_are_fewer_than_three(machin
 def test_the_demo_stays_as_it_is_with_enough_gpus_or_logical_ones(machine, gpus):
     machine(gpus)
     config = load_run_config(preset_file("cpu/demo"))
-    assert on(config) == config
+    assert on_this_machine(config) == config
 
 
 def test_a_layout_that_was_not_asked_to_share_is_left_alone(machine):
@@ -56,14 +47,14 @@ def test_a_layout_that_was_not_asked_to_share_is_left_alone(machine):
         load_run_config(preset_file("cpu/demo"), {"share_gpus": False}),
         load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain")),
     ):
-        assert on(config) == config
+        assert on_this_machine(config) == config
 
 
 def test_a_clusters_gpus_are_not_this_machines(machine, monkeypatch):
     machine(1)
     monkeypatch.setenv("RAY_ADDRESS", "ray-head:6379")
     config = load_run_config(preset_file("cpu/demo"))
-    assert on(config) == config
+    assert on_this_machine(config) == config
 
 
 def test_a_stage_that_is_asked_for_is_kept_and_engines_of_an_asynchronous_run_are_not_shared():
@@ -82,10 +73,10 @@ def test_show_prints_what_this_machine_would_be_given(machine):
 @pytest.mark.host
 def test_training_is_started_with_it(machine, tmp_path, monkeypatch):
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-    from restrain_openrlhf.run import train
+    from restrain_openrlhf.training import train
 
     asked = []
-    monkeypatch.setattr(train, "check_run", lambda _config, arguments: asked.append(vars(arguments)))
+    monkeypatch.setattr(train, "check_run", lambda _config, flags: asked.append(flags))
     monkeypatch.setattr(train.RunFolder, "lock", stop)
     for gpus in (1, 3):
         machine(gpus)
@@ -111,7 +102,7 @@ def flash_attention(monkeypatch):
 
 
 def packing(config):
-    return {name: value for name, value in on(config).openrlhf.items() if name in PACKED}
+    return {name: value for name, value in on_this_machine(config).openrlhf.items() if name in PACKED}
 
 
 @pytest.mark.parametrize("name", [name for name in presets() if not name.startswith("cpu/")])
@@ -139,4 +130,4 @@ def test_a_configuration_without_token_budgets_is_not_packed(flash_attention, ma
 def test_what_a_configuration_says_of_packing_stays(flash_attention, machine, flag, value):
     machine(8)
     config = load_run_config(preset_file("dapo14k/qwen3-4b-base/restrain"), {f"openrlhf.{flag}": value})
-    assert on(config) == config
+    assert on_this_machine(config) == config

@@ -14,9 +14,9 @@ torch = pytest.importorskip("torch", reason="needs the training stack: make inst
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.actor import PEAK_MEMORY, peak_memory  # noqa: E402
-from restrain_openrlhf.hook.token_means import LossBatch, TokenSums  # noqa: E402
-from restrain_openrlhf.run.metrics import CLIPPED, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
+from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, peak_memory  # noqa: E402
+from restrain_openrlhf.hook.policy.token_means import LossBatch, TokenSums  # noqa: E402
+from restrain_openrlhf.records.metrics import CLIPPED, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
 from tests.hook.token_means_case import BATCHINGS  # noqa: E402
 from tests.k8s import known_metrics  # noqa: E402
 

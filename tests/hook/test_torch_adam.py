@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook import cuda  # noqa: E402
+from restrain_openrlhf.machine import cuda  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.processes import free_port, needs_its_accelerator  # noqa: E402
 

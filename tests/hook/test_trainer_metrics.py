@@ -5,28 +5,34 @@ import json
 import numpy as np
 import pytest
 
-from restrain_openrlhf.hook.trainer import append_step
-from restrain_openrlhf.run.metrics import ENTROPY, KL, LOSS, read_steps
-from restrain_openrlhf.vote_statistics import GroupVote, step_votes
+from restrain_openrlhf.hook.logging.trainer import append_step
+from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, read_steps
+from restrain_openrlhf.scoring.vote_statistics import step_votes
 
 
-def vote(prompt, count, majority, missing=0, truncated=0, voters=4, penalized=0, timeouts=0, deaths=0, tokens=10):
-    """A group's vote; the pair is that of a prompt of weight one half."""
-    return GroupVote(
-        prompt, voters, count, majority, float(count > 0), missing, truncated, penalized, 0.5, timeouts, deaths, tokens,
-        positive=np.array([0.3, 0.0, 0.0, 0.0]), negative=np.array([0.0, -0.4, 0.0, 0.0]),
-    )  # fmt: skip
+def vote(count, missing=0, truncated=0, voters=4, penalized=0, residual_timeouts=0, residual_deaths=0):
+    """A group's columns; its prompt has the weight one half."""
+    return {
+        "voters": voters, "majority_count": count, "effective_labels": float(count > 0), "missing": missing,
+        "truncated": truncated, "penalized": penalized, "prompt_weight": 0.5, "residual_timeouts": residual_timeouts,
+        "residual_deaths": residual_deaths, "generated_tokens": 10,
+    }  # fmt: skip
+
+
+def step_of(*groups, majorities=(1,)):
+    columns = {name: np.array([float(group[name]) for group in groups]) for name in groups[0]}
+    positive, negative = np.tile([0.3, 0.0, 0.0, 0.0], len(groups)), np.tile([0.0, -0.4, 0.0, 0.0], len(groups))
+    return step_votes([str(place) for place in range(len(groups))], columns, majorities, positive, negative)
 
 
 def votes():
     """The answers 1 1 2 -, 3 3 3 3, 1 5 6 - and none, of which one was cut off."""
-    return step_votes(
-        [
-            vote("a", 2, majority=11, missing=1),
-            vote("b", 4, majority=33),
-            vote("c", 1, majority=11, missing=1, penalized=1, timeouts=2, deaths=1),
-            vote("d", 0, majority=None, missing=4, truncated=1, penalized=1, timeouts=1),
-        ]
+    return step_of(
+        vote(2, missing=1),
+        vote(4),
+        vote(1, missing=1, penalized=1, residual_timeouts=2, residual_deaths=1),
+        vote(0, missing=4, truncated=1, penalized=1, residual_timeouts=1),
+        majorities=(11, 33, 11, None),
     )
 
 
@@ -48,7 +54,7 @@ def test_vote_statistics_of_worked_groups():
 
 
 def test_shares_are_of_voters_where_more_vote_than_are_trained_on():
-    found = step_votes([vote("a", 2, majority=1, missing=4, truncated=3, voters=6)])
+    found = step_of(vote(2, missing=4, truncated=3, voters=6))
     assert found.voters == 6
     assert found.missing_share_of_voters == 4 / 6
     assert found.truncated_share_of_voters == 3 / 6

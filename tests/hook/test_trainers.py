@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack (make inst
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -18,9 +18,8 @@ from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
 from openrlhf.trainer.ppo_trainer_async import TrainingActor  # noqa: E402
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: E402
 
-from restrain_openrlhf.hook.kv_cache import CACHE_PEAK, cache_peak, watch_cache  # noqa: E402
-from restrain_openrlhf.hook.throughput import tokens_per_second  # noqa: E402
-from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE  # noqa: E402
+from restrain_openrlhf.hook.logging.step_records import tokens_per_second  # noqa: E402
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
 from tests.k8s import known_metrics  # noqa: E402
 
@@ -70,21 +69,10 @@ def test_a_step_sends_the_pair_to_the_policy_and_counts_votes(actor_class, hooke
     sent = trainer.actor_model_group.trained_on
     assert column(sent, POSITIVE) == [0, 0, 0]
     assert column(sent, NEGATIVE) == [-0.5, -0.5, -0.5]
-    assert (step, status["policy_loss"], status["restrain/low_consensus_share"]) == (7, 0.5, 1)
-    assert status["restrain/logprob_gap"] == 0
+    numbers = trainer.experience_maker.restrain_step.scalars()
+    assert (step, status["policy_loss"], numbers["restrain/low_consensus_share"]) == (7, 0.5, 1)
+    assert numbers["restrain/logprob_gap"] == 0
     assert not (tmp_path / "metrics.jsonl").exists(), "the host adds the time of generation later"
-
-
-class Engine:
-    """A rollout actor whose cache was that full since it was asked last."""
-
-    def __init__(self, *usage):
-        self.llm = SimpleNamespace(logger_manager=SimpleNamespace(stat_loggers=[]))
-        self.__ray_call__ = SimpleNamespace(remote=lambda function: function(self))
-        watch_cache(self)
-        (logger,) = self.llm.logger_manager.stat_loggers
-        for each in usage:
-            logger.record(each and SimpleNamespace(kv_cache_usage=each), None, mm_cache_stats=None, engine_idx=0)
 
 
 def synchronous_trainer(script, arguments):
@@ -99,7 +87,6 @@ def synchronous_trainer(script, arguments):
         return next(batches), None, 1, True
 
     trainer.samples_generator = SimpleNamespace(generate_samples=generate_samples)
-    trainer.init_checkpoint_states = lambda: START
     trainer.broadcast_to_vllm = lambda: None
     return trainer
 
@@ -111,14 +98,10 @@ class Prompts(list):
         return {}
 
 
-START = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
-
-
 def test_a_row_has_the_times_of_all_phases_and_the_speed(hooked, tmp_path):
     hooked(RESTRAIN, metrics=tmp_path / "metrics.jsonl")
     arguments = host_arguments(1, 3, **{"ckpt.save_steps": 100})
     trainer = synchronous_trainer(SCRIPTS[0], arguments)
-    trainer.vllm_engines = [Engine(0.25, 0.75, None), Engine(0.5)]
     trainer.fit(6)
     (row,) = lines(tmp_path / "metrics.jsonl")
     assert (row["step"], row["rollout/num_samples"], row["votes"]["voters"]) == (7, 3, 3)
@@ -128,15 +111,44 @@ def test_a_row_has_the_times_of_all_phases_and_the_speed(hooked, tmp_path):
     assert row["restrain/generated_tokens"] == 30
     assert row["restrain/generated_tokens_per_second"] == 30 / row["timing/generation"] < 30 / 0.05
     assert row["restrain/trained_tokens_per_second"] == 30 / row["timing/ppo_train"]
-    assert row["restrain/kv_cache_peak"] == 0.75
     assert known_metrics.of_the_trainer() <= set(row), "alerts and dashboards ask for these"
     assert row["restrain/logprob_gap"] == 0
 
 
-def test_the_caches_peak_begins_anew_at_every_step(hooked):
-    engines = [Engine(0.25), Engine()]
-    assert [cache_peak(engines), cache_peak(engines)] == [{CACHE_PEAK: 0.25}, {CACHE_PEAK: 0.0}]
-    assert cache_peak([]) == {}
+class Tracker:
+    """A tracker of the host's; it says what it was given."""
+
+    def __init__(self):
+        self.steps, self.evaluations, self.closed = {}, {}, False
+
+    def log_train(self, step, numbers):
+        self.steps[step] = dict(numbers)
+
+    def log_eval(self, step, numbers):
+        self.evaluations[step] = numbers
+
+    def close(self):
+        self.closed = True
+
+
+def test_the_hosts_own_trackers_get_our_numbers_as_often_as_they_are_to(hooked, tmp_path):
+    hooked(RESTRAIN, metrics=tmp_path / "metrics.jsonl")
+    flags = {"train.async_enable": True, "ckpt.save_steps": 100, "logger.logging_steps": 2}
+    arguments = host_arguments(1, 3, **flags)
+    trainer = trainer_of(TrainingActor, arguments)
+    wandb, tensorboard = trainer.wandb_logger, trainer.tensorboard_logger = Tracker(), Tracker()
+    steps = [(drawn_by_the_host(script, [""], arguments), {}, None, 0.25) for script in SCRIPTS]
+    trainer.rollout_queue = Queue(steps[0], ("eval", 1, {"eval_default_pass1": 0.75}), steps[1], "done")
+    trainer.rollout_slots = Queue()
+    trainer.init_checkpoint_states()
+    trainer.init_checkpoint_states()
+    trainer.fit()
+    assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
+    for tracker in (wandb, tensorboard):
+        assert list(tracker.steps) == [2]
+        assert tracker.steps[2]["restrain/majority_share_mean"] == 2 / 3
+        assert tracker.evaluations == {1: {"eval_default_pass1": 0.75}}
+        assert tracker.closed
 
 
 def test_what_took_no_time_or_was_not_done_has_no_speed():
@@ -154,6 +166,7 @@ def test_the_asynchronous_loop_keeps_a_row_of_every_step_and_evaluation(hooked, 
     steps = [(drawn_by_the_host(script, [""], arguments), {}, None, 0.25) for script in SCRIPTS]
     trainer.rollout_queue = Queue(steps[0], ("eval", 1, {"eval_default_pass1": 0.75}), steps[1], "done")
     trainer.rollout_slots = Queue()
+    trainer.init_checkpoint_states()
     trainer.fit()
     assert [row["step"] for row in lines(tmp_path / "metrics.jsonl")] == [1, 2]
     assert [row["votes"]["majority_share_mean"] for row in lines(tmp_path / "metrics.jsonl")] == [1 / 3, 2 / 3]

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack (make inst
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -21,9 +21,9 @@ from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer  # noqa: E402
 from vllm import SamplingParams  # noqa: E402
 
 from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
-from restrain_openrlhf.hook import instrument  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
-from restrain_openrlhf.hook.worker import report  # noqa: E402
+from restrain_openrlhf.hook.install import instrument  # noqa: E402
+from restrain_openrlhf.hook.install.worker import report  # noqa: E402
 from tests.hook.in_process import Letters, ScriptedActor, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
 
 TTRL = {"name": "ttrl"}

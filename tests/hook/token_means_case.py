@@ -11,9 +11,9 @@ import sys
 from types import SimpleNamespace
 
 from restrain_openrlhf.config.yaml_file import HookConfig
-from restrain_openrlhf.hook.devices import detect
-from restrain_openrlhf.hook.environment import to_environment
-from restrain_openrlhf.hook.instrument import install
+from restrain_openrlhf.hook.install.environment import to_environment
+from restrain_openrlhf.hook.install.instrument import install
+from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method import parse_settings
 from tests.hook.small_step import (
     BETA,

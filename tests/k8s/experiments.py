@@ -9,13 +9,12 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.evaluation.benchmarks import PAPER_BENCHMARKS
-from restrain_openrlhf.k8s.experiment import Experiment, Job, load_experiment
-from restrain_openrlhf.k8s.kustomize import LOADER
-from restrain_openrlhf.k8s.naming import named
-from restrain_openrlhf.k8s.overlay import load_overlay
-from restrain_openrlhf.k8s.patches import Patch, patches
-from restrain_openrlhf.k8s.stages import SHARED, stage_of, stages_of
+from restrain_openrlhf.commands.k8s.experiment import Experiment, Job, load_experiment
+from restrain_openrlhf.commands.k8s.overlay import load_overlay
+from restrain_openrlhf.commands.k8s.patches import Patch, patches
+from restrain_openrlhf.commands.k8s.render import LOADER
+from restrain_openrlhf.commands.k8s.stages import SHARED, named, stage_of, stages_of
+from restrain_openrlhf.data.benchmarks import PAPER_BENCHMARKS
 from tests.commands import Done, restrain
 from tests.conftest import ROOT
 from tests.k8s.manifests import Object, needs_kustomize, overlay

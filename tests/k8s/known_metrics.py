@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from restrain_openrlhf.vote_statistics import StepVotes
+from restrain_openrlhf.scoring.vote_statistics import StepVotes
 
 # Numbers that OpenRLHF's own trainer adds to each step's (trainer/ppo_trainer.py): tests/hook/test_trainers.py.
 HOST = (
@@ -23,8 +23,8 @@ def all_of_them() -> set[str]:
 
 
 def training() -> set[str]:
-    from restrain_openrlhf.hook.actor import PEAK_MEMORY
-    from restrain_openrlhf.hook.step_records import gauge_name
+    from restrain_openrlhf.hook.logging.step_records import gauge_name
+    from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY
 
     names = {gauge_name(name) for name in [*of_the_trainer(), *of_the_policy(), PEAK_MEMORY]}
     return {f"ray_{name}" for name in names | {"restrain_step", "restrain_last_step_timestamp_seconds"}}
@@ -32,10 +32,9 @@ def training() -> set[str]:
 
 def of_the_trainer() -> set[str]:
     """As they are logged, in every row."""
-    from restrain_openrlhf.hook.experience import LogProbGap
-    from restrain_openrlhf.hook.kv_cache import CACHE_PEAK
-    from restrain_openrlhf.hook.throughput import SPEEDS
-    from restrain_openrlhf.run.metrics import NOT_FINITE
+    from restrain_openrlhf.hook.logging.step_records import SPEEDS
+    from restrain_openrlhf.hook.policy.experience import LogProbGap
+    from restrain_openrlhf.records.metrics import NOT_FINITE
 
     votes = {
         f"restrain/{field.name}"
@@ -43,20 +42,20 @@ def of_the_trainer() -> set[str]:
         if field.type in ("int", "float", int, float)
     }
     gap = {f"restrain/{name}" for name in LogProbGap(0, 0).scalars()}
-    return votes | gap | {CACHE_PEAK, NOT_FINITE, *SPEEDS, *HOST}
+    return votes | gap | {NOT_FINITE, *SPEEDS, *HOST}
 
 
 def of_the_policy() -> set[str]:
     """As they are logged, where there is a reference policy and OpenRLHF computes entropies."""
-    from restrain_openrlhf.hook.token_means import MEANS
-    from restrain_openrlhf.run.metrics import TRAINED_TOKENS
+    from restrain_openrlhf.hook.policy.token_means import MEANS
+    from restrain_openrlhf.records.metrics import TRAINED_TOKENS
 
     return {*MEANS, TRAINED_TOKENS, *HOST_POLICY}
 
 
 def service() -> set[str]:
     """As exported."""
-    from restrain_openrlhf.reward.metrics import Metrics
+    from restrain_openrlhf.scoring.service.telemetry import Metrics
 
     exported = set()
     for family in Metrics().registry.collect():

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from restrain_openrlhf.commands.k8s.render import build, kustomize_command
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.k8s.kustomize import build, kustomize_command
 from tests.conftest import ROOT
 
 OVERLAYS = sorted(path.parent.name for path in (ROOT / "k8s" / "overlays").glob("*/overlay.yaml"))

@@ -4,8 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from restrain_openrlhf.k8s.naming import EXPERIMENT
-from restrain_openrlhf.k8s.stages import SHARED, stage_of
+from restrain_openrlhf.commands.k8s.stages import EXPERIMENT, SHARED, stage_of
 from tests.conftest import ROOT
 from tests.k8s.manifests import Object, Pod, of_kind, pods
 from tests.k8s.rules_service import matches

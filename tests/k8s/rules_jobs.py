@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import RestrainError
-from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
-from restrain_openrlhf.hook.sizes import gpus_needed
 from tests.conftest import ROOT
 from tests.k8s.manifests import Object, of_kind, pods, runs
 
@@ -272,8 +272,8 @@ def experiments_fit(objects: list[Object], folder: Path) -> Iterator[str]:
         except RestrainError as error:
             yield f"{name}: {error}"
             continue
-        if gpus_needed(flags) != worker_gpus(each):
-            yield f"{name}: the layout needs {gpus_needed(flags)} GPUs, its workers have {worker_gpus(each)}"
+        if GpuLayout.of(flags).needed != worker_gpus(each):
+            yield f"{name}: the layout needs {GpuLayout.of(flags).needed} GPUs, its workers have {worker_gpus(each)}"
         if flags["ckpt.save_steps"] <= 0 or not flags["ckpt.load_enable"]:
             yield f"{name}: a preempted run starts from nothing"
         for pod in pods([each]):

@@ -2,9 +2,10 @@
 
 import pytest
 
+from restrain_openrlhf.commands.k8s.files import copy_lines
+from restrain_openrlhf.commands.k8s.overlay import Cluster, parse_networks
+from restrain_openrlhf.commands.k8s.patches import data_words
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.k8s.cluster import Cluster, parse_networks
-from restrain_openrlhf.k8s.downloads import copy_lines, data_words
 from tests.k8s import rules_jobs, rules_pods, rules_service
 from tests.k8s.experiments import IMAGE, render, rendered
 from tests.k8s.manifests import needs_kustomize, of_kind, pods, runs

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from restrain_openrlhf.k8s.stages import SHARED, stage_of
+from restrain_openrlhf.commands.k8s.stages import SHARED, stage_of
 from tests.conftest import ROOT
 from tests.k8s import rules_jobs, rules_pods, rules_service
 from tests.k8s.experiments import PRESETS, experiment, needs_kustomize, rendered, replace, steps

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -16,8 +16,8 @@ from openrlhf.cli import train_ppo_ray  # noqa: E402
 from openrlhf.trainer.ray import launcher, vllm_engine  # noqa: E402
 from openrlhf.utils.config import hierarchize  # noqa: E402
 
-from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments  # noqa: E402
-from restrain_openrlhf.hook.sizes import gpus_needed  # noqa: E402
+from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: E402
+from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments  # noqa: E402
 from tests.k8s.manifests import OVERLAYS, overlay, runs  # noqa: E402
 from tests.k8s.rules_jobs import experiment_of, worker_gpus  # noqa: E402
 
@@ -107,4 +107,4 @@ SEPARATE = {"actor.num_gpus_per_node": 1, "ref.num_gpus_per_node": 1, "vllm.num_
 )
 def test_what_a_layout_is_said_to_need_is_what_the_host_asks_for(gpus_of, changed):
     flags = {"actor.model_name_or_path": "m", **SEPARATE, **changed}
-    assert gpus_needed(vars(parse(to_arguments(flags)))) == gpus_of(flags)
+    assert GpuLayout.of(vars(parse(to_arguments(flags)))).needed == gpus_of(flags)

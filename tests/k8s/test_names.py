@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from restrain_openrlhf.commands.k8s.experiment import Job
+from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, Stage, stage_of, stages_of
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.evaluation.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
-from restrain_openrlhf.k8s.experiment import Job
-from restrain_openrlhf.k8s.stages import OFFLINE_PASS, Stage, stage_of, stages_of
+from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.method import build
 from tests.conftest import ROOT
 from tests.k8s import rules_jobs
@@ -170,6 +170,6 @@ def test_the_page_names_every_benchmark_that_an_evaluation_needs():
 @pytest.mark.parametrize("folder", ["base/reward", "components/url-only"])
 def test_the_reward_services_configuration_is_one(folder):
     pytest.importorskip("fastapi", reason="needs the reward service (pip install restrain-openrlhf[serve])")
-    from restrain_openrlhf.reward.service_config import load_service_config
+    from restrain_openrlhf.scoring.service.service_config import load_service_config
 
     load_service_config(ROOT / "k8s" / folder / "reward.yaml")

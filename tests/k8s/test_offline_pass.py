@@ -12,15 +12,18 @@ import yaml
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.demo.addition import training_problems  # noqa: E402
-from restrain_openrlhf.demo.problems import write_prompts  # noqa: E402
-from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.hook.host_flags import host_flags  # noqa: E402
+from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, stage_of  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
-from restrain_openrlhf.k8s.stages import OFFLINE_PASS, stage_of  # noqa: E402
-from restrain_openrlhf.reference import Reference, load_reference, offline_pass  # noqa: E402
-from restrain_openrlhf.run import all_gpus  # noqa: E402
-from restrain_openrlhf.run.train import with_the_devices  # noqa: E402
+from restrain_openrlhf.reference import (  # noqa: E402
+    Reference,
+    all_gpus,
+    load_reference,
+    offline_pass,
+)
+from restrain_openrlhf.training.train import flags_here  # noqa: E402
 from tests.commands import restrain  # noqa: E402
 from tests.k8s.experiments import ONE_GPU_PRESETS, job_of, rendered  # noqa: E402
 from tests.k8s.manifests import OVERLAYS, Object, overlay, runs  # noqa: E402
@@ -65,7 +68,7 @@ def what_training_reads(objects: list[Object], run: Object, folder: Path) -> Ref
         if step in jobs:
             run_pods(jobs[step])
     config = experiment_of(objects, run, folder)
-    check_run(config, with_the_devices(host_flags(config)))
+    check_run(config, flags_here(config))
     reference = load_reference(config.reference)
     assert len(reference.rows) == PROBLEMS
     return reference

@@ -8,16 +8,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restrain_openrlhf.commands.k8s.experiment import load_experiment, on_volume
+from restrain_openrlhf.commands.k8s.render import BY_DIGEST, configured_images, kustomize_command
+from restrain_openrlhf.commands.k8s.stages import COMPONENT, OFFLINE_PASS, Stage, stage_of, stages_of
+from restrain_openrlhf.config.host_flags import parse
+from restrain_openrlhf.config.nodes import LONGEST_NAME, Layout, NodeShape, plan, run_name
+from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.recorded_flags import recorded_parser
-from restrain_openrlhf.k8s.experiment import load_experiment, on_volume
-from restrain_openrlhf.k8s.images import BY_DIGEST, configured_images
-from restrain_openrlhf.k8s.kustomize import kustomize_command
-from restrain_openrlhf.k8s.layout import Layout, plan
-from restrain_openrlhf.k8s.naming import LONGEST_NAME, run_name
-from restrain_openrlhf.k8s.overlay import NodeShape
-from restrain_openrlhf.k8s.stages import COMPONENT, OFFLINE_PASS, Stage, stage_of, stages_of
-from restrain_openrlhf.shipped import KUBERNETES
 from tests.conftest import ROOT
 from tests.k8s import rules_jobs, rules_names, rules_pods
 from tests.k8s.experiments import (
@@ -34,7 +31,7 @@ from tests.k8s.experiments import (
 from tests.k8s.manifests import pick
 
 # OpenRLHF's defaults are 8 GPUs for each model, nothing colocated; 2304 rollouts are whole batches on 3 GPUs and on 32.
-FLAGS = vars(recorded_parser().parse_args([])) | {
+FLAGS = vars(parse([])) | {
     "vllm.num_engines": 8,
     "rollout.batch_size": 144,
     "rollout.n_samples_per_prompt": 16,
@@ -83,9 +80,6 @@ def test_nodes_and_gpus_follow_from_the_placement_groups(changed, expected):
     ("changed", "shape", "message"),
     [
         ({"vllm.num_engines": 4}, NODE_OF_8, "is no multiple of the 8"),
-        # OpenRLHF itself would refuse these two on the cluster (tests/hook/test_layout.py has all of them).
-        ({"train.colocate_all": True, "vllm.num_engines": 4}, NODE_OF_8, "Set vllm.num_engines to 8"),
-        ({"train.colocate_actor_ref": True, "ref.num_nodes": 2}, NODE_OF_8, "Set ref.num_nodes to 1"),
         ({"actor.num_nodes": 4}, NODE_OF_8, "this overlay has 4"),
         ({"actor.num_gpus_per_node": 16}, NODE_OF_8, "actor.num_gpus_per_node is 16"),
         ({"vllm.tensor_parallel_size": 16}, NODE_OF_8, "vllm.tensor_parallel_size is 16"),

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from restrain_openrlhf.commands.k8s.files import write
+from restrain_openrlhf.commands.k8s.stages import Stage
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.k8s.files import write
-from restrain_openrlhf.k8s.stages import Stage
 from tests.k8s import stand_in_kubectl
 
 SECONDS = 3600

@@ -7,7 +7,15 @@ import pyarrow.parquet
 import pytest
 
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.kept import KeptGroup, KeptRollout, as_parquet, kept_files, read_kept, step_file, write_step
+from restrain_openrlhf.records.kept import (
+    KeptGroup,
+    KeptRollout,
+    as_parquet,
+    kept_files,
+    read_kept,
+    step_file,
+    write_step,
+)
 
 ONE = KeptRollout(
     rollout=0,

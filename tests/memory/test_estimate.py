@@ -2,8 +2,8 @@
 
 import pytest
 
+from restrain_openrlhf.config.memory import GIB, Phase, estimate
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.memory import GIB, Phase, estimate
 from tests.memory.cases import PARAMETERS as P
 from tests.memory.cases import TINY, flags, sizes
 

@@ -5,12 +5,11 @@ import re
 import pytest
 
 from restrain_openrlhf.config.command_line import find_config, preset_names
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.config.memory import GIB, estimate, shape_of
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.hook import devices
-from restrain_openrlhf.hook.host_flags import host_flags, parse, to_arguments
-from restrain_openrlhf.hook.recorded_flags import recorded_parser
-from restrain_openrlhf.hook.sizes import gpus_needed
-from restrain_openrlhf.memory import GIB, estimate, shape_of
+from restrain_openrlhf.machine import devices
 from tests.commands import restrain
 from tests.docs.test_pages import reference_pages
 
@@ -25,9 +24,8 @@ def size_of(name):
 
 
 def flags_of(name, **changed):
-    parser = recorded_parser()
     asked = {**host_flags(load_run_config(find_config(name))), **changed}
-    return vars(parse(to_arguments(asked, parser), parser))
+    return vars(parse(to_arguments(asked)))
 
 
 def test_there_is_one_of_each_that_is_promised():
@@ -43,7 +41,7 @@ def test_there_is_one_of_each_that_is_promised():
 @pytest.mark.parametrize("name", NAMES)
 def test_it_fits_one_gpu_with_room(name):
     flags = flags_of(name)
-    assert gpus_needed(flags) == 1
+    assert GpuLayout.of(flags).needed == 1
     found = estimate(flags, shape_of(flags["actor.model_name_or_path"]), size_of(name) * GIB)
     assert found.peak[1] <= (1 - ROOM) * size_of(name) * GIB
 

@@ -3,7 +3,7 @@
 import pytest
 
 from restrain_openrlhf.config.command_line import preset_names
-from restrain_openrlhf.memory import GIB, estimate, shape_of
+from restrain_openrlhf.config.memory import GIB, estimate, shape_of
 from tests.memory.test_one_gpu_presets import flags_of, size_of
 
 # The demo's and the study's models are tiny, and the study trains its own.

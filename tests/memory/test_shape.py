@@ -7,11 +7,11 @@ from math import prod
 import pytest
 
 from restrain_openrlhf.config.command_line import preset_names
+from restrain_openrlhf.config.memory.lines import Held
+from restrain_openrlhf.config.memory.shape import shape_of, shipped
+from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.memory.layout import read_layout
-from restrain_openrlhf.memory.shape import shape_of, shipped
-from restrain_openrlhf.shipped import CONFIGS
 from tests.conftest import ROOT
 from tests.memory.cases import PARAMETERS, TINY, flags
 
@@ -38,7 +38,7 @@ def test_parameters_worked_by_hand():
 
 
 def test_a_local_models_parameters_are_those_of_its_file():
-    folder = ROOT / "restrain_openrlhf" / "demo" / "models" / "addition"
+    folder = ROOT / "restrain_openrlhf" / "data" / "demo_tasks" / "models" / "addition"
     with (folder / "model.safetensors").open("rb") as file:
         head = json.loads(file.read(*struct.unpack("<Q", file.read(8))))
     counts = [prod(entry["shape"]) for name, entry in head.items() if name != "__metadata__"]
@@ -78,7 +78,7 @@ def test_what_lora_trains_is_what_peft_adds(built, model, targets):
     )
     trained = sum(parameter.numel() for parameter in adapted.parameters() if parameter.requires_grad)
     asked = flags(ds__lora__rank=32, ds__lora__target_modules=targets.split())
-    assert read_layout(asked).trainable(shape_of(model)) == trained
+    assert Held.by(asked, shape_of(model)).trained == trained
 
 
 def test_every_presets_model_has_a_shape():

@@ -1,6 +1,4 @@
-"""`restrain show CONFIG --memory`: the table, the JSON, and what a user may get wrong."""
-
-import json
+"""`restrain show CONFIG --memory`: the table, and what a user may get wrong."""
 
 import pytest
 
@@ -21,22 +19,11 @@ def test_the_table_has_formulas_phases_and_the_peak():
     assert "of the GPU's 80.0:" in done.stdout
 
 
-def test_json_has_the_same_in_bytes():
-    found = json.loads(restrain("show", PRESET, "--memory", "--gpu-memory", "80", "--json").stdout)
-    assert found["gpu_bytes"] == 80 * 2**30
-    line = next(line for line in found["lines"] if line["name"] == "fp32 master weights and Adam")
-    assert (line["bytes"], line["certain"]) == (4_022_468_096 * 12 // 8, True)
-    assert line["phases"] == ["backward", "optimizer step"]
-    assert found["peak_bytes"]["backward"] == sum(
-        each["bytes"] for each in found["lines"] if "backward" in each["phases"]
-    )
-
-
 def test_without_a_gpu_the_table_says_so():
     assert "is not known here: give --gpu-memory GIB." in restrain("show", PRESET, "--memory").stdout
 
 
-@pytest.mark.parametrize("words", [("--json",), ("--gpu-memory", "80"), ("--model-config", "config.json")])
+@pytest.mark.parametrize("words", [("--gpu-memory", "80"), ("--model-config", "config.json")])
 def test_options_of_the_table_alone_are_refused(words):
     done = restrain("show", PRESET, *words)
     assert done.returncode == 2

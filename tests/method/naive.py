@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from restrain_openrlhf.gpu_check.papers_labels import advantages_by_label, soft_weights
+from restrain_openrlhf.method.papers_loss import advantages_by_label, soft_weights
 
 __all__ = ["advantages_by_label", "clipped_loss", "restrain_loss", "soft_weights"]
 

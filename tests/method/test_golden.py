@@ -45,12 +45,6 @@ def test_missing_answers_stay_in_n_but_are_no_label():
     assert score.rewards.tolist() == [1.0] * 10 + [0.0] * 6
 
 
-def test_missing_answers_can_be_a_label_of_their_own():
-    score = restrain(missing="as_label").score(group(10))
-    assert score.votes.counts == (10, 6)
-    assert score.pair.net[-1] < 0 < score.pair.net[0]
-
-
 def test_missing_answers_can_be_penalised():
     score = restrain(missing="penalize", delta=2.0).score(group(10))
     assert score.pair.net[-6:].tolist() == [-2.0] * 6

@@ -4,16 +4,15 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import Literal
 
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import METHODS, Method, PromptFacts, ReferenceVote, build, parse_settings, register
-from restrain_openrlhf.method.label_weightings import LabelWeighting, Majority, Stored, Uniform
+from restrain_openrlhf.method.composition import LabelWeighting, Transform
+from restrain_openrlhf.method.label_weightings import Majority, Uniform
 from restrain_openrlhf.method.settings import CommonSettings
-from restrain_openrlhf.method.types import NOTHING, Fact
 from tests.conftest import ROOT
 
 # The whole of somebody else's package.
@@ -34,8 +33,6 @@ class EveryLabel(CommonSettings):
 
 class WhereConfident(LabelWeighting):
     """The majority where it has half of the votes, else every label."""
-
-    reads = NOTHING
 
     def __init__(self, share):
         self.share = share
@@ -83,47 +80,51 @@ def test_a_method_without_a_name_is_refused():
         register(Nameless)
 
 
-def test_a_part_that_does_not_say_what_it_reads_cannot_be_made():
-    class Silent(LabelWeighting):
-        def __call__(self, votes, facts):
-            return Uniform()(votes, facts)
-
-    with pytest.raises(TypeError, match="reads"):
-        Silent()
+FACTS = {"reference": ReferenceVote(3, 4), "stored_class": 0, "gold_class": 1, "entropies": (0.1, 0.2)}
 
 
-@pytest.mark.parametrize("stated", [frozenset(facts) for facts in ([], [Fact.GOLD], [Fact.REFERENCE, Fact.ENTROPIES])])
-def test_a_part_receives_the_facts_that_it_reads_and_no_others(stated):
-    seen = []
+class CuriousWeighting(LabelWeighting):
+    """Keeps what it is told; it does not say that it reads anything."""
 
-    class Curious(LabelWeighting):
-        reads = stated
+    def __init__(self):
+        self.told = []
 
-        def __call__(self, votes, facts):
-            seen.append(facts)
-            return Uniform()(votes, facts)
-
-    method = Method("curious", Curious())
-    method.score([0, 1], PromptFacts(ReferenceVote(3, 4), stored_class=0, gold_class=1, entropies=(0.1, 0.2)))
-    assert seen == [
-        PromptFacts(
-            reference=ReferenceVote(3, 4) if Fact.REFERENCE in stated else None,
-            stored_class=0 if Fact.REFERENCE in stated else None,
-            gold_class=1 if Fact.GOLD in stated else None,
-            entropies=(0.1, 0.2) if Fact.ENTROPIES in stated else None,
-        )
-    ]
-    assert (method.reads_gold, method.needs_reference) == (Fact.GOLD in stated, Fact.REFERENCE in stated)
+    def __call__(self, votes, facts):
+        self.told.append(facts)
+        return Uniform()(votes, facts)
 
 
-@pytest.mark.parametrize("extra", [Stored(), (Uniform(), Stored())])
-def test_a_field_added_to_the_composition_counts_in_what_it_reads(extra):
-    @dataclass(frozen=True)
-    class Extended(Method):
-        extra: object = None
+class CuriousTransform(Transform):
+    """The same, after the label weights."""
 
-    assert Extended("extended", Uniform(), extra=extra).needs_reference
-    assert not Extended("extended", Uniform()).needs_reference
+    def __init__(self):
+        self.told = []
+
+    def __call__(self, score, facts):
+        self.told.append(facts)
+        return score
+
+
+@pytest.mark.parametrize("stated", [(), ("gold_class",), ("reference", "entropies"), ("reference", "stored_class")])
+def test_each_part_receives_the_facts_that_it_reads_and_no_others(stated):
+    class Weighting(CuriousWeighting):
+        reads = frozenset(stated)
+
+    class Reshaping(CuriousTransform):
+        reads = frozenset(stated)
+
+    told = PromptFacts(**{name: FACTS[name] for name in stated})
+    for weighting, transform in ((Weighting(), CuriousTransform()), (CuriousWeighting(), Reshaping())):
+        method = Method("curious", weighting, (transform,))
+        method.score([0, 1], PromptFacts(**FACTS))
+        assert [facts for part in (weighting, transform) if part.reads for facts in part.told] == [told] * bool(stated)
+        assert all(facts == PromptFacts() for part in (weighting, transform) if not part.reads for facts in part.told)
+        assert (method.reads_gold, method.needs_reference) == ("gold_class" in stated, "reference" in stated)
+
+
+def test_equal_settings_have_one_method():
+    block = {"name": "restrain", "kappa": 5}
+    assert build(parse_settings(block)) is build(parse_settings(block)) is not build(parse_settings({"name": "ttrl"}))
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def install(tmp_path):
 
 
 def score_with(folder, rollouts, out):
-    command = [sys.executable, "-m", "restrain_openrlhf.cli.main", "score", rollouts, "--method", "every_label"]
+    command = [sys.executable, "-m", "restrain_openrlhf.commands.main", "score", rollouts, "--method", "every_label"]
     return subprocess.run(
         [*command, "--out", out],
         capture_output=True,

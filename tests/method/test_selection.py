@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.method.selection import AtLeast, Easiest
+from restrain_openrlhf.method.methods.srt import AtLeast, Easiest
 
 SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=40)
 

@@ -56,7 +56,7 @@ def test_defaults_are_the_papers():
         ({"name": "restrain", "eps": math.inf}, "eps"),
         ({"name": "restrain", "scale_kl": "yes"}, "scale_kl"),
         ({"name": "restrain", "std": "sample"}, "std"),
-        ({"name": "restrain", "missing": "drop"}, "missing"),
+        ({"name": "restrain", "missing": "as_label"}, "missing: Input should be 'exclude' or 'penalize'"),
         ({"name": "restrain", "label_weights": "mean"}, "Input should be 'gaussian', 'majority' or 'uniform'"),
         ({"name": "restrain", "belief": "gaussian"}, "'belief' is not a setting of restrain"),
         ({"name": "restrain", "prompt_weight": "offlin"}, "'none' or Input should be a valid number"),

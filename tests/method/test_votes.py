@@ -5,18 +5,13 @@ import pytest
 
 from restrain_openrlhf.errors import GroupError, ReferencePassError
 from restrain_openrlhf.method import PromptFacts, ReferenceVote, build, parse_settings
-from restrain_openrlhf.method.types import count_missing_as_label, count_votes
+from restrain_openrlhf.method.types import count_votes
 
 
 def test_votes_count_labels_and_missing_answers():
     votes = count_votes([0, 1, None, 0, None])
     assert (votes.n, votes.counts, votes.majority_count) == (5, (2, 1), 2)
     assert votes.shares == pytest.approx([0.4, 0.2])
-
-
-def test_missing_answers_as_a_label_are_numbered_last():
-    votes = count_missing_as_label([0, None, 1, None])
-    assert (votes.classes, votes.counts) == ((0, 2, 1, 2), (1, 1, 2))
 
 
 def test_a_group_without_answers_has_no_majority():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.premise.shared import Part, Reason, common_answers
+from restrain_openrlhf.commands.premise.shared import Part, Reason, common_answers
 from tests.premise.passes import counted, frozen
 
 N = 16
@@ -50,7 +50,7 @@ def test_a_planted_shortcut_is_found_and_its_numbers_are_counted(tmp_path):
     found = common_answers(frozen(tmp_path, unsure + sure))[0]
     assert (found.text, found.prompts, found.next_prompts) == ("?", 6, 1)
     assert found.share == 30 / 160
-    assert (found.majorities, found.unsure, found.sure) == (Part(6, 10), Part(6, 6), Part(0, 4))
+    assert (found.unsure, found.sure) == (Part(6, 6), Part(0, 4))
     assert found.excess is None
     assert found.reason is Reason.EVERYWHERE
 
@@ -143,4 +143,4 @@ def test_renaming_answers_changes_nothing_but_names(tmp_path_factory, groups, na
 
 
 def numbers(one):
-    return (one.share, one.prompts, one.next_prompts, one.majorities, one.unsure, one.sure, one.reason)
+    return (one.share, one.prompts, one.next_prompts, one.unsure, one.sure, one.reason)

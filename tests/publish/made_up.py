@@ -4,22 +4,20 @@ import json
 import shutil
 from pathlib import Path
 
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
-from restrain_openrlhf.data.known_copy import CopyCheck
 from restrain_openrlhf.data.near_duplicates import NearDuplicates
-from restrain_openrlhf.data.prepare import Prepared
-from restrain_openrlhf.demo.tasks import ADDITION
-from restrain_openrlhf.evaluation.responses import EvaluationProvenance
-from restrain_openrlhf.evaluation.result import Result, Scores
-from restrain_openrlhf.run.folder import Completion, RunFolder
-from restrain_openrlhf.tracking.writers import write_row
+from restrain_openrlhf.data.prepare import CopyCheck, Prepared
+from restrain_openrlhf.evaluation.result import EvaluationProvenance, Result, Scores
+from restrain_openrlhf.records.folder import Completion, RunFolder
+from restrain_openrlhf.records.metrics import append_row
 
 PROBLEMS = ("1+1=", "2+2=")
 DIGEST = set_digest(PROBLEMS)
 
 
 def training_run(folder: Path, base: Path | str, prompts: Path | str) -> Path:
-    """A run that has ended: its model, resolved configuration and mark. No rows of steps: drawing them takes long."""
+    """A run that has ended: its model, resolved configuration and mark."""
     run = RunFolder(folder)
     shutil.copytree(ADDITION.model, run.model)
     (run.model / "README.md").write_text(f"---\nbase_model: {base}\n---\n")
@@ -45,8 +43,8 @@ def training_run(folder: Path, base: Path | str, prompts: Path | str) -> Path:
         },
     }
     run.resolved.write_text(json.dumps(resolved))
-    write_row(folder / "evaluations.jsonl", 0, {"eval_default_pass1": 0.25, "eval_num_samples": 8}, None)
-    write_row(folder / "evaluations.jsonl", 2, {"eval_default_pass1": 0.5, "eval_num_samples": 8}, None)
+    append_row(folder / "evaluations.jsonl", 0, {"eval_default_pass1": 0.25, "eval_num_samples": 8})
+    append_row(folder / "evaluations.jsonl", 2, {"eval_default_pass1": 0.5, "eval_num_samples": 8})
     run.mark_completed(Completion(steps=2))
     return folder
 
@@ -75,11 +73,8 @@ def prepared_prompts(path: Path, source: str = "open-r1/DAPO-Math-17k-Processed 
         count=len(PROBLEMS),
         digest=DIGEST,
         whole_set=whole,
-        is_known_copy=whole.is_known,
         dropped_duplicates=0,
-        near_duplicates=NearDuplicates(
-            groups=0, prompts=0, conflicting=0, loose_groups=0, loose_conflicting=0, dropped=0
-        ),
+        near_duplicates=NearDuplicates(groups=0, prompts=0, conflicting=0, dropped=0),
     )
     path.with_name(f"{path.stem}.about.json").write_text(about.model_dump_json())
     return path

@@ -89,7 +89,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def resolve(self, with_body):
         """A file of a repository, as it is downloaded."""
-        found = re.fullmatch(r"/([^/]+/[^/]+)/resolve/main/(.+)", self.path)
+        found = re.fullmatch(r"/([^/]+/[^/]+)/resolve/\w+/(.+)", self.path)
         data = self.hub.repositories.get(found[1], {}).get(found[2]) if found else None
         if data is None:
             self.send_response(404)
@@ -98,7 +98,7 @@ class Handler(BaseHTTPRequestHandler):
             self.end_headers()
             return
         self.send_response(200)
-        self.send_header("X-Repo-Commit", "2" * 40)
+        self.send_header("X-Repo-Commit", "0" * 40)
         self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -113,7 +113,7 @@ class Handler(BaseHTTPRequestHandler):
         elif named is None or named[1] not in self.hub.repositories:
             # As the hub, which does not tell a stranger whether it exists.
             self.answer(401, {"error": "Invalid username or password."}, "RepoNotFound")
-        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/main", path):
+        elif found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/\w+", path):
             files = self.hub.repositories[found[1]]
             rows = [{"type": "file", "path": name, "size": len(data), "oid": "0" * 40} for name, data in files.items()]
             self.answer(200, rows)

@@ -35,7 +35,7 @@ def start(run, address, *words, token=stand_in_hub.TOKEN):
     mine = {"HF_ENDPOINT": address, "HF_HOME": str(run.parent / "home"), "HF_HUB_DISABLE_XET": "1"}
     mine |= {"HF_TOKEN": token} if token else {}
     return subprocess.Popen(
-        [sys.executable, "-m", "restrain_openrlhf.cli.main", "publish", run, "--push", REPOSITORY, *words],
+        [sys.executable, "-m", "restrain_openrlhf.commands.main", "publish", run, "--push", REPOSITORY, *words],
         env={**kept, **mine, "PYTHONPATH": str(ROOT)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -55,12 +55,12 @@ def written(run):
 
 
 def test_a_push_makes_the_repository_with_the_whole_folder(hub, run):
-    status, out, err = finish(start(run, hub.address, "--private", "--message", "The first"))
+    status, out, err = finish(start(run, hub.address, "--private"))
     assert status == 0, err
     assert f"pushed: {hub.address}/{REPOSITORY}" in out
     assert {**written(run), ".gitattributes": b""} == hub.repositories[REPOSITORY]
     assert hub.visibility == {REPOSITORY: "private"}
-    assert hub.messages == ["The first"]
+    assert hub.messages == ["restrain, run"]
     assert stand_in_hub.TOKEN not in out + err
 
 

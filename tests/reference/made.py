@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.hook.prompts import Prompt
 from restrain_openrlhf.reference.artifact import ReferenceRow
+from restrain_openrlhf.reference.prompts import Prompt
 from tests.reference.test_offline_pass import provenance
 
 

@@ -8,13 +8,13 @@ import yaml
 from pydantic import ValidationError
 
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.identity import model_fingerprint
-from restrain_openrlhf.demo.tasks import ADDITION
 from restrain_openrlhf.errors import ReferencePassError, ScoreServiceError
 from restrain_openrlhf.method import parse_settings
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference
-from restrain_openrlhf.reward.wire import ScoreRequest
+from restrain_openrlhf.scoring.wire import ScoreRequest
 from tests.commands import refused
 from tests.reference import by_hand
 from tests.reward.conftest import END, Services
@@ -85,7 +85,7 @@ def served(tmp_path, reference, method="restrain", service=None, **keys):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("made", "message"), OTHERS)
 def test_a_service_that_gathers_groups_does_not_start_with_it(tmp_path, method, made, message):
-    service = {"group_size": 16, "model": str(ADDITION.model), "max_new_tokens": 40}
+    service = {"group_size": 16, "end_of_text": "x", "model": str(ADDITION.model), "max_new_tokens": 40}
     fingerprint = model_fingerprint(str(ADDITION.model))
     path = made_by_hand(tmp_path, **{"model_fingerprint": fingerprint, **made})
     assert message in refused("serve", "--config", served(tmp_path, path, method, service))
@@ -118,7 +118,7 @@ NEEDED = {"model_fingerprint": "folder:1", "n": 16, "temperature": 1.0, "top_p":
 def test_a_run_whose_service_has_it_is_refused_at_the_trial(scoring):
     """One service whose reference differs in everything; the run is made more like it, difference by difference."""
     pytest.importorskip("aiohttp", reason="needs the training stack: make install")
-    from restrain_openrlhf.hook.group_scoring import try_service
+    from restrain_openrlhf.hook.rollout.group_scoring import try_service
 
     theirs = {**MODEL, **GREEDY, "top_p": 0.9}
     config, url = HookConfig(method=parse_settings({"name": "restrain"})), scoring(**theirs).url
@@ -139,7 +139,7 @@ def test_a_run_whose_service_has_it_is_refused_at_the_trial(scoring):
 @pytest.mark.host
 def test_a_service_of_before_which_compares_nothing_is_refused():
     pytest.importorskip("aiohttp", reason="needs the training stack: make install")
-    from restrain_openrlhf.hook.group_scoring import try_service
+    from restrain_openrlhf.hook.rollout.group_scoring import try_service
     from tests.hook.test_group_scoring import score_reply, service
 
     def earlier(body):

@@ -2,23 +2,22 @@
 
 import fcntl
 import json
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
-from restrain_openrlhf.cli.reference import _run as run_to_the_end
+from restrain_openrlhf.commands.reference import _run as run_to_the_end
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
-from restrain_openrlhf.hook.offline_engine import Rollout, Sampling, prompt_seed, refuse_long_prompts
-from restrain_openrlhf.hook.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow, load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing
-from restrain_openrlhf.reference.parts import merge
-from restrain_openrlhf.sampling_pass import PROMPTS_PER_CHUNK, SamplingPass, Shard
+from restrain_openrlhf.reference.offline_engine import Rollout, Sampling, prompt_seed, refuse_long_prompts
+from restrain_openrlhf.reference.offline_pass import merge
+from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
+from restrain_openrlhf.reference.sampling_pass import PROMPTS_PER_CHUNK, SamplingPass, Shard
 from restrain_openrlhf.scoring import GroupScorer
 
 
@@ -175,21 +174,6 @@ def test_a_reference_for_something_else_is_refused_naming_the_difference(
     with pytest.raises(ReferencePassError) as error:
         check()
     assert message in str(error.value)
-
-
-EARLIER, NOW = "folder:" + 64 * "a", "files:" + 64 * "b"
-
-
-def test_a_fingerprint_of_an_earlier_version_is_refused_saying_what_to_do(reference, tmp_path):
-    """It read samples of the files, so that it cannot be compared with one of whole files."""
-    told = "earlier version, which read the first and last MiB .* write its files:"
-    sampled = replace(reference, provenance=reference.provenance.model_copy(update={"model_fingerprint": EARLIER}))
-    with pytest.raises(ReferencePassError, match=told):
-        refuse_mismatch(sampled, NeededReference(model_fingerprint=NOW))
-    everything, path = prompts(4), tmp_path / "begun.jsonl"
-    run_pass(everything, provenance(everything, model_fingerprint=EARLIER), path, Engine)
-    with pytest.raises(ReferencePassError, match=told):
-        run_pass(everything, provenance(everything, model_fingerprint=NOW), path, Engine)
 
 
 def test_rows_are_found_by_prompt_and_by_problem(reference):

@@ -6,12 +6,12 @@ import pytest
 from matplotlib import image
 
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.estimators import reliability
+from restrain_openrlhf.evaluation.figures.curves import Panel, RunCurves, draw_panels, number
+from restrain_openrlhf.evaluation.figures.paper_figures import draw_effect, order, points, save_effect, save_reliability
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.evaluation.reliability import reliability
-from restrain_openrlhf.report.curves import Panel, RunCurves, draw_panels, number
-from restrain_openrlhf.report.paper_figures import draw_effect, order, points, save_effect, save_reliability
-from restrain_openrlhf.run.collapse import Collapse, Signal
-from restrain_openrlhf.run.metrics import KL
+from restrain_openrlhf.records.collapse import Collapse, Signal
+from restrain_openrlhf.records.metrics import KL
 from tests.evaluation.test_table import result
 from tests.test_time.steps import steps
 

@@ -9,8 +9,8 @@ import httpx
 import pytest
 
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE
 from restrain_openrlhf.scoring import GroupScorer
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE
 from tests.reward.conftest import END, NO_KEEP_ALIVE, Replica
 
 RESTRAIN = {"name": "restrain", "prompt_weight": "online", "kappa": 2}
@@ -32,7 +32,7 @@ def rollouts(prompt: str, answers: Sequence[object] = GROUP, **options: Any) -> 
 
 def connections() -> httpx.AsyncClient:
     """A client that opens a connection for each request."""
-    return httpx.AsyncClient(timeout=60, limits=NO_KEEP_ALIVE, verify=False)
+    return httpx.AsyncClient(timeout=60, limits=NO_KEEP_ALIVE)
 
 
 def ask(url: str, bodies: Sequence[dict[str, Any]], **options: Any) -> list[httpx.Response]:

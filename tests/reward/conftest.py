@@ -33,11 +33,10 @@ class Replica:
     port: int
     process: subprocess.Popen[bytes]
     log: Path
-    scheme: str = "http"
 
     @property
     def url(self) -> str:
-        return f"{self.scheme}://127.0.0.1:{self.port}"
+        return f"http://127.0.0.1:{self.port}"
 
     @property
     def reward_url(self) -> str:
@@ -46,7 +45,7 @@ class Replica:
     @cached_property
     def http(self) -> httpx.Client:
         """For requests one at a time; paths are relative to the service."""
-        return httpx.Client(base_url=self.url, timeout=60, limits=NO_KEEP_ALIVE, verify=False)
+        return httpx.Client(base_url=self.url, timeout=60, limits=NO_KEEP_ALIVE)
 
     def metric(self, name: str) -> float:
         """The sum of a metric, or of one of its children where labels are given."""
@@ -116,9 +115,9 @@ class Services:
         environment = {**os.environ, **({"RESTRAIN_TOKEN": token} if token else {})}
         log = config.with_suffix(".log")
         with log.open("wb") as stderr:
-            command = [sys.executable, "-m", "restrain_openrlhf.cli.main", *words]
+            command = [sys.executable, "-m", "restrain_openrlhf.commands.main", *words]
             process = subprocess.Popen(command, stderr=stderr, env=environment)
-        self.replicas.append(Replica(port, process, log, "https" if "--tls-key" in words else "http"))
+        self.replicas.append(Replica(port, process, log))
         return self.replicas[-1]
 
     def end(self) -> None:

@@ -96,26 +96,14 @@ def test_gold_of_a_training_file_some_of_whose_rows_have_labels_is_not_trained_o
     assert "came while rollouts without one wait" in refusal([labelled, *again])
 
 
-def other_choices(standing):
-    return standing(labelled_rows="vote", reward="expected", stragglers="neutral", timing={"deadline": 2})
-
-
 def test_labelled_rows_vote_and_the_expected_reward_is_sent_where_the_configuration_says_so(standing, prompt):
-    service = other_choices(standing)
+    service = standing(labelled_rows="vote", reward="expected")
     for label in ("3", ""):
         replies = ask(service.reward_url, rollouts(f"{prompt}{label} ", (4, 4, 4, 3), label=label))
         assert [pair[0] > 0 for pair in pairs(replies)] == [True, True, True, False]
         assert [reply.json()["rewards"] for reply in replies] == [1, 1, 1, 0]
     (said,) = [event for event in service.events() if event["event"] == "labels"]
     assert "it is ignored" in said["detail"]
-
-
-def test_an_incomplete_group_is_neutral_where_the_configuration_says_so(standing, prompt):
-    service = other_choices(standing)
-    counted = Since(service)
-    assert pairs(ask(service.reward_url, rollouts(prompt, (3, 3, 4)))) == [(0, 0)] * 3
-    assert counted("restrain_neutral_rollouts_total") == 3
-    assert counted('restrain_groups_total{outcome="neutral"}') == 1
 
 
 def test_a_gold_method_gathers_its_labelled_rows_and_refuses_others(services):

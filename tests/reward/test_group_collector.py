@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.reward.group_collector import Group, GroupCollector, Reply, Slot
-from restrain_openrlhf.reward.responses import Response
-from restrain_openrlhf.reward.service_config import Timing
-from restrain_openrlhf.reward.wire import RewardReply
+from restrain_openrlhf.scoring.service.group_collector import Group, GroupCollector, Reply, Slot
+from restrain_openrlhf.scoring.service.requests import Response
+from restrain_openrlhf.scoring.service.service_config import Timing
+from restrain_openrlhf.scoring.wire import RewardReply
 
 N = 4
 TIMING = Timing(deadline=100.0, retake=15.0, keep=200.0)

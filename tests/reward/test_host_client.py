@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs the training stack (make inst
 pytest.importorskip("openrlhf", reason="needs OpenRLHF (make install)")
 pytestmark = [pytest.mark.host, pytest.mark.timeout(120)]
 
-from restrain_openrlhf.hook.devices import detect  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
@@ -18,11 +18,11 @@ from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker  #
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
 from openrlhf.utils.agent import SingleTurnAgentExecutor  # noqa: E402
 
-from restrain_openrlhf.reward.wire import NEGATIVE, POSITIVE  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
+from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.reward.clients import RESTRAIN, expected  # noqa: E402
 
-MODEL = ROOT / "restrain_openrlhf" / "demo" / "models" / "addition"
+MODEL = ADDITION.model
 # Prompt, and the answers of its group; a response without an end was cut off.
 GROUPS = {"12+13=": ("25", "25", "35", None), "40+41=": ("81", "71", "91", "61")}
 
@@ -48,7 +48,7 @@ def rollouts(standing):
     """The groups' rollouts as Experience objects, made by the host's own code."""
     from transformers import AutoTokenizer
 
-    service = standing(method=RESTRAIN, end_of_text=None, model=str(MODEL), token="t" * 20)
+    service = standing(method=RESTRAIN, end_of_text="<eos>", token="t" * 20)
     tokenizer = AutoTokenizer.from_pretrained(MODEL)
     executor = SingleTurnAgentExecutor(service.reward_url.replace("http://", f"http://user:{'t' * 20}@"))
     params = SimpleNamespace(max_tokens=16, logprobs=None)

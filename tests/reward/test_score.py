@@ -9,9 +9,8 @@ import pytest
 
 from benchmarks.round_robin import RoundRobin
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.reward.whole_group import score_whole_group
-from restrain_openrlhf.reward.wire import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
-from restrain_openrlhf.scoring import GroupScorer
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 from tests.reward.clients import RESTRAIN, Since
 
 pytestmark = pytest.mark.timeout(120)
@@ -38,7 +37,7 @@ def group(prompt: str, n: int = 12, entropies: bool = False, chance: random.Rand
 
 def in_process(method: dict, groups: list[GroupRequest]) -> list[GroupReply]:
     scorer = GroupScorer(build(parse_settings(method)))
-    return [score_whole_group(scorer, one) for one in groups]
+    return [GroupReply.of(score_whole_group(scorer, one)) for one in groups]
 
 
 def body(groups: list[GroupRequest], method: dict) -> bytes:

@@ -1,18 +1,14 @@
-"""The token: where it is read from, how a client sends it, and where it never appears; HTTPS by certificate files."""
+"""The token: where it is read from, how a client sends it, and where it never appears."""
 
 import base64
-import shutil
-import ssl
-import subprocess
-from pathlib import Path
 
 import httpx
 import pytest
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.reward.security import FILE_VARIABLE, TOKEN_VARIABLE, given_token, load_token
-from tests.commands import refused
-from tests.reward.clients import RESTRAIN, ask, expected, pairs, rollout, rollouts
+from restrain_openrlhf.scoring.service.requests import given_token
+from restrain_openrlhf.scoring.service.service_config import FILE_VARIABLE, TOKEN_VARIABLE, load_token
+from tests.reward.clients import ask, rollout, rollouts
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -98,37 +94,3 @@ def test_what_is_no_token_is_refused(tmp_path, token):
     (tmp_path / "token").write_text(token)
     with pytest.raises(ConfigError, match="the token has"):
         load_token(tmp_path / "token")
-
-
-@pytest.fixture(scope="module")
-def certificate(tmp_path_factory) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 and its key."""
-    if not shutil.which("openssl"):
-        pytest.skip("needs openssl (Debian: openssl)")
-    folder = tmp_path_factory.mktemp("tls")
-    made, key = folder / "cert.pem", folder / "key.pem"
-    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=restrain -addext subjectAltName=IP:127.0.0.1"
-    subprocess.run(["openssl", *words.split(), "-keyout", key, "-out", made], check=True, capture_output=True)
-    return made, key
-
-
-def test_with_a_certificate_it_speaks_https_and_nothing_else(services, certificate):
-    made, key = certificate
-    options = ("--tls-certificate", str(made), "--tls-key", str(key))
-    service = services.start(method=RESTRAIN, options=options)
-    checked = ssl.create_default_context(cafile=made)
-    assert httpx.get(f"{service.url}/readyz", verify=checked).json() == {"status": "ready"}
-    assert pairs(ask(service.reward_url, rollouts("p"))) == expected()
-    with pytest.raises(httpx.HTTPError):
-        httpx.get(f"http://127.0.0.1:{service.port}/readyz")
-
-
-def test_files_that_are_no_certificate_are_refused_with_their_flags(certificate, tmp_path):
-    made, key = certificate
-    locked, config = tmp_path / "locked.pem", tmp_path / "service.yaml"
-    words = ["openssl", "rsa", "-aes256", "-passout", "pass:secret", "-in", key, "-out", locked]
-    subprocess.run(words, check=True, capture_output=True)
-    config.write_text("method: {name: ttrl}\n")
-    for one, other in [(made, made), (key, key), ("/absent", key), (made, "/absent"), (made, locked)]:
-        message = refused("serve", "--config", config, "--tls-certificate", one, "--tls-key", other)
-        assert f"--tls-certificate {one} --tls-key {other}: cannot be used" in message

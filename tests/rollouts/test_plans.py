@@ -1,7 +1,6 @@
 """Entropy-forked trees over a policy made up for the test, so that every fork can be worked out."""
 
 import asyncio
-import itertools
 import math
 from dataclasses import dataclass, field, replace
 
@@ -9,15 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.rollouts import Alternative, Chain, EntropyTrees, Independent, token_entropy
+from restrain_openrlhf.method.rollout_plans import Chain, EntropyTrees, Independent, token_entropy
 
 
 @dataclass
 class Policy:
-    """Token t of the i-th sample drawn is 100 · i + t, its log-probability −(100 · i + t), its entropy `entropies[t]`.
-
-    The likeliest others are always 7, 8 and 9.
-    """
+    """Token t of the i-th sample is 100 · i + t, its log-probability −(100 · i + t), its entropy `entropies[t]`."""
 
     entropies: tuple[float, ...]
     asked: list[tuple[int, ...]] = field(default_factory=list)
@@ -33,12 +29,7 @@ class Policy:
             finish_reason="stop",
             log_probs=tuple(-float(100 * sample + t) for t in positions),
             entropies=tuple(self.entropies[t] for t in positions),
-            alternatives=tuple(likeliest(100 * sample + t, 7, 8, 9) for t in positions),
         )
-
-
-def likeliest(*tokens):
-    return tuple(Alternative(token, -float(token)) for token in tokens)
 
 
 def chain_of(tokens, finish_reason, entropies):
@@ -79,12 +70,6 @@ def test_a_leafs_entropy_is_that_of_all_its_tokens_the_shared_ones_too():
     assert all(len(leaf.entropies) == len(leaf.tokens) for leaf in leaves)
 
 
-def test_forks_keep_their_distance():
-    chain = chain_of((0, 1, 2, 3, 4), "stop", (0.1, 0.9, 0.85, 0.2, 0.3))
-    assert trees().fork_positions(chain) == [1, 2]
-    assert trees(spacing=2).fork_positions(chain) == [1, 4]
-
-
 def test_a_short_chain_is_forked_again_at_the_same_place():
     assert trees(forks=3).fork_positions(chain_of((5,), "stop", (0.4,))) == [0, 0, 0]
     assert len(draw(trees(forks=3), Policy((0.4,)))) == 7
@@ -94,38 +79,24 @@ def test_ties_go_to_the_earlier_position():
     assert trees().fork_positions(chain_of((1, 2, 3), "stop", (0.5, 0.5, 0.5))) == [0, 1]
 
 
-def test_distinct_forks_take_the_likeliest_tokens_that_the_chain_did_not():
-    leaves = draw(trees(fork_token="distinct"), Policy((0.1, 0.9, 0.2)))
-    assert [leaf.tokens[1] for leaf in leaves[1:3]] == [7, 8]
-    assert [leaf.tokens[2] for leaf in leaves[3:]] == [7, 8]
-    assert [leaf.entropies for leaf in leaves] == [(0.1, 0.9, 0.2)] * 5
-
-
-def test_distinct_forks_at_one_place_differ_from_each_other_and_then_sample():
-    leaves = draw(trees(forks=2, fork_token="distinct"), Policy((0.9,)))
-    assert [leaf.tokens for leaf in leaves] == [(0,), (7,), (8,), (9,), (400,)]
-
-
 def test_a_branch_is_truncated_when_its_continuation_is():
     start = chain_of((1, 2), None, (0.1, 0.2))
     assert start.then(Chain((), "length", ())).is_truncated
     assert start.then(chain_of((3,), "stop", (0.3,))) == chain_of((1, 2, 3), "stop", (0.1, 0.2, 0.3))
 
 
-@given(st.lists(st.floats(0, 5), min_size=1, max_size=30), st.integers(1, 6), st.integers(1, 5))
-def test_fork_positions_are_as_many_as_asked_and_within_the_chain(entropies, forks, spacing):
+@given(st.lists(st.floats(0, 5), min_size=1, max_size=30), st.integers(1, 6))
+def test_fork_positions_are_as_many_as_asked_and_within_the_chain(entropies, forks):
     chain = chain_of(range(len(entropies)), "stop", entropies)
-    positions = trees(forks=forks, spacing=spacing).fork_positions(chain)
+    positions = trees(forks=forks).fork_positions(chain)
     assert len(positions) == forks
     assert all(0 <= position < len(entropies) for position in positions)
-    distinct = sorted(set(positions))
-    assert all(b - a >= spacing for a, b in itertools.pairwise(distinct))
+    assert len(set(positions)) == min(forks, len(entropies))
     assert entropies[positions[0]] == max(entropies)
 
 
-@pytest.mark.parametrize("fork_token", ["resample", "distinct"])
-def test_every_token_of_a_leaf_has_its_own_log_probability(fork_token):
-    leaves = draw(trees(fork_token=fork_token), Policy((0.1, 0.9, 0.2, 0.8, 0.3)))
+def test_every_token_of_a_leaf_has_its_own_log_probability():
+    leaves = draw(trees(), Policy((0.1, 0.9, 0.2, 0.8, 0.3)))
     assert all(leaf.log_probs == tuple(-float(token) for token in leaf.tokens) for leaf in leaves)
 
 
@@ -150,7 +121,7 @@ def test_fewer_tokens_never_give_a_higher_entropy(weights):
         assert token_entropy(log_probs[:k]) <= exact + 1e-9
 
 
-@pytest.mark.parametrize("plan", [trees(trees=3), trees(trees=2, fork_token="distinct"), Independent(5, 2)])
+@pytest.mark.parametrize("plan", [trees(trees=3), Independent(5, 2)])
 def test_a_rollout_is_asked_for_by_its_place_whichever_is_complete_first(plan):
     class Marking(Policy):
         """Ends each rollout with minus its place; later ones are complete first."""

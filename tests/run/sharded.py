@@ -10,10 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from restrain_openrlhf.cli.options import parse_shard
-from restrain_openrlhf.hook.offline_engine import Rollout
+from restrain_openrlhf.commands.options import parse_shard
 from restrain_openrlhf.reference import ReferenceRow
-from restrain_openrlhf.sampling_pass import SamplingPass, Shard
+from restrain_openrlhf.reference.offline_engine import Rollout
+from restrain_openrlhf.reference.sampling_pass import SamplingPass, Shard
 from tests.reference.test_offline_pass import prompts, provenance
 
 PROMPTS = 13

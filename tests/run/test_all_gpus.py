@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.demo.addition import training_problems
-from restrain_openrlhf.demo.problems import write_gold, write_prompts
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.addition import training_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.parts import merge
-from restrain_openrlhf.run import all_gpus, processes
-from restrain_openrlhf.run.all_gpus import RowCounter, ShardedPass, engine_gpus
-from restrain_openrlhf.sampling_pass import WHOLE, Shard, prompts_per_chunk
+from restrain_openrlhf.machine import processes
+from restrain_openrlhf.reference import all_gpus, load_reference
+from restrain_openrlhf.reference.all_gpus import RowCounter, ShardedPass, engine_gpus
+from restrain_openrlhf.reference.offline_pass import merge
+from restrain_openrlhf.reference.sampling_pass import WHOLE, Shard, prompts_per_chunk
 from tests.commands import restrain
 from tests.conftest import ROOT
 from tests.processes import HEEDS_CTRL_C
@@ -37,7 +37,7 @@ def machine(tmp_path, monkeypatch):
 def sample(folder, size=1):
     """Sample and join the shards; returns how many rows each call of `on_progress` told of."""
     out, told = folder / "ref.jsonl", []
-    job = ShardedPass([str(out)], [out], size)
+    job = ShardedPass([out], size, [str(out)])
     shards = job.shards()
     job.run(shards, told.append)
     merge([shard.path(out) for shard in shards], out)
@@ -83,17 +83,17 @@ def test_a_shard_that_dies_is_told_and_the_same_command_goes_on_from_all_parts(m
 def test_a_shard_of_ones_own_and_a_pass_begun_in_one_piece_stay_in_one_process(machine, tmp_path):
     machine(4)
     out = tmp_path / "ref.jsonl"
-    assert [len(ShardedPass([], [out]).shards()), ShardedPass([], [out], size=4).shards()] == [4, [WHOLE]]
+    assert [len(ShardedPass([out]).shards()), ShardedPass([out], size=4).shards()] == [4, [WHOLE]]
     out.touch()
-    assert len(ShardedPass([], [out]).shards()) == 4, "nothing was written yet"
+    assert len(ShardedPass([out]).shards()) == 4, "nothing was written yet"
     out.write_text("{}\n")
-    assert ShardedPass([], [out]).shards() == [WHOLE]
+    assert ShardedPass([out]).shards() == [WHOLE]
 
 
 @pytest.mark.parametrize("gpus", [0, 1])
 def test_with_one_gpu_or_none_a_pass_stays_in_one_process(machine, tmp_path, gpus):
     machine(gpus)
-    assert ShardedPass([], [tmp_path / "ref.jsonl"]).shards() == [WHOLE]
+    assert ShardedPass([tmp_path / "ref.jsonl"]).shards() == [WHOLE]
 
 
 def test_parts_of_two_divisions_are_refused(machine, tmp_path):
@@ -101,8 +101,8 @@ def test_parts_of_two_divisions_are_refused(machine, tmp_path):
     for name in ("ref.shard-0-of-4.jsonl", "ref.shard-1-of-8.jsonl", "other.shard-0-of-3.jsonl"):
         (tmp_path / name).touch()
     with pytest.raises(RunError, match="parts of 4 and of 8 shards"):
-        ShardedPass([], [tmp_path / "ref.jsonl"]).shards()
-    assert ShardedPass([], [tmp_path / "other.jsonl"]).shards() == [Shard(index, 3) for index in range(3)]
+        ShardedPass([tmp_path / "ref.jsonl"]).shards()
+    assert ShardedPass([tmp_path / "other.jsonl"]).shards() == [Shard(index, 3) for index in range(3)]
 
 
 # Tests that nohup runs ignore SIGHUP, and so would what they start.
@@ -110,10 +110,11 @@ HEEDS_HANGUP = "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
 INTERRUPTED = """
 import sys
 from pathlib import Path
-from restrain_openrlhf.run import all_gpus, processes
+from restrain_openrlhf.reference import all_gpus
+from restrain_openrlhf.machine import processes
 processes.MODULE = "tests.run.sharded"
 all_gpus.visible_gpus = lambda: ("0", "1", "2")
-job = all_gpus.ShardedPass([sys.argv[1]], [Path(sys.argv[1])])
+job = all_gpus.ShardedPass([Path(sys.argv[1])], words=[sys.argv[1]])
 try:
     job.run(job.shards())
 except KeyboardInterrupt:

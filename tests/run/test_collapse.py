@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.run.collapse import Measurement, Signal, collapse_step, of_votes, read_collapse, tolerance
+from restrain_openrlhf.records.collapse import Measurement, Signal, collapse_step, of_votes, read_collapse, tolerance
 from tests.test_time.steps import steps
 
 RISE = [0.3, 0.4, 0.5, 0.6, 0.7]

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.config.engine import EngineLimits
-from restrain_openrlhf.config.kept_rollouts import KeepRollouts
-from restrain_openrlhf.config.mlflow import MlflowSettings
+from restrain_openrlhf.config.blocks import EngineLimits, KeepRollouts
 from restrain_openrlhf.config.yaml_file import EvaluationDraws, HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.hook.contents import claim_checkpoints
 from restrain_openrlhf.method import parse_settings
-from restrain_openrlhf.run.folder import Completion, RunFolder
+from restrain_openrlhf.records.contents import claim_checkpoints
+from restrain_openrlhf.records.folder import Completion, RunFolder
 
 
 def config(tmp_path, **method):
@@ -36,12 +34,10 @@ OTHER_THAN_DEFAULT = {
     "steps": 7,
     "seeded_rollouts": True,
     "evaluate_first": True,
-    "fill_last_batch": False,
     "service": "http://reward:8000",
     "logprob_gap_limit": None,
     "engine": EngineLimits(max_num_seqs=256),
     "rollouts": KeepRollouts(keep="none"),
-    "mlflow": MlflowSettings(tracking_uri="http://mlflow:5000"),
 }
 
 
@@ -112,7 +108,7 @@ def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_
         else:
             with pytest.raises(RunError, match=name):
                 folder.claim(changed, {})
-    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "engine", "rollouts", "mlflow"}
+    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "engine", "rollouts"}
 
 
 @pytest.fixture
@@ -195,7 +191,7 @@ def test_every_change_is_named_and_what_came_or_went_too(made, tmp_path):
 def test_answers_read_by_another_version_make_another_run(made, monkeypatch):
     folder, run, flags = made
     folder.claim(run, flags)
-    monkeypatch.setattr("restrain_openrlhf.hook.contents.EXTRACTOR_VERSION", "2")
+    monkeypatch.setattr("restrain_openrlhf.records.contents.EXTRACTOR_VERSION", "2")
     with pytest.raises(RunError, match=r"answer extractor was version \d+ and is version 2 now"):
         folder.claim(run, flags)
 
@@ -235,7 +231,7 @@ def test_rows_of_a_hub_set_are_compared_by_what_is_read_of_them(made, monkeypatc
     folder, run, flags = made
     flags = {**flags, "data.prompt_dataset": "owner/set", "data.input_key": "problem"}
     rows = [{"problem": "1 + 1", "other": 1}]
-    monkeypatch.setattr("restrain_openrlhf.hook.prompts._load_dataset", lambda _source: rows)
+    monkeypatch.setattr("restrain_openrlhf.reference.prompts.load_dataset", lambda *_given, **_options: rows)
     folder.claim(run, flags)
     rows[0]["other"] = 2
     folder.claim(run, flags)

@@ -10,8 +10,8 @@ from peft import LoraConfig, PeftModel, get_peft_model  # noqa: E402
 from safetensors.torch import load_file  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer  # noqa: E402
 
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.data.identity import model_fingerprint  # noqa: E402
-from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from tests.commands import refused, restrain  # noqa: E402
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.main import get_command
 
-from restrain_openrlhf.cli.main import app
+from restrain_openrlhf.commands.main import app
+from restrain_openrlhf.config.host_flags import host_parser
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.hook.recorded_flags import recorded_parser
-from restrain_openrlhf.run.offline_options import OfflineOptions
+from restrain_openrlhf.reference.reference_pass import OfflineOptions
 
 FLAGS = {name: field.alias for name, field in OfflineOptions.model_fields.items() if field.alias}
 REQUIRED = {"model": "m", "prompts": "p.jsonl", "out": Path("r.jsonl")}
@@ -52,7 +52,7 @@ def test_only_given_options_are_words():
 
 
 def test_the_flags_are_openrlhfs():
-    known = {option.removeprefix("--") for option in recorded_parser()._option_string_actions}
+    known = {option.removeprefix("--") for option in host_parser()._option_string_actions}
     assert set(FLAGS.values()) <= known
 
 

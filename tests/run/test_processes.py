@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from restrain_openrlhf.commands.gpu_check.children import run_module
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.gpu_check.children import run_module
-from restrain_openrlhf.run import processes
-from restrain_openrlhf.run.processes import Command, run_command, run_together
+from restrain_openrlhf.machine import processes
+from restrain_openrlhf.machine.processes import Command, run_command, run_together
 from tests.conftest import ROOT
 
 
@@ -29,7 +29,7 @@ def test_no_file_of_the_working_folder_is_taken_for_a_module(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", path)
     run_command(["presets"], tmp_path / "log")
-    run_module("restrain_openrlhf.cli.main", ["presets"], tmp_path / "check.log")
+    run_module("restrain_openrlhf.commands.main", ["presets"], tmp_path / "check.log")
     assert "restrain" in (tmp_path / "log").read_text()
     assert (tmp_path / "log").read_text() == (tmp_path / "check.log").read_text()
 
@@ -43,7 +43,7 @@ def test_every_python_that_is_started_leaves_the_working_folder_out():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.List) and node.elts and ast.unparse(node.elts[0]) == "sys.executable"
     ]
-    assert {name for name, _ in started} == {"residual.py", "math_verify_process.py", "processes.py"}
+    assert {name for name, _ in started} == {"worker_process.py", "processes.py"}
     assert [name for name, words in started if words[1] not in ("-P", "-I")] == []
 
 
@@ -74,7 +74,7 @@ def test_the_first_failure_ends_the_others(tmp_path, monkeypatch):
 def test_sigterm_ends_the_commands_too(tmp_path):
     script = (
         "from pathlib import Path\n"
-        "from restrain_openrlhf.run import processes\n"
+        "from restrain_openrlhf.machine import processes\n"
         "processes.MODULE = 'tests.run.sleeper'\n"
         f"processes.run_command(['600'], Path({str(tmp_path / 'log')!r}))\n"
     )

@@ -5,20 +5,18 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.commands.study.plan import StudyRun  # noqa: E402
+from restrain_openrlhf.commands.study.runner import StudyListener, make_reference  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
-from restrain_openrlhf.demo.addition import training_problems  # noqa: E402
-from restrain_openrlhf.demo.problems import write_prompts  # noqa: E402
-from restrain_openrlhf.demo.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ReferencePassError  # noqa: E402
-from restrain_openrlhf.hook.host_flags import host_flags  # noqa: E402
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
-from restrain_openrlhf.reference import ReferenceRow  # noqa: E402
-from restrain_openrlhf.run import reference_pass  # noqa: E402
-from restrain_openrlhf.run.reference_pass import offline_pass  # noqa: E402
-from restrain_openrlhf.run.train import with_the_devices  # noqa: E402
-from restrain_openrlhf.study.plan import StudyRun  # noqa: E402
-from restrain_openrlhf.study.runner import Listener, make_reference  # noqa: E402
+from restrain_openrlhf.reference import ReferenceRow, reference_pass  # noqa: E402
+from restrain_openrlhf.reference.reference_pass import offline_pass  # noqa: E402
+from restrain_openrlhf.training.train import flags_here  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
 
@@ -44,7 +42,7 @@ def sampled(job, path, answers=("1", "2")):
 
 
 def check(config):
-    check_run(config, with_the_devices(host_flags(config)))
+    check_run(config, flags_here(config))
 
 
 def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
@@ -95,7 +93,7 @@ def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypa
     asked = []
     monkeypatch.setattr(reference_pass, "run_command", lambda words, _log: asked.append(words))
     config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"})
-    make_reference(StudyRun("srt_offline", "group", 42, tmp_path / "c.yaml", {}, config), Listener())
+    make_reference(StudyRun("srt_offline", "group", 42, tmp_path / "c.yaml", {}, config), StudyListener())
     assert "--n=3" in asked[0]
 
 

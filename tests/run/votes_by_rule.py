@@ -4,10 +4,10 @@ import os
 import sys
 from pathlib import Path
 
-from restrain_openrlhf.cli.main import main
+from restrain_openrlhf.commands.main import main
 from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.hook.offline_engine import Rollout
 from restrain_openrlhf.reference import offline_pass
+from restrain_openrlhf.reference.offline_engine import Rollout
 
 
 class Engine:

@@ -17,15 +17,14 @@ import pytest
 import yaml
 
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.demo.addition import training_problems
-from restrain_openrlhf.demo.problems import write_prompts
-from restrain_openrlhf.demo.tasks import ADDITION
+from restrain_openrlhf.data.demo_tasks.addition import training_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.hook.host_flags import host_flags
 from restrain_openrlhf.hook.preflight import check_run
 from restrain_openrlhf.hook.wait_for_gpus import wait_for_gpus
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.run.train import with_the_devices
+from restrain_openrlhf.training.train import flags_here
 from tests.commands import refused, restrain
 from tests.run.votes_by_rule import Engine
 from tests.slurm import stand_in
@@ -215,14 +214,14 @@ def test_what_the_commands_of_the_job_write_is_what_training_reads(tmp_path, mon
     (tmp_path / "reference.jsonl").unlink(missing_ok=True)
     monkeypatch.setenv("SHARDED_NOTES", str(tmp_path / "notes"))
     monkeypatch.setattr("restrain_openrlhf.reference.offline_pass.RolloutEngine", Engine)
-    monkeypatch.setattr("restrain_openrlhf.run.all_gpus.visible_gpus", lambda: ())
+    monkeypatch.setattr("restrain_openrlhf.reference.all_gpus.visible_gpus", lambda: ())
     *offline, (train, config) = cluster.words("restrain")
     assert (train, sum(words[0] == "make-reference" for words in offline)) == ("train", nodes)
     for words in offline:
         done = restrain(*words)
         assert done.returncode == 0, done.stderr
     run = load_run_config(Path(config))
-    check_run(run, with_the_devices(host_flags(run)))
+    check_run(run, flags_here(run))
     assert len(load_reference(run.reference).rows) == 7
 
 

@@ -8,9 +8,9 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.commands.study import runner  # noqa: E402
+from restrain_openrlhf.commands.study.plan import plan_study  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.study import runner  # noqa: E402
-from restrain_openrlhf.study.plan import plan_study  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
 EVALUATED = {"openrlhf.eval.dataset": "held.jsonl", "openrlhf.eval.steps": 5, "openrlhf.data.label_key": "answer"}
@@ -48,7 +48,7 @@ from ray.cluster_utils import Cluster
 cluster = Cluster(initialize_head=True, head_node_args={"num_gpus": 2, "num_cpus": 1})
 cluster.add_node(num_gpus=1, num_cpus=1)
 os.environ["RAY_ADDRESS"] = cluster.address
-from restrain_openrlhf.hook.sizes import cluster_gpus
+from restrain_openrlhf.hook.wait_for_gpus import cluster_gpus
 print("gpus:", cluster_gpus())
 cluster.shutdown()
 """

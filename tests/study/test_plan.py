@@ -2,8 +2,8 @@
 
 import pytest
 
+from restrain_openrlhf.commands.study.plan import plan_study
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.study.plan import plan_study
 
 EVALUATED = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 5, data.label_key: answer}"
 

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from restrain_openrlhf.commands.study.figures import draw_votes
+from restrain_openrlhf.commands.study.plan import plan_study
+from restrain_openrlhf.commands.study.votes import MAJ_AT_K, WINDOW, courses, maj_at_k, read_gold
 from restrain_openrlhf.errors import ConfigError, DataError
-from restrain_openrlhf.study.figures import draw_votes
-from restrain_openrlhf.study.plan import plan_study
-from restrain_openrlhf.study.votes import MAJ_AT_K, WINDOW, courses, maj_at_k, read_gold
 from tests.view.runs import boxed, scored_group, write_run
 
 FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: answer}"

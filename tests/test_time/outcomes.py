@@ -1,8 +1,8 @@
 """Outcomes for tests of what is made from them."""
 
-from restrain_openrlhf.run.collapse import Collapse, Signal
+from restrain_openrlhf.records.collapse import Collapse, Signal
 from test_time.accuracy import Score
-from test_time.outcome import Comparison, Outcome
+from test_time.outcome import BeforeAndAfter, Outcome
 
 
 def score(policy="base model", benchmark="test", pass_at_1=0.5, majority=0.75, n=64) -> Score:
@@ -20,8 +20,8 @@ def score(policy="base model", benchmark="test", pass_at_1=0.5, majority=0.75, n
     )
 
 
-def comparison(right=3, right_before=2, greedy_before=0.25) -> Comparison:
-    return Comparison(
+def comparison(right=3, right_before=2, greedy_before=0.25) -> BeforeAndAfter:
+    return BeforeAndAfter(
         problems=4,
         right=right,
         right_before=right_before,

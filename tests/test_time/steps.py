@@ -1,6 +1,6 @@
 """Rows of metrics for tests, as a run would have logged them."""
 
-from restrain_openrlhf.run.metrics import ENTROPY, KL, StepRow
+from restrain_openrlhf.records.metrics import ENTROPY, KL, StepRow
 
 
 def step(number: int, kl=0.01, entropy=1.0, top=0.1, majority=0.5, prompts=8, missing=0.0) -> StepRow:

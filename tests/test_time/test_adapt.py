@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from restrain_openrlhf.demo.addition import heldout_problems
-from restrain_openrlhf.demo.problems import write_gold, write_prompts
-from restrain_openrlhf.demo.tasks import ADDITION
-from restrain_openrlhf.hook.offline_engine import Rollout
+from restrain_openrlhf.data.demo_tasks.addition import heldout_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.reference.offline_engine import Rollout
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
 from test_time.report import write_report
@@ -172,7 +172,7 @@ def test_without_gold_nothing_is_evaluated(adapt, paths):
 
 
 def test_stopped_at_the_start_of_every_phase_it_comes_to_the_same_end_and_repeats_nothing(paths, stand_ins):
-    from test_time.adapt import Listener, adapt
+    from test_time.adapt import AdaptListener, adapt
 
     def job(name):
         stand_ins.plan(paths / name)
@@ -187,7 +187,7 @@ def test_stopped_at_the_start_of_every_phase_it_comes_to_the_same_end_and_repeat
             if name == phase:
                 raise KeyboardInterrupt
 
-        return Listener(phase=told)
+        return AdaptListener(phase=told)
 
     whole = adapt(job("whole"))
     sampled = sorted(stand_ins.asked)

@@ -6,12 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from restrain_openrlhf.errors import ConfigError
-from test_time.cli import app, main
-from test_time.options import choose_preset, choose_rules, gold_by_set
+from test_time.cli import Choices, app, gold_by_set, main
 from tests.commands import call
 from tests.conftest import ROOT
 
-MODEL = ROOT / "restrain_openrlhf" / "demo" / "models" / "addition"
+MODEL = ROOT / "restrain_openrlhf" / "data" / "demo_tasks" / "models" / "addition"
 CPU = ROOT / "configs" / "cpu" / "test_time.yaml"
 GOOD = [{"id": "a", "problem": "12+34="}, {"id": "b", "problem": "50+60="}]
 
@@ -84,8 +83,8 @@ def test_help_reads_well():
 
 def test_options_that_contradict():
     with pytest.raises(ConfigError, match="--stop and --no-stop"):
-        choose_rules(["kl=1"], True)
-    assert choose_rules(None, True) is None
-    assert choose_preset(None, None) == "paper"
+        Choices(out=".", stop=["kl=1"], no_stop=True).job("m", "aime24", None, None)
+    job = Choices(out=".", no_stop=True).job("m", "aime24", None, None)
+    assert (job.stop, job.preset) == (None, "paper")
     with pytest.raises(ConfigError, match=r"--gold 'aime=g.jsonl': give SET=FILE; sets are aime24"):
         gold_by_set(["aime=g.jsonl"], ["aime24"])

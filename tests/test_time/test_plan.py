@@ -4,7 +4,7 @@ import pytest
 
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
-from test_time.plan import PRESETS, length_overrides, method_overrides, preset_path
+from test_time.adaptation import PRESETS, length_overrides, method_overrides, preset_path
 from tests.conftest import ROOT
 
 CPU = ROOT / "configs" / "cpu" / "test_time.yaml"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from restrain_openrlhf.data.gold_split import PromptOnly
+from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.protocol import INSTRUCTION
 from test_time.problems import Source, boxed, keep_problems, load_problems, refuse_missing_gold

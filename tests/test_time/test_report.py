@@ -1,6 +1,6 @@
 """The sentences and tables of an adaptation: accuracies beside the base model's large vote, how the run ended."""
 
-from restrain_openrlhf.run.collapse import Collapse, Signal
+from restrain_openrlhf.records.collapse import Collapse, Signal
 from test_time.outcome import Outcome
 from test_time.report import comparison_table, lead, run_table, score_tables
 from tests.test_time.outcomes import comparison, outcome, score

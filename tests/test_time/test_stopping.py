@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.run.metrics import GRADIENT_NORM, LOSS
+from restrain_openrlhf.records.metrics import GRADIENT_NORM, LOSS
 from test_time.stopping import StopRules, alarm, parse_stop_rules, unwatched
 from tests.test_time.steps import steps
 
@@ -94,7 +94,7 @@ def test_an_alarm_for_what_is_not_finite_stays_too(kls):
 def test_what_is_not_logged_is_not_watched_and_is_told():
     rows = steps(4, kl=None, top=0.9, prompts=2)
     assert alarm(rows, BASE, RULES) is None
-    assert unwatched(rows, BASE) == ["the KL to the base model", "the share of prompts with the same majority answer"]
+    assert unwatched(rows) == ["the KL to the base model", "the share of prompts with the same majority answer"]
 
 
 def test_rules_of_ones_own():

@@ -5,13 +5,12 @@ from contextlib import nullcontext
 
 import pytest
 
-import test_time.sweep as module
+import test_time.adapt as module
 from restrain_openrlhf.errors import ConfigError, DataError, RunError
-from restrain_openrlhf.run.collapse import Collapse, Signal
-from test_time.adapt import Listener
+from restrain_openrlhf.records.collapse import Collapse, Signal
+from test_time.adapt import AdaptListener, sweep
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
-from test_time.sweep import sweep
 from tests.test_time.outcomes import comparison, outcome, score
 
 
@@ -20,7 +19,7 @@ def jobs(tmp_path, *names):
 
 
 def listening(_name):
-    return nullcontext(Listener())
+    return nullcontext(AdaptListener())
 
 
 def table(tmp_path):

@@ -9,51 +9,80 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.config.mlflow import MlflowSettings
-from restrain_openrlhf.tracking import mlflow_run
-from restrain_openrlhf.tracking.writers import unsent, write_row
+from restrain_openrlhf.config.blocks import MlflowSettings
+from restrain_openrlhf.records import mlflow_run
+from restrain_openrlhf.records.metrics import append_row
 
 FOLDER = Path(sys.argv[2])
 PLACE = MlflowSettings(tracking_uri=sys.argv[3], experiment="maths")
 
 
+def step(number: int, **numbers: Any) -> None:
+    append_row(FOLDER / "metrics.jsonl", number, numbers)
+
+
 def steps() -> None:
-    """Two steps and an evaluation."""
-    write_row(FOLDER / "metrics.jsonl", 1, {"kl": 0.5, "restrain/kl": None, "votes": {"prompts": 8}}, PLACE)
-    write_row(FOLDER / "metrics.jsonl", 2, {"kl": 0.25}, PLACE)
-    write_row(FOLDER / "evaluations.jsonl", 2, {"eval_a(b)_pass1": 0.75}, PLACE)
+    """Two steps and an evaluation, in a run that goes on."""
+    with mlflow_run.tracked(PLACE, FOLDER) as send:
+        step(1, kl=0.5, **{"restrain/kl": None, "votes": {"prompts": 8}})
+        assert send() == 0
+        step(2, kl=0.25)
+        append_row(FOLDER / "evaluations.jsonl", 2, {"eval_a(b)_pass1": 0.75})
+        assert send() == 0
+        print(json.dumps({"status": found()["runs"][0]["status"]}))
 
 
 def resumed() -> None:
     """Step 2 again, and the end."""
-    with mlflow_run.ending(PLACE, FOLDER):
-        write_row(FOLDER / "metrics.jsonl", 2, {"kl": 0.2}, PLACE)
+    with mlflow_run.tracked(PLACE, FOLDER):
+        step(2, kl=0.2)
 
 
 def broken() -> None:
-    """The folder of the store is a file for two steps, and is there again for the third."""
+    """The folder of the store is away for two steps, and is there again for the third."""
     store = Path(PLACE.tracking_uri.removeprefix("file://"))
+    mlflow_run.PAUSE_SECONDS = 0.0
+    with mlflow_run.tracked(PLACE, FOLDER) as send:
+        store.rename(store.with_name("aside"))
+        store.write_text("")
+        for number in (1, 2):
+            step(number, kl=number / 10)
+            print(json.dumps({"lacking": send()}))
+        store.unlink()
+        store.with_name("aside").rename(store)
+        step(3, kl=0.3)
+        print(json.dumps({"lacking": send()}))
+
+
+def away() -> None:
+    """A run that was made before goes on with a store that is away until its end."""
+    store = Path(PLACE.tracking_uri.removeprefix("file://"))
+    store.rename(store.with_name("aside"))
     store.write_text("")
-    for step in (1, 2):
-        write_row(FOLDER / "metrics.jsonl", step, {"kl": step / 10}, PLACE)
-    print(json.dumps({"unsent": unsent(PLACE, FOLDER / "metrics.jsonl")}))
+    with mlflow_run.tracked(PLACE, FOLDER) as send:
+        step(3, kl=0.3)
+        print(json.dumps({"lacking": send()}))
     store.unlink()
-    write_row(FOLDER / "metrics.jsonl", 3, {"kl": 0.3}, PLACE)
+    store.with_name("aside").rename(store)
 
 
 def failed() -> None:
     """The host stops early."""
-    write_row(FOLDER / "metrics.jsonl", 1, {"kl": 0.5}, PLACE)
     try:
-        with mlflow_run.ending(PLACE, FOLDER):
+        with mlflow_run.tracked(PLACE, FOLDER):
+            step(1, kl=0.5)
             raise RuntimeError
     except RuntimeError:
         pass
 
 
-def checked() -> None:
-    """The check before a run, which makes none."""
-    mlflow_run.refuse_unusable(PLACE, FOLDER)
+def killed() -> None:
+    """Ctrl-C."""
+    try:
+        with mlflow_run.tracked(PLACE, FOLDER):
+            raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
 
 
 def found() -> dict[str, Any]:
@@ -62,7 +91,6 @@ def found() -> dict[str, Any]:
     experiment = client.get_experiment_by_name(PLACE.experiment)
     runs = client.search_runs([experiment.experiment_id]) if experiment else []
     return {
-        "unsent": unsent(PLACE, FOLDER / "metrics.jsonl"),
         "runs": [
             {
                 "id": run.info.run_id,
@@ -80,7 +108,9 @@ def found() -> dict[str, Any]:
     }
 
 
-ACTIONS: dict[str, Callable[[], None]] = {each.__name__: each for each in (steps, resumed, broken, failed, checked)}
+ACTIONS: dict[str, Callable[[], None]] = {
+    each.__name__: each for each in (steps, resumed, broken, away, failed, killed)
+}
 
 if __name__ == "__main__":
     ACTIONS[sys.argv[1]]()

@@ -1,4 +1,4 @@
-"""MLflow as a writer of a run's numbers: over a real file store, and over a server that is not there."""
+"""A run's numbers in MLflow: over a real file store, and over a server that is not there."""
 
 import json
 import os
@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.config.mlflow import MlflowSettings
+from restrain_openrlhf.config.blocks import MlflowSettings
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.tracking.mlflow_run import Batch, MlflowRun, metric_name
-from restrain_openrlhf.tracking.writers import UNSENT, unsent, write_row
+from restrain_openrlhf.records.mlflow_run import metric_name, tracked
 from tests.conftest import ROOT
 from tests.processes import free_port
 
@@ -46,9 +45,9 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_mlflow(mlflow, tmp_path):
     resolved = {"method": {"name": "restrain", "kappa": 3}, "openrlhf": {f"flag{n}": n for n in range(250)}}
     resolved["openrlhf"] |= {"logger.wandb.key": "hidden", "reward.remote_url": None}
     (tmp_path / "run" / "run.json").write_text(json.dumps(resolved))
-    [first], _ = mlflow("steps")
+    [during, first], _ = mlflow("steps")
     [run] = first["runs"]
-    assert (run["name"], run["status"]) == (f"{tmp_path.name}/run", "RUNNING")
+    assert (run["name"], during["status"], run["status"]) == (f"{tmp_path.name}/run", "RUNNING", "FINISHED")
     assert run["points"] == {"kl": [[1, 0.5], [2, 0.25]], "eval_a_b__pass1": [[2, 0.75]]}
     assert len(run["parameters"]) == 252
     assert (run["parameters"]["method.kappa"], run["parameters"]["openrlhf.flag249"]) == ("3", "249")
@@ -61,71 +60,63 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_mlflow(mlflow, tmp_path):
     assert [row["kl"] for row in rows(tmp_path / "run")] == [0.5, 0.2]
 
 
-def test_rows_that_mlflow_did_not_take_are_brought_later_and_the_failure_is_told_once(mlflow, tmp_path):
-    [during, after], told = mlflow("broken")
-    assert during == {"unsent": {UNSENT: 2.0}}
-    assert after["unsent"] == {}
+def test_rows_that_mlflow_did_not_take_are_sent_later_and_the_failure_is_told_once(mlflow, tmp_path):
+    [*during, after], told = mlflow("broken")
+    assert during == [{"lacking": 1}, {"lacking": 2}, {"lacking": 0}]
     assert after["runs"][0]["points"]["kl"] == [[1, 0.1], [2, 0.2], [3, 0.3]]
     assert [row["step"] for row in rows(tmp_path / "run")] == [1, 2, 3]
-    assert told.count("did not take a row") == 1
+    assert told.count("does not answer") == 1
     assert told.count("answers again") == 1
 
 
-def test_a_run_that_stops_early_is_marked_and_a_check_makes_none(mlflow):
-    assert mlflow("checked")[0][0]["runs"] == []
-    assert mlflow("failed")[0][0]["runs"][0]["status"] == "FAILED"
+def test_a_resumed_run_goes_on_without_a_server_and_says_what_it_lacks(mlflow, tmp_path):
+    mlflow("steps")
+    [during, after], told = mlflow("away")
+    assert during == {"lacking": 1}
+    assert "was not told that the run ended as FINISHED, and lacks 1 rows" in told
+    assert [row["step"] for row in rows(tmp_path / "run")] == [1, 2, 3]
+    assert after["runs"][0]["points"]["kl"] == [[1, 0.5], [2, 0.25]]
 
 
-def test_a_folder_of_another_place_gets_a_run_of_its_own(mlflow, tmp_path):
+@pytest.mark.parametrize(("action", "status"), [("failed", "FAILED"), ("killed", "KILLED")])
+def test_a_run_that_stops_early_is_marked(mlflow, action, status):
+    assert mlflow(action)[0][0]["runs"][0]["status"] == status
+
+
+def test_a_folder_of_another_place_gets_a_run_of_its_own_with_all_its_rows(mlflow, tmp_path):
     mlflow("steps")
     [other], _ = mlflow("resumed", f"file://{tmp_path}/other")
     assert len(other["runs"]) == 1
-    assert other["runs"][0]["points"]["kl"] == [[2, 0.2]]
+    assert other["runs"][0]["points"]["kl"] == [[1, 0.5], [2, 0.2]]
 
 
 GOOD = "run_dir: runs/x\nmethod: {name: ttrl}\n"
 
 
-def test_a_server_that_is_not_there_ends_a_new_run_before_it_starts_but_no_step(mlflow, tmp_path):
+def test_a_server_that_is_not_there_ends_a_new_run_before_it_starts(mlflow, tmp_path):
     place = f"http://127.0.0.1:{free_port()}"
-    words = "from pathlib import Path; import sys; from restrain_openrlhf.config.mlflow import MlflowSettings as S; "
-    check = words + "from restrain_openrlhf.tracking.mlflow_run import refuse_unusable; "
-    check += f"refuse_unusable(S(tracking_uri='{place}'), Path('{tmp_path}'))"
-    environment = {**os.environ, "PYTHONPATH": f"{INSTALLED}:{ROOT}", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
-    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False, env=environment)
-    assert f"mlflow.tracking_uri {place}: cannot be used" in done.stderr
-    write = words + "from restrain_openrlhf.tracking.writers import write_row; "
-    write += (
-        f"[write_row(Path('{tmp_path}/metrics.jsonl'), n, {{'kl': 0.1}}, S(tracking_uri='{place}')) for n in (1, 2)]"
+    code = (
+        "from pathlib import Path; from restrain_openrlhf.config.blocks import MlflowSettings; "
+        "from restrain_openrlhf.records.mlflow_run import tracked; "
+        f"tracked(MlflowSettings(tracking_uri='{place}'), Path('{tmp_path}')).__enter__()"
     )
-    done = subprocess.run([sys.executable, "-c", write], capture_output=True, text=True, check=False, env=environment)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.count("did not take a row") == 1
-    assert [row["step"] for row in rows(tmp_path)] == [1, 2]
+    environment = {**os.environ, "PYTHONPATH": f"{INSTALLED}:{ROOT}", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
+    assert f"mlflow.tracking_uri {place}: cannot be used" in done.stderr
+    assert not (tmp_path / "mlflow.json").exists()
 
 
 def test_without_mlflow_the_extra_is_named_before_anything_starts(tmp_path, monkeypatch):
-    from restrain_openrlhf.tracking.mlflow_run import refuse_unusable
-
-    monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
-    with pytest.raises(ConfigError, match=r"pip install 'restrain-openrlhf\[mlflow\]'"):
-        refuse_unusable(MlflowSettings(tracking_uri="http://here"), tmp_path)
-
-
-def test_without_mlflow_on_the_trainers_node_the_rows_are_kept_and_counted(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "mlflow.tracking", None)
     place = MlflowSettings(tracking_uri="http://here")
-    for step in (1, 2):
-        write_row(tmp_path / "metrics.jsonl", step, {"kl": 0.1}, place)
-    assert unsent(place, tmp_path / "metrics.jsonl") == {UNSENT: 2.0}
-    assert len(rows(tmp_path)) == 2
-    assert capsys.readouterr().err.count("did not take a row") == 1
+    with pytest.raises(ConfigError, match=r"pip install 'restrain-openrlhf\[mlflow\]'"), tracked(place, tmp_path):
+        pass
 
 
-def test_parameters_are_no_rows():
-    run = MlflowRun(MlflowSettings(tracking_uri="http://here"), Path("run"))
-    run._waiting.extend([Batch(parameters={"a": "1"}), Batch(1, 0, {"kl": 1.0})])
-    assert run.unsent == 1
+def test_without_the_block_nothing_is_sent(tmp_path):
+    with tracked(None, tmp_path) as send:
+        assert send() == 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_names_are_made_such_as_mlflow_takes():

@@ -10,10 +10,9 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import Page, expect
 
-from restrain_openrlhf.view.export import export
-from restrain_openrlhf.view.material import Material, material
-from restrain_openrlhf.view.source import ViewedRun
-from restrain_openrlhf.view.summary import GroupSummary
+from restrain_openrlhf.commands.view.export import export
+from restrain_openrlhf.commands.view.source import Material, ViewedRun, material
+from restrain_openrlhf.commands.view.summary import GroupSummary
 from tests.conftest import ROOT
 from tests.view.browser import chromium, watched
 from tests.view.runs import real_run

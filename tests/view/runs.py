@@ -4,13 +4,13 @@ import random
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from restrain_openrlhf.answers import extract
-from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.evaluation.grade import RolloutsRow
-from restrain_openrlhf.kept import KeptGroup, KeptRollout, as_parquet, write_step
-from restrain_openrlhf.method import GroupScore, Method, build, parse_settings
-from restrain_openrlhf.scoring import score_group
+from restrain_openrlhf.hook.logging.keeping import kept_group
+from restrain_openrlhf.method import Method, build, parse_settings
+from restrain_openrlhf.records.kept import KeptGroup, as_parquet, write_step
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.wire import GroupRequest
 
 # u_x is 1: there is no reference.
 METHOD = build(parse_settings({"name": "restrain", "prompt_weight": 1.0}))
@@ -22,36 +22,8 @@ def scored_group(
     step: int, place: int, prompt: str, responses: Sequence[str], method: Method = METHOD, gap: float | None = None
 ) -> KeptGroup:
     """A group as a run would keep it."""
-    answers = [extract(response) for response in responses]
-    score = score_group(method, answers, None, None, prompt)
-    return KeptGroup(
-        step=step,
-        group=place,
-        prompt_id=text_hash(prompt),
-        prompt=prompt,
-        majority_count=score.votes.majority_count,
-        voters=score.votes.n,
-        prompt_weight=score.prompt_weight,
-        penalized=score.penalized,
-        rollouts=tuple(_rollout(at, text, answers[at], score, gap) for at, text in enumerate(responses)),
-    )
-
-
-def _rollout(at: int, response: str, answer: str | None, score: GroupScore, gap: float | None) -> KeptRollout:
-    label = score.votes.classes[at]
-    return KeptRollout(
-        rollout=at,
-        response=response,
-        finished=True,
-        answer=answer,
-        label=label,
-        class_votes=None if label is None else score.votes.counts[label],
-        label_weight=None if label is None else float(score.label_weights[label]),
-        trained=True,
-        advantage_pos=float(score.pair.positive[at]),
-        advantage_neg=float(score.pair.negative[at]),
-        log_prob_gap=gap,
-    )
+    request = GroupRequest(prompt=prompt, responses=[{"text": text, "finished": True} for text in responses])
+    return kept_group(step, place, request, score_whole_group(GroupScorer(method), request), [gap] * len(responses))
 
 
 def boxed(*answers: str | None) -> list[str]:

@@ -6,9 +6,8 @@ import threading
 
 import pytest
 
-from restrain_openrlhf.view.export import export
-from restrain_openrlhf.view.material import material
-from restrain_openrlhf.view.source import ViewedRun
+from restrain_openrlhf.commands.view.export import export
+from restrain_openrlhf.commands.view.source import ViewedRun, material
 from tests.view.browser import chromium, missing, watched
 from tests.view.runs import boxed, scored_group, small_run, write_run
 
@@ -45,7 +44,7 @@ def page(browser):
 def serving():
     """Serves a run in a thread; returns the address."""
     uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[serve]")
-    from restrain_openrlhf.view.server import application
+    from restrain_openrlhf.commands.view.server import application
 
     ends = []
 
@@ -185,6 +184,25 @@ def test_keys_do_what_the_mouse_does(opened):
     assert rows(opened) == [f"step {step} · group 2" for step in (1, 2, 3)]
 
 
+def test_responses_that_come_late_leave_the_group_that_was_opened_meanwhile(tmp_path, page, serving):
+    page.open(serving(material(small_run(tmp_path), None)))
+    late = []
+
+    def hold(route):
+        late.append(route)
+
+    page.page.route(re.compile(r"/groups/1/0$"), hold)
+    page.page.locator(".row").nth(0).click()
+    page.page.locator(".row").nth(1).click()
+    expect(page.page.locator("h2")).to_have_text(re.compile("^Step 1, group 1"))
+    assert late, "the first group's responses were never asked for"
+    with page.page.expect_response(late[0].request.url):
+        late[0].continue_()
+    page.page.evaluate("new Promise(requestAnimationFrame)")
+    expect(page.page.locator("#list")).to_have_attribute("aria-activedescendant", "row-1")
+    assert page.texts("h2")[0].startswith("Step 1, group 1")
+
+
 def test_a_reload_keeps_filters_and_the_open_group_and_finds_new_steps(tmp_path, page, serving):
     page.open(serving(material(small_run(tmp_path), None)))
     page.page.locator("[name=flipped]").check()
@@ -218,17 +236,6 @@ def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
     assert page.troubles == []
     # A formula draws inside its panel alone, however large.
     assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-
-
-def test_lone_surrogates_are_shown(tmp_path, page, serving, monkeypatch):
-    from restrain_openrlhf.view import source
-
-    found = material(small_run(tmp_path), None)
-    monkeypatch.setattr(source, "_groups", lambda _: [scored_group(1, 0, "a \ud800 b", ["\udc00 \\boxed{1}"])])
-    page.open(serving(found))
-    page.page.locator(".row").first.click()
-    page.page.wait_for_selector(".class .written")
-    assert page.troubles == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

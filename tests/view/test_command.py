@@ -48,7 +48,6 @@ def test_a_port_in_use_is_refused(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         assert f"--port {port}: cannot be listened on" in refused("view", run, "--port", port)
-    assert "cannot be listened on" in refused("view", run, "--host", "203.0.113.1")
     assert "--port" in refused("view", run, "--port", "0")
 
 
@@ -75,7 +74,7 @@ def test_export_says_what_it_wrote(tmp_path, write_jsonl):
 
 def test_without_the_web_stack_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "restrain_openrlhf.view.server", raising=False)
+    monkeypatch.delitem(sys.modules, "restrain_openrlhf.commands.view.server", raising=False)
     run = small_run(tmp_path / "run")
     assert "Install restrain-openrlhf[serve]" in refused("view", run)
     assert restrain("view", run, "--export", tmp_path / "view.html").returncode == 0
@@ -85,7 +84,7 @@ def test_without_the_web_stack_the_extra_is_named(tmp_path, monkeypatch):
 def served(tmp_path):
     """The command in a process of its own."""
     pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
-    script = f"{HEEDS_CTRL_C}from restrain_openrlhf.cli.main import main\nmain()"
+    script = f"{HEEDS_CTRL_C}from restrain_openrlhf.commands.main import main\nmain()"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = []
 
@@ -107,15 +106,6 @@ def test_the_command_prints_its_address_answers_there_and_ends_at_ctrl_c(served)
     assert len(httpx.get(address + "api/groups").json()["groups"]) == 9
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 0
-
-
-def test_a_browser_is_opened_where_it_is_asked_for(tmp_path, monkeypatch):
-    server = pytest.importorskip("restrain_openrlhf.view.server", reason="needs the web stack")
-    opened = []
-    monkeypatch.setattr("webbrowser.open", opened.append)
-    monkeypatch.setattr(server.uvicorn.Server, "run", lambda *_, **__: None)
-    printed = [restrain("view", small_run(tmp_path), *words).stdout.split()[0] for words in ([], ["--open"])]
-    assert opened == printed[1:]
 
 
 def test_the_command_takes_the_port_that_it_is_given(served):

@@ -4,18 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from restrain_openrlhf.commands.view.summary import Summaries, details
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.kept.gold import Gold, Template, gold_for, template_of
-from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.view.details import details
-from restrain_openrlhf.view.summary import Summaries
+from restrain_openrlhf.evaluation.prompt_gold import Margins, PromptGold, gold_for, margins_of
 from tests.view.runs import boxed, scored_group
 
 
 def summaries(*answers, reference=None, gold=None):
     """Those of one prompt's groups, one a step."""
-    reader = Summaries(gold or Gold(), reference or {})
+    reader = Summaries(gold or PromptGold(), reference or {})
     return [reader.summary(scored_group(step, 0, "p", boxed(*each))) for step, each in enumerate(answers)]
 
 
@@ -42,16 +40,8 @@ def test_votes_come_with_the_majority_first_and_equal_numbers_for_equal_answers(
     assert (first.missing, first.majority_count, first.voters) == (1, 2, 4)
 
 
-def test_missing_answers_that_are_a_label_are_a_class():
-    method = build(parse_settings({"name": "ttrl", "missing": "as_label"}))
-    group = scored_group(1, 0, "p", boxed(None, None, "2"), method)
-    found = Summaries(Gold({text_hash("p"): "2"}), {}).summary(group)
-    assert [(each.answer, each.votes, each.right) for each in found.votes] == [(None, 2, False), ("2", 1, True)]
-    assert found.missing == 2
-
-
 def test_an_open_group_has_its_classes_side_by_side_and_rollouts_without_an_answer_last():
-    opened = details(scored_group(1, 0, "p", boxed("3", None, "2", "2")), Gold({text_hash("p"): "3"}))
+    opened = details(scored_group(1, 0, "p", boxed("3", None, "2", "2")), PromptGold({text_hash("p"): "3"}))
     assert [(each.answer, each.votes, each.right) for each in opened.classes] == [
         ("2", 2, False),
         ("3", 1, True),
@@ -65,7 +55,7 @@ def test_an_open_group_has_its_classes_side_by_side_and_rollouts_without_an_answ
 def test_without_gold_nothing_is_right_or_wrong():
     (found,) = summaries(["1"])
     assert (found.graded, found.votes[0].right) == (False, None)
-    (found,) = summaries([None], gold=Gold({text_hash("p"): "1"}))
+    (found,) = summaries([None], gold=PromptGold({text_hash("p"): "1"}))
     assert (found.graded, found.votes) == (True, ())
 
 
@@ -80,7 +70,7 @@ def test_gold_is_found_under_any_template(template, write_jsonl):
 
 
 def test_one_prompt_alone_is_found_under_a_template():
-    assert template_of(["<u>2 + 2<a>"], frozenset([text_hash("2 + 2")])) == Template(3, 3)
+    assert margins_of(["<u>2 + 2<a>"], frozenset([text_hash("2 + 2")])) == Margins(3, 3)
 
 
 def test_gold_of_other_problems_is_refused(write_jsonl):
@@ -91,5 +81,5 @@ def test_gold_of_other_problems_is_refused(write_jsonl):
 def test_a_long_answer_is_cut_in_the_list_alone():
     group = scored_group(1, 0, "p", boxed("9"))
     long = replace(group, rollouts=tuple(replace(each, answer="9" * 5000) for each in group.rollouts))
-    assert len(Summaries(Gold(), {}).summary(long).votes[0].answer) == 120
-    assert len(details(long, Gold()).classes[0].answer) == 5000
+    assert len(Summaries(PromptGold(), {}).summary(long).votes[0].answer) == 120
+    assert len(details(long, PromptGold()).classes[0].answer) == 5000

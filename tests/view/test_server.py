@@ -4,21 +4,20 @@ import os
 
 import pytest
 
-from restrain_openrlhf.kept import step_file
-from restrain_openrlhf.view import source
-from restrain_openrlhf.view.material import material
-from restrain_openrlhf.view.source import ViewedRun
+from restrain_openrlhf.commands.view import source
+from restrain_openrlhf.commands.view.source import ViewedRun, material
+from restrain_openrlhf.records.kept import step_file
 from tests.view.runs import boxed, scored_group, small_run, write_run
 
 pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
 
 
-def client(run, host="127.0.0.1"):
+def client(run):
     from starlette.testclient import TestClient
 
-    from restrain_openrlhf.view.server import application
+    from restrain_openrlhf.commands.view.server import application
 
-    return TestClient(application(ViewedRun(material(run, None)), host), base_url="http://127.0.0.1")
+    return TestClient(application(ViewedRun(material(run, None))), base_url="http://127.0.0.1")
 
 
 def test_the_list_comes_in_pages_and_each_prompt_once(tmp_path, monkeypatch):
@@ -93,12 +92,6 @@ def test_a_request_for_another_host_is_refused(tmp_path, host, status):
         assert server.get(path, headers={"host": host}).status_code == status
 
 
-def test_the_address_that_was_asked_for_is_a_host(tmp_path):
-    server = client(small_run(tmp_path), "192.0.2.7")
-    assert server.get("/", headers={"host": "192.0.2.7:80"}).status_code == 200
-    assert server.get("/", headers={"host": "evil.example"}).status_code == 400
-
-
 @pytest.mark.parametrize("path", ["/", "/api/groups", "/assets/page.js", "/nothing"])
 def test_every_answer_allows_nothing_from_outside(tmp_path, path):
     headers = client(small_run(tmp_path)).get(path).headers
@@ -116,17 +109,7 @@ def test_the_runs_name_is_escaped(tmp_path):
     assert "<b>" not in page
 
 
-def test_a_lone_surrogate_travels_as_an_escape(tmp_path, monkeypatch):
-    server = client(small_run(tmp_path))
-    # Parquet holds none; whatever hands groups on must not stumble over one all the same.
-    monkeypatch.setattr(source, "_groups", lambda _: [scored_group(1, 0, "p \ud800", ["\udfff \\boxed{1}"])])
-    assert list(server.get("/api/groups").json()["prompts"].values()) == ["p \ud800"]
-    reply = server.get("/api/groups/1/0")
-    assert reply.content.isascii()
-    assert reply.json()["classes"][0]["rollouts"][0]["response"] == "\udfff \\boxed{1}"
-
-
 def test_numbers_that_json_has_no_word_for_arrive_as_text(tmp_path):
     group = scored_group(1, 0, "p", boxed("1"), gap=float("nan"))
     opened = client(write_run(tmp_path, [group])).get("/api/groups/1/0").json()
-    assert opened["classes"][0]["rollouts"][0]["log_prob_gap"] == "nan"
+    assert opened["classes"][0]["rollouts"][0]["log_prob_gap"] == "NaN"

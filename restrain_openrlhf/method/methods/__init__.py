@@ -1,7 +1,5 @@
-"""The methods that come with the package, one idea per file: importing the folder registers whatever is in it."""
+"""The methods that come with the package, one idea per file; each registers itself where it is imported here."""
 
-import importlib
-import pkgutil
+from restrain_openrlhf.method.methods import ettrl, grpo_gold, restrain, srt, ttrl
 
-for _file in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_file.name}")
+__all__ = ["ettrl", "grpo_gold", "restrain", "srt", "ttrl"]

@@ -1,17 +1,54 @@
 """ETTRL: TTRL on the leaves of entropy-forked trees (ETMR), advantages reshaped by entropy (EAR)."""
 
 from collections.abc import Callable
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
+import numpy as np
 from pydantic import Field, StrictBool, StrictInt, model_validator
 
-from restrain_openrlhf.method.composition import Method
+from restrain_openrlhf.errors import GroupError
+from restrain_openrlhf.method.composition import Method, Transform
 from restrain_openrlhf.method.label_weightings import Majority
 from restrain_openrlhf.method.methods.ttrl import MajoritySettings
 from restrain_openrlhf.method.registry import register
-from restrain_openrlhf.method.settings import Number, OneOf
-from restrain_openrlhf.method.transforms import ClipAdvantages, ResidualEntropy, Transform
-from restrain_openrlhf.rollouts import EntropyTrees, ForkToken
+from restrain_openrlhf.method.rollout_plans import EntropyTrees
+from restrain_openrlhf.method.settings import Number
+from restrain_openrlhf.method.types import GroupScore, PromptFacts
+
+
+@dataclass(frozen=True)
+class ClipAdvantages(Transform):
+    """clip(A, −bound, bound), one of ETTRL's two ways to reshape advantages."""
+
+    bound: float
+
+    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
+        return replace(score, pair=score.pair.clipped(self.bound))
+
+
+@dataclass(frozen=True)
+class ResidualEntropy(Transform):
+    """A'_i = A_i (1 + (H̄ − H_i) / H̄), H_i the rollout's mean token entropy and H̄ the group's mean of it (ETTRL).
+
+    With H_i > 2 H̄ the advantage changes sign, as the formula says. Raises GroupError where the rollouts have no
+    entropies.
+    """
+
+    reads = frozenset({"entropies"})
+
+    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
+        if facts.entropies is None or len(facts.entropies) != score.rewards.size:
+            found = "none" if facts.entropies is None else len(facts.entropies)
+            raise GroupError(
+                f"Entropy-based reshaping needs the mean token entropy of each of {score.rewards.size} rollouts, and "
+                f"found {found}. Draw the rollouts with this method, or give their `entropies`."
+            )
+        entropies = np.array(facts.entropies, dtype=np.float64)
+        mean = entropies.mean()
+        factors = 1 + (mean - entropies) / mean if mean > 0 else np.ones_like(entropies)
+        return replace(score, pair=score.pair.times(factors))
+
 
 RESHAPINGS: dict[str, Callable[[float], tuple[Transform, ...]]] = {
     "residual": lambda bound: (ResidualEntropy(),),
@@ -19,7 +56,7 @@ RESHAPINGS: dict[str, Callable[[float], tuple[Transform, ...]]] = {
     "both": lambda bound: (ResidualEntropy(), ClipAdvantages(bound)),
     "none": lambda bound: (),
 }
-TREE_KEYS = {"trees", "forks", "branches", "fork_token", "fork_spacing"}
+TREE_KEYS = {"trees", "forks", "branches"}
 
 
 @register
@@ -31,33 +68,23 @@ class Ettrl(MajoritySettings):
     trees: StrictInt = Field(default=12, ge=1, description="Trees per prompt.")
     forks: StrictInt = Field(default=2, ge=1, description="Forks per tree, at the tokens of highest entropy.")
     branches: StrictInt = Field(default=2, ge=1, description="Branches per fork.")
-    fork_token: ForkToken = Field(
-        default="resample", description="The token after a fork: sampled again, or one of the most likely others."
-    )
-    fork_spacing: StrictInt = Field(
-        default=1, ge=1, description="Least distance between two forks of a tree, in tokens."
-    )
     entropy_top_k: StrictInt = Field(
         default=20,
         ge=2,
         le=20,
         description="Most likely tokens that make up a token's entropy; vLLM gives no more than 20.",
     )
-    ear: Annotated[str, OneOf(RESHAPINGS)] = Field(
-        default="residual", description="How advantages are reshaped by entropy."
+    ear: Literal["residual", "clip", "both", "none"] = Field(
+        "residual", description="How advantages are reshaped by entropy."
     )
     ear_bound: Number = Field(
         default=2.0, gt=0, allow_inf_nan=False, description="Bound of the clipped advantages, with ear: clip or both."
     )
 
     def build(self) -> Method:
-        rollouts = self._trees() if self.etmr else self.independent(self.entropy_top_k)
+        trees = EntropyTrees(self.trees, self.forks, self.branches, self.entropy_top_k)
+        rollouts = trees if self.etmr else self.independent(self.entropy_top_k)
         return self.compose(Majority(self.ties), *RESHAPINGS[self.ear](self.ear_bound), rollouts=rollouts)
-
-    def _trees(self) -> EntropyTrees:
-        return EntropyTrees(
-            self.trees, self.forks, self.branches, self.entropy_top_k, self.fork_token, self.fork_spacing
-        )
 
     @model_validator(mode="after")
     def _every_key_has_an_effect(self) -> Self:

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.label_weightings import Gold
+from restrain_openrlhf.method.label_weightings import GoldLabel
 from restrain_openrlhf.method.registry import register
 from restrain_openrlhf.method.settings import OneLabelSettings
 
@@ -15,4 +15,4 @@ class GrpoGold(OneLabelSettings):
     name: Literal["grpo_gold"] = "grpo_gold"
 
     def build(self) -> Method:
-        return self.compose(Gold())
+        return self.compose(GoldLabel())

@@ -1,30 +1,81 @@
-"""RESTRAIN (Yu et al.): labels weighted by vote share, a penalty for low consensus, prompts weighted offline."""
+"""RESTRAIN (Yu et al.): equations 3 to 5 of the paper, their settings, and how they make up the method.
+
+A prompt has n rollouts with m distinct answers, its labels; c_j rollouts gave label j, f_j = c_j / n, M = max_j c_j.
+The frozen model gave its own majority c_ref times in n_ref rollouts. A⁺ and A⁻ are in advantages.py (eq. 2 and 6).
+"""
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
-from pydantic import Field, StrictBool, field_validator, model_validator
+import numpy as np
+from pydantic import Field, StrictBool, model_validator
 
-from restrain_openrlhf.method import label_weightings, prompt_weightings
-from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.label_weightings import LabelWeighting, Shaping, Ties
-from restrain_openrlhf.method.prompt_weightings import Constant, PromptWeighting, ScaleByPromptWeight
+from restrain_openrlhf.method.composition import LabelWeighting, Method, Transform
+from restrain_openrlhf.method.label_weightings import Majority, Ties, Uniform
 from restrain_openrlhf.method.registry import register
-from restrain_openrlhf.method.settings import CommonSettings, Number, OneOf
-from restrain_openrlhf.method.transforms import PenalizeLowConsensus
+from restrain_openrlhf.method.settings import Amount, CommonSettings, Number
+from restrain_openrlhf.method.types import AdvantagePair, Facts, Floats, GroupScore, PromptFacts, Votes
 
-LABEL_WEIGHTS: dict[str, Callable[["Restrain"], LabelWeighting]] = {
-    "gaussian": lambda settings: label_weightings.Gaussian(Shaping(settings.k, settings.sigma)),
-    "majority": lambda settings: label_weightings.Majority(settings.ties),
-    "uniform": lambda settings: label_weightings.Uniform(),
-}
-PROMPT_WEIGHTS: dict[str, Callable[[Shaping], PromptWeighting]] = {
-    "offline": prompt_weightings.Offline,
-    "online": prompt_weightings.Online,
-    "none": lambda shaping: Constant(1.0),
-}
-Weight = Annotated[Number, Field(ge=0, allow_inf_nan=False)]
+
+def log_g(squares: Floats, sigma: float) -> Floats:
+    """log g = −d² / 2σ² of d² = (f − k)², in its shape; σ = 0 and σ = ∞ are the exact limits."""
+    if sigma == 0:
+        return np.where(squares == 0, 0.0, -np.inf)
+    # The square of a tiny σ would underflow to 0, so divide twice; what then overflows has weight 0.
+    with np.errstate(over="ignore"):
+        return -(squares / sigma) / sigma / 2
+
+
+@dataclass(frozen=True)
+class Gaussian(LabelWeighting):
+    """w_j = g(f_j) / Σ_l g(f_l), with g(f) = exp(−(f − k)² / 2σ²): shares (m,) to weights (m,) (eq. 3)."""
+
+    k: float = 1.0
+    sigma: float = 0.5
+
+    def __call__(self, votes: Votes, facts: PromptFacts) -> Floats:
+        squares = (votes.shares - self.k) ** 2
+        # A factor that all g have cancels, and without it a small σ would divide 0 by 0.
+        g = np.exp(log_g(squares - squares.min(initial=np.inf), self.sigma))
+        weights: Floats = g / g.sum()
+        return weights
+
+
+@dataclass(frozen=True)
+class PenalizeLowConsensus(Transform):
+    """Where M < κ: A⁻_i = −δ, A⁺_i = 0 and reward 0 for all i, (n,) (eq. 4). κ is a count, or a share of n below 1."""
+
+    kappa: float
+    delta: float
+
+    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
+        votes, zeros = score.votes, np.zeros_like(score.rewards)
+        # M / n, not κ · n: .07 · 100 rounds above 7, and would penalise a group that stands exactly at κ.
+        majority = votes.majority_count / votes.n if self.kappa < 1 else votes.majority_count
+        if majority >= self.kappa:
+            return score
+        return replace(score, pair=AdvantagePair(zeros, zeros - self.delta), rewards=zeros, penalized=True)
+
+
+@dataclass(frozen=True)
+class WeighPrompt(Transform):
+    """A⁺, A⁻ and the KL term times u_x = g(c_ref / n_ref) (eq. 5); online: g(M / n) in its place; or a given number."""
+
+    weight: Literal["offline", "online"] | float
+    k: float = 1.0
+    sigma: float = 0.5
+    scale_kl: bool = True
+
+    @property
+    def reads(self) -> Facts:
+        return frozenset({"reference"} if self.weight == "offline" else ())
+
+    def __call__(self, score: GroupScore, facts: PromptFacts) -> GroupScore:
+        share = facts.reference.share if facts.reference else score.votes.majority_count / score.votes.n
+        g = math.exp(log_g(np.array((share - self.k) ** 2), self.sigma))
+        u_x = g if isinstance(self.weight, str) else self.weight
+        return replace(score, pair=score.pair.times(u_x), prompt_weight=u_x, kl_weight=u_x if self.scale_kl else 1.0)
 
 
 @register
@@ -32,54 +83,38 @@ class Restrain(CommonSettings):
     """Eq. 3 has sigma and k, eq. 4 kappa and delta, eq. 5 the prompt weight."""
 
     name: Literal["restrain"] = "restrain"
-    label_weights: Annotated[str, OneOf(LABEL_WEIGHTS)] = Field(
-        default="gaussian",
-        description="How labels are weighted: by g of their vote share, the majority alone, or all alike.",
+    label_weights: Literal["gaussian", "majority", "uniform"] = Field(
+        "gaussian", description="How labels are weighted: by g of their vote share, the majority alone, or all alike."
     )
-    sigma: Number = Field(default=0.5, ge=0, description="Width of the Gaussian g; 0 and inf are its limits.")
-    k: Number = Field(default=1.0, ge=0, le=1, description="Centre of the Gaussian g.")
-    kappa: Number = Field(
-        default=3,
-        ge=0,
-        allow_inf_nan=False,
-        description="A group with a smaller majority is penalised: a count of rollouts (1 or more) or a share; 0: off.",
+    sigma: Number = Field(0.5, ge=0, description="Width of the Gaussian g; 0 and inf are its limits.")
+    k: Number = Field(1.0, ge=0, le=1, description="Centre of the Gaussian g.")
+    kappa: Amount = Field(
+        3, description="A group with a smaller majority is penalised: a count of rollouts or a share below 1; 0: off."
     )
-    prompt_weight: Annotated[str, OneOf(PROMPT_WEIGHTS)] | Weight = Field(
-        default="offline",
-        description="u_x: g of the frozen model's majority share, of the group's own, 1, or a number.",
+    prompt_weight: Literal["offline", "online", "none"] | Amount = Field(
+        "offline", description="u_x: g of the frozen model's majority share, of the group's own, 1, or a number."
     )
-    prompt_sigma: Number | None = Field(default=None, ge=0, description="Width of the prompt weight's g; null: sigma.")
-    scale_kl: StrictBool = Field(default=True, description="Multiply the KL term by u_x too.")
+    prompt_sigma: Number | None = Field(None, ge=0, description="Width of the prompt weight's g; null: sigma.")
+    scale_kl: StrictBool = Field(True, description="Multiply the KL term by u_x too.")
     ties: Ties = Field(
-        default="first",
-        description="With label_weights: majority, the first of tied labels to appear wins, or they share the weight.",
+        "first", description="With label_weights: majority, the first of tied labels to appear wins, or they share it."
     )
 
     def build(self) -> Method:
+        weightings = {"gaussian": Gaussian(self.k, self.sigma), "majority": Majority(self.ties), "uniform": Uniform()}
+        sigma = self.sigma if self.prompt_sigma is None else self.prompt_sigma
+        weight = 1.0 if self.prompt_weight == "none" else self.prompt_weight
         return self.compose(
-            LABEL_WEIGHTS[self.label_weights](self),
+            weightings[self.label_weights],
             PenalizeLowConsensus(self.kappa, self.delta),
-            ScaleByPromptWeight(self._prompt_weighting(), self.scale_kl),
+            WeighPrompt(weight, self.k, sigma, self.scale_kl),
         )
 
-    def _prompt_weighting(self) -> PromptWeighting:
-        if isinstance(self.prompt_weight, float):
-            return Constant(self.prompt_weight)
-        sigma = self.sigma if self.prompt_sigma is None else self.prompt_sigma
-        return PROMPT_WEIGHTS[self.prompt_weight](Shaping(self.k, sigma))
-
-    @field_validator("kappa")
-    @classmethod
-    def _whole_count(cls, kappa: float) -> float:
-        if kappa >= 1 and kappa != math.floor(kappa):
-            raise ValueError("a count of rollouts must be whole; a share must be below 1")
-        return kappa
-
     @model_validator(mode="after")
-    def _prompt_sigma_has_an_effect(self) -> Self:
-        if self.prompt_sigma is not None and isinstance(self._prompt_weighting(), Constant):
-            raise ValueError(
-                f"prompt_sigma has no effect with prompt_weight: {self.prompt_weight}. Leave it out, or set "
-                "prompt_weight to offline or online"
-            )
+    def _every_number_has_a_meaning(self) -> Self:
+        if self.kappa >= 1 and self.kappa != math.floor(self.kappa):
+            raise ValueError(f"kappa: a count of rollouts must be whole, a share below 1, but {self.kappa!r} was given")
+        if self.prompt_sigma is not None and self.prompt_weight not in ("offline", "online"):
+            found = f"prompt_sigma has no effect with prompt_weight: {self.prompt_weight}"
+            raise ValueError(f"{found}. Leave it out, or set prompt_weight to offline or online")
         return self

@@ -1,15 +1,40 @@
 """SRT: majority labels stored once by the frozen model, or online labels on easy prompts alone."""
 
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
 from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.label_weightings import Majority, Stored
+from restrain_openrlhf.method.label_weightings import Majority, StoredLabel
 from restrain_openrlhf.method.methods.ttrl import MajoritySettings
 from restrain_openrlhf.method.registry import register
-from restrain_openrlhf.method.selection import AtLeast, Easiest
 from restrain_openrlhf.method.settings import Number, OneLabelSettings
+
+
+@dataclass(frozen=True)
+class Easiest:
+    """The `share` of prompts with the highest majority share, rounded up; ties go to the earlier prompt."""
+
+    share: float
+
+    def __call__(self, shares: Sequence[float]) -> list[int]:
+        # 1/3 of 300 must be 100 although 300 * (1/3) may come out slightly above.
+        count = math.ceil(round(len(shares) * self.share, 9))
+        ranked = sorted(range(len(shares)), key=lambda position: (-shares[position], position))
+        return sorted(ranked[:count])
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Prompts whose majority share is `cutoff` or more."""
+
+    cutoff: float
+
+    def __call__(self, shares: Sequence[float]) -> list[int]:
+        return [position for position, share in enumerate(shares) if share >= self.cutoff]
 
 
 @register
@@ -19,7 +44,7 @@ class SrtOffline(OneLabelSettings):
     name: Literal["srt_offline"] = "srt_offline"
 
     def build(self) -> Method:
-        return self.compose(Stored())
+        return self.compose(StoredLabel())
 
 
 @register

@@ -1,0 +1,214 @@
+"""`restrain data`: training sets and benchmarks by name, files for training, and the overlap of the two."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from restrain_openrlhf.commands.options import BenchmarkDir, to_file, to_folder, wide_console
+from restrain_openrlhf.data.benchmarks import BENCHMARKS
+from restrain_openrlhf.data.contamination import NGRAM, Band, Overlap, nearest_pairs, overlaps, pair_lines, words
+from restrain_openrlhf.data.gold import sidecar_path
+from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.data.loading import copy_benchmark, copy_problems, load_benchmark
+from restrain_openrlhf.data.prepare import Prepared, read_entries
+from restrain_openrlhf.data.prepare import prepare as write
+from restrain_openrlhf.data.problems import without_kind
+from restrain_openrlhf.data.sources import OWN, TRAINING_SETS, HubSet, TrainingSet, training_set
+from restrain_openrlhf.errors import ConfigError, DataError
+
+data = typer.Typer(help="List, prepare and compare training sets and benchmarks.", no_args_is_help=True)
+
+
+@data.command("list")
+def list_sets() -> None:
+    """List the known training sets and benchmarks."""
+    training = Table("name", "rows", "on the hub", "what", title="training sets")
+    for entry in TRAINING_SETS.values():
+        training.add_row(entry.name, f"{entry.count or ''}", str(entry.hub or "–"), entry.about)
+    tests = Table("name", "problems", "on the hub", "licence", "note", title="benchmarks")
+    for known in BENCHMARKS.values():
+        tests.add_row(known.name, " or ".join(map(str, known.sizes)), str(known.hub), known.hub.licence, known.note)
+    console = wide_console()
+    console.print(training)
+    console.print(tests)
+
+
+@data.command()
+def prepare(
+    name: Annotated[str, typer.Argument(help="A name from `restrain data list`, or `own`.")],
+    out: Annotated[Path, to_file("Training file: prompts only. Gold answers go to OUT's .gold.jsonl.")],
+    source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, CSV, Parquet) or folder.")] = "hub",
+    hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the known one.")] = None,
+    config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
+    split: Annotated[str, typer.Option(help="Split of the data set, with --hub-id.")] = "train",
+    prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts.")] = None,
+    answer_column: Annotated[str | None, typer.Option(help="Column of the gold answers.")] = None,
+    supervised: Annotated[
+        Path | None, to_file("Also write prompts with gold answers to this file, for grpo_gold.")
+    ] = None,
+    any_count: Annotated[
+        bool, typer.Option("--any-count", help="Accept a number of rows that differs from the known set's.")
+    ] = False,
+    drop_duplicates: Annotated[
+        bool, typer.Option("--drop-duplicates", help="Keep the first of equal prompts.")
+    ] = False,
+    drop_near_duplicates: Annotated[
+        bool,
+        typer.Option(
+            "--drop-near-duplicates",
+            help="Of prompts equal up to case, punctuation and white space, keep the first; none if answers conflict.",
+        ),
+    ] = False,
+    first: Annotated[int | None, typer.Option(min=1, help="Write so many prompts, the first of the set.")] = None,
+    benchmark_dir: BenchmarkDir = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Do nothing where OUT is there already.")] = False,
+) -> None:
+    """Write a training file without answers and a gold file beside it, joined by the prompt's hash.
+
+    The set is compared with the copy that is known, by the number and the
+    digest of its prompts. Another copy is a warning. Near-duplicates are
+    counted, and stay unless --drop-near-duplicates. OUT's .about.json records
+    all of it.
+    """
+    _refuse_bad_files(source, out, supervised)
+    if keep and all(path.exists() for path in (out, supervised or out)):
+        typer.echo(f"{supervised or out}: is there already, and is kept as it is")
+        return
+    entry = _chosen(training_set(name), hub_id, config, split, prompt_column, answer_column)
+    made = write(
+        entry,
+        source,
+        out,
+        supervised,
+        first,
+        _held_out(entry, benchmark_dir),
+        any_count=any_count,
+        drop_duplicates=drop_duplicates,
+        drop_near_duplicates=drop_near_duplicates,
+    )
+    _print_summary(made)
+    if entry.apart_from:
+        near = f"for near ones: restrain data overlap {out} --benchmarks {entry.apart_from}"
+        typer.echo(f"{made.dropped_held_out} prompts were problems of {entry.apart_from} and are left out; {near}")
+
+
+def _print_summary(made: Prepared) -> None:
+    typer.echo(f"{made.count:,} prompts: {made.prompts}, digest {made.digest}")
+    typer.echo(f"gold: {made.gold or 'none'}; {made.dropped_duplicates} equal prompts dropped")
+    near = made.near_duplicates
+    conflicts = "" if near.conflicting is None else f", {near.conflicting} groups with conflicting answers"
+    typer.echo(
+        f"near-duplicates: {near.groups} groups of {near.prompts} prompts{conflicts}; {near.dropped} prompts dropped"
+    )
+    another = made.whole_set.is_another
+    typer.echo(f"{'warning: ' if another else ''}{made.whole_set.verdict(made.name)}", err=another)
+
+
+def _held_out(entry: TrainingSet, benchmark_dir: Path | None) -> tuple[str, ...]:
+    """The problems that must not be among the prompts. Raises DataError where they cannot be had."""
+    if entry.apart_from is None:
+        return ()
+    try:
+        return tuple(without_kind(problem) for problem in load_benchmark(entry.apart_from, benchmark_dir).problems)
+    except DataError as error:
+        raise DataError(
+            f"{entry.name}: its prompts are compared with {entry.apart_from}, which is not to be had. {error} Name a "
+            "folder that has a copy with --benchmark-dir."
+        ) from None
+
+
+def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
+    for option, path in (("--out", out), ("--out", sidecar_path(out)), ("--supervised", supervised)):
+        if path is None:
+            continue
+        if path.suffix != ".jsonl":
+            raise ConfigError(f"{option} {path}: name a .jsonl file; that is how it is written.")
+        if source != "hub" and Path(source).resolve() == path.resolve():
+            raise ConfigError(f"{option} {path}: is the input file. Name another.")
+    if supervised and supervised.resolve() in {out.resolve(), sidecar_path(out).resolve()}:
+        raise ConfigError(f"--supervised {supervised}: is one of the files of --out. Name another.")
+
+
+def _chosen(
+    entry: TrainingSet, hub_id: str | None, config: str | None, split: str, prompt: str | None, answer: str | None
+) -> TrainingSet:
+    """The entry with the user's columns and source. Raises ConfigError for --config without --hub-id."""
+    if hub_id is None and config is not None:
+        raise ConfigError(f"--config {config}: needs --hub-id.")
+    hub = HubSet(hub_id, config, split) if hub_id else entry.hub
+    return replace(entry, hub=hub, prompt=prompt or entry.prompt, answer=answer or entry.answer)
+
+
+@data.command()
+def benchmarks(
+    names: Annotated[str, typer.Argument(help="Benchmarks, comma-separated.")],
+    out: Annotated[Path, to_folder("Folder for NAME.jsonl of each, as --benchmark-dir reads it.")],
+    problems_only: Annotated[
+        bool, typer.Option("--problems-only", help="Without answers: what `test-time adapt --prompts` reads.")
+    ] = False,
+) -> None:
+    """Copy benchmarks from the hub into a folder. A copy that is there already is kept."""
+    refused = []
+    for name in dict.fromkeys(word.strip() for word in names.split(",")):
+        try:
+            typer.echo((copy_problems if problems_only else copy_benchmark)(name, out))
+        except DataError as error:
+            # The others are fetched all the same: a gated set holds none of them up.
+            refused.append(str(error))
+    if refused:
+        raise DataError(" ".join(refused))
+
+
+@data.command()
+def overlap(
+    prompts: Annotated[
+        Path, typer.Argument(metavar="PROMPTS", help="JSONL, CSV or Parquet, such as OUT of `data prepare`.")
+    ],
+    benchmarks: Annotated[str, typer.Option(help="Benchmarks, comma-separated: names, NAME=PATH or paths.")],
+    benchmark_dir: BenchmarkDir = None,
+    prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
+    n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
+    examples: Annotated[int, typer.Option(min=0, help="Show so many pairs of each band, those that share most.")] = 0,
+    out: Annotated[Path | None, to_file("Write every pair with its texts to this JSONL file.")] = None,
+) -> None:
+    """Count benchmark problems that share runs of words with a training prompt, by how much they share.
+
+    A problem's share is the part of its n-grams that the nearest prompt has.
+    Every problem is in one band: equal (the same words in the same order),
+    0.5-1, 0.3-0.5, 0-0.3, or none. A small share is often a usual turn of
+    phrase: read the pairs (--examples, --out) before you call a problem leaked.
+    """
+    if out and out.resolve() == prompts.resolve():
+        raise ConfigError(f"--out {out}: is the file of the prompts. Name another.")
+    loaded = [load_benchmark(word.strip(), benchmark_dir) for word in benchmarks.split(",") if word.strip()]
+    if not loaded:
+        raise ConfigError(f"--benchmarks {benchmarks!r}: give one or more names or paths, separated by commas.")
+    if len({entry.name for entry in loaded}) < len(loaded):
+        raise ConfigError(f"--benchmarks {benchmarks!r}: two have one name. Give each once, files as NAME=PATH.")
+    source = replace(OWN, name=str(prompts), prompt=prompt_column)
+    rows = [(entry.id, entry.problem) for entry in read_entries(source, str(prompts))]
+    tests = {entry.name: [(problem.id, problem.problem) for problem in entry.problems] for entry in loaded}
+    found = overlaps(rows, tests, n)
+    if out:
+        write_rows(out, found)
+    wide_console().print(_band_table(found, tests, n))
+    for band in Band:
+        for pair in nearest_pairs(found, band, examples):
+            typer.echo("\n".join(pair_lines(pair)))
+
+
+def _band_table(found: Sequence[Overlap], tests: Mapping[str, Sequence[tuple[str, str]]], n: int) -> Table:
+    title = f"problems by the share of their runs of {n} words that one prompt has"
+    table = Table("benchmark", "problems", *map(str, Band), "none", title=title, title_justify="left")
+    for name, problems in tests.items():
+        of_this = {item.problem_id: item.band for item in found if item.benchmark == name}
+        without = [text for problem_id, text in problems if problem_id not in of_this]
+        short = sum(len(words(text)) < n for text in without)
+        none = f"{len(without)} ({short} shorter than {n} words)" if short else str(len(without))
+        bands = (str(list(of_this.values()).count(band)) for band in Band)
+        table.add_row(name, str(len(problems)), *bands, none)
+    return table

@@ -1,0 +1,148 @@
+"""The demo's one-page report: held-out accuracy by method, how far majorities can be trusted, and the votes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from matplotlib.figure import Figure
+from pydantic import BaseModel, ValidationError
+
+from restrain_openrlhf.data.demo_tasks.problems import gold_of
+from restrain_openrlhf.data.demo_tasks.tasks import Task
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
+from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures
+from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, write_page
+from restrain_openrlhf.evaluation.figures.paper_figures import draw_reliability
+from restrain_openrlhf.evaluation.grade import grade_answers
+from restrain_openrlhf.evaluation.result import Scores
+from restrain_openrlhf.records.metrics import read_held_out, read_steps
+from restrain_openrlhf.reference import load_reference
+
+RESULT_FILE = "result.json"
+# More than so much of the majorities being one answer is named in the result.
+TEMPLATE_SHARE = 0.5
+
+
+class MethodResult(BaseModel, frozen=True):
+    """One method's result, by k responses to each held-out problem, in a file that later reports compare."""
+
+    method: str
+    problems: int
+    k: int
+    before: Scores
+    after: Scores
+
+    def write(self, folder: Path) -> None:
+        """Write it into the method's folder."""
+        (folder / RESULT_FILE).write_text(self.model_dump_json() + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> "MethodResult":
+        """The result that an earlier run wrote. Raises RunError where it is none of this version's."""
+        try:
+            return cls.model_validate_json(path.read_text(encoding="utf-8"))
+        except ValidationError:
+            raise RunError(
+                f"{path}: is no result of this version's demo. Remove its folder, or choose another --out."
+            ) from None
+
+
+def results_in(out: Path) -> list[MethodResult]:
+    """Results of all methods in a demo folder, best first."""
+    found = [MethodResult.read(path) for path in out.glob(f"*/{RESULT_FILE}")]
+    return sorted(found, key=lambda result: -result.after.pass_at_1)
+
+
+def write_report(out: Path, task: Task) -> Path:
+    """Write report.html and its figures into the demo's folder; returns the page's path.
+
+    It compares all methods that ran in the folder, this time or before.
+    """
+    results = results_in(out)
+    page = out / "report.html"
+    write_page(
+        page,
+        title=f"Label-free training on {task.about}",
+        lead=" ".join(sentence(result, train_folder(out, result.method)) for result in results),
+        tables=[_accuracies(results)],
+        pictures=_pictures(out, results),
+    )
+    return page
+
+
+def train_folder(out: Path, method: str) -> Path:
+    """The run of a method."""
+    return out / method / "train"
+
+
+def sentence(result: MethodResult, run: Path) -> str:
+    """What happened to one method's policy."""
+    before, after, k = result.before, result.after, result.k
+    moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
+    text = (
+        f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} to "
+        f"{after.pass_at_1:.1%}; "
+        f"the majority of {k} went from {before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
+    )
+    shared = float(read_steps(run / "metrics.jsonl")[-1].votes["top_answer_share"])
+    if shared < TEMPLATE_SHARE:
+        return text
+    return f"{text} At the end {shared:.0%} of its majorities are one and the same answer."
+
+
+def _accuracies(results: Sequence[MethodResult]) -> PageTable:
+    k = results[0].k
+    rows = [["base model", *_accuracy(results[0].before, k), ""]] + [
+        [result.method, *_accuracy(result.after, result.k), f"{result.after.pass_at_1 - result.before.pass_at_1:+.1%}"]
+        for result in results
+    ]
+    header = ["policy", "pass@1", "95 % over problems", "95 % over samples", f"maj@{k}", "without an answer", "gain"]
+    return PageTable("Held-out accuracy", header, rows)
+
+
+def _accuracy(value: Scores, k: int) -> list[str]:
+    problems = f"{value.low:.1%} to {value.high:.1%}"
+    samples = "–" if value.samples_low is None else f"{value.samples_low:.1%} to {value.samples_high:.1%}"
+    return [f"{value.pass_at_1:.1%}", problems, samples, f"{value.maj_at_k[k]:.1%}", f"{value.missing_share:.1%}"]
+
+
+def _pictures(out: Path, results: Sequence[MethodResult]) -> list[Picture]:
+    runs = [replace(load_curves(train_folder(out, each.method)), name=each.method) for each in results]
+    training, votes, speed, *majorities = save_run_figures(runs, out / "plots")
+    curves, sizes = out / "plots" / "curves.png", out / "plots" / "reliability.png"
+    draw_curves(out, results).savefig(curves, dpi=120)
+    draw_reliability(base_reliability(out), "the base model, before any training").savefig(sizes, dpi=120)
+    return [
+        Picture("Held-out pass@1 by training step", curves),
+        Picture("Is the majority right? By the number of rollouts in it", sizes),
+        Picture("Votes during training", votes),
+        *(Picture(f"Size of the majority: {run.name}", path) for run, path in zip(runs, majorities, strict=True)),
+        Picture("Training", training),
+        Picture("Times and speed", speed),
+    ]
+
+
+def draw_curves(out: Path, results: Sequence[MethodResult]) -> Figure:
+    """Held-out pass@1 by step, one line per method, and the base model's majority as a dashed line."""
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for result in results:
+        rows = read_held_out(train_folder(out, result.method))
+        axes.plot([row.step for row in rows], [row.pass_at_1 for row in rows], marker="o", label=result.method)
+    before, k = results[0].before, results[0].k
+    axes.axhline(before.maj_at_k[k], linestyle="--", color="gray", label=f"maj@{k} of the base model")
+    axes.set(xlabel="training step", ylabel="held-out pass@1", ylim=(-0.03, 1.03))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    return figure
+
+
+def base_reliability(out: Path) -> list[SizeRow]:
+    """How often the base model's majorities are right, by their size, on the training prompts.
+
+    Their answers are read here, after training, for the picture alone.
+    """
+    gold = gold_of(out / "prompts-with-gold.jsonl")
+    rows = load_reference(out / "reference.jsonl").rows
+    return reliability([grade_answers(str(row.id), row.answers, gold[row.problem_hash]) for row in rows])

@@ -1,0 +1,102 @@
+"""`restrain table` and `restrain plot`: evaluated runs beside the paper's numbers, and pictures of runs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from restrain_openrlhf.commands.options import to_file, to_folder
+from restrain_openrlhf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.evaluation.result import Result
+
+
+def table(
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
+    differences: Annotated[
+        bool, typer.Option("--differences", help="Number by number: ours, the paper's, whether intervals overlap.")
+    ] = False,
+    style: Annotated[
+        Literal["markdown", "csv", "json"], typer.Option("--format", help="How it is written.")
+    ] = "markdown",
+    no_paper: Annotated[bool, typer.Option("--no-paper", help="Our numbers alone.")] = False,
+    base: Annotated[
+        str | None,
+        typer.Option(help="Hub id of the model that training began from.", show_default="the run folder's"),
+    ] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(help="How the models were trained; `base`: not at all.", show_default="the run folder's"),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="What they were trained on: dapo14k, test-time, …", show_default="the run folder's"),
+    ] = None,
+    out: Annotated[Path | None, to_file("Output file.", show_default="the terminal")] = None,
+) -> None:
+    """Print a table of runs by benchmarks: pass@1 with its interval, and the paper's rows of the same models."""
+    from restrain_openrlhf.evaluation.compare import compare  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.evaluation.published import Subject  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.table import build_table, text_of_comparisons, text_of_table  # noqa: PLC0415
+
+    if differences and no_paper:
+        raise ConfigError("--differences and --no-paper are both given. Give one.")
+    results, given = _results(runs), Subject(base, method, data)
+    if differences:
+        text = text_of_comparisons(compare(results, given), style)
+    else:
+        found = build_table(results, given, with_paper=not no_paper)
+        text = text_of_table(found, style)
+        for note in found.notes if style == "csv" else ():
+            typer.echo(f"note: {note}", err=True)
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+
+
+def _results(words: list[str]) -> "dict[str, list[Result]]":
+    """The results of each run by its name. Raises ConfigError where two have one name."""
+    from restrain_openrlhf.evaluation.result import load_results  # noqa: PLC0415
+
+    parts = [word.partition("=") for word in words]
+    named = [
+        (name, Path(folder)) if equals else (Path(name).resolve().name, Path(name)) for name, equals, folder in parts
+    ]
+    if len(dict(named)) != len(named):
+        raise ConfigError("Two runs have one name. Tell them apart: NAME=FOLDER.")
+    return {name: load_results(folder) for name, folder in named}
+
+
+def plot(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders; with --x those of `restrain eval --label ...`.")
+    ],
+    x: Annotated[
+        str | None, typer.Option(help="Of evaluations: the label on the x axis: step, sigma, delta, kappa, ...")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="With --x: label that separates the lines, such as method.")] = None,
+    out: Annotated[Path | None, to_folder("Output folder.", show_default="the first run's plots/")] = None,
+) -> None:
+    """Plot training curves and vote statistics of runs, and say where each collapses; or accuracy against a label."""
+    from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib
+    from restrain_openrlhf.evaluation.figures.paper_figures import points, save_effect  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.result import load_results  # noqa: PLC0415
+
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    folder = out or runs[0] / "plots"
+    if by and x is None:
+        raise ConfigError("--by separates the lines of a plot against a label. Name that label with --x.")
+    if x is not None:
+        results = [result for run in runs for result in load_results(run)]
+        paths = save_effect(points(results, x, by), x, folder)
+    else:
+        curves = [load_curves(run) for run in runs]
+        for run in curves:
+            console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
+        paths = save_run_figures(curves, folder)
+    for path in paths:
+        console.print(path)

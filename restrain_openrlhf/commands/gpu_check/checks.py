@@ -1,0 +1,50 @@
+"""The list of checks, and how they are run: one after the other, a failed one stops no other."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from restrain_openrlhf.commands.gpu_check.engine import check_sampling
+from restrain_openrlhf.commands.gpu_check.gradient import check_gradient
+from restrain_openrlhf.commands.gpu_check.memory import check_memory
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, CheckResult, failed
+from restrain_openrlhf.commands.gpu_check.small_run import check_adaptation, check_speed, check_training
+from restrain_openrlhf.commands.gpu_check.stack import check_doctor, check_kernels
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.errors import ConfigError, RestrainError, did_you_mean
+
+# Of the command's own folder, new or empty, and the configuration of the run that is to be started afterwards, if any.
+Check = Callable[[Path, RunConfig | None], list[CheckOutcome]]
+
+# By the names that `--only` and `--skip` take, in the order in which they run.
+CHECKS: Mapping[str, Check] = {
+    "doctor": check_doctor,
+    "kernels": check_kernels,
+    "gradient": check_gradient,
+    "sampling": check_sampling,
+    "training": check_training,
+    "memory": check_memory,
+    "adapt": check_adaptation,
+    "speed": check_speed,
+}
+
+
+def choose(only: Sequence[str], skip: Sequence[str]) -> list[str]:
+    """The checks that are named, in their own order; all but the skipped where none is. Raises ConfigError."""
+    for name in (*only, *skip):
+        if name not in CHECKS:
+            raise ConfigError(f"{name!r} is no check.{did_you_mean(name, CHECKS)} There are: {', '.join(CHECKS)}.")
+    chosen = [name for name in CHECKS if name in (only or CHECKS) and name not in skip]
+    if not chosen:
+        raise ConfigError("Every check is skipped. Leave out a --skip.")
+    return chosen
+
+
+def run_check(name: str, out: Path, config: RunConfig | None = None) -> CheckResult:
+    """Run one. An error of ours is a line that failed; anything else is a defect of the check and ends the command."""
+    start = time.monotonic()
+    try:
+        outcomes = CHECKS[name](out, config)
+    except RestrainError as error:
+        outcomes = [failed(name, str(error))]
+    return CheckResult(name, tuple(outcomes), time.monotonic() - start)

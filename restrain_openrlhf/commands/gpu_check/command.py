@@ -1,0 +1,91 @@
+"""`restrain gpu-check`: some minutes before a run of many days."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from restrain_openrlhf.commands.options import Overrides, to_folder
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.errors import ConfigError
+
+RUNS = Path("runs") / "gpu-check"
+Names = list[str] | None
+
+
+def gpu_check(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG]",
+            parser=find_config,
+            help="The run to come: a YAML file, or a preset's name. Its training step's memory is measured.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None, to_folder("Output folder; it must be new or empty.", show_default="runs/gpu-check/TIME")
+    ] = None,
+    only: Annotated[
+        Names, typer.Option(metavar="NAME", help="Run this check alone, such as gradient. Repeatable.")
+    ] = None,
+    skip: Annotated[Names, typer.Option(metavar="NAME", help="Leave this check out. Repeatable.")] = None,
+    overrides: Overrides = None,
+    allow_cpu: Annotated[
+        bool, typer.Option("--allow-cpu", help="Where there is no GPU, try the CPU stack instead of refusing.")
+    ] = False,
+) -> None:
+    """Try what a long run relies on, on the device that is there. Exits with status 1 if a check fails."""
+    from restrain_openrlhf.commands.gpu_check.checks import choose, run_check  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.commands.gpu_check.outcome import table, write_json  # noqa: PLC0415
+    from restrain_openrlhf.machine.devices import detect, visible_gpus  # noqa: PLC0415
+
+    checks = choose(only or [], skip or [])
+    console = Console(stderr=True)
+    if not visible_gpus():
+        _refuse_without_gpu(allow_cpu)
+        console.print("No GPU was found: what follows is about the CPU stack, and says nothing of a GPU.")
+    if overrides and config is None:
+        raise ConfigError("--set changes a configuration, and none is given. Name one, or leave out --set.")
+    run = _startable(load_run_config(config, parse_overrides(overrides or []))) if config else None
+    folder, results = _new_folder(out), []
+    for name in checks:
+        with console.status(name):
+            results.append(run_check(name, folder, run))
+        console.print(f"{name}: {'ok' if results[-1].ok else 'failed'} ({results[-1].seconds:.0f} s)", soft_wrap=True)
+        path = write_json(results, folder, detect().name)
+    Console().print(table(results))
+    console.print(f"numbers and logs: {path}", soft_wrap=True)
+    if not all(result.ok for result in results):
+        raise typer.Exit(1)
+
+
+def _refuse_without_gpu(allow_cpu: bool) -> None:
+    """Raises ConfigError: checks that pass on a CPU would be taken for a GPU's."""
+    if not allow_cpu:
+        raise ConfigError(
+            "no GPU was found on this machine, so that nothing could be said of one. Run gpu-check on the machine that "
+            "will train (`restrain doctor` says what is missing there), or give --allow-cpu to try the CPU stack."
+        )
+
+
+def _startable(config: RunConfig) -> RunConfig:
+    """The configuration of a run that could be started here, but for its reference file. Raises RestrainError."""
+    from restrain_openrlhf.hook.preflight import check_inputs  # noqa: PLC0415
+    from restrain_openrlhf.training.train import check_flags, flags_here  # noqa: PLC0415
+
+    check_flags(config)
+    check_inputs(flags_here(config))
+    return config
+
+
+def _new_folder(out: Path | None) -> Path:
+    """A folder of this command's own: results of an earlier one would pass for its own. Raises ConfigError."""
+    folder = (out or RUNS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")).absolute()
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise ConfigError(f"{folder} exists and is not an empty folder. Name a new one with --out.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

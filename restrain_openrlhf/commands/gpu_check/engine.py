@@ -1,0 +1,292 @@
+"""vLLM as the methods use it: seeds, the likeliest tokens, a tree, stop tokens, sleep; one line for each.
+
+Run as a program, it starts an engine as the host starts its own (trainer/ray/vllm_engine.py) over the demo's model, and
+prints each line of the check as JSON.
+"""
+
+import asyncio
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.commands.gpu_check.children import measured
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, skipped
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.hook.rollout.rollout_engine import Sampler
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.method.rollout_plans import Chain, EntropyTrees
+
+# As ETTRL asks (method/methods): the twenty most likely tokens of each position.
+TOP_K = 20
+SEEDS = tuple(range(100, 108))
+TREE = EntropyTrees(trees=1, forks=2, branches=2, top_k=TOP_K)
+LENGTH, MAX_LEN = 14, 32
+# Engines of training get a share of the GPU; this one is alone, and its model is small.
+MEMORY_SHARE = 0.3
+# Three carries, each of which the demo's model is unsure of; of an addition without any, all seeds write the same.
+PROMPT = "789+456="
+# Of log-probabilities, as for the syncs of a run (small_run.py): rounding in bf16 gives 0.01 to 0.02.
+GAP_LIMIT = 0.05
+FEWEST_RESPONSES = 2
+LEAST_FREED = 0.5
+
+# What the host's rollout actor is (RolloutRayActor), with its generate, sleep and wake_up.
+Engine = Any
+# Log-probabilities, in nats, of a response's tokens after a prompt, by the policy's own forward pass.
+Policy = Callable[[Sequence[int], Sequence[int]], list[float]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt's tokens, and the parameters that a request begins with (vLLM's SamplingParams)."""
+
+    prompt: list[int]
+    parameters: Callable[..., Any]
+    eos: int
+
+
+def check_sampling(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
+    """One engine, asked everything."""
+    lines = measured(__name__, [ADDITION.model, PROMPT], out / "sampling" / "engine.log")
+    return [CheckOutcome(**line) for line in lines]
+
+
+async def examine(engine: Engine, question: Question, policy: Policy) -> list[CheckOutcome]:
+    """A line for everything but sleep."""
+    return [
+        await ask_seeds(engine, question),
+        await ask_ranks(engine, question, policy),
+        await ask_tree(engine, question, policy),
+        await ask_stops(engine, question),
+    ]
+
+
+async def _answer(engine: Engine, question: Question, **parameters: Any) -> Any:
+    return (await engine.generate(question.prompt, question.parameters(**parameters))).outputs[0]
+
+
+async def _tokens(engine: Engine, question: Question, **parameters: Any) -> tuple[int, ...]:
+    return tuple((await _answer(engine, question, **parameters)).token_ids)
+
+
+async def ask_seeds(engine: Engine, question: Question) -> CheckOutcome:
+    """Each seed twice alone and twice in a batch."""
+    alone, again = [[await _tokens(engine, question, seed=seed) for seed in SEEDS] for _ in range(2)]
+    batches = [await asyncio.gather(*[_tokens(engine, question, seed=seed) for seed in SEEDS]) for _ in range(2)]
+    shares = (_share_equal(alone, again), _share_equal(alone, batches[0]), _share_equal(*batches))
+    return judge_seeds(*shares, len(set(alone)))
+
+
+def _share_equal(one: Sequence[object], other: Sequence[object]) -> float:
+    return sum(a == b for a, b in zip(one, other, strict=True)) / len(one)
+
+
+def judge_seeds(alone: float, in_a_batch: float, batch: float, responses: int) -> CheckOutcome:
+    """Required: a request alone is drawn again by its seed. How far that holds in a batch is reported.
+
+    `seeded_rollouts` promises no more than that on one machine; where kernels are not batch-invariant, a resumed run
+    has other rollouts of the same distribution. The first three are shares of requests.
+    """
+    found = (
+        f"alone {alone:.0%} the same again (required); in a batch {in_a_batch:.0%}, the batch again {batch:.0%} "
+        f"(reported); {responses} responses by {len(SEEDS)} seeds"
+    )
+    holds = alone == 1 and responses >= FEWEST_RESPONSES
+    return judged("vLLM: seeds", holds, found, alone=alone, in_a_batch=in_a_batch, batch=batch)
+
+
+async def ask_ranks(engine: Engine, question: Question, policy: Policy) -> CheckOutcome:
+    """The likeliest tokens at each position of some responses."""
+    completions = [await _answer(engine, question, seed=seed, logprobs=TOP_K) for seed in SEEDS]
+    positions = [entries for each in completions for entries in each.logprobs]
+    chains = [
+        Chain(
+            tuple(each.token_ids),
+            each.finish_reason,
+            tuple(entries[token].logprob for token, entries in zip(each.token_ids, each.logprobs, strict=True)),
+        )
+        for each in completions
+    ]
+    bad = sum(not _in_order(entries) for entries in positions)
+    return judge_ranks(len(positions), bad, _gap(question, chains, policy))
+
+
+def _in_order(entries: Any) -> bool:
+    """Whether a position has the ranks 1 to k once each, in order of probability, of at most 1 in all."""
+    ranked = sorted((entry.rank, entry.logprob) for entry in entries.values() if entry.rank <= TOP_K)
+    falling = all(one[1] >= other[1] for one, other in pairwise(ranked))
+    return (
+        [rank for rank, _ in ranked] == list(range(1, TOP_K + 1))
+        and falling
+        and sum(math.exp(value) for _, value in ranked) < 1.01  # noqa: PLR2004 - rounding
+    )
+
+
+def _gap(question: Question, chains: Sequence[Chain], policy: Policy) -> float:
+    """Mean of |log p_vLLM − log π| over all tokens, relative to the mean of |log p_vLLM|; NaN without a token."""
+    pairs = [
+        pair for chain in chains for pair in zip(chain.log_probs, policy(question.prompt, chain.tokens), strict=True)
+    ]
+    size = sum(abs(a) for a, _ in pairs)
+    return sum(abs(a - b) for a, b in pairs) / size if size else math.nan
+
+
+def judge_ranks(positions: int, bad: int, gap: float) -> CheckOutcome:
+    """`bad`: positions without k tokens in order of probability; `gap`: of log-probabilities from the policy's."""
+    found = (
+        f"ranks 1 to {TOP_K} at {positions - bad} of {positions} tokens; log-probabilities {gap:.1%} from the policy's "
+        f"(limit {GAP_LIMIT:.0%})"
+    )
+    return judged(f"vLLM: top-{TOP_K} ranks", bad == 0 and gap < GAP_LIMIT, found, bad=bad, gap=gap)
+
+
+async def ask_tree(engine: Engine, question: Question, policy: Policy) -> CheckOutcome:
+    """A tree, drawn by the code that draws those of ETTRL."""
+    sampler = Sampler(engine, question.prompt, question.parameters(), None, TOP_K, seed=7)
+    root, *branches = await TREE.draw(sampler)
+    forks = [position for position in TREE.fork_positions(root) for _ in range(TREE.branches)]
+    apart = sum(
+        leaf.tokens[:fork] != root.tokens[:fork] or not leaf.tokens for leaf, fork in zip(branches, forks, strict=True)
+    )
+    return judge_tree(1 + len(branches), apart, _gap(question, [root, *branches], policy))
+
+
+def judge_tree(leaves: int, apart: int, gap: float) -> CheckOutcome:
+    """`apart`: leaves that do not share their chain up to the fork."""
+    found = (
+        f"{leaves} leaves, {apart} that leave the chain before their fork; log-probabilities {gap:.1%} from the "
+        "policy's"
+    )
+    return judged("vLLM: one tree", leaves > 1 and apart == 0 and gap < GAP_LIMIT, found, leaves=leaves, gap=gap)
+
+
+async def ask_stops(engine: Engine, question: Question) -> CheckOutcome:
+    """A greedy response, ended by a token from its middle, by a length of two, and by itself."""
+    greedy = await _answer(engine, question, temperature=0.0)
+    written = tuple(greedy.token_ids)
+    middle = written[len(written) // 2]
+    stopped = await _answer(engine, question, temperature=0.0, stop_token_ids=[middle])
+    cut = await _answer(engine, question, temperature=0.0, max_tokens=2)
+    to_middle = written[: written.index(middle) + 1]
+    return judge_stops(
+        at_stop=tuple(stopped.token_ids) == to_middle and stopped.finish_reason == "stop",
+        at_limit=tuple(cut.token_ids) == written[:2] and cut.finish_reason == "length",
+        at_eos=written[-1] == question.eos and greedy.finish_reason == "stop",
+    )
+
+
+def judge_stops(at_stop: bool, at_limit: bool, at_eos: bool) -> CheckOutcome:
+    """Whether responses end there, and say so."""
+    ends = {"a stop token": at_stop, "the length limit": at_limit, "the end token": at_eos}
+    missed = [name for name, holds in ends.items() if not holds]
+    found = f"does not end at {', '.join(missed)}" if missed else f"ends at {', '.join(ends)}, and says so"
+    return judged("vLLM: stop tokens", not missed, found)
+
+
+async def ask_sleep(engine: Engine, question: Question, used: Callable[[], int] | None) -> CheckOutcome:
+    """How much of its memory the engine gives back in sleep, and whether it writes the same afterwards."""
+    name = "vLLM: sleep and wake"
+    if used is None:
+        return skipped(name, "vLLM's CPU build has no sleep mode")
+    awake, before = used(), await _tokens(engine, question, seed=1)
+    await engine.sleep()
+    freed = 1 - used() / max(awake, 1)
+    await engine.wake_up()
+    same = await _tokens(engine, question, seed=1) == before
+    response = "the same" if same else "another response"
+    found = f"{freed:.0%} of the GPU's used memory given back (at least {LEAST_FREED:.0%}); {response} after waking"
+    return judged(name, freed >= LEAST_FREED and same, found, freed=freed)
+
+
+def own_engine(model: str) -> Engine:
+    """An engine with the arguments of the host's, but for what its weights are synced by."""
+    import vllm  # noqa: PLC0415 - after the device is prepared
+    from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: PLC0415
+
+    device = detect()
+    os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+    actor_class = RolloutRayActor.__ray_metadata__.modified_class
+    actor: Any = actor_class.__new__(actor_class)
+    arguments = vllm.AsyncEngineArgs(
+        model=model,
+        dtype="bfloat16",
+        seed=42,
+        max_model_len=MAX_LEN,
+        max_logprobs=TOP_K,
+        logprobs_mode="processed_logprobs",
+        gpu_memory_utilization=MEMORY_SHARE,
+        enable_sleep_mode=device.has_gpus,
+        enable_prefix_caching=False,
+        **device.engine_options,
+    )
+    actor.llm = vllm.AsyncLLMEngine.from_engine_args(arguments)
+    actor._mm_pad_token_ids = None
+    return actor
+
+
+def own_policy(model: str) -> Policy:
+    """The model by transformers, in bf16 as the host's policy, on the CPU: it is small."""
+    import torch  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    models: Any = AutoModelForCausalLM
+    loaded = models.from_pretrained(model, dtype=torch.bfloat16).eval()
+
+    @torch.no_grad()
+    def log_probs(prompt: Sequence[int], response: Sequence[int]) -> list[float]:
+        if not response:
+            return []
+        ids = torch.tensor([[*prompt, *response]])
+        found = loaded(ids).logits.float().log_softmax(-1)[:, :-1].gather(2, ids[:, 1:, None])[0, :, 0]
+        values: list[float] = found[len(prompt) - 1 :].tolist()
+        return values
+
+    return log_probs
+
+
+def _question(model: str, text: str) -> Question:
+    from transformers import AutoTokenizer  # noqa: PLC0415
+    from vllm import SamplingParams  # noqa: PLC0415
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+
+    def parameters(**changed: Any) -> Any:
+        return SamplingParams(**{"temperature": 1.0, "max_tokens": LENGTH, "min_tokens": 1, **changed})
+
+    prompt = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return Question(prompt, parameters, tokenizer.eos_token_id)
+
+
+def _used_gpu_bytes() -> int:
+    import torch  # noqa: PLC0415
+
+    free, total = torch.cuda.mem_get_info()
+    return int(total - free)
+
+
+async def _everything(model: str, text: str) -> list[CheckOutcome]:
+    question, engine = _question(model, text), own_engine(model)
+    try:
+        outcomes = await examine(engine, question, own_policy(model))
+        return [*outcomes, await ask_sleep(engine, question, _used_gpu_bytes if detect().has_gpus else None)]
+    finally:
+        engine.llm.shutdown()
+
+
+def main(model: str, prompt: str) -> None:
+    """Print what was seen of the model on the prompt."""
+    detect().install()
+    for outcome in asyncio.run(_everything(model, prompt)):
+        sys.stdout.write("\n" + json.dumps(asdict(outcome)))
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

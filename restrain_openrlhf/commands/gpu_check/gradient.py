@@ -1,0 +1,296 @@
+"""One training step's gradient against the paper's loss, in each numeric type and way of batching.
+
+Run as a program with cases as JSON, it takes one real step of OpenRLHF's ActorPPOTrainer under DeepSpeed for each and
+prints how far apart the two gradients are, and at the end the host's methods that were not patched. Two prompts of six
+rollouts, five labels and a missing answer between them; the old policy is far enough away that ratios clip on both
+sides. DeepSpeed takes hold of the whole process, so the cases have one to themselves.
+"""
+
+import copy
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.commands.gpu_check.children import measured
+from restrain_openrlhf.commands.gpu_check.host_step import (
+    experience_of,
+    policy_of,
+    prepare_process,
+    strategy_of,
+    trainer_of,
+)
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged, skipped
+from restrain_openrlhf.config.host_flags import parse, to_arguments
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.hook.install.instrument import unpatched
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.flash_attention import has_extension
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.method.papers_loss import PapersLoss
+from restrain_openrlhf.method.types import Classes
+
+# What a wrong implementation would do instead of the paper's formula.
+WRONG: Mapping[str, Mapping[str, Any]] = {
+    "net_advantage": {"net_advantage": True},
+    "kl_without_prompt_weight": {"weighs_kl": False},
+}
+# Relative to the gradient's norm. A loss without the prompt weight on KL is 0.04 off, one by the net advantage 0.6.
+LIMITS = {"fp32": 1e-4, "bf16": 0.02}
+GROUPS: tuple[Classes, ...] = ([0, 0, 0, 1, 2, None], [0, 0, 0, 0, 1, 1])
+PROMPT_WEIGHTS = (0.6, 0.9)
+N = 6
+ROLLOUTS = N * len(GROUPS)
+PROMPT_TOKENS, RESPONSE_TOKENS, VOCABULARY = 4, 7, 32
+BETA, CLIP = 0.1, 0.2
+ADAM_BETAS = (0.9, 0.95)
+# Four micro-batches; dynamic batching makes as many of these lengths.
+MICRO_BATCH = 3
+MOST_TOKENS = 36
+# ZeRO's stage that partitions parameters.
+PARTITIONED = 3
+
+
+@dataclass(frozen=True)
+class GradientCase:
+    """How the step is computed. Packing needs flash-attn, which takes bf16 alone.
+
+    `stage` is ZeRO's; where None as it is trained: 2 in bf16, with sharded states, and 0 in fp32.
+    """
+
+    dtype: str = "fp32"
+    batching: str = "whole"
+    token_mean: bool = True
+    stage: int | None = None
+
+    @property
+    def name(self) -> str:
+        """In words, such as `bf16, packed, dynamic`."""
+        other = {"mean of sequences": not self.token_mean, f"ZeRO {self.stage}": self.stage is not None}
+        return ", ".join([self.dtype, self.batching, *(word for word, applies in other.items() if applies)])
+
+
+CASES = tuple(
+    GradientCase(dtype, batching) for dtype in ("fp32", "bf16") for batching in ("whole", "micro-batches", "dynamic")
+)
+PACKED = (GradientCase("bf16", "packed"), GradientCase("bf16", "packed, dynamic"))
+
+
+def check_gradient(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
+    """All cases in one process; packed ones where flash-attn is there."""
+    reason = why_not_packed()
+    cases = (*CASES, *(() if reason else PACKED))
+    *gaps, patches = measured(__name__, as_words(cases), out / "gradient" / "gradient.log")
+    outcomes = [judge_gradient(case, gap) for case, gap in zip(cases, gaps, strict=True)]
+    outcomes += [skipped(f"gradient: {case.name}", reason) for case in PACKED if reason]
+    return [*outcomes, judge_patches(patches["not_patched"])]
+
+
+def judge_gradient(case: GradientCase, gap: Mapping[str, float]) -> CheckOutcome:
+    """Failed where the step is not the paper's, or where the case could not tell."""
+    name, limit = f"gradient: {case.name}", LIMITS[case.dtype]
+    numbers = {measure: gap[measure] for measure in ("hooked", *WRONG)}
+    if min(gap[wrong] for wrong in WRONG) < limit:
+        return failed(name, f"a wrong loss is within the limit of {limit:g}: the case shows nothing", **numbers)
+    return judged(name, gap["hooked"] < limit, f"{gap['hooked']:.1e} from the paper's (limit {limit:g})", **numbers)
+
+
+def judge_patches(not_patched: Sequence[str]) -> CheckOutcome:
+    """Whether the hook is on in a process that imports the host after it."""
+    found = f"not patched: {', '.join(not_patched)}" if not_patched else "every method of the hook's table is patched"
+    return judged("hook", not not_patched, found)
+
+
+def why_not_packed() -> str:
+    """Why packed samples cannot be tried here; empty where they can."""
+    if not detect().has_gpus:
+        return "packing needs flash-attn, which needs CUDA"
+    # flash-attn's compiled part; its Python part alone is no use.
+    return "" if has_extension() else "flash-attn's kernels are not installed (`make install-flash`)"
+
+
+def as_words(cases: Sequence[GradientCase]) -> list[str]:
+    """The cases as this program takes them."""
+    return [json.dumps(asdict(case)) for case in cases]
+
+
+def measure(case: GradientCase) -> dict[str, float]:
+    """One step of the case, in this process; the hook must be installed.
+
+    Distances from the paper's gradient, relative to its norm: the hooked step's, and those of the WRONG losses. A
+    tolerance between them can tell the two apart; `clipped_share` of the tokens are clipped.
+    """
+    plain, trainer = _prepare(case)
+    experience, clipped_share = _experience(plain)
+    trainer.replay_buffer.append(experience)
+    trainer.ppo_train(BETA)
+    formula = PapersLoss(GROUPS, PROMPT_WEIGHTS, BETA, CLIP, token_mean=case.token_mean)
+    paper = _direct(plain, experience, formula)
+    wrong = {name: _direct(plain, experience, replace(formula, **changed)) for name, changed in WRONG.items()}
+    found = {"hooked": _used_gradient(trainer.actor.model), **wrong}
+    return {name: relative(each, paper) for name, each in found.items()} | {"clipped_share": clipped_share}
+
+
+def relative(one: Any, other: Any) -> float:
+    """|one − other| / |other|."""
+    return float((one - other).norm() / other.norm())
+
+
+def _arguments(case: GradientCase) -> Any:
+    from openrlhf.utils.config import hierarchize  # noqa: PLC0415
+
+    is_packed = "packed" in case.batching
+    flags = {
+        "rollout.batch_size": len(GROUPS),
+        "rollout.n_samples_per_prompt": N,
+        "train.batch_size": ROLLOUTS,
+        "train.micro_batch_size": MICRO_BATCH if case.batching == "micro-batches" else ROLLOUTS,
+        "train.dynamic_batch_enable": "dynamic" in case.batching,
+        "train.max_tokens_per_gpu": MOST_TOKENS,
+        "ds.packing_samples": is_packed,
+        "ds.attn_implementation": "flash_attention_2" if is_packed else "sdpa",
+        "ds.zero_stage": (2 if case.dtype == "bf16" else 0) if case.stage is None else case.stage,
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.use_loss": True,
+        "algo.kl.estimator": "k3",
+        "algo.kl.init_coef": BETA,
+        "actor.loss_agg_mode": "token-mean" if case.token_mean else "seq-mean-token-mean",
+        "actor.max_norm": 0.0,
+    }
+    args = hierarchize(parse(to_arguments(flags)))
+    args.actor.eps_clip_low_high = (CLIP, CLIP)
+    args.ds.param_dtype = case.dtype
+    return args
+
+
+def _prepare(case: GradientCase) -> tuple[Any, Any]:
+    """A copy of the policy outside of DeepSpeed's engine, and the host's trainer with the policy in it.
+
+    DeepSpeed wants all backward passes to itself: the paper's loss is differentiated on the copy.
+    """
+    import torch  # noqa: PLC0415 - after the device is prepared
+
+    args = _arguments(case)
+    strategy = strategy_of(args)
+    torch.manual_seed(0)
+    model = _model(case, args.ds.attn_implementation)
+    plain = policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
+    adam = {"lr": 1e-3, "betas": ADAM_BETAS, "eps": 1e-8, "weight_decay": 0.0}
+    optimizer = {"optim": "adam", "adam": adam, "max_norm": 0.0}
+    micro_batch = args.train.micro_batch_size
+    return plain, trainer_of(strategy, policy_of(model, args), optimizer, micro_batch, dataloader_pin_memory=False)
+
+
+def _model(case: GradientCase, attention: str) -> Any:
+    import torch  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM, Qwen3Config  # noqa: PLC0415
+
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        tie_word_embeddings=False,
+    )
+    models: Any = AutoModelForCausalLM
+    return models.from_config(config, attn_implementation=attention).to(
+        torch.bfloat16 if case.dtype == "bf16" else torch.float32
+    )
+
+
+def _experience(policy: Any) -> tuple[Any, float]:
+    """Rollouts as they reach the policy's replay buffer, each with its pair, and the share of tokens that are clipped.
+
+    Made on the CPU, so that every device has the same case.
+    """
+    import torch  # noqa: PLC0415
+
+    length, generator = PROMPT_TOKENS + RESPONSE_TOKENS, torch.Generator().manual_seed(1)
+    sequences = torch.randint(3, VOCABULARY, (ROLLOUTS, length), generator=generator)
+    attention, mask = torch.ones_like(sequences), torch.zeros(ROLLOUTS, length - 1)
+    for row in range(ROLLOUTS):
+        end = length - row % 4
+        attention[row, end:] = 0
+        mask[row, PROMPT_TOKENS - 1 : end - 1] = 1
+    with torch.no_grad():
+        current = policy(*(each.to(torch.cuda.current_device()) for each in (sequences, mask, attention))).float().cpu()
+    old, base = (current + torch.randn(current.shape, generator=generator) * 0.5 for _ in range(2))
+    experience = experience_of(sequences, attention, mask, old * mask, base * mask, _scored())
+    clipped = ((current - old).exp()[mask.bool()] - 1).abs() > CLIP
+    return experience, clipped.float().mean().item()
+
+
+def _scored() -> dict[str, list[Any]]:
+    """The columns that a method gives the rollouts."""
+    import torch  # noqa: PLC0415
+
+    from restrain_openrlhf.hook.rollout.group_columns import TRAINED_ON, columns  # noqa: PLC0415 - imports the stack
+    from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: PLC0415
+    from restrain_openrlhf.scoring.wire import GroupRequest  # noqa: PLC0415
+
+    rows = []
+    for classes, weight in zip(GROUPS, PROMPT_WEIGHTS, strict=True):
+        method = build(parse_settings({"name": "restrain", "kappa": 2, "prompt_weight": weight}))
+        texts = ["none" if label is None else rf"\boxed{{{label}}}" for label in classes]
+        responses = [{"text": text, "finished": True} for text in texts]
+        group = GroupRequest.model_validate({"prompt": "x", "responses": responses})
+        rows += columns(group, score_whole_group(GroupScorer(method), group))
+    return {name: [torch.tensor([row[name]])[0] for row in rows] for name in TRAINED_ON}
+
+
+def _used_gradient(engine: Any) -> Any:
+    """The gradient that the optimizer used in one step of the host's own loop: its first moment, which began at 0."""
+    import torch  # noqa: PLC0415
+
+    moments = [_first_moment(engine, each) for each in engine.module.parameters()]
+    return torch.cat([moment.flatten().double().cpu() for moment in moments]) / (1 - ADAM_BETAS[0])
+
+
+def _first_moment(engine: Any, parameter: Any) -> Any:
+    """Adam's exp_avg of the whole parameter, also where it lies in ZeRO's flat groups.
+
+    `safe_get_full_optimizer_state` does not do here: DeepSpeed links the states after the first group's step, when the
+    other groups have none yet (runtime/zero/stage_1_and_2.py, _optimizer_step). ZeRO 3 has no such groups.
+    """
+    if engine.zero_optimization_stage() == PARTITIONED:
+        from deepspeed.utils import safe_get_full_optimizer_state  # noqa: PLC0415
+
+        return safe_get_full_optimizer_state(parameter, "exp_avg")
+    optimizer, place = engine.optimizer, getattr(parameter, "_hp_mapping", None)
+    if place is None:
+        return optimizer.state[parameter]["exp_avg"]
+    group = optimizer.single_partition_of_fp32_groups[place.param_group_index]
+    address = place.get_hp_fragment_address()
+    return optimizer.optimizer.state[group]["exp_avg"].narrow(0, address.start, address.numel)
+
+
+def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
+    """The gradient of the formula, differentiated on a policy outside of DeepSpeed."""
+    import torch  # noqa: PLC0415
+
+    names = ("sequences", "action_mask", "attention_mask", "action_log_probs", "base_action_log_probs")
+    sequences, mask, attention, old, base = (
+        getattr(experience, name).to(torch.cuda.current_device()) for name in names
+    )
+    policy.model.zero_grad()
+    loss: Any = formula.loss(policy(sequences, mask, attention), old, base, mask)
+    loss.backward()
+    return torch.cat([each.grad.flatten().double().cpu() for each in policy.model.parameters()])
+
+
+def main(words: Sequence[str]) -> None:
+    """Print a JSON line for each of the cases."""
+    prepare_process()
+    for word in words:
+        sys.stdout.write(json.dumps(measure(GradientCase(**json.loads(word)))) + "\n")
+        sys.stdout.flush()
+    sys.stdout.write(json.dumps({"not_patched": unpatched()}) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,247 @@
+"""Peak memory of a configuration's training step: measured with few layers, extrapolated, held against the estimate.
+
+Run as a program with `--layers L` and OpenRLHF's flags, it takes training steps of the configuration's model with L
+layers and random weights by the host's own trainer, and prints what the second one took as a JSON line. It needs CUDA:
+a CPU does not say what it gave to whom.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.commands.gpu_check.children import measured
+from restrain_openrlhf.commands.gpu_check.host_step import (
+    experience_of,
+    policy_of,
+    prepare_process,
+    strategy_of,
+    trainer_of,
+)
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, passed, skipped
+from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.config.memory import (
+    CONTEXT,
+    GIB,
+    TRAINING,
+    NotCoveredError,
+    ShapeUnknownError,
+    estimate,
+    shape_of,
+)
+from restrain_openrlhf.config.this_machine import on_this_machine, visible_memory
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
+from restrain_openrlhf.training.train import flags_here
+
+LAYERS = (2, 4)
+# What is measured: the policy on one GPU, alone with its states.
+ALONE: Mapping[str, object] = {
+    "actor.num_nodes": 1,
+    "actor.num_gpus_per_node": 1,
+    "train.colocate_all": False,
+    "train.colocate_actor_ref": False,
+}
+# Micro-batches of a step: with a second one, gradients of the first are there while activations are.
+MICRO_BATCHES = 2
+PAIR = {POSITIVE: 0.5, NEGATIVE: -0.5, KL_WEIGHT: 1.0}
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """One GPU's bytes at `layers` layers: what stays between steps, and the step's peak; its seconds and tokens."""
+
+    layers: int
+    held: float
+    peak: float
+    seconds: float
+    tokens: int
+
+
+def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
+    """Bytes of the training step by `restrain show --memory`: of what is measured, alone, and on CONFIG's GPUs.
+
+    From the host's parsed flags. Raises ConfigError where the model or the layout is not covered.
+    """
+    shape = shape_of(str(flags["actor.model_name_or_path"]))
+    alone, layout = (
+        max(found.peak_bytes[phase] for phase in TRAINING)
+        for found in (estimate({**flags, **ALONE}, shape), estimate(flags, shape))
+    )
+    # torch counts nothing of CUDA's own memory.
+    return alone - CONTEXT, layout
+
+
+def extrapolate(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
+    """The line through two measurements, at `layers`: embedding and head count once, each layer the same."""
+
+    def at(one: float, other: float) -> float:
+        return one + (other - one) * (layers - few.layers) / (more.layers - few.layers)
+
+    held, peak, seconds = at(few.held, more.held), at(few.peak, more.peak), at(few.seconds, more.seconds)
+    return replace(more, layers=layers, held=held, peak=peak, seconds=seconds)
+
+
+def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
+    """Skipped without a configuration or a GPU. Each measurement has a process of its own."""
+    name, device = "peak memory", detect()
+    if config is None:
+        return [skipped(name, "no CONFIG was given")]
+    if not device.has_gpus:
+        return [skipped(name, "it is a GPU's memory that is measured")]
+    words = to_arguments({**device.host_flags, **host_flags(on_this_machine(config))})
+    few, more = (_measured(layers, words, out / "memory" / f"layers-{layers}.log") for layers in LAYERS)
+    layers = int(_model_config(str(config.openrlhf["actor.model_name_or_path"])).num_hidden_layers)
+    whole = extrapolate(few, more, layers)
+    return [report_peak(whole), check_estimate(whole, config), report_training(whole)]
+
+
+def _measured(layers: int, words: Sequence[str], log: Path) -> TrainingStep:
+    (seen,) = measured(__name__, ["--layers", layers, *words], log)
+    return TrainingStep(**seen)
+
+
+def report_peak(whole: TrainingStep) -> CheckOutcome:
+    """What the step would take on one GPU; sharding divides the states among several."""
+    found = (
+        f"{whole.peak / GIB:.1f} GiB at {whole.layers} layers by extrapolation, {whole.held / GIB:.1f} of them between "
+        "steps, on one GPU that shards with no other (reported)"
+    )
+    return passed("peak memory", found, peak_gib=whole.peak / GIB, held_gib=whole.held / GIB)
+
+
+def report_training(whole: TrainingStep) -> CheckOutcome:
+    """Training's speed at the configuration's shapes, on one GPU."""
+    rate = whole.tokens / whole.seconds
+    return passed("training speed", f"{rate:,.0f} tokens a second on one GPU by extrapolation (reported)", rate=rate)
+
+
+def check_estimate(whole: TrainingStep, config: RunConfig) -> CheckOutcome:
+    """Skipped where `restrain show --memory` has no estimate."""
+    try:
+        alone, layout = estimated_bytes(flags_here(config))
+    except (ShapeUnknownError, NotCoveredError) as error:
+        return skipped("memory estimate", f"`restrain show --memory` has none: {error}")
+    return judge_estimate(whole, alone, layout, visible_memory())
+
+
+def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int | None) -> CheckOutcome:
+    """Failed where CONFIG's layout, its estimate put right by the measurement, needs more than a GPU has.
+
+    What was measured beyond the estimate is taken as there on each GPU: batches and buckets are not sharded, and what
+    is, the states, is exact.
+    """
+    needed = layout + whole.peak - alone
+    ratio = whole.peak / alone
+    size = "a GPU's, whose size is not known here" if gpu_bytes is None else f"{gpu_bytes / GIB:.1f}"
+    found = (
+        f"measured {ratio:.2f} of the estimate for that one GPU ({alone / GIB:.1f} GiB); put right by it, "
+        f"CONFIG's training step needs {needed / GIB:.1f} GiB of {size}"
+    )
+    fits = gpu_bytes is None or needed <= gpu_bytes
+    return judged("memory estimate", fits, found, ratio=ratio, needed_gib=needed / GIB)
+
+
+def measure(words: Sequence[str], layers: int) -> TrainingStep:
+    """A first step, which makes the optimizer's states, and a second one that is measured. `words` are the host's."""
+    import torch  # noqa: PLC0415 - after the device is prepared
+    from openrlhf.utils.config import hierarchize  # noqa: PLC0415
+
+    args = hierarchize(parse(words))
+    micro_batch = _rollouts_at_once(args)
+    args.train.batch_size = micro_batch * MICRO_BATCHES
+    args.rollout.batch_size, args.rollout.n_samples_per_prompt = MICRO_BATCHES, micro_batch
+    strategy = strategy_of(args)
+    model = _model(args, layers)
+    trainer = trainer_of(strategy, policy_of(model, args), _optimizer(args), micro_batch)
+    for _ in range(2):
+        trainer.replay_buffer.clear()
+        trainer.replay_buffer.append(_experience(args, model.config.vocab_size))
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        held, start = torch.cuda.memory_allocated(), time.monotonic()
+        trainer.ppo_train(args.algo.kl.init_coef)
+        torch.cuda.synchronize()
+        seconds = time.monotonic() - start
+    peak = torch.cuda.max_memory_allocated()
+    return TrainingStep(layers, held, peak, seconds, tokens=args.train.batch_size * args.data.max_len)
+
+
+def _rollouts_at_once(args: Any) -> int:
+    """Rollouts of the longest length in a micro-batch; dynamic batching bounds their tokens."""
+    if not args.train.dynamic_batch_enable:
+        return int(args.train.micro_batch_size)
+    return max(1, int(args.train.max_tokens_per_gpu) // int(args.data.max_len))
+
+
+def _model(args: Any, layers: int) -> Any:
+    """The configuration's model with few layers; as trainer/ray/ppo_actor.py makes it ready for training."""
+    import torch  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM  # noqa: PLC0415
+
+    config = _model_config(args.actor.model_name_or_path)
+    config.num_hidden_layers = layers
+    for name in ("layer_types", "max_window_layers"):
+        value = getattr(config, name, None)
+        if isinstance(value, list):
+            setattr(config, name, value[:layers])
+    with torch.device("cuda"):
+        models: Any = AutoModelForCausalLM
+        model = models.from_config(config, attn_implementation=args.ds.attn_implementation, dtype=torch.bfloat16)
+    model.config.use_cache = False
+    if args.actor.gradient_checkpointing_enable:
+        reentrant = args.actor.gradient_checkpointing_reentrant
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    return model
+
+
+def _optimizer(args: Any) -> Mapping[str, Any]:
+    """As trainer/ray/ppo_actor.py makes it (PolicyModelActor.init_model_from_pretrained)."""
+    actor = args.actor
+    return {"optim": actor.optim, "muon": vars(actor.muon), "adam": vars(actor.adam), "max_norm": actor.max_norm}
+
+
+def _experience(args: Any, vocabulary: int) -> Any:
+    """Rollouts of the longest length: half of the tokens are the response, or as many as may be new."""
+    import torch  # noqa: PLC0415
+
+    rollouts, length = args.train.batch_size, args.data.max_len
+    response = min(args.rollout.max_new_tokens or length // 2, length - 1)
+    sequences = torch.randint(vocabulary, (rollouts, length))
+    mask = torch.zeros(rollouts, length - 1)
+    mask[:, -response:] = 1
+    zeros = torch.zeros_like(mask)
+    info = {name: [torch.tensor(value)] * rollouts for name, value in PAIR.items()}
+    return experience_of(sequences, torch.ones_like(sequences), mask, zeros, zeros, info)
+
+
+def _model_config(model: str) -> Any:
+    """Raises ConfigError where its config.json cannot be had."""
+    from transformers import AutoConfig  # noqa: PLC0415
+
+    try:
+        return AutoConfig.from_pretrained(model, trust_remote_code=True)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{model}: its config.json cannot be read ({error}). Check actor.model_name_or_path."
+        ) from None
+
+
+def main(words: Sequence[str]) -> None:
+    """Print what one step with so many layers took."""
+    parser = argparse.ArgumentParser(description="Peak memory of one training step.", allow_abbrev=False)
+    parser.add_argument("--layers", type=int, required=True)
+    chosen, host_words = parser.parse_known_args(list(words))
+    prepare_process()
+    sys.stdout.write("\n" + dump(asdict(measure(host_words, chosen.layers))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

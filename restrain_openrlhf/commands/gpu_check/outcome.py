@@ -1,0 +1,76 @@
+"""What one line of the check found, and all lines as a table for people and as JSON for programs."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rich.markup import escape
+from rich.table import Table
+
+Verdict = Literal["pass", "fail", "skipped"]
+COLOURS: Mapping[Verdict, str] = {"pass": "green", "fail": "red", "skipped": "yellow"}
+
+
+@dataclass(frozen=True)
+class CheckOutcome:
+    """One line: `found` says what was measured, why it failed, or why it was not tried."""
+
+    name: str
+    verdict: Verdict
+    found: str
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+def passed(name: str, found: str, **numbers: float) -> CheckOutcome:
+    """It is as it must be; for what is only reported too."""
+    return CheckOutcome(name, "pass", found, numbers)
+
+
+def failed(name: str, found: str, **numbers: float) -> CheckOutcome:
+    """A long run should not be started."""
+    return CheckOutcome(name, "fail", found, numbers)
+
+
+def skipped(name: str, because: str) -> CheckOutcome:
+    """It could not be tried here."""
+    return CheckOutcome(name, "skipped", because)
+
+
+def judged(name: str, holds: bool, found: str, **numbers: float) -> CheckOutcome:
+    """Passed where it holds, else failed."""
+    return CheckOutcome(name, "pass" if holds else "fail", found, numbers)
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """What a check found, and how long it took."""
+
+    check: str
+    outcomes: tuple[CheckOutcome, ...]
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether none of its lines failed."""
+        return all(outcome.verdict != "fail" for outcome in self.outcomes)
+
+
+def table(results: Sequence[CheckResult]) -> Table:
+    """A row for each line; a check's time stands in its first."""
+    made = Table("check", "", "found", "seconds")
+    for result in results:
+        for number, outcome in enumerate(result.outcomes):
+            verdict = f"[{COLOURS[outcome.verdict]}]{outcome.verdict}[/]"
+            seconds = f"{result.seconds:.0f}" if number == 0 else ""
+            made.add_row(escape(outcome.name), verdict, escape(outcome.found), seconds)
+    return made
+
+
+def write_json(results: Sequence[CheckResult], folder: Path, device: str) -> Path:
+    """All of it, after every check, so that an interrupted command leaves what it found."""
+    path = folder / "gpu-check.json"
+    document = {"device": device, "ok": all(result.ok for result in results), "checks": [asdict(r) for r in results]}
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    return path

@@ -1,0 +1,251 @@
+"""A real run on the device with the demo's model: weights, resuming, speed, and a test-time adaptation.
+
+vLLM has the policy's weights after every sync, a killed run goes on, a step is not absurdly slower than OpenRLHF's own,
+and an adaptation's memory is free again when its model votes.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import yaml
+
+from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, TEST_TIME, kill_when, run_module
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged
+from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
+from restrain_openrlhf.config.shipped import CONFIGS
+from restrain_openrlhf.config.this_machine import flags_to_share
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.records.folder import RunFolder
+from restrain_openrlhf.records.metrics import KL, StepRow, read_steps
+
+STOCK_RUN = "restrain_openrlhf.commands.gpu_check.stock_run"
+# Killed in the step after a checkpoint; two after the first of the second start, because those are timed.
+STEPS, KILLED_AFTER = 5, 3
+STOCK_STEPS = 3
+PROMPTS = 8
+# A step moves the policy so far that weights which are not sent are seen in the next step's log-probabilities.
+LEARNING_RATE = 5e-4
+SIZES: Mapping[str, object] = {
+    "rollout.batch_size": PROMPTS,
+    "rollout.n_samples_per_prompt": 8,
+    "rollout.micro_batch_size": 32,
+    "train.batch_size": 64,
+    "train.micro_batch_size": 32,
+    "ckpt.save_steps": 2,
+    "actor.adam.lr": LEARNING_RATE,
+}
+
+GAP = "restrain/logprob_gap_relative"
+# Rounding in bf16 gives 0.01 to 0.035 of the mean |log p|.
+GAP_LIMIT = 0.1
+# What the policy must have moved by, in nats a token, for weights that were not sent to be seen: rollouts of the demo's
+# model were 0.3 of their mean |log p| from a policy at KL 0.003, 1.1 at 0.04, 7 at 0.4. How far five steps go differs
+# from run to run: 0.013 to 0.98 were seen.
+LEAST_KL = 0.003
+ARRIVED = "restrain/update_arrived"
+# Of the policy's move: what rounding leaves of a move that is twice its size is within an eighth of the whole.
+LEAST_ARRIVED = 0.8
+
+# Steps of such a small model vary by half; a hook that costs three times a step is broken.
+ABSURD_RATIO = 3.0
+# All steps of the stock run but the first, which compiles; as many of the hooked run, which was started twice.
+WARM = STOCK_STEPS - 1
+STEP_SECONDS = "timing/step_total"
+# What OpenRLHF logs of a step; without the hook there are no rows.
+LOGGED = re.compile(rf"Global step \d+: \{{.*'{STEP_SECONDS}': ([-+.\de]+)")
+
+ADAPTED_PROBLEMS, ADAPTED_STEPS, VOTES = 8, 2, 4
+
+
+def on_one_gpu() -> dict[str, object]:
+    """What the demo's layout becomes on a machine with one GPU; weights travel by CUDA IPC."""
+    return flags_to_share(flags_of(load_run_config(ADDITION.config)), 1)
+
+
+def layout_here() -> dict[str, object]:
+    """Flags of the small runs beyond those of `configs/cpu`: on GPUs, how all models share one of them."""
+    return on_one_gpu() if detect().has_gpus else {}
+
+
+@dataclass(frozen=True)
+class SmallRun:
+    """A run of a few steps below `folder`; the prompts' answers are for the stock run, RESTRAIN does not read them."""
+
+    folder: Path
+    layout: Mapping[str, object]
+
+    @classmethod
+    def of(cls, out: Path) -> "SmallRun":
+        """The one that the checks share, its prompts written."""
+        made = cls(out / "train", layout_here())
+        if not made.prompts.exists():
+            made.folder.mkdir(parents=True, exist_ok=True)
+            write_gold(made.prompts, training_problems(STEPS * PROMPTS))
+        return made
+
+    @property
+    def prompts(self) -> Path:
+        """Prompts of all steps."""
+        return self.folder / "prompts.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """What `restrain train` prints."""
+        return self.folder / "train.log"
+
+    @property
+    def run(self) -> RunFolder:
+        """What `restrain train` writes."""
+        return RunFolder(self.folder / "run")
+
+    def words(self) -> list[str]:
+        """For `restrain`."""
+        return ["train", str(ADDITION.config), *set_words(self._overrides())]
+
+    def stock_words(self, folder: Path) -> list[str]:
+        """OpenRLHF's own flags for fewer steps of the same, with gold as the reward."""
+        config = load_run_config(ADDITION.config, {**self._overrides(), "run_dir": str(folder)})
+        stock = {
+            "data.label_key": "answer",
+            "data.max_samples": STOCK_STEPS * PROMPTS,
+            "reward.remote_url": str(Path(__file__).with_name("stock_run.py")),
+        }
+        return to_arguments({**detect().host_flags, **host_flags(config), **stock})
+
+    def _overrides(self) -> dict[str, object]:
+        flags = {
+            "actor.model_name_or_path": str(ADDITION.model),
+            "data.prompt_dataset": str(self.prompts),
+            **SIZES,
+            **self.layout,
+        }
+        method = {"method.prompt_weight": "online", "method.kappa": 2}
+        return {"run_dir": str(self.run.path), "reference": None, **method, **_as_flags(flags)}
+
+
+def _as_flags(flags: Mapping[str, object]) -> dict[str, object]:
+    return {f"openrlhf.{name}": value for name, value in flags.items()}
+
+
+def set_words(overrides: Mapping[str, object]) -> list[str]:
+    """`--set KEY=VALUE` for each."""
+    items = {
+        key: yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n") for key, value in overrides.items()
+    }
+    return [word for key, value in items.items() for word in ("--set", f"{key}={value.strip()}")]
+
+
+def check_training(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
+    """A few steps, killed after the third and started again."""
+    small = SmallRun.of(out)
+    kill_when(lambda: len(read_steps(small.run.metrics)) >= KILLED_AFTER, RESTRAIN, small.words(), small.log)
+    before = read_steps(small.run.metrics)
+    run_module(RESTRAIN, small.words(), small.log)
+    rows = read_steps(small.run.metrics)
+    resumed = "Loading the checkpoint" in small.run.log.read_text(encoding="utf-8", errors="replace")
+    return [judge_syncs(rows), judge_resume(before, rows, resumed, small.run.model.is_dir())]
+
+
+def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
+    """The gap of a step's rollouts is that of the sync before it."""
+    name = "weights in vLLM"
+    gaps = [row.numbers.get(GAP) for row in rows]
+    broken = sorted({number for row in rows for number in row.broken})
+    if broken:
+        return failed(name, f"not finite in some step: {', '.join(broken)}")
+    kl = max((row.numbers.get(KL, 0.0) for row in rows), default=0.0)
+    numbers = [gap for gap in gaps if gap is not None and math.isfinite(gap)]
+    if not numbers or len(numbers) < len(gaps):
+        return failed(name, f"{len(gaps) - len(numbers)} of {len(gaps)} steps have no {GAP} that is a number")
+    worst = max(numbers)
+    if kl < LEAST_KL:
+        return failed(name, f"the policy did not move (KL {kl:.1e}), so that the gaps show nothing", gap=worst, kl=kl)
+    shares = [share for row in rows if (share := row.numbers.get(ARRIVED)) is not None]
+    part = (
+        f"{min(shares):.0%} of its update (at least {LEAST_ARRIVED:.0%})" if shares else "an update too small to tell"
+    )
+    found = (
+        f"at most {worst:.1%} from the policy's in {len(gaps)} steps (limit {GAP_LIMIT:.0%}), with {part}; "
+        f"KL went to {kl:.2g}"
+    )
+    holds = worst <= GAP_LIMIT and all(share >= LEAST_ARRIVED for share in shares)
+    arrived = {"arrived": min(shares)} if shares else {}
+    return judged(name, holds, found, gap=worst, kl=kl, steps=len(gaps), **arrived)
+
+
+def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: bool, has_model: bool) -> CheckOutcome:
+    """Each step once, from the checkpoint on; the steps before it as they were."""
+    name, steps = "SIGKILL and resume", [row.step for row in rows]
+    if steps != list(range(1, STEPS + 1)):
+        return failed(name, f"metrics.jsonl has the steps {steps}, not 1 to {STEPS} once each")
+    if not loaded or rows[0] != before[0]:
+        return failed(name, "the run began again from the base model instead of its checkpoint")
+    if not has_model:
+        return failed(name, "no trained model was written")
+    return judged(name, True, f"killed after step {before[-1].step}, went on to step {STEPS} from its checkpoint")
+
+
+def check_speed(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
+    """The run of the training check, made here where that was left out, and one of OpenRLHF alone on the same flags."""
+    small, log = SmallRun.of(out), out / "stock" / "stock.log"
+    if not small.run.completed.exists():
+        run_module(RESTRAIN, small.words(), small.log)
+    run_module(STOCK_RUN, small.stock_words(out / "stock" / "run"), log)
+    return [judge_ratio(hooked_seconds(read_steps(small.run.metrics)), stock_seconds(log))]
+
+
+def hooked_seconds(rows: Sequence[StepRow]) -> float:
+    """Median seconds of the hooked run's last steps; NaN where one of them says nothing of it."""
+    return median(row.numbers.get(STEP_SECONDS, math.nan) for row in rows[-WARM:])
+
+
+def stock_seconds(log: Path) -> float:
+    """Median seconds of the stock run's last steps. Raises RunError where it logged fewer than it was to take."""
+    logged = LOGGED.findall(log.read_text(encoding="utf-8", errors="replace"))
+    if len(logged) < STOCK_STEPS:
+        raise RunError(f"OpenRLHF alone logged {len(logged)} steps with their time, not {STOCK_STEPS}. Log: {log}")
+    return median(map(float, logged[-WARM:]))
+
+
+def judge_ratio(hooked: float, stock: float) -> CheckOutcome:
+    """Seconds a step, side by side."""
+    ratio = hooked / stock
+    found = (
+        f"{ratio:.2f} of OpenRLHF alone: {hooked:.2f} s against {stock:.2f} s a step, medians of {WARM} "
+        f"(reported; above {ABSURD_RATIO:g} is a failure)"
+    )
+    numbers = {"hooked_seconds": hooked, "stock_seconds": stock}
+    return judged("step time", ratio < ABSURD_RATIO, found, ratio=ratio, **numbers)
+
+
+def check_adaptation(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
+    """Two steps on eight problems. The engines that vote take nine tenths of a GPU and fail where it is not free."""
+    folder = out / "adapt"
+    prompts, made = folder / "problems.jsonl", folder / "out"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_prompts(prompts, heldout_problems(ADAPTED_PROBLEMS))
+    sizes = {"rollout.n_samples_per_prompt": 8, "train.batch_size": 64, "train.micro_batch_size": 64}
+    words = ["adapt", "--model", ADDITION.model, "--prompts", prompts, "--out", made]
+    options = ["--config", CONFIGS / "cpu" / "test_time.yaml", "--steps", ADAPTED_STEPS, "--votes", VOTES, "--no-stop"]
+    run_module(TEST_TIME, [*words, *options, *set_words(_as_flags({**sizes, **layout_here()}))], folder / "adapt.log")
+    predictions = [json.loads(line) for line in (made / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [judge_adaptation(predictions, json.loads((made / "result.json").read_text()))]
+
+
+def judge_adaptation(predictions: Sequence[dict[str, Any]], result: dict[str, Any]) -> CheckOutcome:
+    """Every problem has a vote after training, which took its steps."""
+    voted, steps = sum(row["vote_share"] > 0 for row in predictions), result["steps"]
+    found = f"{steps} steps, then {voted} of {ADAPTED_PROBLEMS} problems voted on by the adapted model"
+    holds = voted == ADAPTED_PROBLEMS and steps == ADAPTED_STEPS
+    return judged("test-time adapt", holds, found, steps=steps, voted=voted)

@@ -1,0 +1,78 @@
+"""The installed stack: what `restrain doctor` finds, and the kernels of a training step against plain arithmetic."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, json_lines, measured
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged, passed
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.errors import RunError
+
+# Of bf16, which keeps eight bits: about what one rounding of the result is.
+ROUNDING = 0.02
+SIZE, HEADS, TOKENS, HEAD = 512, 4, 128, 64
+
+
+def check_doctor(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
+    """Driver, toolkit and packages, by the command itself: a line for each thing that is wrong."""
+    log = out / "stack" / "doctor.log"
+    try:
+        lines = measured(RESTRAIN, ["doctor", "--json"], log)
+    except RunError:
+        wrong = [line for line in json_lines(log) if not line["ok"]]
+        if not wrong:
+            raise
+        return [failed(f"stack: {line['name']}", f"{line['found']}. {line['advice']}") for line in wrong]
+    return [passed("driver and packages", f"all {len(lines)} lines of `restrain doctor` are ok")]
+
+
+def check_kernels(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
+    """Matrix product and attention with its gradient, in bf16."""
+    (errors,) = measured(__name__, [], out / "stack" / "kernels.log")
+    return judge_kernels(errors)
+
+
+def judge_kernels(errors: Mapping[str, float]) -> list[CheckOutcome]:
+    """A line for each kernel, from its error relative to full precision."""
+    found = {name: f"{error:.1e} from full precision (limit {ROUNDING:g})" for name, error in errors.items()}
+    return [judged(f"kernel: {name}", error < ROUNDING, found[name], error=error) for name, error in errors.items()]
+
+
+def measure() -> dict[str, float]:
+    """Errors of the kernels on this process's device, relative to the norm of the exact result."""
+    import torch  # noqa: PLC0415 - a process of its own measures
+    from torch.nn.functional import scaled_dot_product_attention  # noqa: PLC0415
+
+    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415
+
+    device = torch.device("cuda" if detect().has_gpus else "cpu")
+    heads = (1, HEADS, TOKENS, HEAD)
+    return {
+        "matrix product": kernel_error(torch.matmul, device, (SIZE, SIZE), (SIZE, SIZE)),
+        "attention": kernel_error(partial(scaled_dot_product_attention, is_causal=True), device, heads, heads, heads),
+    }
+
+
+def kernel_error(kernel: Callable[..., Any], device: Any, *shapes: Sequence[int]) -> float:
+    """The largest error of a kernel's result and gradients in bf16, against the CPU's in double precision."""
+    import torch  # noqa: PLC0415
+
+    generator = torch.Generator().manual_seed(0)
+    exact = [torch.randn(*shape, generator=generator).bfloat16().double().requires_grad_() for shape in shapes]
+    rounded = [each.detach().to(device, torch.bfloat16).requires_grad_() for each in exact]
+    pairs = zip(_with_gradients(kernel, exact), _with_gradients(kernel, rounded), strict=True)
+    return max(float((found.double().cpu() - wanted).norm() / wanted.norm()) for wanted, found in pairs)
+
+
+def _with_gradients(kernel: Callable[..., Any], inputs: Sequence[Any]) -> list[Any]:
+    result = kernel(*inputs)
+    result.sum().backward()
+    return [result.detach(), *(each.grad for each in inputs)]
+
+
+if __name__ == "__main__":
+    sys.stdout.write(dump(measure()))

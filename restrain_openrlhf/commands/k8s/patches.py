@@ -1,0 +1,148 @@
+"""JSON6902 patches that turn an overlay's jobs into those of one experiment: their words, sizes and deadlines.
+
+Strategic merge would drop a RayJob's pod templates: its worker groups are a plain list to Kustomize.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from restrain_openrlhf.commands.k8s.experiment import Experiment, Job
+from restrain_openrlhf.commands.k8s.overlay import json_patch
+from restrain_openrlhf.data.benchmarks import BENCHMARKS
+from restrain_openrlhf.data.sources import TRAINING_SETS
+
+Change = tuple[str, object]
+Patch = dict[str, Any]
+WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
+ARGS = "/spec/template/spec/containers/0/args"
+PASS = "restrain-pass"
+SHARD = "$(JOB_COMPLETION_INDEX)"
+SECONDS_A_DAY = 86_400
+CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
+BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
+SUPERVISED = ".supervised"
+NAMED = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
+
+
+def patches(experiment: Experiment, benchmarks: Sequence[str]) -> list[Patch]:
+    """For the RayJob (on one node a Job) and every batch Job, under the names that they have in the tree.
+
+    `benchmarks` are names. An experiment without an offline pass gets no patch for one.
+    """
+    prompts, test_time = str(experiment.flags["data.prompt_dataset"]), experiment.job is Job.TEST_TIME
+    copied = ["benchmarks", ",".join(benchmarks), f"--out={BENCHMARKS_IN_POD}"]
+    evaluation = (ARGS, evaluation_words(experiment, benchmarks))
+    return [
+        json_patch({"kind": "RayJob", "name": str(experiment.job)}, *_ray_job(experiment)),
+        _job(str(experiment.job), *_on_one_node(experiment)),
+        _job("prefetch", (ARGS, [experiment.model])),
+        *(_job("data", (ARGS, words)) for words in [data_words(prompts, test_time)] if words),
+        _job("benchmarks", (ARGS, copied)),
+        *_offline(experiment),
+        _job("evaluation", evaluation, *_indexes(experiment.shards)),
+        _job("regrade", (ARGS, [f"{experiment.run_dir}/evaluation"])),
+    ]
+
+
+def _job(name: str, *changes: Change) -> Patch:
+    return json_patch({"kind": "Job", "name": name}, *changes)
+
+
+def _ray_job(experiment: Experiment) -> list[Change]:
+    counts = [(f"{WORKERS}/{name}", experiment.layout.nodes) for name in ("replicas", "minReplicas", "maxReplicas")]
+    # Ray hides GPUs from an entrypoint that reserves none, so they are made visible.
+    words = " ".join(f"--{name} {value}" for name, value in _test_time_options(experiment).items())
+    entry = f"env -u CUDA_VISIBLE_DEVICES test-time adapt {words}"
+    adapts = [("/spec/entrypoint", entry)] if experiment.job is Job.TEST_TIME else []
+    return [*counts, *_gpus(experiment, f"{WORKERS}/template"), *_deadline(experiment), *adapts]
+
+
+def _on_one_node(experiment: Experiment) -> list[Change]:
+    """For the Job that runs where there is no KubeRay, with a Ray of its own in one pod."""
+    words = [f"--{name}={_literal(value)}" for name, value in _test_time_options(experiment).items()]
+    adapts = [(ARGS, words)] if experiment.job is Job.TEST_TIME else []
+    return [*_gpus(experiment, "/spec/template"), *adapts, *_deadline(experiment)]
+
+
+def _test_time_options(experiment: Experiment) -> dict[str, str]:
+    return {
+        "config": CONFIG_IN_POD,
+        "model": experiment.model,
+        "prompts": str(experiment.flags["data.prompt_dataset"]),
+        "out": experiment.run_dir,
+    }
+
+
+def _gpus(experiment: Experiment, template: str) -> list[Change]:
+    path = f"{template}/spec/containers/0/resources/{{}}/nvidia.com~1gpu"
+    return [(path.format(kind), str(experiment.layout.gpus)) for kind in ("requests", "limits")]
+
+
+def _deadline(experiment: Experiment) -> list[Change]:
+    days = experiment.deadline_days
+    return [] if days is None else [("/spec/activeDeadlineSeconds", int(days * SECONDS_A_DAY))]
+
+
+def _indexes(shards: int) -> list[Change]:
+    return [("/spec/completions", shards), ("/spec/parallelism", shards)]
+
+
+def _offline(experiment: Experiment) -> list[Patch]:
+    """`restrain reference` with the prompts, template and sampling of the training, which checks them, and its parts.
+
+    The pass is a label too, by which `run.sh` finds other experiments that draw the same one.
+    """
+    shared = experiment.offline
+    if shared is None:
+        return []
+    words = [*map(_literal, shared.options.words()), f"--shard={SHARD}/{shared.shards}"]
+    return [
+        _job("reference", (ARGS, words), *_indexes(shared.shards), (f"/metadata/labels/{PASS}", shared.key)),
+        _job("merge-reference", (ARGS, shared.merge_words())),
+        _job("subset-reference", (ARGS, shared.subset_words())),
+    ]
+
+
+def evaluation_words(experiment: Experiment, benchmarks: Sequence[str]) -> list[str]:
+    """`restrain eval` of the trained model, with the prompts' template and the length of responses of its training.
+
+    Benchmarks come from the work volume: pods have no network.
+    """
+    flags = experiment.flags
+    options = {
+        "model": f"{experiment.run_dir}/model",
+        "benchmarks": ",".join(benchmarks),
+        "benchmark-dir": BENCHMARKS_IN_POD,
+        "out": f"{experiment.run_dir}/evaluation",
+        "max-new-tokens": flags["rollout.max_new_tokens"],
+        "template": "chat" if flags["data.apply_chat_template"] else flags["data.input_template"] or "plain",
+    }
+    words = [f"--{name}={_literal(str(value))}" for name, value in options.items()]
+    return [*words, f"--shard={SHARD}/{experiment.shards}"]
+
+
+def _literal(word: str) -> str:
+    """Kubernetes reads $(NAME) in a container's arguments as a variable, and $$ as a plain $."""
+    return word.replace("$", "$$")
+
+
+def data_words(prompts: str, test_time: bool) -> list[str] | None:
+    """`restrain data` words that make this file, by its name; None where it is a file of the user's own.
+
+    Training reads `dapo14k.jsonl`, `dapo14k.6400.jsonl` (its first prompts) or `dapo14k.supervised.jsonl` (with gold),
+    test-time RL a benchmark's problems: `aime24.jsonl`.
+    """
+    named = NAMED.fullmatch(prompts)
+    if named is None:
+        return None
+    folder, name, first, supervised = named.groups()
+    if test_time:
+        known = name in BENCHMARKS and not (first or supervised)
+        return ["benchmarks", name, "--problems-only", f"--out={folder}"] if known else None
+    if name not in TRAINING_SETS or TRAINING_SETS[name].hub is None:
+        return None
+    cut = [f"--first={first}"] if first else []
+    gold = [f"--supervised={prompts}"] if supervised else []
+    plain = prompts.replace(SUPERVISED, "") if supervised else prompts
+    return ["prepare", name, "--keep", *cut, f"--out={plain}", *gold]

@@ -1,0 +1,132 @@
+"""The steps of an experiment on a cluster, in the order in which a user applies them; whose objects have its name."""
+
+from collections.abc import Container, Iterable, Iterator, Mapping
+from copy import deepcopy
+from enum import StrEnum
+from typing import Any
+
+from restrain_openrlhf.commands.k8s.experiment import Experiment, Job
+from restrain_openrlhf.commands.k8s.patches import data_words
+from restrain_openrlhf.errors import ConfigError
+
+Manifest = dict[str, Any]
+COMPONENT = "app.kubernetes.io/component"
+# On every pod of an experiment, and in the selectors of its network policies. The tree's own value stands for none.
+EXPERIMENT = "restrain-experiment"
+
+
+class Stage(StrEnum):
+    """Value of the component label of a step's objects; the cluster administrator's are known by their kind."""
+
+    ADMIN = "admin"
+    PLATFORM = "platform"
+    PREFETCH = "prefetch"
+    DATA = "data"
+    BENCHMARKS = "benchmarks"
+    FILES = "files"
+    REFERENCE = "reference"
+    MERGE_REFERENCE = "merge-reference"
+    SUBSET_REFERENCE = "subset-reference"
+    TRAIN = "train"
+    TEST_TIME = "test-time"
+    EVALUATION = "evaluation"
+    REGRADE = "regrade"
+    REWARD = "reward"
+
+
+OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE, Stage.SUBSET_REFERENCE)
+# What all experiments of a namespace use; every other step's objects are one experiment's own.
+SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.REWARD})
+# What a namespace's own administrator may not write: objects of the whole cluster, and the namespace's share of it.
+ADMIN_KINDS = frozenset(
+    {
+        "ClusterQueue",
+        "LocalQueue",
+        "Namespace",
+        "PriorityClass",
+        "ResourceFlavor",
+        "ResourceQuota",
+        "WorkloadPriorityClass",
+    }
+)
+
+
+def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
+    """The steps this experiment needs: no download if the model is on a volume or the prompts are the user's own, no
+    offline pass unless it is made.
+    """
+    from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
+    test_time = experiment.job is Job.TEST_TIME
+    known = data_words(str(experiment.flags["data.prompt_dataset"]), test_time)
+    first = (Stage.ADMIN, Stage.PLATFORM, *from_hub, *((Stage.DATA,) if known else ()))
+    if test_time:
+        return (*first, Stage.TEST_TIME)
+    return (*first, Stage.BENCHMARKS, *_offline(experiment), Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+
+
+def _offline(experiment: Experiment) -> tuple[Stage, ...]:
+    if experiment.offline is None:
+        return ()
+    return OFFLINE_PASS if experiment.offline.is_cut else OFFLINE_PASS[:2]
+
+
+def refuse_unread_pass(experiment: Experiment, stages: Iterable[Stage]) -> None:
+    """Raises ConfigError where a step of the offline pass is selected and the experiment has none of it."""
+    asked = [stage for stage in stages if stage in OFFLINE_PASS and stage not in _offline(experiment)]
+    if asked and experiment.offline:
+        raise ConfigError(
+            f"--only {asked[0]}: the run reads every rollout of its offline pass. Leave the step out, or draw more "
+            f"than {experiment.offline.kept} with --reference-n."
+        )
+    if asked:
+        raise ConfigError(
+            f"--only {asked[0]}: the method {experiment.document['method']['name']!r} reads no offline pass with these "
+            "settings, or the configuration names no `reference:`, or one on a volume. Leave the step out, or set it."
+        )
+
+
+def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[Stage, list[Manifest]]:
+    """The manifests of each of `stages`. Raises ConfigError for a step that the overlay does not have."""
+    objects = list(manifests)
+    found = {stage: [each for each in objects if stage_of(each) == stage] for stage in stages}
+    for stage, its_objects in found.items():
+        if not its_objects:
+            raise ConfigError(f"This overlay has no {stage} step. Choose another overlay, or leave it out of --only.")
+    return found
+
+
+def stage_of(manifest: Manifest) -> str | None:
+    """The step that an object belongs to."""
+    if manifest["kind"] in ADMIN_KINDS:
+        return Stage.ADMIN
+    label: str | None = manifest["metadata"].get("labels", {}).get(COMPONENT)
+    return label
+
+
+def named(objects: Iterable[Manifest], name: str) -> list[Manifest]:
+    """Copies of an experiment's objects that no other experiment has: `reference` becomes `reference-NAME`."""
+    copies = deepcopy(list(objects))
+    configs = {each["metadata"]["name"] for each in copies if each["kind"] == "ConfigMap"}
+    for each in copies:
+        _fill(each, name, configs)
+        metadata = each["metadata"]
+        metadata["name"] = f"{metadata['name']}-{name}"
+        metadata["labels"] = {**metadata.get("labels", {}), EXPERIMENT: name}
+    return copies
+
+
+def _fill(manifest: Manifest, name: str, configs: Container[str]) -> None:
+    """Labels and selectors of the key take the name as their value; volumes follow the ConfigMaps' new names."""
+    for node in mappings(manifest):
+        if EXPERIMENT in node:
+            node[EXPERIMENT] = name
+        if (mounted := node.get("configMap")) and mounted["name"] in configs:
+            mounted["name"] = f"{mounted['name']}-{name}"
+
+
+def mappings(node: Any) -> Iterator[dict[str, Any]]:
+    """A manifest and every mapping below it."""
+    if isinstance(node, dict):
+        yield node
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from mappings(value)

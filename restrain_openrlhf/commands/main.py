@@ -1,0 +1,152 @@
+"""Assembles the commands. Our errors, and a missing training stack, become one line and exit status 2."""
+
+import errno
+import sys
+from collections.abc import Mapping
+from importlib.metadata import version
+from types import MappingProxyType
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from restrain_openrlhf.commands.answers import extract, grade
+from restrain_openrlhf.commands.data import data
+from restrain_openrlhf.commands.demo.command import demo
+from restrain_openrlhf.commands.doctor import doctor
+from restrain_openrlhf.commands.evaluation.analyze import analyze
+from restrain_openrlhf.commands.evaluation.evaluate import evaluate
+from restrain_openrlhf.commands.evaluation.regrade import regrade
+from restrain_openrlhf.commands.evaluation.results import plot, table
+from restrain_openrlhf.commands.gpu_check.command import gpu_check
+from restrain_openrlhf.commands.k8s.command import k8s
+from restrain_openrlhf.commands.premise.command import premise
+from restrain_openrlhf.commands.publish.command import publish
+from restrain_openrlhf.commands.reference import make_reference, merge_reference, reference, subset_reference
+from restrain_openrlhf.commands.score import score
+from restrain_openrlhf.commands.serve import agent_path, serve
+from restrain_openrlhf.commands.slurm.command import slurm
+from restrain_openrlhf.commands.study.command import study
+from restrain_openrlhf.commands.train import merge, presets, show, train
+from restrain_openrlhf.commands.view.command import view
+from restrain_openrlhf.errors import RestrainError
+
+app = typer.Typer(
+    help="RESTRAIN: train reasoning models by RL without labels, on OpenRLHF.",
+    no_args_is_help=True,
+    # Commands below take the names of the help option from here.
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+)
+
+TRAINING = "Training"
+REFERENCE = "Offline pass (reference)"
+DEPLOYMENT = "Deployment"
+DATA = "Data, rollouts and answers"
+EVALUATION = "Evaluation"
+SETUP = "Setup"
+INTERRUPTED = 130
+# What a path that somebody typed can meet, and no defect of ours. A file that is missing is told where it is read.
+OF_THE_FILE_SYSTEM = frozenset(
+    (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.ENAMETOOLONG, errno.ELOOP)
+)
+AGAIN = "the same command starts again from its beginning"
+# What is made so far is on the disk, and the same command goes on from there.
+RESUMED = "run the same command to resume"
+# What to do after Ctrl-C, by command; all others start AGAIN.
+AFTER_CTRL_C = {
+    **dict.fromkeys(
+        ("demo", "train", "study", "publish", "make-reference", "reference", "eval", "data benchmarks"), RESUMED
+    ),
+    "gpu-check": "a check is not resumed; start again in another folder (--out)",
+}
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"restrain-openrlhf {version('restrain-openrlhf')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the installed version and exit."),
+    ] = False,
+) -> None:
+    pass
+
+
+app.command(rich_help_panel=TRAINING)(demo)
+app.command(rich_help_panel=TRAINING)(train)
+app.command(rich_help_panel=TRAINING)(merge)
+app.command(rich_help_panel=TRAINING)(publish)
+app.command(rich_help_panel=TRAINING)(study)
+app.command(rich_help_panel=TRAINING)(presets)
+app.command(rich_help_panel=TRAINING)(show)
+app.command(rich_help_panel=TRAINING)(plot)
+app.command("make-reference", rich_help_panel=REFERENCE)(make_reference)
+app.command(rich_help_panel=REFERENCE)(reference)
+app.command("merge-reference", rich_help_panel=REFERENCE)(merge_reference)
+app.command(rich_help_panel=REFERENCE)(premise)
+app.command("subset-reference", rich_help_panel=REFERENCE)(subset_reference)
+app.command("agent-path", rich_help_panel=DEPLOYMENT)(agent_path)
+app.command(rich_help_panel=DEPLOYMENT)(serve)
+app.add_typer(k8s, name="k8s", rich_help_panel=DEPLOYMENT)
+app.add_typer(slurm, name="slurm", rich_help_panel=DEPLOYMENT)
+app.add_typer(data, name="data", rich_help_panel=DATA)
+app.command(rich_help_panel=DATA)(score)
+app.command(rich_help_panel=DATA)(extract)
+app.command(rich_help_panel=DATA)(grade)
+app.command(rich_help_panel=DATA)(view)
+app.command("eval", rich_help_panel=EVALUATION)(evaluate)
+app.command(rich_help_panel=EVALUATION)(regrade)
+app.command(rich_help_panel=EVALUATION)(table)
+app.command(rich_help_panel=EVALUATION)(analyze)
+app.command(rich_help_panel=SETUP)(doctor)
+app.command("gpu-check", rich_help_panel=SETUP)(gpu_check)
+
+
+def main() -> None:
+    """The `restrain` console script."""
+    run_app(app, AFTER_CTRL_C)
+
+
+def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Run a command line. An error of ours is one line and exit status 2.
+
+    An interruption says what to do next: `after_ctrl_c` has it by the command's name, where it is not AGAIN.
+    """
+    try:
+        commands()
+    except RestrainError as error:
+        _end(str(error))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith(("restrain_openrlhf", "test_time")):
+            raise
+        _end(
+            f"{error.name} is not installed, and this command needs it. Install the training stack: `make install` in "
+            "a checkout, or requirements/gpu.txt."
+        )
+    except OSError as error:
+        if error.filename is None or error.errno not in OF_THE_FILE_SYSTEM:
+            raise
+        _end(f"{error.filename}: {error.strerror}. Name another place, or see to it that this user may use this one.")
+    except SystemExit as end:
+        # Typer exits with this status on Ctrl-C and prints nothing.
+        if end.code == INTERRUPTED:
+            names = (" ".join(sys.argv[1:2]), " ".join(sys.argv[1:3]))
+            what = next((after_ctrl_c[name] for name in names if name in after_ctrl_c), AGAIN)
+            Console(stderr=True, soft_wrap=True).print(f"interrupted: {what}.")
+        raise
+
+
+def _end(message: str) -> NoReturn:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"error: {message}", style="red", markup=False)
+    sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Options that several commands share, and commands whose options are the fields of a model."""
+
+import re
+from collections.abc import Callable
+from inspect import Parameter, Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from rich.console import Console
+from typer.models import OptionInfo
+
+from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.data.outputs import output_file, output_folder
+from restrain_openrlhf.errors import ConfigError
+
+Options = TypeVar("Options", bound=BaseModel)
+
+ConfigFile = Annotated[
+    Path,
+    typer.Argument(metavar="CONFIG", parser=find_config, help="A YAML file, or a preset's name (`restrain presets`)."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override one key, such as method.kappa=2. Repeatable."),
+]
+GOLD = "Gold answers, JSON Lines or CSV: rows {problem, answer} or {id, answer}, or a .gold.jsonl file."
+ShardOption = Annotated[str, typer.Option("--shard", metavar="I/K", help="Run only shard I of K, counted from 0.")]
+BenchmarkDir = Annotated[
+    Path | None, typer.Option(help="Folder with local copies, NAME.jsonl.", show_default="the hub")
+]
+
+
+def to_file(help_text: str, *names: str, **more: Any) -> Any:
+    """An option for a file that is written, checked as the words are read: before anything is computed."""
+    return typer.Option(*names, help=help_text, callback=_checked(output_file), **more)
+
+
+def to_folder(help_text: str, *names: str, **more: Any) -> Any:
+    """An option for a folder that is written into, checked as a file is."""
+    return typer.Option(*names, help=help_text, callback=_checked(output_folder), **more)
+
+
+def _checked(check: Callable[[Path], Path]) -> Callable[[Path | None], Path | None]:
+    """The path itself, once it is checked: output goes where the user named it, through links too."""
+    return lambda path: path if path is None or check(path) else None
+
+
+def wide_console() -> Console:
+    """Where tables are printed: as wide as the terminal, and 160 columns where there is none."""
+    return Console(width=None if Console().is_terminal else 160)
+
+
+def parse_shard(text: str) -> tuple[int, int]:
+    """`0/4` as (0, 4). Raises ConfigError for anything else."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not match or not int(match[1]) < int(match[2]):
+        raise ConfigError(f"--shard {text!r}: give I/K with 0 <= I < K, for example 0/4.")
+    return int(match[1]), int(match[2])
+
+
+def with_options(model: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a function with a parameter of this model a command, with an option for each field in that place.
+
+    A field is an option by its typer.Option, else by its description and limits; its default is the option's.
+    """
+    options = [
+        Parameter(
+            name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.is_required() else field.default,
+            annotation=Annotated[field.annotation, _option(field)],
+        )
+        for name, field in model.model_fields.items()
+    ]
+
+    def as_command(function: Callable[..., None]) -> Callable[..., None]:
+        own = signature(function).parameters.values()
+        place = next(parameter.name for parameter in own if parameter.annotation is model)
+
+        def command(**values: Any) -> None:
+            chosen = {name: values.pop(name) for name in model.model_fields}
+            function(**values, **{place: model(**chosen)})
+
+        parameters = [
+            each
+            for parameter in own
+            for each in (options if parameter.name == place else [parameter.replace(kind=Parameter.KEYWORD_ONLY)])
+        ]
+        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        return command
+
+    return as_command
+
+
+def _option(field: FieldInfo) -> Any:
+    if declared := [each for each in field.metadata if isinstance(each, OptionInfo)]:
+        return declared[0]
+    limits = {name: getattr(limit, name) for limit in field.metadata for name in ("ge", "le") if hasattr(limit, name)}
+    return typer.Option(help=field.description, min=limits.get("ge"), max=limits.get("le"))

@@ -1,0 +1,86 @@
+"""Puts the diagnosis together: sizes of majorities, where methods learn, common answers, missing ones, reliability."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from restrain_openrlhf.answers.votes import EXAMPLES
+from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
+from restrain_openrlhf.commands.premise.learning import Bin, Learning, compared, quarters
+from restrain_openrlhf.commands.premise.shared import CommonAnswer, Part, common_answers
+from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
+from restrain_openrlhf.method.settings import CommonSettings
+
+
+@dataclass(frozen=True)
+class OfGold:
+    """What gold tells of all prompts that have it, and of each majority size that occurs."""
+
+    prompts: int
+    pass_at_1: float
+    right: Part
+    by_size: tuple[SizeRow, ...]
+
+
+@dataclass(frozen=True)
+class Premise:
+    """The whole diagnosis. `sizes[m]` counts the prompts whose frozen majority has m of n rollouts, m = 0..n.
+
+    The first of `methods` is the chosen one; `bins` are the columns of its `by_size`. `left_out` are methods that this
+    pass can say nothing about, and why. `unread` are the ends of some responses without an answer, where the file has
+    them.
+    """
+
+    source: str
+    prompts: int
+    n: int
+    group_size: int
+    settings: dict[str, Any]
+    sizes: tuple[int, ...]
+    bins: tuple[Bin, ...]
+    methods: tuple[Learning, ...]
+    left_out: dict[str, str]
+    common: tuple[CommonAnswer, ...]
+    missing_share: float
+    unread: tuple[str, ...]
+    gold: OfGold | None
+
+    @property
+    def chosen(self) -> Learning:
+        """The method that was asked about."""
+        return self.methods[0]
+
+
+def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
+    """The diagnosis for the method with these settings.
+
+    Raises GroupError, ConfigError or DataError where that method cannot be tried on these groups.
+    """
+    sizes = Counter(group.row.majority_count for group in frozen.groups)
+    common = common_answers(frozen)
+    methods, left_out = compared(frozen, settings, common[0].key if common else None)
+    return Premise(
+        source=str(frozen.source),
+        prompts=len(frozen.groups),
+        n=frozen.n,
+        group_size=frozen.group_size,
+        settings=settings.model_dump(mode="json"),
+        sizes=tuple(sizes[size] for size in range(frozen.n + 1)),
+        bins=quarters(frozen.n),
+        methods=tuple(methods),
+        left_out=left_out,
+        common=common,
+        missing_share=sum(group.row.missing_share for group in frozen.groups) / len(frozen.groups),
+        unread=tuple(dict.fromkeys(text for group in frozen.groups for text in group.row.unread))[:EXAMPLES],
+        gold=_of_gold(frozen.with_gold, frozen.n) if frozen.with_gold else None,
+    )
+
+
+def _of_gold(known: tuple[FrozenGroup, ...], n: int) -> OfGold:
+    grades = [group.grades for group in known if group.grades is not None]
+    return OfGold(
+        prompts=len(known),
+        pass_at_1=sum(sum(row.correct) for row in grades) / (len(grades) * n),
+        right=Part(sum(group.majority_is_right for group in known), len(known)),
+        by_size=tuple(reliability(grades)),
+    )

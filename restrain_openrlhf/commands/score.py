@@ -1,0 +1,119 @@
+"""`restrain score`: scores of a file of rollouts, without training."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.progress import track
+
+from restrain_openrlhf.answers import extract
+from restrain_openrlhf.answers.votes import majority_answer
+from restrain_openrlhf.commands.options import to_file
+from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.data.jsonl import read_identified_rows, write_rows
+from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
+from restrain_openrlhf.evaluation.grade import RolloutsRow
+from restrain_openrlhf.method import Method, build, parse_settings
+from restrain_openrlhf.reference import Reference, load_reference
+from restrain_openrlhf.scoring import score_group
+
+
+class ScoreRow(BaseModel, frozen=True):
+    """The score of a row; lists per rollout have n entries, lists per label m.
+
+    The advantages are those of the rollouts that are trained on: all, or the first of a vote.
+    """
+
+    id: str | int
+    answers: list[str | None]
+    classes: list[int | None]
+    counts: list[int]
+    majority: str | None
+    majority_count: int
+    penalized: bool
+    label_weights: list[float]
+    prompt_weight: float
+    advantage_pos: list[float]
+    advantage_neg: list[float]
+
+
+def score(
+    rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
+    out: Annotated[Path, to_file("Output file: one row per prompt, in the same order.")],
+    method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Set a method key, such as kappa=2. Repeatable."),
+    ] = None,
+    reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass, for u_x.")] = None,
+    prompt_weight: Annotated[float | None, typer.Option(min=0.0, help="One u_x for all prompts.")] = None,
+) -> None:
+    """Score rollouts as training does: classes, votes, label weights, and the advantage pair of each rollout.
+
+    Advantages include the prompt weight u_x. Without --reference and --prompt-weight this command takes u_x = 1.
+    """
+    chosen = choose_method(method, overrides or [], reference, prompt_weight)
+    artifact = load_reference(reference) if reference else None
+    rows = read_identified_rows(rollouts, RolloutsRow)
+    if not rows:
+        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
+    if out.resolve() in [path.resolve() for path in (rollouts, reference) if path is not None]:
+        raise ConfigError(f"--out {out}: is an input file. Name another.")
+    console = Console(stderr=True)
+    numbered = track(rows, "scoring", console=console, disable=not console.is_terminal)
+    write_rows(out, [_located(rollouts, number, row, chosen, artifact) for number, row in numbered])
+
+
+def choose_method(name: str, overrides: Sequence[str], reference: Path | None, prompt_weight: float | None) -> Method:
+    """The method, with u_x = 1 where it needs a reference and there is none; that is said on stderr.
+
+    Raises ConfigError where two options say different things.
+    """
+    given = parse_overrides(overrides, example="eps=1e-6")
+    if "name" in given:
+        raise ConfigError(f"--set name={given['name']}: give the method as --method {given['name']}.")
+    if prompt_weight is not None and (reference is not None or "prompt_weight" in given):
+        other = "--reference" if reference is not None else "--set prompt_weight"
+        raise ConfigError(f"--prompt-weight and {other} both set u_x. Leave one of them out.")
+    block = {"name": name, **given, **({} if prompt_weight is None else {"prompt_weight": prompt_weight})}
+    settings = parse_settings(block)
+    method = build(settings)
+    unsaid = "prompt_weight" in type(settings).model_fields and "prompt_weight" not in block
+    if not (method.needs_reference and reference is None and unsaid):
+        return method
+    note = "note: no --reference and no --prompt-weight, so u_x is not applied: u_x is 1 for every prompt."
+    Console(stderr=True, soft_wrap=True).print(note)
+    return build(parse_settings({**block, "prompt_weight": 1.0}))
+
+
+def _located(path: Path, number: int, row: RolloutsRow, method: Method, reference: Reference | None) -> ScoreRow:
+    try:
+        return score_row(row, method, reference)
+    except RestrainError as error:
+        raise type(error)(f"{path}, line {number}: {error}") from None
+
+
+def score_row(row: RolloutsRow, method: Method, reference: Reference | None = None) -> ScoreRow:
+    """The score of one row. Raises DataError for a row without responses, or without the gold the method reads."""
+    if not row.responses:
+        raise DataError("responses is empty. Remove the row: there is nothing to vote on.")
+    answers = [extract(response) for response in row.responses]
+    found = reference.by_problem(row.problem) if reference else None
+    gold = str(row.answer) if row.answer is not None else None
+    result = score_group(method, answers, found, gold, row.problem, row.entropies)
+    return ScoreRow(
+        id=row.id,
+        answers=answers,
+        classes=list(result.votes.classes),
+        counts=list(result.votes.counts),
+        majority=majority_answer(answers, result.votes),
+        majority_count=result.votes.majority_count,
+        penalized=result.penalized,
+        label_weights=result.label_weights.tolist(),
+        prompt_weight=result.prompt_weight,
+        advantage_pos=result.pair.positive.tolist(),
+        advantage_neg=result.pair.negative.tolist(),
+    )

@@ -1,0 +1,122 @@
+"""`restrain train`, `restrain show`, `restrain presets`, and `restrain merge` for the whole model of a LoRA run."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+import yaml
+from rich.console import Console
+
+from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder
+from restrain_openrlhf.config.command_line import parse_overrides, preset_names
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.training.progress import step_progress
+
+
+def train(config: ConfigFile, overrides: Overrides = None) -> None:
+    """Train a policy with OpenRLHF and RESTRAIN. To resume a run that was stopped, run the same command."""
+    from restrain_openrlhf.training.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
+
+    resolved = load_run_config(config, parse_overrides(overrides or []))
+    console = Console(stderr=True)
+    with step_progress(resolved.run_dir.name, console) as (on_phase, on_step):
+        on_phase("starting Ray and vLLM")
+        folder = run(resolved, on_step)
+    console.print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
+
+
+def show(
+    config: ConfigFile,
+    overrides: Overrides = None,
+    memory: Annotated[bool, typer.Option("--memory", help="Print an estimate of the memory instead.")] = False,
+    gpu_memory: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", min=1, help="With --memory: a GPU's memory.", show_default="this machine's"),
+    ] = None,
+    model_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="With --memory: the model's config.json.", show_default="as far as known here"
+        ),
+    ] = None,
+) -> None:
+    """Print the resolved method and the exact OpenRLHF command, or with --memory what it needs. Starts nothing."""
+    from restrain_openrlhf.config.checks import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.config.host_flags import (  # noqa: PLC0415
+        SUPPORTED_OPENRLHF,
+        check_version,
+        host_flags,
+        is_installed,
+        parse,
+        to_arguments,
+    )
+    from restrain_openrlhf.config.this_machine import on_this_machine  # noqa: PLC0415
+    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
+    from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
+    from restrain_openrlhf.training.train import command  # noqa: PLC0415
+
+    if not memory and (gpu_memory is not None or model_config is not None):
+        raise ConfigError("--gpu-memory and --model-config belong to --memory. Add it.")
+    resolved = load_run_config(config, parse_overrides(overrides or []))
+    if is_installed():
+        check_version()
+    words = to_arguments({**detect().host_flags, **host_flags(on_this_machine(resolved))})
+    flags = vars(parse(words))
+    refuse_settings(resolved, flags)
+    if memory:
+        typer.echo(_memory(flags, gpu_memory, model_config))
+        return
+    typer.echo(_method_block(resolved))
+    typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))
+    if not is_installed():
+        record = f"the flags were checked against the record of {SUPPORTED_OPENRLHF[-1]}"
+        typer.echo(f"OpenRLHF is not installed: {record}.", err=True)
+
+
+def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config: Path | None) -> str:
+    from restrain_openrlhf.config.memory import (  # noqa: PLC0415
+        GIB,
+        estimate,
+        shape_of,
+    )
+    from restrain_openrlhf.config.memory.table import as_markdown  # noqa: PLC0415
+    from restrain_openrlhf.config.this_machine import visible_memory  # noqa: PLC0415 - keeps `restrain --help` quick
+
+    model = str(flags["actor.model_name_or_path"])
+    shape = shape_of(model, model_config)
+    found = estimate(flags, shape, int(gpu_memory * GIB) if gpu_memory is not None else visible_memory())
+    return f"{model}: {shape.parameters:,} parameters. GiB (2^30 bytes) on each GPU.\n\n{as_markdown(found)}"
+
+
+def presets() -> None:
+    """List the presets. A preset's name can stand for CONFIG in every command."""
+    typer.echo("\n".join(preset_names()))
+
+
+def merge(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A LoRA run's folder, a model's folder, or an adapter's.")],
+    out: Annotated[Path | None, to_folder("Output folder.", show_default="RUN/merged")] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(help="Base model, where it is not where training had it.", show_default="the adapter's"),
+    ] = None,
+    dtype: Annotated[
+        Literal["bfloat16", "float32"],
+        typer.Option(help="Type of the written weights: bfloat16 as vLLM had them, float32 the exact sum."),
+    ] = "bfloat16",
+) -> None:
+    """Write a LoRA run's whole model, base and adapter in one. The end of a run does that by itself, in RUN/model."""
+    from restrain_openrlhf.training.merge import find_adapter  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.training.merge import merge as write  # noqa: PLC0415
+
+    adapter, folder = find_adapter(run, base), out or run / "merged"
+    write(adapter, folder, dtype)
+    typer.echo(f"whole model: {folder}")
+
+
+def _method_block(config: RunConfig) -> str:
+    block = {"method": config.method.model_dump(mode="json"), "reference": str(config.reference or "")}
+    return yaml.safe_dump(block, sort_keys=False)

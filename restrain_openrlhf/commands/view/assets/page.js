@@ -1,0 +1,119 @@
+// The page as a whole: reads the groups, and connects filters, list, keys and the open group.
+"use strict";
+
+const form = document.getElementById("filters");
+const state = { groups: [], prompts: new Map(), current: null, asWritten: false, open, onlyPrompt };
+const list = new GroupList(document.getElementById("list"), document.getElementById("rows"), state.prompts, open);
+
+async function read() {
+  const reading = document.getElementById("reading");
+  try {
+    for await (const page of source.pages()) {
+      for (const [id, prompt] of Object.entries(page.prompts)) state.prompts.set(id, prompt);
+      for (const group of page.groups) state.groups.push(group);
+      reading.textContent = progress(page);
+      refresh();
+      openAddressed();
+    }
+  } catch (error) {
+    reading.textContent = `The groups could not be read: ${error.message}`;
+  }
+}
+
+function progress(page) {
+  const found = `${plural(state.groups.length, "group")} of ${plural(state.prompts.size, "prompt")} at ${plural(page.steps_read, "step")}`;
+  return page.next === null ? found : `${found}; ${plural(page.steps - page.steps_read, "step")} still to read …`;
+}
+
+function refresh() {
+  const values = chosen(form);
+  const found = matching(state.groups, state.prompts, values);
+  document.getElementById("shown").textContent = `${found.length.toLocaleString("en")} of ${plural(state.groups.length, "group")}`;
+  document.getElementById("one-prompt").hidden = !values.prompt;
+  for (const output of form.querySelectorAll("output")) {
+    output.textContent = state.groups.filter(TESTS[output.dataset.of]).length.toLocaleString("en");
+  }
+  drawSizes(document.getElementById("sizes"), state.groups, values, (size) => {
+    form.least_votes.value = form.most_votes.value = size;
+    filtered();
+  });
+  list.show(found, state.current);
+}
+
+function filtered() {
+  remember();
+  list.box.scrollTop = 0;
+  refresh();
+}
+
+async function open(group) {
+  state.current = group;
+  remember();
+  const box = document.getElementById("group");
+  try {
+    const details = await source.details(group);
+    if (state.current === group) drawGroup(box, state, group, details);
+  } catch (error) {
+    if (state.current === group) box.replaceChildren(element("p", { class: "note" }, `The group could not be read: ${error.message}`));
+  }
+  // Another group may have been opened while this one's responses came.
+  list.mark(state.current);
+}
+
+function onlyPrompt(id) {
+  form.reset();
+  form.prompt.value = id;
+  filtered();
+}
+
+// The address holds the filters and the open group.
+function remember() {
+  const values = new URLSearchParams(chosen(form));
+  if (state.current) values.set("open", `${state.current.step}/${state.current.group}`);
+  history.replaceState(null, "", `#${values}`);
+}
+
+const address = new URLSearchParams(location.hash.slice(1));
+
+function openAddressed() {
+  const group = state.groups.find((each) => `${each.step}/${each.group}` === address.get("open"));
+  if (group && !state.current) open(group);
+}
+
+function restoreFilters() {
+  for (const [name, value] of address) {
+    const field = form.elements.namedItem(name);
+    if (field?.type === "checkbox") field.checked = true;
+    else if (field) field.value = value;
+  }
+}
+
+const KEYS = {
+  j: () => list.move(1),
+  k: () => list.move(-1),
+  "/": () => form.text.focus(),
+  r: () => {
+    state.asWritten = !state.asWritten;
+    if (state.current) open(state.current);
+  },
+};
+
+document.addEventListener("keydown", (event) => {
+  const isTyping = event.target.matches("input, select, textarea");
+  if (isTyping || event.ctrlKey || event.altKey || event.metaKey || !(event.key in KEYS)) return;
+  event.preventDefault();
+  KEYS[event.key]();
+});
+form.addEventListener("input", filtered);
+form.addEventListener("submit", (event) => event.preventDefault());
+form.addEventListener("reset", () => {
+  form.prompt.value = "";
+  setTimeout(filtered);
+});
+document.getElementById("one-prompt").addEventListener("click", () => {
+  form.prompt.value = "";
+  filtered();
+});
+
+restoreFilters();
+read();

@@ -1,0 +1,142 @@
+"""What the page shows of a group: in the list its vote, a flip and right or wrong; open, its classes with responses."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from restrain_openrlhf.answers import canonical_key
+from restrain_openrlhf.evaluation.prompt_gold import PromptGold
+from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
+
+# The list and the chart draw the answers themselves; a page of text is no answer there.
+SHOWN = 120
+
+
+@dataclass(frozen=True)
+class AnswerVotes:
+    """Votes of one answer of a group. `number` is equal for equal answers of one prompt, at all steps.
+
+    `answer` is None for missing answers where the method counts them as a label. `right` is None without gold.
+    """
+
+    number: int
+    answer: str | None
+    votes: int
+    right: bool | None
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """One group. `votes` has the majority first; `missing` counts rollouts without an answer.
+
+    `flipped_from` is the majority answer that this one replaced, None where it did not flip: the answer of the same
+    prompt's last group with a majority before this one, or of the reference where there was none before. `graded` says
+    that gold has the prompt.
+    """
+
+    step: int
+    group: int
+    prompt_id: str
+    prompt_weight: float
+    penalized: bool
+    voters: int
+    majority_count: int
+    missing: int
+    votes: tuple[AnswerVotes, ...]
+    flipped_from: str | None
+    graded: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step's groups, and the prompts that no step before had, by prompt_id."""
+
+    groups: tuple[GroupSummary, ...]
+    prompts: Mapping[str, str]
+
+
+class Summaries:
+    """Summaries of a run's groups in the order of their steps, since a flip is one against what came before."""
+
+    def __init__(self, gold: PromptGold, reference: Mapping[str, str]) -> None:
+        """`reference` is the frozen model's majority answer by prompt_id; empty where the run has none."""
+        self._gold = gold
+        self._last = dict(reference)
+        self._numbers: dict[str, dict[str | None, int]] = {}
+
+    def step(self, groups: list[KeptGroup]) -> Step:
+        """Those of the next step."""
+        new = {group.prompt_id: group.prompt for group in groups if group.prompt_id not in self._numbers}
+        return Step(tuple(self.summary(group) for group in groups), new)
+
+    def summary(self, group: KeptGroup) -> GroupSummary:
+        """The group's, as the next one of its prompt."""
+        numbers = self._numbers.setdefault(group.prompt_id, {})
+        votes = []
+        for members in ranked_classes(group):
+            answer = members[0].answer
+            number = numbers.setdefault(None if answer is None else canonical_key(answer), len(numbers))
+            right = self._gold.right(group.prompt, answer)
+            votes.append((answer, AnswerVotes(number, _shown(answer), len(members), right)))
+        return GroupSummary(
+            step=group.step,
+            group=group.group,
+            prompt_id=group.prompt_id,
+            prompt_weight=group.prompt_weight,
+            penalized=group.penalized,
+            voters=group.voters,
+            majority_count=group.majority_count,
+            missing=sum(rollout.answer is None for rollout in group.rollouts),
+            votes=tuple(each for _, each in votes),
+            flipped_from=_shown(self._flipped_from(group.prompt_id, votes[0][0] if votes else None)),
+            graded=self._gold.of(group.prompt) is not None,
+        )
+
+    def _flipped_from(self, prompt_id: str, majority: str | None) -> str | None:
+        if majority is None:
+            return None
+        last, self._last[prompt_id] = self._last.get(prompt_id), majority
+        return last if last is not None and canonical_key(last) != canonical_key(majority) else None
+
+
+def _shown(answer: str | None) -> str | None:
+    return None if answer is None else answer[:SHOWN]
+
+
+@dataclass(frozen=True)
+class ClassDetails:
+    """One class of equal answers, with its votes and label weight w_j; None: missing answers that are no label."""
+
+    answer: str | None
+    votes: int | None
+    label_weight: float | None
+    right: bool | None
+    rollouts: tuple[KeptRollout, ...]
+
+
+@dataclass(frozen=True)
+class GroupDetails:
+    """An open group. `classes` has the majority first, and rollouts without a class last; `gold` is None without it."""
+
+    step: int
+    group: int
+    gold: str | None
+    classes: tuple[ClassDetails, ...]
+
+
+def details(group: KeptGroup, gold: PromptGold) -> GroupDetails:
+    """The group's classes, graded where gold has the prompt."""
+    classless = [rollout for rollout in group.rollouts if rollout.label is None]
+    found = []
+    for members in [*ranked_classes(group), *([classless] if classless else [])]:
+        first, right = members[0], gold.right(group.prompt, members[0].answer)
+        found.append(ClassDetails(first.answer, first.class_votes, first.label_weight, right, tuple(members)))
+    return GroupDetails(group.step, group.group, gold.of(group.prompt), tuple(found))
+
+
+def ranked_classes(group: KeptGroup) -> list[list[KeptRollout]]:
+    """The members of each answer class, largest class first, ties by first appearance."""
+    classes: dict[int, list[KeptRollout]] = {}
+    for rollout in group.rollouts:
+        if rollout.label is not None:
+            classes.setdefault(rollout.label, []).append(rollout)
+    return [classes[label] for label in sorted(classes, key=lambda label: (-len(classes[label]), label))]

@@ -1,0 +1,109 @@
+"""The blocks of a configuration that are no method's: `engine:`, `rollouts:`, `mlflow:` and `evaluation:`."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
+
+MIB = 1 << 20
+# Words that MLflow takes in the place of an address.
+NAMED = ("databricks", "databricks-uc")
+Count = Annotated[StrictInt, Field(ge=1)]
+
+
+class EngineLimits(BaseModel):
+    """How much a vLLM engine works on at a time, under vLLM's own names; None leaves vLLM's choice."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_num_seqs: Count | None = Field(
+        default=None,
+        description="Rollouts that an engine works on at a time; null: as many as it has of a step, 128 to 512.",
+    )
+    max_num_batched_tokens: Count | None = Field(
+        default=None, description="Tokens that an engine works on in one step of its own; null: 8192."
+    )
+
+    def options(self) -> dict[str, int]:
+        """Those that are set, by name."""
+        return self.model_dump(exclude_none=True)
+
+    @model_validator(mode="after")
+    def _tokens_for_all(self) -> Self:
+        """vLLM refuses the same."""
+        seqs, tokens = self.max_num_seqs, self.max_num_batched_tokens
+        if seqs is not None and tokens is not None and tokens < seqs:
+            raise ValueError(
+                f"max_num_batched_tokens {tokens} is below max_num_seqs {seqs}: each rollout takes a token of a step. "
+                "Raise the first or lower the second"
+            )
+        return self
+
+
+class KeepRollouts(BaseModel):
+    """Which of a step's groups are written to the run's `rollouts/`, and how much of the disk they may take."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    keep: Literal["all", "none"] | Count = Field(
+        default=8, description="Groups kept of each step: a number, drawn at random by train.seed, or all, or none."
+    )
+    at_most_mib: Count | None = Field(
+        default=1024,
+        description="Keeping stops before its files take more than so many MiB, and the run goes on; null: no bound.",
+    )
+
+    def count(self, groups: int) -> int:
+        """How many of a step's groups are kept."""
+        if self.keep == "none":
+            return 0
+        return groups if self.keep == "all" else min(self.keep, groups)
+
+    @property
+    def most_bytes(self) -> float:
+        """`at_most_mib` in bytes."""
+        return float("inf") if self.at_most_mib is None else float(self.at_most_mib * MIB)
+
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _words_or_a_number(cls, value: Any) -> Any:
+        # One message for the alternatives: pydantic has one for each.
+        if value in ("all", "none") or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+            return value
+        raise ValueError("give a number of groups (1 or more), all, or none")
+
+
+class MlflowSettings(BaseModel):
+    """A server or folder that gets a run's numbers too. MLflow reads passwords from its own environment variables."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    tracking_uri: str = Field(
+        min_length=1, description="MLflow's server, such as http://mlflow:5000, or a folder, or `databricks`."
+    )
+    experiment: str = Field(default="restrain", min_length=1, description="The experiment; it is made if missing.")
+
+    @field_validator("tracking_uri")
+    @classmethod
+    def _address(cls, uri: str) -> str:
+        """Folders become absolute: Ray's workers have folders of their own."""
+        if uri in NAMED:
+            return uri
+        if "://" not in uri and not uri.startswith("file:"):
+            return Path(uri).expanduser().absolute().as_uri()
+        if urlsplit(uri).password or urlsplit(uri).username:
+            raise ValueError(
+                "must not have a user or a password in it, which would be kept with the run. Put them into "
+                "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token into MLFLOW_TRACKING_TOKEN"
+            )
+        return uri
+
+
+class EvaluationDraws(BaseModel):
+    """How an OpenRLHF without our entry point draws evaluation's rollouts, which is all that tells them apart."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    temperature: Annotated[float, Field(ge=0, strict=True)] = Field(description="OpenRLHF's eval.temperature.")
+    n: Count = Field(description="OpenRLHF's eval.n_samples_per_prompt.")

@@ -1,0 +1,45 @@
+"""The one gate: all that settings alone can tell, asked before a run is shown, rendered, tried or started."""
+
+from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check
+from restrain_openrlhf.config.checks.keys import INPUTS, KEYS, other_size
+from restrain_openrlhf.config.checks.layout import LAYOUT
+from restrain_openrlhf.config.host_flags import SECRET_FLAGS, Flags
+from restrain_openrlhf.config.memory import why_it_cannot_fit
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.method import build
+
+__all__ = ["CHECKS", "other_size", "refuse_settings", "refuse_unattended"]
+
+CHECKS: tuple[Check, ...] = (*CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
+# OpenRLHF turns W&B on by a key alone; the real one comes from the environment, as WANDB_API_KEY.
+DUMMY_KEY = "dummy"
+
+
+def refuse_settings(config: HookConfig, flags: Flags, gpu_bytes: int | None = None) -> None:
+    """Raises ConfigError for the first reason why OpenRLHF could not run so, or RESTRAIN would not be trained.
+
+    It is the same on any machine, but for a GPU's memory, where that is given.
+    """
+    method = build(config.method)
+    for check in CHECKS:
+        if reason := check(flags, config, method):
+            raise ConfigError(reason)
+    if reason := why_it_cannot_fit(flags, gpu_bytes):
+        raise ConfigError(reason)
+
+
+def refuse_unattended(flags: Flags, place: str) -> None:
+    """Raises ConfigError where a cluster that starts the run again would lose work, or show a secret.
+
+    `place` says where the secret goes instead.
+    """
+    if int(flags["ckpt.save_steps"]) <= 0 or not flags["ckpt.load_enable"]:
+        raise ConfigError(
+            "ckpt.save_steps must be above 0 and ckpt.load_enable true: a preempted run would start again from nothing."
+        )
+    for name in sorted(SECRET_FLAGS):
+        if flags[name] not in (None, "", DUMMY_KEY):
+            raise ConfigError(
+                f"{name} would be readable in the cluster. Set it to '{DUMMY_KEY}' and put the key {place}."
+            )

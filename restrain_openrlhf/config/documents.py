@@ -1,0 +1,119 @@
+"""YAML documents: strictly read, with one level of `extends`, made typed objects, and wrong keys named."""
+
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from restrain_openrlhf.errors import ConfigError, did_you_mean
+from restrain_openrlhf.method import parse_settings, setting_names
+
+# pydantic's names of two kinds of errors.
+UNKNOWN, MISSING = "extra_forbidden", "missing"
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
+    """The document as a mapping, merged over the one it `extends` (one level), block by block."""
+    document = _parse(path)
+    parent = document.pop("extends", None)
+    if parent is None:
+        return document
+    if not may_extend:
+        raise ConfigError(f"{path}: extends {parent!r}, but is itself extended. One level is allowed.")
+    base = read_yaml(path.parent / str(parent), may_extend=False)
+    for key, value in document.items():
+        both_mappings = isinstance(value, dict) and isinstance(base.get(key), dict)
+        base[key] = {**base[key], **value} if both_mappings else value
+    return base
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """Safe YAML that refuses duplicate keys."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = {key for key in keys if keys.count(key) > 1}
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"{sorted(twice)[0]!r} appears twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)
+    except FileNotFoundError:
+        raise ConfigError(f"{path}: no such file. Check the path.") from None
+    except IsADirectoryError:
+        raise ConfigError(f"{path}: is a folder; a YAML file is needed.") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: is not valid YAML: {error}") from None
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}: must hold keys and values at the top level.")
+    return document
+
+
+def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
+    """The document's blocks, the method parsed. Raises ConfigError for a key that is not allowed."""
+    allowed = tuple(allowed)
+    for key in document:
+        if key not in allowed:
+            settings = [f"method.{name}" for name in method_keys(document)]
+            hint = did_you_mean(key, [*allowed, *settings]) or f" Allowed here: {', '.join(allowed)}."
+            raise ConfigError(f"{path}: unknown key {key!r}.{hint}")
+    if "method" not in document:
+        raise ConfigError(f"{path}: `method:` is missing, for example `method: {{name: restrain}}`.")
+    for key in ("method", "openrlhf"):
+        if not isinstance(document.get(key, {}), dict):
+            raise ConfigError(f"{path}: {key} must be a block of keys and values, not {document[key]!r}.")
+    try:
+        return {**document, "method": parse_settings(document["method"])}
+    except ConfigError as error:
+        raise ConfigError(f"{path}: method: {error}") from None
+
+
+def method_keys(document: Mapping[str, Any]) -> tuple[str, ...]:
+    """The settings of the method that the document names, as far as it is known."""
+    method = document.get("method")
+    return setting_names(method.get("name")) if isinstance(method, dict) else ()
+
+
+def typed(kind: type[Model], values: Mapping[str, Any], path: Path) -> Model:
+    """The model of these values. Raises ConfigError naming the file and the key."""
+    try:
+        return kind(**values)
+    except ValidationError as error:
+        # A typo is also a missing key where that one is needed: the key that was typed is named.
+        first = min(error.errors(), key=lambda each: each["type"] != UNKNOWN)
+        raise ConfigError(f"{path}: {_what_is_wrong(kind, first)}") from None
+
+
+def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
+    key, found = ".".join(map(str, error["loc"])), _without_password(repr(error["input"]))
+    if error["type"] == MISSING:
+        return f"{key} is missing."
+    if error["type"] != UNKNOWN:
+        return f"{key} is {found}: {error['msg'][:1].lower()}{error['msg'][1:]}."
+    *block, name = map(str, error["loc"])
+    known = _keys_of(kind, block)
+    hint = did_you_mean(name, known, block=".".join([*block, ""])) or f" Known: {', '.join(known)}."
+    return f"unknown key {key!r}.{hint}"
+
+
+def _keys_of(kind: type[BaseModel], block: Iterable[str]) -> list[str]:
+    """The keys of a block within a block, by the model that its field takes."""
+    for name in block:
+        taken = kind.model_fields[name].annotation
+        models = (each for each in (taken, *get_args(taken)) if isinstance(each, type) and issubclass(each, BaseModel))
+        kind = next(models)
+    return list(kind.model_fields)
+
+
+def _without_password(text: str) -> str:
+    """An address with a user in it is refused, and the refusal is printed and logged."""
+    return re.sub(r"://[^/@\s]*@", "://…@", text)

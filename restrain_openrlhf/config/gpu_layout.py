@@ -1,0 +1,92 @@
+"""A run in numbers, from OpenRLHF's flags: the GPUs of each part, who shares them, rollouts and optimizer steps."""
+
+import argparse
+from dataclasses import dataclass
+from typing import Self
+
+from restrain_openrlhf.config.host_flags import Flags
+
+
+@dataclass(frozen=True)
+class GpuLayout:
+    """GPUs of policy and reference policy (0 without KL); vLLM's engines, and the GPUs of one.
+
+    `gpus_per_rank` are those of one data-parallel rank.
+    """
+
+    nodes: int
+    policy: int
+    reference: int
+    engines: int
+    gpus_per_engine: int
+    gpus_per_rank: int
+    reference_shares: bool
+    colocated: bool
+    asynchronous: bool
+
+    @classmethod
+    def of(cls, flags: Flags) -> Self:
+        """From OpenRLHF's flags under their dotted names."""
+
+        def number(name: str) -> int:
+            return int(flags[name] or 0)
+
+        has_reference = bool(flags["algo.kl.init_coef"])
+        return cls(
+            nodes=number("actor.num_nodes"),
+            policy=number("actor.num_nodes") * number("actor.num_gpus_per_node"),
+            reference=number("ref.num_nodes") * number("ref.num_gpus_per_node") if has_reference else 0,
+            engines=number("vllm.num_engines"),
+            gpus_per_engine=number("vllm.tensor_parallel_size"),
+            gpus_per_rank=number("ds.ring_attn_size") * number("ds.tensor_parallel_size"),
+            reference_shares=bool(flags["train.colocate_all"] or flags["train.colocate_actor_ref"]),
+            colocated=bool(flags["train.colocate_all"]),
+            asynchronous=bool(flags["train.async_enable"]),
+        )
+
+    @property
+    def vllm(self) -> int:
+        """GPUs of all engines."""
+        return self.engines * self.gpus_per_engine
+
+    @property
+    def engines_share(self) -> bool:
+        """Whether vLLM is on the policy's GPUs; engines that draw while the policy trains have GPUs of their own."""
+        return self.colocated and not self.asynchronous
+
+    @property
+    def ranks(self) -> int:
+        """Data-parallel ranks of the policy."""
+        return self.policy // self.gpus_per_rank
+
+    @property
+    def reference_ranks(self) -> int:
+        """Data-parallel ranks of the reference policy."""
+        return self.reference // self.gpus_per_rank
+
+    @property
+    def needed(self) -> int:
+        """GPUs of the placement groups that OpenRLHF will ask Ray for."""
+        own = 0 if self.reference_shares else self.reference
+        return self.policy + own + (0 if self.engines_share else self.vllm)
+
+
+def rollouts_of_step(flags: Flags) -> int:
+    """Rollouts of one rollout batch."""
+    return int(flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"])
+
+
+def rollout_batches(prompts: int, flags: Flags) -> int:
+    """Training steps of a whole run over so many prompts: the host takes a last, smaller batch in each episode.
+
+    (trainer/ppo_utils/samples_generator.py, generate_samples.)
+    """
+    batches = -(-prompts // int(flags["rollout.batch_size"]))
+    return int(flags["train.num_episodes"]) * batches
+
+
+def optimizer_steps(steps: int, arguments: argparse.Namespace) -> int:
+    """Optimizer steps in so many rollout batches, as the host counts them (ppo_trainer.py, prepare_datasets)."""
+    rollouts = steps * arguments.rollout.batch_size * arguments.rollout.n_samples_per_prompt
+    count: int = rollouts // arguments.train.batch_size * arguments.train.max_epochs
+    return count

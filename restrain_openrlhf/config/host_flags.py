@@ -1,0 +1,148 @@
+"""OpenRLHF's command line: its version, its flags on record, those that a run sets itself, and the agent's file."""
+
+import argparse
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.errors import ConfigError, HostError, did_you_mean
+
+SUPPORTED_OPENRLHF = ("0.11.2",)
+ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
+# Written by tools/record_flags.py from the installed OpenRLHF; a test holds them together.
+RECORD = Path(__file__).with_name(f"openrlhf-{SUPPORTED_OPENRLHF[-1]}.yaml")
+TYPES = {"int": int, "float": float, "str": str}
+# They are neither published nor sent anywhere, nor written for others. Other flags with such a word (data.input_key,
+# rollout.max_new_tokens) name columns and numbers.
+SECRET_FLAGS = frozenset({"logger.wandb.key"})
+
+# OpenRLHF's flags under their dotted names.
+Flags = Mapping[str, Any]
+
+
+def is_installed() -> bool:
+    """Whether there is an OpenRLHF, of whatever version."""
+    return find_spec("openrlhf") is not None
+
+
+def check_version() -> str:
+    """The installed OpenRLHF's version. Raises HostError where it is absent or not one the hook was written for."""
+    supported = " or ".join(SUPPORTED_OPENRLHF)
+    try:
+        found = version("openrlhf")
+    except PackageNotFoundError:
+        raise HostError(f"OpenRLHF is not installed. Install openrlhf {supported}.") from None
+    if found not in SUPPORTED_OPENRLHF:
+        raise HostError(
+            f"OpenRLHF {found} is installed; the hook was written for {supported}. Install openrlhf=={supported}, "
+            "or a restrain-openrlhf release made for this version."
+        )
+    return found
+
+
+class HostParser(argparse.ArgumentParser):
+    """argparse, but a wrong flag is our error and does not end the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"OpenRLHF's command line refuses the flags: {message}.")
+
+
+@cache
+def host_parser() -> argparse.ArgumentParser:
+    """A parser that takes and gives what OpenRLHF's does, but for the default of `logger.wandb.run_name`, a time."""
+    parser = HostParser()
+    for name, keywords in yaml.safe_load(RECORD.read_text(encoding="utf-8")).items():
+        kind = {"type": TYPES[keywords["type"]]} if "type" in keywords else {}
+        parser.add_argument(f"--{name}", **{**keywords, **kind})
+    return parser
+
+
+def to_arguments(flags: Mapping[str, object]) -> list[str]:
+    """Command-line words for flags under OpenRLHF's dotted names.
+
+    True switches a flag on, False and None leave it out, a list gives several values. Raises ConfigError for a name
+    OpenRLHF does not have, with the nearest one it has.
+    """
+    known = {option.removeprefix("--"): action for option, action in host_parser()._option_string_actions.items()}
+    arguments: list[str] = []
+    for name, value in flags.items():
+        if name not in known:
+            hint = did_you_mean(name, known, block="openrlhf.") or f" See `python -m {ENTRY_POINT} --help`."
+            raise ConfigError(f"openrlhf: {name!r} is not a flag of OpenRLHF's train_ppo_ray.{hint}")
+        arguments += _words(name, value, takes_value=known[name].nargs != 0)
+    return arguments
+
+
+def _words(name: str, value: object, takes_value: bool) -> list[str]:
+    if value is None or value is False:
+        return []
+    if value is True:
+        if takes_value:
+            raise ConfigError(f"openrlhf: {name} needs a value; true is only for switches.")
+        return [f"--{name}"]
+    if not takes_value:
+        raise ConfigError(f"openrlhf: {name} is a switch: give true or false, not {value!r}.")
+    if isinstance(value, list | tuple):
+        return [f"--{name}", *(str(part) for part in value)]
+    return [f"--{name}", str(value)]
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """The host's flat namespace (dotted names) for these words. Raises ConfigError where the host would exit."""
+    return host_parser().parse_args(list(arguments))
+
+
+def flags_of(config: RunConfig, also: Flags | None = None) -> dict[str, Any]:
+    """The value of every flag of OpenRLHF in a run of this configuration; `also` are flags that it leaves out."""
+    return vars(parse(to_arguments({**(also or {}), **host_flags(config)})))
+
+
+def host_flags(config: RunConfig) -> dict[str, object]:
+    """All of a run's flags: the defaults below, then the configuration's own."""
+    run_dir = config.run_dir
+    defaults: dict[str, object] = {
+        # The hook replaces the estimator; this is the one it accepts.
+        "algo.advantage.estimator": "group_norm",
+        # KL as a loss term (eq. 7), weighed as in the paper's D.2, with the estimator of GRPO (the paper names none).
+        "algo.kl.use_loss": True,
+        "algo.kl.estimator": "k3",
+        "algo.kl.init_coef": 0.001,
+        # 0 adds nothing to the loss and makes the host log the policy's entropy.
+        "actor.entropy_coef": 0,
+        # The best checkpoint by evaluation would be chosen by gold.
+        "ckpt.best_metric_key": "none",
+        # The host never saves checkpoints unless told to, and a killed run could not go on.
+        "ckpt.save_steps": 10,
+        # One is whole while the next is written. The host keeps three, of 14 bytes for every parameter.
+        "ckpt.max_num": 2,
+        "ckpt.load_enable": True,
+        "ckpt.path": str(run_dir / "checkpoints"),
+        "ckpt.output_dir": str(run_dir / "model"),
+        "logger.tensorboard_dir": str(run_dir / "tensorboard"),
+        "logger.wandb.run_name": run_dir.name,
+        "data.input_key": "problem",
+    }
+    return {**defaults, **config.openrlhf}
+
+
+MODULE = "restrain_openrlhf.hook.agent"
+
+
+def agent_path() -> Path:
+    """The file for --train.agent_func_path. Raises HostError where this package is not a folder of files."""
+    spec = find_spec(MODULE)
+    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
+        raise HostError(f"{MODULE} has no file that OpenRLHF could load. Install restrain-openrlhf from its wheel.")
+    return Path(spec.origin)
+
+
+def is_agent(path: str) -> bool:
+    """Whether this is that file, or one like it in another place, as another node may have it."""
+    given, own = Path(path), agent_path()
+    return given == own or (given.is_file() and given.read_bytes() == own.read_bytes())

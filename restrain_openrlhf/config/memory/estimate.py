@@ -1,0 +1,250 @@
+"""A run's memory: every line of every phase on a GPU, the host's memory, the disk, and what certainly cannot fit."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from restrain_openrlhf.config.host_flags import Flags
+from restrain_openrlhf.config.memory.lines import (
+    GIB,
+    TRAINING,
+    ZERO_3,
+    Held,
+    MemoryLine,
+    NotCoveredError,
+    Phase,
+    product,
+)
+from restrain_openrlhf.config.memory.shape import ModelShape, ShapeUnknownError, shape_of
+
+BF16 = 2
+# fp32 master weights and Adam's two moments.
+ADAM = 12
+# Adam on the host: its 12 bytes, the fp32 gradient, and bf16 buffers for weights and for accumulating
+# (deepspeed/runtime/zero/stage_1_and_2.py).
+OFFLOADED = ADAM + 4 + 2 + 2
+# The gradient's copy in one flat bf16 tensor and in fp32 (deepspeed/runtime/zero/stage_1_and_2.py, step).
+STEP_COPIES = 2 + 4
+# DeepSpeed's defaults, in elements: OpenRLHF leaves them at "auto", which DeepSpeed drops.
+REDUCE_BUCKET = 500_000_000
+MOST_LIVE = 1_000_000_000
+ZERO_2 = 2
+# Bytes a logit. Actor.forward makes an fp32 copy of the bf16 logits, which go then; flash-attn's cross entropy, which
+# log_probs_from_logits calls, copies nothing (openrlhf/models/actor.py, utils.py).
+FORWARD = 2 + 4
+# Backward: the fp32 logits, their fp32 gradient, and that in bf16. The entropy is compiled and keeps no copy.
+BACKWARD = 4 + 4 + 2
+# Dividing by a temperature makes the fp32 gradient anew.
+TEMPERED = 4 + 4 + 4
+# Assumed, not worked out: what a process has on a GPU before its first tensor, and vLLM's graphs and workspace asleep.
+CONTEXT = 6 * GIB // 10
+ASLEEP = GIB
+
+
+@dataclass(frozen=True)
+class MemoryEstimate:
+    """Bytes per GPU by phase (`lines`), per node (`host`), and in the run's folder (`disk`).
+
+    `gpu_bytes` is the GPU's memory, None where it is not known.
+    """
+
+    lines: tuple[MemoryLine, ...]
+    host: tuple[MemoryLine, ...]
+    disk: tuple[MemoryLine, ...]
+    gpu_bytes: int | None = None
+    peak_bytes: Mapping[Phase, int] = field(init=False)
+    certain_bytes: Mapping[Phase, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "peak_bytes", _sums(self.lines))
+        object.__setattr__(self, "certain_bytes", _sums(line for line in self.lines if line.certain))
+
+    @property
+    def peak(self) -> tuple[Phase, int]:
+        """The phase that needs most, and its bytes."""
+        return max(self.peak_bytes.items(), key=lambda entry: entry[1])
+
+    @property
+    def certain(self) -> tuple[Phase, int]:
+        """The phase that certainly needs most, and its bytes."""
+        return max(self.certain_bytes.items(), key=lambda entry: entry[1])
+
+
+def estimate(flags: Flags, shape: ModelShape, gpu_bytes: int | None = None) -> MemoryEstimate:
+    """The memory of a run with these flags (dotted names, as OpenRLHF's parser gives them).
+
+    Raises NotCoveredError for flags whose memory is not worked out.
+    """
+    held = Held.by(flags, shape)
+    lines = (
+        *_policy(held),
+        *_reference(held),
+        *_batch(held),
+        *_engine(held, gpu_bytes),
+        MemoryLine("largest tensor's copy", *product(shape.embedding, BF16), (Phase.SYNC,)),
+        *_contexts(held),
+    )
+    return MemoryEstimate(lines, tuple(_host(held)), tuple(_disk(held)), gpu_bytes)
+
+
+def _sums(lines: Iterable[MemoryLine]) -> dict[Phase, int]:
+    lines = tuple(lines)
+    phases = (phase for phase in Phase if any(phase in line.phases for line in lines))
+    return {phase: sum(line.bytes for line in lines if phase in line.phases) for phase in phases}
+
+
+def _policy(held: Held) -> Iterator[MemoryLine]:
+    """Parameters, gradients and Adam's states, as DeepSpeed's ZeRO stages divide them."""
+    policy, lora = held.layout.policy, held.lora_rank
+    parameters = held.shape.parameters + (held.trained if lora else 0)
+    formula = product(parameters, BF16, divisor=policy if held.stage == ZERO_3 else 1)
+    yield MemoryLine(f"policy, {'base and adapters' if lora else 'bf16'}", *formula, held.policy_phases, True)
+    if held.stage == ZERO_3 and policy > 1:
+        formula = product(min(parameters, MOST_LIVE), BF16)
+        yield MemoryLine("policy, layers gathered by ZeRO 3", *formula, (Phase.EXPERIENCE, Phase.BACKWARD))
+    if not (held.flags["ds.adam_offload"] and held.stage >= ZERO_2):
+        formula = product(held.trained, BF16, divisor=policy if held.stage >= ZERO_2 else 1)
+        yield MemoryLine("gradients, bf16", *formula, TRAINING, True)
+    if held.stage:
+        buckets = 2 if held.flags["ds.overlap_comm"] else 1
+        yield MemoryLine("gradients' reduce bucket", *product(buckets, REDUCE_BUCKET, BF16), (Phase.BACKWARD,))
+    yield from _optimizer(held)
+
+
+def _optimizer(held: Held) -> Iterator[MemoryLine]:
+    if held.flags["ds.adam_offload"]:
+        widest = max(sum(held.shape.projections.values(), ()))
+        largest = held.lora_rank * widest if held.lora_rank else held.shape.embedding
+        yield MemoryLine("Adam on the host: its buffer here", *product(largest, BF16), held.policy_phases)
+        return
+    shards = held.layout.policy if held.stage else 1
+    phases = TRAINING if held.flags["ds.enable_sleep"] else held.policy_phases
+    yield MemoryLine("fp32 master weights and Adam", *product(held.trained, ADAM, divisor=shards), phases, True)
+    formula = product(held.trained, STEP_COPIES, divisor=shards)
+    yield MemoryLine("gradients' flat and fp32 copies", *formula, (Phase.STEP,))
+
+
+def _reference(held: Held) -> Iterator[MemoryLine]:
+    """The frozen model."""
+    if held.has_reference and not held.reference_on_the_host:
+        formula = product(held.shape.parameters, BF16, divisor=held.layout.reference if held.stage == ZERO_3 else 1)
+        yield MemoryLine("reference policy, bf16", *formula, held.reference_phases, True)
+
+
+def _batch(held: Held) -> Iterator[MemoryLine]:
+    """Logits, as often as OpenRLHF's log-probabilities copy them, and activations of a micro-batch."""
+    shape, experience, train = held.shape, held.tokens("rollout"), held.tokens("train")
+    apart = held.has_reference and not held.layout.reference_shares
+    forward = (Phase.EXPERIENCE, *((Phase.REFERENCE,) if apart else ()))
+    yield MemoryLine("logits, forward (bf16, fp32)", *product(*experience, shape.vocab_size, FORWARD), forward)
+    width = 6 * shape.intermediate_size + 4 * shape.hidden_size
+    yield MemoryLine("one layer, forward (6 × inner + 4 × hidden)", *product(*experience, width), forward)
+    factor = BACKWARD if held.flags["rollout.temperature"] == 1 else TEMPERED
+    formula = product(*train, shape.vocab_size, factor)
+    yield MemoryLine("logits, backward (fp32, gradient, bf16)", *formula, (Phase.BACKWARD,))
+    # What one layer keeps of a token for its backward pass: norms in fp32, attention and MLP in bf16.
+    kept, layers = "16 × hidden + 6 × (q + kv) + 8 × inner", shape.num_hidden_layers
+    width = 16 * shape.hidden_size + 6 * (shape.q_size + shape.kv_size) + 8 * shape.intermediate_size
+    if held.flags["actor.gradient_checkpointing_enable"]:
+        formula = product(*train, layers, shape.hidden_size, BF16)
+        yield MemoryLine("layers' inputs (gradient checkpointing)", *formula, (Phase.BACKWARD,))
+        yield MemoryLine(f"one layer, backward ({kept})", *product(*train, width), (Phase.BACKWARD,))
+    else:
+        yield MemoryLine(f"all layers ({kept})", *product(*train, layers, width), (Phase.BACKWARD,))
+
+
+def _engine(held: Held, gpu_bytes: int | None) -> Iterator[MemoryLine]:
+    """vLLM: `gpu_memory_utilization` of the GPU; where that is not known (None), only its least; and asleep."""
+    layout, shape = held.layout, held.shape
+    if not layout.engines:
+        return
+    always = layout.engines_share and not held.engines_sleep
+    awake = held.policy_phases if always else (Phase.GENERATION,)
+    loaded = (*awake, Phase.SYNC) if layout.engines_share and not always else awake
+    text, weights = product(shape.parameters, BF16, divisor=layout.gpus_per_engine)
+    yield MemoryLine("vLLM, weights", text, weights, loaded, True)
+    # Keys and values of one token on one GPU; a head is never split.
+    heads = -(-shape.num_key_value_heads // layout.gpus_per_engine)
+    token = 2 * shape.num_hidden_layers * heads * shape.head_dim * BF16
+    text, least = product(int(held.flags["data.max_len"]), token)
+    yield MemoryLine("vLLM, keys and values of one longest sequence", text, least, awake, True)
+    if gpu_bytes is not None:
+        utilization = float(held.flags["vllm.gpu_memory_utilization"])
+        text = f"{utilization:g} × {gpu_bytes:,} − {weights:,} − {least:,}"
+        rest = max(int(utilization * gpu_bytes) - weights - least, 0)
+        yield MemoryLine("vLLM, the rest of its share", text, rest, awake, True)
+    if held.engines_sleep:
+        phases = tuple(phase for phase in held.policy_phases if phase is not Phase.GENERATION)
+        yield MemoryLine("vLLM asleep (assumed)", "1 GiB", ASLEEP, phases)
+
+
+def _contexts(held: Held) -> Iterator[MemoryLine]:
+    """CUDA's own memory, for each process that has a context on a GPU; vLLM counts its own within its share."""
+    shares = held.layout.reference_shares
+    own = 1 + (held.has_reference and shares) + held.layout.engines_share
+    text = f"{own} × 0.6 GiB" if own > 1 else "0.6 GiB"
+    yield MemoryLine("CUDA contexts (assumed)", text, own * CONTEXT, held.policy_phases)
+    if held.has_reference and not shares:
+        yield MemoryLine("CUDA context (assumed), reference's GPUs", "0.6 GiB", CONTEXT, (Phase.REFERENCE,))
+
+
+def _host(held: Held) -> Iterator[MemoryLine]:
+    """Per node, beside what every process needs to load the model and to hold a batch of rollouts."""
+    nodes, parameters = held.layout.nodes, held.shape.parameters
+    if held.flags["ds.adam_offload"]:
+        yield MemoryLine("Adam on the host", *product(held.trained, OFFLOADED, divisor=nodes))
+    elif held.flags["ds.enable_sleep"]:
+        yield MemoryLine("optimizer asleep", *product(held.trained, ADAM, divisor=nodes))
+    if held.engines_sleep:
+        yield MemoryLine("vLLM's weights asleep", *product(held.layout.engines, parameters, BF16, divisor=nodes))
+    if held.reference_on_the_host:
+        yield MemoryLine("reference policy on the host", *product(parameters, BF16, divisor=nodes))
+
+
+def _disk(held: Held) -> Iterator[MemoryLine]:
+    """The run's folder at its largest: checkpoints (with LoRA of the adapter alone), and what is trained at the end."""
+    text, size = product(held.trained, BF16 + ADAM)
+    yield MemoryLine("one checkpoint", text, size)
+    yield MemoryLine("checkpoints kept (ckpt.max_num)", *product(int(held.flags["ckpt.max_num"]), size))
+    yield MemoryLine(f"trained {'adapter' if held.lora_rank else 'model'}, bf16", *product(held.trained, BF16))
+
+
+def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
+    """The reason, where what is certain does not fit. Activations, logits and the like never refuse a run.
+
+    None too where the GPU's memory (`gpu_bytes`) or the model's shape is not known.
+    """
+    if gpu_bytes is None:
+        return None
+    try:
+        found = estimate(flags, shape_of(str(flags["actor.model_name_or_path"])), gpu_bytes)
+    except (ShapeUnknownError, NotCoveredError):
+        return None
+    return _states_that_do_not_fit(found, gpu_bytes) or _engine_that_does_not_fit(
+        found, gpu_bytes, float(flags["vllm.gpu_memory_utilization"])
+    )
+
+
+def _states_that_do_not_fit(found: MemoryEstimate, gpu_bytes: int) -> str | None:
+    phase, needed = found.certain
+    if needed <= gpu_bytes:
+        return None
+    parts = [line for line in found.lines if line.certain and phase in line.phases]
+    held = "; ".join(f"{line.name} {line.bytes / GIB:.1f}" for line in parts)
+    return (
+        f"A GPU has {gpu_bytes / GIB:.1f} GiB, and what is certain alone needs {needed / GIB:.1f} in the phase "
+        f"{phase.value!r} ({held}). Use more GPUs with ds.zero_stage 3, ds.adam_offload, ds.lora.rank, or a smaller "
+        "model; `restrain show CONFIG --memory` has every line."
+    )
+
+
+def _engine_that_does_not_fit(found: MemoryEstimate, gpu_bytes: int, utilization: float) -> str | None:
+    least = [line for line in found.lines if line.certain and line.name.startswith("vLLM")]
+    needed = sum(line.bytes for line in least if Phase.GENERATION in line.phases)
+    share = utilization * gpu_bytes
+    if needed <= share:
+        return None
+    return (
+        f"vllm.gpu_memory_utilization is {utilization:g}: {share / GIB:.1f} of {gpu_bytes / GIB:.1f} GiB, and vLLM "
+        f"needs {needed / GIB:.1f} for its weights and one sequence of data.max_len. Raise it, or raise "
+        "vllm.tensor_parallel_size."
+    )

@@ -1,0 +1,146 @@
+"""A dense decoder's shape: from its config.json where that is at hand, else from what comes with the package."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+
+from restrain_openrlhf.errors import ConfigError
+
+SHAPES = Path(__file__).with_name("shapes.yaml")
+# Of one block each: attention and a gated MLP, whatever the type calls them.
+DENSE = ("llama", "mistral", "qwen2", "qwen3")
+HOW = (
+    "Give the model's config.json with --model-config FILE, or name a folder that holds it. Covered are dense models "
+    f"({', '.join(DENSE)})."
+)
+
+
+class ShapeUnknownError(ConfigError):
+    """Nothing here says what shape a model has, or its kind is not covered."""
+
+
+class ModelShape(BaseModel):
+    """The entries of a Hugging Face config.json that decide how large a dense decoder is."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    model_type: str
+    hidden_size: PositiveInt
+    intermediate_size: PositiveInt
+    num_hidden_layers: PositiveInt
+    num_attention_heads: PositiveInt
+    num_key_value_heads: PositiveInt
+    head_dim: PositiveInt
+    vocab_size: PositiveInt
+    tie_word_embeddings: bool = False
+    attention_bias: bool = Field(default=False, description="Biases of q, k, v and o; Qwen2's q, k and v have theirs.")
+
+    @property
+    def q_size(self) -> int:
+        """Width of all query heads."""
+        return self.num_attention_heads * self.head_dim
+
+    @property
+    def kv_size(self) -> int:
+        """Width of all key heads, and of all value heads."""
+        return self.num_key_value_heads * self.head_dim
+
+    @property
+    def projections(self) -> Mapping[str, tuple[int, int]]:
+        """A layer's weight matrices by their Hugging Face name: (inputs, outputs)."""
+        hidden, inner, q, kv = self.hidden_size, self.intermediate_size, self.q_size, self.kv_size
+        return {
+            "q_proj": (hidden, q),
+            "k_proj": (hidden, kv),
+            "v_proj": (hidden, kv),
+            "o_proj": (q, hidden),
+            "gate_proj": (hidden, inner),
+            "up_proj": (hidden, inner),
+            "down_proj": (inner, hidden),
+        }
+
+    @property
+    def embedding(self) -> int:
+        """Parameters of the embedding, the largest tensor."""
+        return self.vocab_size * self.hidden_size
+
+    @property
+    def parameters(self) -> int:
+        """All parameters; a tied output head counts once."""
+        heads = 1 if self.tie_word_embeddings else 2
+        return heads * self.embedding + self.num_hidden_layers * self._layer + self.hidden_size
+
+    @property
+    def _layer(self) -> int:
+        weights = sum(inputs * outputs for inputs, outputs in self.projections.values())
+        biases = 0
+        if self.model_type == "qwen2" or self.attention_bias:
+            biases = self.q_size + 2 * self.kv_size + (self.hidden_size if self.model_type != "qwen2" else 0)
+        head_norms = 2 * self.head_dim if self.model_type == "qwen3" else 0
+        return weights + biases + 2 * self.hidden_size + head_norms
+
+
+def shape_of(model: str, config: Path | None = None) -> ModelShape:
+    """The shape of a hub id or folder; nothing is fetched. `config`, a config.json, goes before everything else.
+
+    Raises ShapeUnknownError where nothing here says it, and for a model that is no dense decoder.
+    """
+    if config is not None:
+        return _read(config)
+    if (Path(model) / "config.json").is_file():
+        return _read(Path(model) / "config.json")
+    if model in shipped():
+        return shipped()[model]
+    cached = _in_the_hubs_cache(model)
+    if cached is None:
+        raise ShapeUnknownError(f"{model}: its shape is not known here, and nothing is fetched to learn it. {HOW}")
+    return _read(cached)
+
+
+@cache
+def shipped() -> Mapping[str, ModelShape]:
+    """The models that presets name."""
+    entries = yaml.safe_load(SHAPES.read_text(encoding="utf-8"))
+    return {name: ModelShape.model_validate(entry) for name, entry in entries.items()}
+
+
+def _read(path: Path) -> ModelShape:
+    """The shape that a config.json has. Raises ShapeUnknownError for what is not covered."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ShapeUnknownError(f"{path}: cannot be read as a model's config.json ({error}). {HOW}") from None
+    if not isinstance(document, dict):
+        raise ShapeUnknownError(f"{path}: holds no keys and values. {HOW}")
+    given = {key: value for key, value in document.items() if value is not None}
+    kind, experts = given.get("model_type"), [key for key in given if "expert" in key and given[key]]
+    if kind not in DENSE or experts:
+        what = f"has experts ({experts[0]})" if experts else f"is of the type {kind!r}"
+        raise ShapeUnknownError(f"{path}: {what}, which is not covered. {HOW}")
+    heads = given.get("num_attention_heads")
+    defaults = {"num_key_value_heads": heads}
+    if isinstance(heads, int) and isinstance(given.get("hidden_size"), int):
+        defaults["head_dim"] = given["hidden_size"] // heads
+    try:
+        return ModelShape.model_validate({**defaults, **given})
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ShapeUnknownError(f"{path}: {first['loc'][0]}: {first['msg'].lower()}. {HOW}") from None
+
+
+def _in_the_hubs_cache(model: str) -> Path | None:
+    """The config.json that an earlier download left; None where the hub's client or the file is missing."""
+    try:
+        from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not in a plain installation
+        from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
+    except ImportError:
+        return None
+    try:
+        found = try_to_load_from_cache(model, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found) if isinstance(found, str) else None

@@ -1,0 +1,63 @@
+"""An estimate as Markdown tables, which a terminal shows as well."""
+
+from collections.abc import Iterable, Sequence
+
+from restrain_openrlhf.config.memory.estimate import MemoryEstimate
+from restrain_openrlhf.config.memory.lines import GIB, MemoryLine, Phase
+
+Row = Sequence[str]
+# The column at which numbers begin.
+NUMBERS = 2
+
+
+def as_markdown(found: MemoryEstimate) -> str:
+    """Every line with its formula and its GiB in each phase, the peaks, the host, the disk."""
+    phases = tuple(found.peak_bytes)
+    rows = [
+        ("held on each GPU", "bytes", *(phase.value for phase in phases)),
+        *((line.name, line.formula, *_cells(line, phases)) for line in found.lines),
+        ("**sum**", "", *(f"**{_gib(found.peak_bytes[phase])}**" for phase in phases)),
+        (
+            "of it certain: weights, states, vLLM's share",
+            "",
+            *(_gib(found.certain_bytes.get(phase, 0)) for phase in phases),
+        ),
+    ]
+    other = [("host and disk", "bytes", "GiB"), *_amounts("host, a node", found.host), *_amounts("disk", found.disk)]
+    return f"{_aligned(rows)}\n\n{verdict(found)}\n\n{_aligned(other)}\n"
+
+
+def verdict(found: MemoryEstimate) -> str:
+    """The peak, and the GPU's memory where it is known."""
+    phase, needed = found.peak
+    peak = f"Peak: {_gib(needed)} GiB, {phase.value}"
+    if found.gpu_bytes is None:
+        return f"{peak}. The GPU's memory is not known here: give --gpu-memory GIB."
+    left = found.gpu_bytes - needed
+    room = f"{_gib(left)} left" if left >= 0 else f"{_gib(-left)} too many by this estimate"
+    return f"{peak}, of the GPU's {_gib(found.gpu_bytes)}: {room}. Not counted: fragmentation, NCCL's buffers."
+
+
+def _cells(line: MemoryLine, phases: Iterable[Phase]) -> list[str]:
+    return [_gib(line.bytes) if phase in line.phases else "" for phase in phases]
+
+
+def _amounts(where: str, lines: Iterable[MemoryLine]) -> list[Row]:
+    return [(f"{where}: {line.name}", line.formula, _gib(line.bytes)) for line in lines]
+
+
+def _gib(size: int) -> str:
+    return f"{size / GIB:.2f}" if size < GIB else f"{size / GIB:.1f}"
+
+
+def _aligned(rows: Sequence[Row]) -> str:
+    """Text to the left, and numbers, which begin in the third column, to the right."""
+    columns = list(zip(*rows, strict=True))
+    width = [max(map(len, column)) for column in columns]
+    texts = [[cell.ljust(width[place]) for cell in column] for place, column in enumerate(columns[:NUMBERS])]
+    numbers = [
+        [cell.rjust(width[NUMBERS + place]) for cell in column] for place, column in enumerate(columns[NUMBERS:])
+    ]
+    rule = ["-" * size for size in width[:NUMBERS]] + ["-" * (size - 1) + ":" for size in width[NUMBERS:]]
+    head, *body = zip(*texts, *numbers, strict=True)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))

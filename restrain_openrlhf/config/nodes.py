@@ -1,0 +1,89 @@
+"""What a run asks of a cluster: a name, and how many nodes of how many GPUs, checked against the nodes there are."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.errors import ConfigError
+
+# OpenRLHF's controllers (trainer, samples generator, vLLM's own workers) ask Ray for a CPU each, beside one per GPU.
+CONTROLLER_CPUS = 4
+# KubeRay refuses longer names of RayJobs: it appends suffixes for the cluster and its services.
+LONGEST_NAME = 47
+LONGEST_PREFIX = "test-time-"
+
+
+class NodeShape(BaseModel):
+    """An overlay's `overlay.yaml`: the GPU nodes it may use for one run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    gpus_per_node: int = Field(ge=1)
+    max_nodes: int = Field(ge=1)
+    cpus_per_node: int = Field(ge=1)
+    # GiB of each GPU; None: what a run needs is not checked against it.
+    gpu_memory: int | None = Field(default=None, ge=1)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """`nodes` worker pods with `gpus` GPUs each; together exactly what Ray's placement groups need."""
+
+    nodes: int
+    gpus: int
+
+
+def plan(flags: dict[str, Any], shape: NodeShape) -> Layout:
+    """The worker pods for these flags (dotted names, as parsed by the host).
+
+    Raises ConfigError where a part of the layout does not fit a node, GPUs would lie idle, or nodes are too few.
+    """
+    needed = GpuLayout.of(flags).needed
+    _refuse_what_no_node_holds(flags, shape)
+    layout = Layout(-(-needed // shape.gpus_per_node), min(needed, shape.gpus_per_node))
+    if layout.nodes > 1 and needed % shape.gpus_per_node:
+        raise ConfigError(
+            f"The layout needs {needed} GPUs, which is no multiple of the {shape.gpus_per_node} of a node: GPUs of the "
+            "last node would lie idle. Change actor.num_gpus_per_node, ref.num_gpus_per_node or vllm.num_engines, or "
+            "set train.colocate_all."
+        )
+    if layout.nodes > shape.max_nodes:
+        raise ConfigError(
+            f"The layout needs {needed} GPUs, {layout.nodes} nodes of {shape.gpus_per_node}; this overlay has "
+            f"{shape.max_nodes}. Lower actor.num_nodes, ref.num_nodes or vllm.num_engines, or choose a larger overlay."
+        )
+    _refuse_missing_cpus(layout, shape)
+    return layout
+
+
+def _refuse_what_no_node_holds(flags: dict[str, Any], shape: NodeShape) -> None:
+    for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):
+        value = int(flags[name] or 0)
+        if value > shape.gpus_per_node:
+            raise ConfigError(f"{name} is {value}; a node has {shape.gpus_per_node} GPUs.")
+
+
+def _refuse_missing_cpus(layout: Layout, shape: NodeShape) -> None:
+    if shape.cpus_per_node * layout.nodes < layout.gpus * layout.nodes + CONTROLLER_CPUS:
+        raise ConfigError(
+            f"{layout.nodes} nodes have {shape.cpus_per_node} CPUs each; Ray needs one per GPU ({layout.gpus}) and "
+            f"{CONTROLLER_CPUS} for OpenRLHF's controllers. Give the nodes more CPUs."
+        )
+
+
+def run_name(text: str) -> str:
+    """A DNS-1035 label of at most 37 characters, so that a step's name fits before it.
+
+    A text that is not such a label itself ends in a hash of it: other texts have other names.
+    """
+    slug = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "run"
+    slug = slug if slug[0].isalpha() else f"run-{slug}"
+    longest = LONGEST_NAME - len(LONGEST_PREFIX)
+    if slug == text and len(slug) <= longest:
+        return slug
+    digest = hashlib.sha256(text.encode()).hexdigest()[:6]
+    return f"{slug[: longest - 7].rstrip('-')}-{digest}"

@@ -1,0 +1,17 @@
+"""Paths of the presets and the Kubernetes tree: in the checkout, or inside a package installed from a wheel."""
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+# setup.py puts the repository's folders there when it builds a wheel.
+IN_A_WHEEL = PACKAGE / "repository"
+REPOSITORY = IN_A_WHEEL if IN_A_WHEEL.is_dir() else PACKAGE.parent
+CONFIGS = REPOSITORY / "configs"
+KUBERNETES = REPOSITORY / "k8s"
+
+
+def own_path(path: str) -> str:
+    """The installed path of `restrain_openrlhf/...`, as presets write it; any other path unchanged."""
+    here = PACKAGE.parent / path
+    is_ours = path.startswith(f"{PACKAGE.name}/") and here.exists()
+    return str(here) if is_ours and not Path(path).exists() else path

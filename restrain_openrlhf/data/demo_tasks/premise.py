@@ -1,0 +1,68 @@
+"""The premise task: digit products in columns, on which small majorities are spurious and large ones right.
+
+A problem has one to six columns (a, b); its answer is the digits a·b mod 10. The base model's examples master each of
+the 100 facts to a degree of its own, and give hard problems up with one shared response. So prompts with little
+consensus have spurious majorities, many of them that response, and prompts with much consensus, which use the same
+facts, are right: what the paper assumes of real prompts.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+
+from restrain_openrlhf.data.demo_tasks.problems import TaskProblem, distinct
+
+COLUMNS = (1, 2, 3, 4, 5, 6)
+WEIGHTS = (1, 1, 1.5, 2, 2.5, 3)
+# Operands are padded to fixed places, `123...*456...=`; without that, a model of this size does not learn the skill.
+PLACES = 6
+# One problem in this many is held out, by a checksum. Those of one column are few (73), and in both sets.
+HELDOUT_ONE_IN = 10
+MOST_PROBLEMS = 20_000
+
+Columns = tuple[Sequence[int], Sequence[int]]
+
+
+def training_problems(count: int, seed: int = 1) -> list[TaskProblem]:
+    """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
+    return distinct(_drawn(seed, heldout=False), count, MOST_PROBLEMS)
+
+
+def heldout_problems(count: int, seed: int = 10) -> list[TaskProblem]:
+    """`count` distinct problems; those of two columns and more are in no training set. Raises DataError if too many."""
+    return distinct(_drawn(seed, heldout=True), count, MOST_PROBLEMS)
+
+
+def is_heldout(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Whether a problem of two columns or more is held out: always the same, by a checksum of its digits."""
+    checksum = sum(x * (3 + place) + y * (11 + place) * 7 for place, (x, y) in enumerate(zip(a, b, strict=True)))
+    return (checksum * 2654435761 >> 7) % HELDOUT_ONE_IN == 0
+
+
+def _drawn(seed: int, heldout: bool) -> Iterator[TaskProblem]:
+    rng = random.Random(seed)
+    while True:
+        a, b = columns(rng, heldout)
+        yield TaskProblem(f"mul-{_digits(a)}-{_digits(b)}", text(a, b), answer(a, b))
+
+
+def columns(rng: random.Random, heldout: bool) -> Columns:
+    """The operands of a problem; never an answer that begins with 0, which would equal a shorter one."""
+    (count,) = rng.choices(COLUMNS, WEIGHTS)
+    while True:
+        a, b = ([rng.randrange(10) for _ in range(count)] for _ in range(2))
+        if a[0] * b[0] % 10 and (count == 1 or is_heldout(a, b) == heldout):
+            return a, b
+
+
+def text(a: Sequence[int], b: Sequence[int]) -> str:
+    """The problem as the model reads it."""
+    return f"{_digits(a).ljust(PLACES, '.')}*{_digits(b).ljust(PLACES, '.')}="
+
+
+def answer(a: Sequence[int], b: Sequence[int]) -> str:
+    """Gold: the last digit of each column's product."""
+    return "".join(str(x * y % 10) for x, y in zip(a, b, strict=True))
+
+
+def _digits(column: Sequence[int]) -> str:
+    return "".join(map(str, column))

@@ -1,0 +1,67 @@
+"""The demo's tasks by name: problems, configuration, and the folder of the base model that is shipped."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from restrain_openrlhf.config.shipped import CONFIGS
+from restrain_openrlhf.data.demo_tasks import addition, premise
+from restrain_openrlhf.data.demo_tasks.problems import TaskProblem
+from restrain_openrlhf.errors import ConfigError
+
+MODELS = Path(__file__).parent / "models"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of the demo; its configuration, steps and methods are what the user may change.
+
+    A run of more than `episode` prompts comes to the same ones again; None: every step has new prompts.
+    """
+
+    name: str
+    about: str
+    training_problems: Callable[[int], list[TaskProblem]]
+    heldout_problems: Callable[[int], list[TaskProblem]]
+    config: Path
+    steps: int
+    methods: tuple[str, ...]
+    episode: int | None = None
+
+    @property
+    def model(self) -> Path:
+        """The base model's folder."""
+        return MODELS / self.name
+
+    def training_set(self, prompts: int) -> list[TaskProblem]:
+        """The problems of a run that reads `prompts` prompts."""
+        return self.training_problems(prompts if self.episode is None else min(prompts, self.episode))
+
+
+PREMISE = Task(
+    "premise",
+    "digit products",
+    premise.training_problems,
+    premise.heldout_problems,
+    CONFIGS / "cpu" / "demo.yaml",
+    steps=40,
+    methods=("restrain", "ttrl"),
+    episode=640,
+)
+ADDITION = Task(
+    "addition",
+    "additions",
+    addition.training_problems,
+    addition.heldout_problems,
+    CONFIGS / "cpu" / "demo_addition.yaml",
+    steps=20,
+    methods=("restrain",),
+)
+TASKS: Mapping[str, Task] = {task.name: task for task in (PREMISE, ADDITION)}
+
+
+def task_named(name: str) -> Task:
+    """Raises ConfigError for a name that is no task's."""
+    if name not in TASKS:
+        raise ConfigError(f"There is no demo task {name!r}. The tasks are: {', '.join(TASKS)}.")
+    return TASKS[name]

@@ -1,0 +1,239 @@
+"""A benchmark's problems: made of the rows of its data set, worded as the Qwen2.5-Math evaluation words them."""
+
+import hashlib
+import math
+import random
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.answers.extract import last_boxes
+from restrain_openrlhf.errors import DataError
+
+LETTERS = ("A", "B", "C", "D")
+# The subjects Qwen2.5-Math's evaluation calls STEM.
+STEM = frozenset(
+    {
+        "abstract_algebra",
+        "astronomy",
+        "college_biology",
+        "college_chemistry",
+        "college_computer_science",
+        "college_mathematics",
+        "college_physics",
+        "computer_security",
+        "conceptual_physics",
+        "electrical_engineering",
+        "elementary_mathematics",
+        "high_school_biology",
+        "high_school_chemistry",
+        "high_school_computer_science",
+        "high_school_mathematics",
+        "high_school_physics",
+        "high_school_statistics",
+        "machine_learning",
+    }
+)
+KINDS = {"true": " (True or False)", "false": " (True or False)", "yes": " (Yes or No)", "no": " (Yes or No)"}
+PROBLEM_COLUMNS = ("problem", "question", "Question", "input")
+ID_COLUMNS = ("id", "idx", "unique_id", "problem_idx")
+CHOICE_COLUMNS = ("choices", "options")
+SHORT_ANSWER = 80
+_ANSWER_LINE = re.compile(r"^Answer:[ \t]*(\S.*)\Z", re.MULTILINE)
+_PROOF = re.compile(r"\b(?:prove|show|demonstrate)\b", re.IGNORECASE)
+_VALUE = re.compile(
+    r"\b(?:find|determine|compute|calculate|evaluate|what|which|how (?:many|much|long|far))\b", re.IGNORECASE
+)
+# A whole number that was written as a decimal one.
+WHOLE = re.compile(r"^(-?\d+)\.0+$")
+
+
+class Problem(BaseModel):
+    """One problem as it is put to the model, and its gold answer."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    problem: str
+    answer: str
+
+
+Row = Mapping[str, Any]
+# A row and its place in the set, to a problem; None for a row that is not part of the benchmark.
+Reader = Callable[[Row, int], Problem | None]
+
+
+@dataclass(frozen=True)
+class RowSchema:
+    """What the rows of a data set look like, and how one becomes a problem.
+
+    `columns` has an entry for every column a row needs: the names it may have, the usual one first.
+    """
+
+    columns: tuple[tuple[str, ...], ...]
+    read: Reader
+
+    def fits(self, row: Row) -> bool:
+        """Whether the row has all columns."""
+        return all(any(name in row for name in names) for names in self.columns)
+
+    def __str__(self) -> str:
+        return ", ".join(" or ".join(names[:2]) for names in self.columns)
+
+
+def problem_of(row_id: object, problem: str, answer: str) -> Problem:
+    """As Qwen2.5-Math's `parse_question`: a problem whose answer is yes/no or true/false says so at its end."""
+    return Problem(id=str(row_id), problem=(problem + KINDS.get(answer.lower(), "")).strip(), answer=answer)
+
+
+def without_kind(problem: Problem) -> str:
+    """The problem's text without what `problem_of` added to it because of its answer."""
+    return problem.problem.removesuffix(KINDS.get(problem.answer.lower(), ""))
+
+
+def with_choices(question: str, choices: Sequence[object]) -> str:
+    """The question and its lettered choices in one line, as Qwen2.5-Math renders MMLU-STEM."""
+    lettered = " ".join(f"({letter}) {str(choice).strip()}" for letter, choice in zip(LETTERS, choices, strict=True))
+    return f"{question.strip()}\nAnswer Choices: {lettered}"
+
+
+def lists_choices(problem: str) -> bool:
+    """Whether the text names all four choices: `(A)`, `A)`, `A.` or `A:`."""
+    return all(re.search(rf"(?:^|[\s(]){letter}[).:]", problem) for letter in LETTERS)
+
+
+def worded(row: Row, place: int) -> Problem:
+    """The text as it is, and the gold of `answer`, else of the last box in `solution` (as in MATH and Minerva).
+
+    Raises DataError for choices that the text lacks: they would not reach the model.
+    """
+    if choice_columns(row):
+        return lettered(row, place)
+    return problem_of(_id(row, place), _text(row), _gold(row))
+
+
+def lettered(row: Row, place: int) -> Problem:
+    """A multiple-choice problem. Raises DataError where its text does not list the choices, or gold is no letter."""
+    text, gold = _text(row), answer_text(row.get("answer"))
+    if not lists_choices(text) or gold not in LETTERS:
+        columns = choice_columns(row)
+        found = f"is without the choices in {', '.join(columns)}" if columns else "must list the choices (A) to (D)"
+        raise DataError(f"the problem's text {found}, and `answer`, which must be the right one's letter, is {gold!r}")
+    return problem_of(_id(row, place), text, gold)
+
+
+def amc(row: Row, place: int) -> Problem:
+    """AI-MO's AMC: `answer` is a number, in the set's own files 142.0, and in copies of them often the text "142.0"."""
+    answer = answer_text(row["answer"])
+    return problem_of(_id(row, place), _text(row), WHOLE.sub(r"\1", answer))
+
+
+def olympiad(row: Row, place: int) -> Problem:
+    """OlympiadBench: the first of `final_answer`, without its dollars."""
+    answers = row["final_answer"]
+    if not isinstance(answers, list) or not answers:
+        raise DataError(f"`final_answer` is {answers!r}; it must be a list of answers")
+    return problem_of(_id(row, place), _text(row), answer_text(answers[0]).strip("$"))
+
+
+def mmlu(row: Row, place: int) -> Problem | None:
+    """MMLU's rows of the subjects in STEM; `answer` is the right choice's place or its letter."""
+    if (row["subject"] if "subject" in row else row["type"]) not in STEM:
+        return None
+    choices = row["choices"]
+    if not isinstance(choices, list) or len(choices) != len(LETTERS) or None in choices:
+        raise DataError(f"`choices` is {choices!r}; it must be a list of four")
+    return problem_of(_id(row, place), with_choices(_text(row), choices), _letter(row["answer"]))
+
+
+def gpqa(row: Row, place: int) -> Problem:
+    """GPQA: four answers in an order drawn from the question's own hash, so that it never changes."""
+    question = _text(row)
+    names = ["Correct Answer", *(f"Incorrect Answer {number}" for number in (1, 2, 3))]
+    empty = [name for name in names if not str(row[name] or "").strip()]
+    if empty:
+        raise DataError(f"`{empty[0]}` is empty; all four answers are needed")
+    random.Random(hashlib.sha256(question.encode()).digest()).shuffle(names)
+    letter = LETTERS[names.index("Correct Answer")]
+    return problem_of(row.get("Record ID") or place, with_choices(question, [row[name] for name in names]), letter)
+
+
+def verifiable(row: Row, place: int) -> Problem | None:
+    """s1K rows that are no theorem to prove, and whose gold a grader can check: mathematics, science and others.
+
+    Theorems: CoT-Self-Instruct (arXiv 2507.23751), from which the paper has its 893 rows (D.1), leaves those out.
+    """
+    answer = _s1k_gold(row["solution"])
+    return None if answer is None or _is_theorem(row) else problem_of(_id(row, place), _text(row), answer)
+
+
+def _is_theorem(row: Row) -> bool:
+    """By OlympiadBench's own word in the source, or a question that asks for a proof and for no value."""
+    question = _text(row)
+    by_source = "theorem proof" in str(row.get("source_type") or "").lower()
+    return by_source or bool(_PROOF.search(question) and not _VALUE.search(question))
+
+
+def _s1k_gold(solution: object) -> str | None:
+    """A last line `Answer: C` (so GPQA's rows), the last box, or the whole of one short line; None where none is."""
+    text = solution.strip() if isinstance(solution, str) else ""
+    if line := _ANSWER_LINE.search(text):
+        return line[1].strip()
+    return last_boxes(text) or (text if text and len(text) <= SHORT_ANSWER and "\n" not in text else None)
+
+
+def choice_columns(row: Row) -> list[str]:
+    """The columns that hold a row's choices apart from its text; none where the problem has no choices."""
+    single = list(LETTERS) if all(row.get(letter) is not None for letter in LETTERS) else []
+    return [name for name in CHOICE_COLUMNS if row.get(name)] or single
+
+
+def answer_text(value: object) -> str:
+    """An answer as text; a whole number that was stored as 142.0 is 142. Raises DataError for none, and for several."""
+    if value is None or isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
+        raise DataError(f"its answer is {value!r}; one answer as text or number is needed")
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
+
+
+def _id(row: Row, place: int) -> object:
+    return next((row[name] for name in ID_COLUMNS if row.get(name) is not None), place)
+
+
+def _text(row: Row) -> str:
+    column = next((name for name in PROBLEM_COLUMNS if row.get(name)), None)
+    if column is None or not isinstance(row[column], str):
+        raise DataError(f"`{column or 'problem'}` is no text but {row.get(column or 'problem')!r}")
+    return str(row[column])
+
+
+def _gold(row: Row) -> str:
+    if "answer" in row:
+        return answer_text(row["answer"])
+    boxed = last_boxes(row["solution"]) if isinstance(row["solution"], str) else None
+    if boxed is None:
+        raise DataError("has no `answer`, and its `solution` no \\boxed{}")
+    return boxed.strip()
+
+
+def _letter(answer: object) -> str:
+    for place, letter in enumerate(LETTERS):
+        if answer in (place, letter):
+            return letter
+    raise DataError(f"`answer` is {answer!r}; it must be a choice's place, 0 to 3, or its letter")
+
+
+ANSWERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), worded)
+AMC = RowSchema((PROBLEM_COLUMNS, ("answer",)), amc)
+WORDED = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), worded)
+LETTERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), lettered)
+OLYMPIAD = RowSchema((("question",), ("final_answer",)), olympiad)
+GPQA = RowSchema(
+    (("Question",), ("Correct Answer",), *((f"Incorrect Answer {number}",) for number in (1, 2, 3))),
+    gpqa,
+)
+S1K = RowSchema((("question",), ("solution",), ("source_type",)), verifiable)
+# On the hub the subject is `subject`, in Qwen2.5-Math's files it is `type`.
+MMLU = RowSchema((("question",), ("choices",), ("answer",), ("subject", "type")), mmlu)

@@ -1,0 +1,134 @@
+"""Training curves of one or several runs, their vote statistics and their speed, as figures."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.figures.page import save_figures
+from restrain_openrlhf.records.collapse import Collapse, read_collapse
+from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, read_steps
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """One run's rows, and its Model Collapse Step, under the name that the legend shows."""
+
+    name: str
+    rows: Sequence[StepRow]
+    collapse: Collapse
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One small plot: a title and the value of one step's row (None: not drawn, NaN: marked)."""
+
+    title: str
+    value: Callable[[StepRow], float | None]
+
+
+def number(name: str) -> Callable[[StepRow], float | None]:
+    """A metric by its logged name."""
+    return lambda row: row.numbers.get(name)
+
+
+def vote(name: str) -> Callable[[StepRow], float | None]:
+    """A vote statistic of the step."""
+    return lambda row: float(row.votes[name])
+
+
+TRAINING = (
+    Panel("mean reward", number("rollout/reward_mean")),
+    Panel("policy loss", number(LOSS)),
+    Panel("KL to the reference policy, nats per token", number(KL)),
+    Panel("entropy, nats per token", number(ENTROPY)),
+    Panel("gradient norm", number("actor_grad_norm")),
+    Panel("response length, tokens", number("rollout/response_length_mean")),
+)
+VOTES = (
+    Panel("mean majority share", vote("majority_share_mean")),
+    Panel("groups below κ", vote("low_consensus_share")),
+    Panel("unanimous groups", vote("unanimous_share")),
+    Panel("effective number of labels", vote("effective_labels_mean")),
+    Panel("voters without an answer", vote("missing_share_of_voters")),
+    Panel("most common majority across prompts", vote("top_answer_share")),
+)
+SPEED = (
+    Panel("generation and scoring, seconds", number("timing/generation")),
+    Panel("log-probabilities, seconds", number("timing/make_experience")),
+    Panel("training, seconds", number("timing/ppo_train")),
+    Panel("weight sync, seconds", number("timing/broadcast")),
+    Panel("generated tokens per second", number("restrain/generated_tokens_per_second")),
+    Panel("trained tokens per second", number("restrain/trained_tokens_per_second")),
+)
+
+
+def load_curves(run_dir: Path) -> RunCurves:
+    """A run's curves. Raises DataError where the folder has no metrics yet."""
+    rows = read_steps(run_dir / "metrics.jsonl")
+    if not rows:
+        raise DataError(f"{run_dir}: has no metrics.jsonl with a finished step. Give the folder of a run.")
+    return RunCurves(run_dir.name, rows, read_collapse(run_dir))
+
+
+def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
+    """One small plot per panel, one line per run; dotted where the run collapses."""
+    figure = Figure(figsize=(11, 6), layout="constrained")
+    for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
+        for run in runs:
+            _line(axes, run, panel)
+        axes.set_title(panel.title, fontsize=10)
+        axes.set_xlabel("step", fontsize=8)
+        axes.grid(alpha=0.3)
+    if len(runs) > 1:
+        figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    signs = {
+        "dotted: Model Collapse Step": any(run.collapse.step is not None for run in runs),
+        "×: no finite number": any(_lost(run, panel) for run in runs for panel in panels),
+    }
+    if any(signs.values()):
+        figure.supxlabel("; ".join(words for words, is_there in signs.items() if is_there), fontsize=8)
+    return figure
+
+
+def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
+    points = [(row.step, value) for row in run.rows if (value := panel.value(row)) is not None]
+    if not points:
+        return
+    (line,) = axes.plot(*zip(*points, strict=True), label=run.name, linewidth=1.5)
+    lost = _lost(run, panel)
+    if lost:
+        middle = [0.5] * len(lost)
+        axes.plot(lost, middle, "x", color=line.get_color(), transform=axes.get_xaxis_transform(), markersize=9)
+    if run.collapse.step is not None:
+        axes.axvline(run.collapse.step, color=line.get_color(), linestyle=":", linewidth=1.5)
+
+
+def _lost(run: RunCurves, panel: Panel) -> list[int]:
+    """Steps whose number was not finite: a line has a gap there, and one of them alone would not be seen."""
+    found = [(row.step, panel.value(row)) for row in run.rows]
+    return [step for step, value in found if value is not None and math.isnan(value)]
+
+
+def draw_majority_sizes(run: RunCurves) -> Figure:
+    """Share of groups by the size of their majority (vertical), step by step (horizontal)."""
+    shares = np.array([np.array(row.votes["majority_histogram"]) / row.votes["prompts"] for row in run.rows])
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axes = figure.subplots()
+    extent = (run.rows[0].step - 0.5, run.rows[-1].step + 0.5, -0.5, shares.shape[1] - 0.5)
+    image = axes.imshow(shares.T, origin="lower", aspect="auto", extent=extent, cmap="viridis")
+    axes.set(title=f"{run.name}: size of the majority", xlabel="step", ylabel="voters in the majority")
+    figure.colorbar(image, label="share of groups")
+    return figure
+
+
+def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
+    """Write training.png, votes.png, speed.png and one majority-size figure per run into `out`; returns their paths."""
+    panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
+    figures = {name: draw_panels(runs, of) for name, of in panels.items()}
+    return save_figures(figures | {f"majority-{run.name}": draw_majority_sizes(run) for run in runs}, out)

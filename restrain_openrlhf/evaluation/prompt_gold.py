@@ -1,0 +1,115 @@
+"""What is right: the gold answer to a kept prompt, by the hash of its problem, and whether an answer equals it."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.answers.gold import is_right
+from restrain_openrlhf.data.gold import ProblemIdentity, identities, load_gold
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.reference.prompts import PromptSource, all_rows
+
+# Enough prompts to meet one that a gold file of a part of them has.
+TRIED = 32
+# Characters of a template before and after the problem; beyond, hashing all cuts would take long.
+LONGEST_TEMPLATE = 4000
+
+
+@dataclass(frozen=True)
+class Margins:
+    """How many characters a prompt has before and after the problem as the data set states it."""
+
+    before: int = 0
+    after: int = 0
+
+    def problem(self, prompt: str) -> str:
+        """The prompt without its template."""
+        return prompt[self.before : len(prompt) - self.after]
+
+
+@dataclass(frozen=True)
+class PromptGold:
+    """Gold answers by the hash of the problem; empty where the reader gave none."""
+
+    answers: Mapping[str, str] = field(default_factory=dict)
+    margins: Margins = Margins()
+
+    def of(self, prompt: str) -> str | None:
+        """The gold answer to a prompt as the policy saw it; None where there is none."""
+        return self.answers.get(text_hash(self.margins.problem(prompt))) if self.answers else None
+
+    def right(self, prompt: str, answer: str | None) -> bool | None:
+        """Whether the answer is right, by the rule of evaluation; None where the prompt has no gold answer."""
+        gold = self.of(prompt)
+        return None if gold is None else is_right(answer, gold)
+
+
+def gold_for(prompts: Collection[str], file: Path, flags: Mapping[str, Any]) -> PromptGold:
+    """The file's answers, and the template around the problems of these prompts; `flags` are the run's, of OpenRLHF.
+
+    Raises DataError where the file cannot be read, has ids that the run's training set has not, or none of the prompts.
+    """
+    joined = join(prompts, answers_to([flags], file))
+    if joined is None:
+        raise DataError(
+            f"{file}: has no answer to any of the {len(prompts)} prompts that were kept; they are joined by the hash "
+            "of the problem. Give the gold file of the run's prompts: rows {problem, answer}, or the .gold.jsonl that "
+            "`restrain data` writes."
+        )
+    return joined
+
+
+def answers_to(runs: Sequence[Mapping[str, Any]], file: Path) -> Mapping[str, str]:
+    """The file's answers by the problem's hash. Where it has ids, they are those of the runs' training sets.
+
+    `runs` are their flags of OpenRLHF. Raises DataError for a file that cannot be read, and for ids of other problems.
+    """
+    gold = load_gold(file)
+    if not gold.by_id:
+        return gold.by_problem
+    names = list(dict.fromkeys(str(flags.get("data.prompt_dataset") or "") for flags in runs))
+    if not all(names):
+        raise DataError(
+            f"{file}: gives gold by id, and nothing says which set the run was trained on, where the ids are. Give "
+            "rows {problem, answer}."
+        )
+    problems = dict.fromkeys(problem for flags in runs for problem in _trained_on(flags))
+    return gold.answers(" and ".join(names), list(problems))
+
+
+def _trained_on(flags: Mapping[str, Any]) -> list[ProblemIdentity]:
+    key = str(flags.get("data.input_key") or "input")
+    split = str(flags.get("data.prompt_split") or "train")
+    rows = all_rows(PromptSource(str(flags["data.prompt_dataset"]), split=split))
+    return identities([(row.get("id"), str(row.get(key))) for _, row in rows])
+
+
+def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | None:
+    """The answers, by the problem's hash, with the template around these prompts; None where no prompt has one."""
+    margins = margins_of(prompts, frozenset(answers))
+    return None if margins is None else PromptGold(answers, margins)
+
+
+def margins_of(prompts: Collection[str], problems: frozenset[str]) -> Margins | None:
+    """The template of a run's prompts, by trying what they all begin and end with; None where no problem is found.
+
+    `problems` are hashes. A hash that is met proves the cut, so nothing is guessed.
+    """
+    if any(text_hash(prompt) in problems for prompt in prompts):
+        return Margins()
+    before, after = _shared(prompts), _shared([prompt[::-1] for prompt in prompts])
+    cuts = [Margins(one, other) for one in range(before + 1) for other in range(after + 1)]
+    for prompt in list(prompts)[:TRIED]:
+        for cut in cuts:
+            if text_hash(cut.problem(prompt)) in problems:
+                return cut
+    return None
+
+
+def _shared(texts: Collection[str]) -> int:
+    """How many characters all texts begin with."""
+    first, last = min(texts), max(texts)
+    differing = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return min(next(differing, min(len(first), len(last))), LONGEST_TEMPLATE)

@@ -1,0 +1,1 @@
+"""What the hook writes of each step."""

@@ -1,0 +1,117 @@
+"""Keeps some groups of each step beside the run's metrics: which ones, as what rows, and when it stops."""
+
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+from restrain_openrlhf.config.blocks import MIB, KeepRollouts
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup
+from restrain_openrlhf.method import GroupScore
+from restrain_openrlhf.records.kept import KeptGroup, KeptRollout, as_parquet, drop_from, kept_bytes, write_step
+from restrain_openrlhf.scoring.wire import GroupRequest
+
+KEPT_GROUPS, KEPT_MIB = "restrain/kept_groups", "restrain/kept_mib"
+Gaps = Sequence[float | None]
+
+
+@dataclass
+class Keeping:
+    """What a trainer process knows of the kept rollouts: `used` bytes (None before its first step), and why it stopped.
+
+    Training never stops because of them. A process that is started again tries again.
+    """
+
+    run: Path
+    rollouts: KeepRollouts
+    seed: int
+    used: int | None = None
+    stopped: str | None = None
+
+    def keep(self, step: int, groups: Sequence[ScoredGroup], gaps: Gaps) -> dict[str, float]:
+        """Write the step's file; the step's metrics of it. `gaps` has one number per trained rollout of all groups."""
+        try:
+            self._begin(step)
+            places = [] if self.stopped else chosen(self.rollouts.count(len(groups)), len(groups), self.seed, step)
+            size = len(gaps) // max(len(groups), 1)
+            kept = [
+                kept_group(
+                    step, place, groups[place].request, groups[place].score, gaps[place * size : (place + 1) * size]
+                )
+                for place in places
+            ]
+            written = self._write(step, kept)
+        except OSError as error:
+            self._stop(step, f"{self.run}: writing failed ({error})")
+            written = 0
+        return {KEPT_GROUPS: float(written), KEPT_MIB: (self.used or 0) / MIB} if groups else {}
+
+    def _begin(self, step: int) -> None:
+        """Files of this step or later are of a run that was killed."""
+        if self.used is None:
+            drop_from(self.run, step)
+            self.used = kept_bytes(self.run)
+
+    def _write(self, step: int, groups: Sequence[KeptGroup]) -> int:
+        if not groups:
+            return 0
+        content = as_parquet(groups)
+        used = (self.used or 0) + len(content)
+        if used > self.rollouts.most_bytes:
+            self._stop(step, f"they would take more than rollouts.at_most_mib = {self.rollouts.at_most_mib}")
+            return 0
+        write_step(self.run, step, content)
+        self.used = used
+        return len(groups)
+
+    def _stop(self, step: int, why: str) -> None:
+        self.stopped = why
+        logging.getLogger(__name__).warning(
+            "No rollouts are kept from step %d on: %s. Training goes on, and what was kept stays. To keep more, free "
+            "some space or raise rollouts.at_most_mib when the run is started again.",
+            step,
+            why,
+        )
+
+
+def chosen(count: int, groups: int, seed: int, step: int) -> list[int]:
+    """`count` places of the step's groups, each as likely as any other, in order; equal for equal seeds and steps."""
+    return sorted(random.Random(f"kept:{seed}:{step}").sample(range(groups), count))
+
+
+def kept_group(step: int, place: int, request: GroupRequest, score: GroupScore, gaps: Gaps = ()) -> KeptGroup:
+    """A scored group as it is kept; `gaps` are its trained rollouts'."""
+    rollouts = zip_longest(range(score.votes.n), gaps)
+    return KeptGroup(
+        step=step,
+        group=place,
+        prompt_id=text_hash(request.prompt),
+        prompt=request.prompt,
+        majority_count=score.votes.majority_count,
+        voters=score.votes.n,
+        prompt_weight=score.prompt_weight,
+        penalized=score.penalized,
+        rollouts=tuple(_kept_rollout(request, score, index, gap) for index, gap in rollouts),
+    )
+
+
+def _kept_rollout(request: GroupRequest, score: GroupScore, place: int, gap: float | None) -> KeptRollout:
+    label, response = score.votes.classes[place], request.responses[place]
+    trained = place < score.rewards.size
+    return KeptRollout(
+        rollout=place,
+        response=response.text,
+        finished=response.finished,
+        answer=score.answers[place],
+        label=label,
+        class_votes=None if label is None else score.votes.counts[label],
+        label_weight=None if label is None else float(score.label_weights[label]),
+        trained=trained,
+        advantage_pos=float(score.pair.positive[place]) if trained else None,
+        advantage_neg=float(score.pair.negative[place]) if trained else None,
+        log_prob_gap=gap,
+        entropy=request.entropies[place] if trained and request.entropies else None,
+    )

@@ -1,0 +1,126 @@
+"""In the host's trainers: where a run begins, and what each of its steps and evaluations leaves behind."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.hook.install.environment import config_here
+from restrain_openrlhf.hook.logging.keeping import Keeping
+from restrain_openrlhf.hook.logging.step_records import finite, not_finite, numbers, publish, tokens_per_second
+from restrain_openrlhf.hook.rollout.progress import resume_counting
+from restrain_openrlhf.records.metrics import HELD_OUT_FILE, append_row, read_held_out
+from restrain_openrlhf.scoring.vote_statistics import StepVotes
+
+# In a data loader's state (torchdata/stateful_dataloader/stateful_dataloader.py).
+LOADER_ENDED = "_iterator_finished"
+
+
+def init_checkpoint_states(trainer: Any) -> dict[str, Any]:
+    """Takes the place of BasePPOTrainer.init_checkpoint_states, which both trainers ask where a run begins or goes on.
+
+    The host counts an episode whose last batch was smaller as unfinished, and a data loader that came to its end
+    begins again (torchdata's StatefulDataLoader): it would repeat the episode. This can go when the host's checkpoint
+    names the episode that is next.
+    """
+    from openrlhf.trainer.ppo_trainer import BasePPOTrainer  # noqa: PLC0415 - its import is what loads this module
+
+    states: dict[str, Any] = BasePPOTrainer.init_checkpoint_states(trainer)
+    if states["data_loader_state_dict"].get(LOADER_ENDED, False):
+        states = {**states, "episode": states["episode"] + 1}
+    log_by_us(trainer)
+    # The asynchronous trainer's rollouts and evaluations are drawn by another process.
+    if hasattr(trainer, "samples_generator"):
+        resume_counting(trainer.samples_generator, states)
+        evaluate_left_out(trainer, states["global_step"])
+    return states
+
+
+def evaluate_left_out(trainer: Any, step: int) -> None:
+    """Evaluate where the run begins, if that is due and has no row: the base model, or the checkpoint it goes on from.
+
+    The host writes a checkpoint before it evaluates (trainer/ppo_trainer.py, PPOTrainer.fit), and never goes back: a
+    run that was killed between the two would have no evaluation of that step.
+    """
+    config = config_here()
+    if not trainer.eval_dataloader or not _is_due(config, trainer.args.eval.steps, step) or _is_kept(config, step):
+        return
+    if step:
+        trainer.broadcast_to_vllm()
+    sampling = {
+        "temperature": trainer.args.eval.temperature,
+        "n_samples_per_prompt": trainer.args.eval.n_samples_per_prompt,
+    }
+    trainer.evaluate(step, **{**trainer.generate_kwargs, **sampling})
+
+
+def _is_due(config: HookConfig, every: float, step: int) -> bool:
+    return config.evaluate_first if step == 0 else config.metrics is not None and step % every == 0
+
+
+def _is_kept(config: HookConfig, step: int) -> bool:
+    if config.metrics is None:
+        return False
+    return any(evaluation.step == step for evaluation in read_held_out(config.metrics.parent))
+
+
+def log_by_us(trainer: Any) -> None:
+    """Have the host hand every step's and evaluation's numbers to a RunLog, which hands them on to its own trackers."""
+    if not isinstance(trainer.wandb_logger, RunLog):
+        trainer.wandb_logger = RunLog(trainer)
+        trainer.tensorboard_logger = None
+        trainer.args.logger.logging_steps = 1
+
+
+class RunLog:
+    """Takes the place of a trainer's trackers (utils/logging_utils.py): a step's whole numbers, and an evaluation's.
+
+    The host logs a step before it writes its checkpoint (BasePPOTrainer.save_logs_and_checkpoints): a step that a
+    resumed run does not repeat has its row.
+    """
+
+    def __init__(self, trainer: Any) -> None:
+        trackers = (trainer.wandb_logger, trainer.tensorboard_logger)
+        self._trackers = [tracker for tracker in trackers if tracker]
+        self._every = trainer.args.logger.logging_steps
+        self._maker = trainer.experience_maker
+        config = config_here()
+        self._keeping: Keeping | None = None
+        if config.metrics is not None:
+            self._keeping = Keeping(config.metrics.parent, config.rollouts, trainer.args.train.seed)
+
+    def log_train(self, global_step: int, logs_dict: dict[str, Any]) -> None:
+        """Complete a step's numbers, and write them wherever the run has them."""
+        config, record = config_here(), self._maker.restrain_step
+        logs_dict |= record.scalars()
+        logs_dict |= tokens_per_second(logs_dict)
+        logs_dict |= not_finite(logs_dict)
+        if config.metrics is not None and self._keeping is not None:
+            logs_dict |= self._keeping.keep(global_step, record.scored, record.rollout_gaps)
+            append_step(config.metrics, global_step, logs_dict, record.votes)
+        publish(config.metrics.parent.name if config.metrics else "", global_step, numbers(logs_dict))
+        if global_step % self._every == 0:
+            for tracker in self._trackers:
+                tracker.log_train(global_step, logs_dict)
+
+    def log_eval(self, global_step: int, logs_dict: dict[str, Any]) -> None:
+        """Keep an evaluation's numbers."""
+        keep_evaluation(config_here(), global_step, logs_dict)
+        for tracker in self._trackers:
+            tracker.log_eval(global_step, logs_dict)
+
+    def close(self) -> None:
+        """The run is over."""
+        for tracker in self._trackers:
+            tracker.close()
+
+
+def append_step(path: Path, step: int, status: dict[str, Any], votes: StepVotes) -> None:
+    """Append one row. Rows of this step or later, left by a run that was killed and resumed, are dropped first."""
+    append_row(path, step, {**finite(status), "votes": asdict(votes)})
+
+
+def keep_evaluation(config: HookConfig, step: int, metrics: dict[str, Any]) -> None:
+    """Append the evaluation's numbers, where the run keeps metrics at all."""
+    if config.metrics is not None and metrics:
+        append_row(config.metrics.with_name(HELD_OUT_FILE), step, finite(metrics))

@@ -1,0 +1,1 @@
+"""The policy side of the hook: the advantage pair in the host's optimizer step."""

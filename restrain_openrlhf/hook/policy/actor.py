@@ -1,0 +1,70 @@
+"""Wraps ActorPPOTrainer: each step reads the rollouts' pair, its loss is paired, and token means are kept."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.hook.install.environment import config_here
+from restrain_openrlhf.hook.policy.paired_loss import paired, weighted_kl
+from restrain_openrlhf.hook.policy.token_means import LossBatch, TokenSums
+from restrain_openrlhf.hook.rollout.progress import shuffle_seed
+from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
+
+PEAK_MEMORY = "restrain/peak_gpu_memory_bytes"
+
+
+def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One training step: micro-batches are shuffled from torch's own generator, which a restart would begin anew.
+
+    DeepSpeed counts optimizer steps on through its checkpoints. Adds the step's token means to the host's numbers.
+    """
+    if config_here().seeded_rollouts:
+        torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
+    trainer.restrain_sums = TokenSums()
+    status = wrapped(*args, **kwargs)
+    means = trainer.restrain_sums.over_ranks(trainer.strategy.ds_device_mesh["dp"].get_group())
+    return {**status, **means, **peak_memory(trainer.strategy)}
+
+
+def peak_memory(strategy: Any) -> dict[str, float]:
+    """Bytes that torch had allocated at most since the last call, on the policy's fullest GPU; nothing without CUDA."""
+    if not torch.cuda.is_available():
+        return {}
+    peak = strategy.all_reduce(float(torch.cuda.max_memory_allocated()), "max")
+    torch.cuda.reset_peak_memory_stats()
+    return {PEAK_MEMORY: peak}
+
+
+def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """One micro-batch: the pair takes the place of the advantages, and u_x weighs the KL term."""
+    experience = args[0] if args else kwargs["experience"]
+    if experience.advantages is not None:
+        raise HookNotActiveError(
+            "The trainer process that made these rollouts' advantages is not hooked; training on them would not be "
+            "RESTRAIN."
+        )
+    positive = column(experience.info, POSITIVE)
+    negative = column(experience.info, NEGATIVE)
+    device = experience.sequences.device
+    experience.advantages = torch.stack([positive, negative]).unsqueeze(-1).to(device)
+    with paired(trainer) as loss, weighted_kl(trainer, column(experience.info, KL_WEIGHT)) as kl:
+        status = wrapped(*args, **kwargs)
+    batch = LossBatch.of(loss.batch, token_level=bool(loss.host_loss.token_level_loss))
+    trainer.restrain_sums.add_micro_batch(status["metrics"], batch, kl[0] if kl else None)
+    return status
+
+
+def column(info: dict[str, Any], name: str) -> torch.Tensor:
+    """One per-rollout value of a micro-batch, (B,).
+
+    The host's batching turns it into a list of 0-D tensors (experience.py, make_experience_batch). Raises
+    HookNotActiveError where it is absent: whoever drew the rollouts did not score them.
+    """
+    if name not in info:
+        raise HookNotActiveError(
+            f"The rollouts carry no {name!r}, so the rollout actors that drew them do not run this project's agent."
+        )
+    values = info[name]
+    return values if isinstance(values, torch.Tensor) else torch.stack(list(values))

@@ -1,0 +1,140 @@
+"""A scored group in OpenRLHF's rollouts, written by the executor that drew them: columns for the trainer, and texts."""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from restrain_openrlhf.answers.votes import end_of
+from restrain_openrlhf.errors import GroupError, HookNotActiveError
+from restrain_openrlhf.method import GroupScore
+from restrain_openrlhf.scoring.vote_statistics import StepVotes, step_votes
+from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, PENALIZED, POSITIVE, PROMPT_WEIGHT, GroupRequest
+
+# H_i in nats, where the rollouts were drawn with it.
+ENTROPY = "restrain/entropy"
+# What the group's vote was, with the two of scoring/wire.py; equal for all rollouts of a group.
+VOTERS = "restrain/voters"
+MAJORITY_COUNT = "restrain/majority_count"
+EFFECTIVE_LABELS = "restrain/effective_labels"
+MISSING = "restrain/missing"
+TRUNCATED = "restrain/truncated"
+RESIDUAL_TIMEOUTS = "restrain/residual_timeouts"
+RESIDUAL_DEATHS = "restrain/residual_deaths"
+# For the hooked trainer alone. A digest of the majority answer, 0 where there is none: equal where answers are equal.
+MAJORITY = "restrain/majority"
+# Also for the trainer: response tokens that were generated for the group.
+GENERATED = "restrain/generated_tokens"
+# The prompt's place among all that the run dispatched, where its rollouts are seeded.
+PLACE = "restrain/place"
+TRAINED_ON = (POSITIVE, NEGATIVE, KL_WEIGHT)
+RESIDUAL = (RESIDUAL_TIMEOUTS, RESIDUAL_DEATHS)
+VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, *RESIDUAL)
+
+
+def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
+    """The host's extra_logs of each trained rollout (utils/agent.py); they become Experience.info."""
+    vote = {
+        PROMPT_WEIGHT: score.prompt_weight,
+        PENALIZED: float(score.penalized),
+        VOTERS: float(score.votes.n),
+        MAJORITY_COUNT: float(score.votes.majority_count),
+        EFFECTIVE_LABELS: score.votes.effective_labels,
+        MISSING: float(score.answers.count(None)),
+        TRUNCATED: float(sum(not response.finished for response in request.responses)),
+        RESIDUAL_TIMEOUTS: float(score.residual_timeouts),
+        RESIDUAL_DEATHS: float(score.residual_deaths),
+    }
+    pairs = zip(score.pair.positive.tolist(), score.pair.negative.tolist(), strict=True)
+    rows = [{POSITIVE: one, NEGATIVE: other, KL_WEIGHT: score.kl_weight, **vote} for one, other in pairs]
+    if request.entropies is None:
+        return rows
+    return [{**row, ENTROPY: entropy} for row, entropy in zip(rows, request.entropies, strict=True)]
+
+
+def majority_digest(key: str | None) -> int:
+    """63 bits of the majority answer's canonical key, 0 for None."""
+    return int.from_bytes(hashlib.sha256(key.encode()).digest()[:8], "big") >> 1 if key is not None else 0
+
+
+def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
+    """Statistics of one step's groups, n rollouts each: what is not trained on is taken off the rollouts.
+
+    `samples` are the host's Experience objects, one rollout each (experience.py). Raises GroupError when the count is
+    no multiple of n or when n neighbours do not share one prompt, HookNotActiveError where a rollout was not scored.
+    """
+    if not samples or len(samples) % n:
+        raise GroupError(
+            f"{len(samples)} rollouts arrived, which is no multiple of rollout.n_samples_per_prompt = {n}. "
+            "A rollout was lost or filtered: see the rollout workers' log."
+        )
+    prompts = [_prompt_of(samples[start : start + n]) for start in range(0, len(samples), n)]
+    firsts = [sample.info for sample in samples[::n]]
+    votes = {
+        name.removeprefix("restrain/"): np.array([float(info[name].item()) for info in firsts])
+        for name in (*VOTE, GENERATED)
+    }
+    majorities = [int(info[MAJORITY].item()) or None for info in firsts]
+    pair = (torch.cat([sample.info[name] for sample in samples]).numpy() for name in (POSITIVE, NEGATIVE))
+    for sample in samples:
+        for name in (*VOTE, MAJORITY, GENERATED, PLACE):
+            sample.info.pop(name, None)
+    return step_votes(prompts, votes, majorities, *pair)
+
+
+def _prompt_of(samples: Sequence[Any]) -> str:
+    """The one prompt of a group, all of whose rollouts were scored."""
+    needed = (*TRAINED_ON, *VOTE, MAJORITY, GENERATED)
+    without = sum(any(name not in sample.info for name in needed) for sample in samples)
+    if without:
+        raise HookNotActiveError(
+            f"{without} of a prompt's {len(samples)} rollouts carry no advantages, so the rollout actors that drew "
+            "them do not run this project's agent, or run it unhooked."
+        )
+    prompts = {prompt for sample in samples for prompt in sample.prompts}
+    if len(prompts) != 1:
+        raise GroupError(
+            f"{len(samples)} neighbouring rollouts belong to {len(prompts)} prompts, for example "
+            f"{sorted(prompts)[0][:60]!r} and {sorted(prompts)[-1][:60]!r}. The host's order of rollouts is not what "
+            "the hook relies on; votes would be wrong."
+        )
+    return str(prompts.pop())
+
+
+@dataclass(frozen=True)
+class ScoredGroup:
+    """The texts that were scored, voters included, and the score: a label's place carries it to the trainer."""
+
+    request: GroupRequest
+    score: GroupScore
+
+
+def labels(group: ScoredGroup, trained: int, carry: bool) -> list[Any]:
+    """The host's label of each trained rollout; with `carry`, that of the first is the group.
+
+    The host's Experience takes numbers and lists, and reads no label of a rollout in training (trainer/ppo_utils/).
+    """
+    plain = group.request.gold or ""
+    return [group if carry and not place else plain for place in range(trained)]
+
+
+def take_scored(samples: Sequence[Any], n: int) -> list[ScoredGroup]:
+    """The groups that the step's rollouts carry, n rollouts each; none where nothing is kept. Labels are plain again.
+
+    `samples` are the host's Experience objects, one rollout each, groups as neighbours (`take_votes` checks it).
+    """
+    found = [sample.labels[0] for sample in samples[::n] if isinstance(sample.labels[0], ScoredGroup)]
+    for sample, group in zip(samples[::n], found, strict=bool(found)):
+        sample.labels = labels(group, 1, carry=False)
+    return found
+
+
+def unread(groups: Sequence[ScoredGroup]) -> Iterator[str]:
+    """The ends of responses that ended by themselves and have no answer."""
+    for group in groups:
+        for response, answer in zip(group.request.responses, group.score.answers, strict=True):
+            if answer is None and response.finished:
+                yield end_of(response.text)

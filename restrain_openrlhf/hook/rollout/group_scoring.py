@@ -1,0 +1,153 @@
+"""Who scores a group for the executor: this process, in a thread, or a service that is asked once for each group."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import aiohttp
+from pydantic import ValidationError
+
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.errors import RestrainError, ScoreServiceError
+from restrain_openrlhf.method import GroupScore, build
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
+from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.service.service_config import load_token
+from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse, ScoreReply, ScoreRequest
+
+TRY_SECONDS = 120.0
+PATIENCE_SECONDS, TRIAL_SECONDS = 900.0, 60.0
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+# The service is full, stopping, or has a fault; another replica or a later try may do.
+WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
+
+
+class GroupScoring(Protocol):
+    """Scores whole groups."""
+
+    async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
+        """Raises a RestrainError where the group cannot be scored, or the reference is not the one that is needed."""
+
+
+def scoring_of(config: HookConfig) -> GroupScoring:
+    """Raises a RestrainError where the reference, or the token, cannot be used."""
+    if config.service is not None:
+        return service_of(config, config.service)
+    reference = load_reference(config.reference) if config.reference else None
+    return InProcess(GroupScorer(build(config.method), reference))
+
+
+def service_of(config: HookConfig, url: str, patience: float = PATIENCE_SECONDS) -> "ScoreService":
+    """Raises ConfigError where the token cannot be used."""
+    return ScoreService(url, config.method.model_dump(mode="json"), load_token(None), patience)
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """Scores in one thread: latex2sympy2 may take seconds, and rollouts are drawn meanwhile."""
+
+    scorer: GroupScorer
+    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="score"))
+
+    async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
+        """As GroupScoring."""
+        if needed is not None and self.scorer.reference is not None:
+            refuse_mismatch(self.scorer.reference, needed)
+        return await asyncio.get_running_loop().run_in_executor(self.thread, score_whole_group, self.scorer, group)
+
+
+@dataclass(frozen=True)
+class ScoreService:
+    """`POST {url}/v1/score` (docs/operations/reward_service.md). Scoring is stateless: a second try is harmless."""
+
+    url: str
+    method: Mapping[str, Any]
+    token: str | None = None
+    patience: float = PATIENCE_SECONDS
+
+    async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
+        """As GroupScoring. Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s."""
+        body = ScoreRequest(groups=(group,), method=dict(self.method), reference=needed).model_dump_json().encode()
+        found = "nothing"
+        async for _ in tries(self.patience):
+            try:
+                reply = await self._post(body)
+            except (aiohttp.ClientError, TimeoutError, _TryAgainError) as error:
+                found = str(error) or type(error).__name__
+            else:
+                return self._group_of(reply, needed)
+        raise ScoreServiceError(
+            f"The scoring service at {self.url} gave no answer for {self.patience:g} s; the last try found: {found}. "
+            "Look at its log and at /readyz, then start the run again: it goes on from its last checkpoint."
+        )
+
+    async def _post(self, body: bytes) -> str:
+        headers = {"Content-Type": "application/json"}
+        if self.token is not None:
+            headers["Authorization"] = f"Bearer {self.token}"
+        # A connection for each group, so that a balancer may give each to another replica.
+        async with (
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=TRY_SECONDS)) as session,
+            session.post(f"{self.url}/v1/score", data=body, headers=headers) as reply,
+        ):
+            text = await reply.text(errors="replace")
+            if reply.status in WORTH_ANOTHER_TRY:
+                raise _TryAgainError(f"status {reply.status}: {text[:200]}")
+            if not reply.ok:
+                raise ScoreServiceError(f"The scoring service at {self.url} answers {reply.status}: {text[:500]}")
+        return text
+
+    def _group_of(self, text: str, needed: NeededReference | None) -> GroupScore:
+        try:
+            reply = ScoreReply.model_validate_json(text)
+            (scored,) = reply.groups
+        except (ValidationError, ValueError):
+            raise ScoreServiceError(
+                f"{self.url}/v1/score answers with something else than scores: {text[:100]!r}. Set service to the "
+                "address of `restrain serve`, of this project's version."
+            ) from None
+        if needed is not None and not reply.reference_compared:
+            raise ScoreServiceError(
+                f"The scoring service at {self.url} did not compare its reference with this run: it is of an earlier "
+                "version. Install this version of restrain-openrlhf there."
+            )
+        return scored.score()
+
+
+def try_service(config: HookConfig, url: str, prompt: str, n: int, needed: NeededReference) -> None:
+    """Have the service score a group of n rollouts without answers, before anything heavy starts.
+
+    Raises ScoreServiceError where it does not answer within a minute, or would refuse the run's groups: for another
+    method or token, or a reference that is not as `needed`, or lacks the prompt.
+    """
+    method = build(config.method)
+    plan = method.rollouts
+    voters, trained = (plan.voters, plan.trained) if plan is not None else (n, n)
+    group = GroupRequest(
+        prompt=prompt,
+        responses=(GroupResponse(text="", finished=False),) * voters,
+        gold="0" if method.reads_gold else None,
+        entropies=(1.0,) * trained if plan is not None and plan.top_k else None,
+    )
+    asyncio.run(service_of(config, url, TRIAL_SECONDS).score(group, needed if method.needs_reference else None))
+
+
+class _TryAgainError(RestrainError):
+    """The service answered that it cannot score now."""
+
+
+async def tries(patience: float) -> AsyncIterator[None]:
+    """One for each try, until `patience` seconds are over; the pauses between them grow, and differ by client."""
+    loop = asyncio.get_running_loop()
+    until, pause = loop.time() + patience, FIRST_PAUSE
+    while True:
+        yield
+        rest = until - loop.time()
+        if rest <= 0:
+            return
+        await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
+        pause = min(2 * pause, LONGEST_PAUSE)

@@ -1,0 +1,56 @@
+"""How far a run has come, counted on from its checkpoint, and the seeds that follow from that alone."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass
+class Progress:
+    """Training steps (rollout batches) and prompts drawn since the run began, however often it was started."""
+
+    steps: int = 0
+    prompts: int = 0
+
+
+def resume_counting(generator: Any, states: Mapping[str, Any]) -> None:
+    """Begin where the checkpoint ends that the host is about to go on from (BasePPOTrainer.init_checkpoint_states)."""
+    generator.restrain_progress = Progress(steps=states["global_step"], prompts=states["total_consumed_prompts"])
+
+
+def progress_of(generator: Any) -> Progress:
+    """The count that goes with the host's sample generator."""
+    if not hasattr(generator, "restrain_progress"):
+        generator.restrain_progress = Progress()
+    progress: Progress = generator.restrain_progress
+    return progress
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One visit of training to a prompt: the `place`-th since the run began, and the seed of its group."""
+
+    place: int
+    seed: int
+
+
+def visit(train_seed: int, place: int) -> Visit:
+    """The run's `place`-th dispatched prompt, which is another at every visit to the same prompt."""
+    return Visit(place, _seed("prompt", train_seed, place))
+
+
+def rollout_seed(group_seed: int, place: int) -> int:
+    """For the rollout at `place` in its group; rollouts of equal seeds would be equal."""
+    return _seed("rollout", group_seed, place)
+
+
+def shuffle_seed(train_seed: int, optimizer_steps: int) -> int:
+    """For what a policy process draws in the training step that begins after so many optimizer steps."""
+    return _seed("shuffle", train_seed, optimizer_steps)
+
+
+def _seed(use: str, *numbers: int) -> int:
+    """63 bits: torch and vLLM take a seed as a signed 64-bit number."""
+    digest = hashlib.sha256(":".join([use, *map(str, numbers)]).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

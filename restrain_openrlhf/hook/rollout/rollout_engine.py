@@ -1,0 +1,142 @@
+"""Stands in for the engine while the host draws a group: counts tokens, seeds requests, hands out a plan's rollouts."""
+
+import asyncio
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+from restrain_openrlhf.hook.rollout.progress import rollout_seed
+from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan, token_entropy
+
+
+@dataclass(frozen=True)
+class TokenLogProb:
+    """What the host reads of vLLM's Logprob, in nats."""
+
+    logprob: float
+
+
+@dataclass(frozen=True)
+class PlannedCompletion:
+    """What the host reads of vLLM's CompletionOutput (utils/agent.py, SingleTurnAgentExecutor.execute)."""
+
+    token_ids: list[int]
+    finish_reason: str | None
+    logprobs: list[dict[int, TokenLogProb]]
+
+    @classmethod
+    def of(cls, chain: Chain) -> "PlannedCompletion":
+        """The chain as vLLM would have returned it."""
+        log_probs = zip(chain.tokens, chain.log_probs, strict=True)
+        return cls(
+            list(chain.tokens), chain.finish_reason, [{token: TokenLogProb(value)} for token, value in log_probs]
+        )
+
+
+@dataclass(frozen=True)
+class PlannedOutput:
+    """What the host reads of vLLM's RequestOutput."""
+
+    outputs: tuple[PlannedCompletion, ...]
+
+
+class CountingEngine:
+    """The engine of one group's rollouts, which counts the tokens that it generates: a tree's shared ones once."""
+
+    def __init__(self, engine: Any) -> None:
+        self._engine = engine
+        self.tokens = 0
+
+    async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
+        """What the engine generates."""
+        output = await self._engine.generate(prompt_token_ids, sampling_params, multi_modal_data)
+        self.tokens += len(output.outputs[0].token_ids)
+        return output
+
+
+class SeededEngine:
+    """What the host's executor draws from, with a seed for each rollout.
+
+    The host hands all rollouts of a prompt the same sampling parameters.
+    """
+
+    def __init__(self, engine: Any, seed: int) -> None:
+        self._engine = engine
+        self._seed = seed
+        self._turn = count()
+
+    async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
+        """What the engine generates with this rollout's seed."""
+        parameters = deepcopy(sampling_params)
+        parameters.seed = rollout_seed(self._seed, next(self._turn))
+        return await self._engine.generate(prompt_token_ids, parameters, multi_modal_data)
+
+
+class PlannedEngine:
+    """As SeededEngine, for a plan: it is drawn when the host's first request brings the prompt and the parameters.
+
+    Without a `seed`, vLLM draws from its engine's own.
+    """
+
+    def __init__(self, engine: Any, plan: RolloutPlan, seed: int | None = None) -> None:
+        self._engine = engine
+        self._plan = plan
+        self._seed = seed
+        self._turn = count()
+        self._drawing: asyncio.Task[list[Chain]] | None = None
+
+    async def generate(
+        self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None
+    ) -> PlannedOutput:
+        """The next rollout of the plan, in the order of the requests."""
+        turn = next(self._turn)
+        if self._drawing is None:
+            top_k, seed = self._plan.top_k, self._seed
+            sampler = Sampler(self._engine, prompt_token_ids, sampling_params, multi_modal_data, top_k, seed)
+            self._drawing = asyncio.create_task(self._plan.draw(sampler))
+        return PlannedOutput((PlannedCompletion.of((await self._drawing)[turn]),))
+
+    def drawn(self) -> list[Chain]:
+        """All rollouts of the plan, once the host has those that are trained on."""
+        assert self._drawing is not None, "asked for the rollouts before the host drew any"
+        return self._drawing.result()
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Samples continuations of one prompt from vLLM, within the host's limit of new tokens."""
+
+    engine: Any
+    prompt: Sequence[int]
+    parameters: Any
+    multi_modal_data: Any
+    top_k: int | None = None
+    seed: int | None = None
+
+    async def __call__(self, response: Sequence[int], place: int) -> Chain:
+        """A continuation to its end. A plan continues fewer tokens than a response may have."""
+        room = self.parameters.max_tokens - len(response)
+        parameters = deepcopy(self.parameters)
+        parameters.max_tokens = room
+        # The host's least number of tokens is the whole response's: vLLM forbids the end before a request has so many.
+        parameters.min_tokens = min(max(parameters.min_tokens - len(response), 0), room)
+        parameters.logprobs = self.top_k or 0
+        if self.seed is not None:
+            parameters.seed = rollout_seed(self.seed, place)
+        output = await self.engine.generate([*self.prompt, *response], parameters, self.multi_modal_data)
+        return self._chain(output.outputs[0])
+
+    def _chain(self, completion: Any) -> Chain:
+        tokens = tuple(completion.token_ids)
+        sampled = zip(tokens, completion.logprobs, strict=True)
+        chain = Chain(tokens, completion.finish_reason, tuple(entries[token].logprob for token, entries in sampled))
+        if self.top_k is None:
+            return chain
+        return replace(chain, entropies=tuple(token_entropy(self._likely(entries)) for entries in completion.logprobs))
+
+    def _likely(self, entries: Any) -> list[float]:
+        """The k highest log-probabilities, highest first; vLLM adds the sampled token's where it is not one of them."""
+        ranked = sorted((entry.rank, entry.logprob) for entry in entries.values())
+        return [log_prob for rank, log_prob in ranked if self.top_k and rank <= self.top_k]

@@ -1,0 +1,59 @@
+"""Wraps the host's SamplesGenerator and its rollout actors' start: a run's end, seeds, order, log-probabilities."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.hook.install.environment import config_here
+from restrain_openrlhf.hook.rollout.group_columns import PLACE
+from restrain_openrlhf.hook.rollout.progress import progress_of
+from restrain_openrlhf.hook.rollout.training_data import with_visits
+from restrain_openrlhf.machine.patching import original_of
+
+LABELS_POSITION = 1
+
+
+def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wraps SamplesGenerator.generate_samples (samples_generator.py): one training step's rollouts.
+
+    After the run's last step there is nothing more to train on, which ends the host's loops (PPOTrainer.fit).
+    """
+    progress, config = progress_of(generator), config_here()
+    if config.steps is not None and progress.steps >= config.steps:
+        return [], None, 0, True
+    samples, *rest = wrapped(*args, **kwargs)
+    progress.steps += bool(samples)
+    if config.seeded_rollouts:
+        samples = in_dispatch_order(samples)
+    return samples, *rest
+
+
+def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Wraps SamplesGenerator._dispatch_prompts_to_vllm: with seeds, training prompts are numbered."""
+    if config_here().seeded_rollouts:
+        numbered = with_visits(args[LABELS_POSITION], progress_of(generator), generator.args.train.seed)
+        args = (*args[:LABELS_POSITION], numbered, *args[LABELS_POSITION + 1 :])
+    return wrapped(*args, **kwargs)
+
+
+def in_dispatch_order(samples: Sequence[Any]) -> list[Any]:
+    """Rollouts as their prompts were dispatched; the host has them as their groups were completed.
+
+    Raises HookNotActiveError where they were drawn without a place.
+    """
+    if any(PLACE not in sample.info for sample in samples):
+        raise HookNotActiveError(
+            "seeded_rollouts is on and the rollouts were drawn without seeds, so the processes that read prompts or "
+            "drew rollouts are not hooked."
+        )
+    return sorted(samples, key=lambda sample: int(sample.info[PLACE].item()))
+
+
+async def initialise(actor: Any, *args: Any, **kwargs: Any) -> None:
+    """Takes the place of RolloutRayActor.__init__: log-probabilities are those of the distribution that is sampled.
+
+    vLLM would give those before the temperature, which the policy's never are (models/actor.py). OpenRLHF leaves the
+    engine's limits at vLLM's choice, which is 128 rollouts.
+    """
+    kwargs = {"logprobs_mode": "processed_logprobs", **config_here().engine.options(), **kwargs}
+    await original_of(actor, "__init__")(actor, *args, **kwargs)

@@ -1,0 +1,131 @@
+"""The host's data sets, changed in place: which prompts are trained on, in which order, and what their labels are."""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import torch
+
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.hook.install.environment import config_here
+from restrain_openrlhf.hook.rollout.progress import Progress, Visit, visit
+from restrain_openrlhf.method import build
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.checks import selected
+
+COLUMNS = ("prompts", "labels", "images", "datasources")
+LABEL_KEY_POSITION = 3
+
+
+@dataclass(frozen=True)
+class TrainingRow:
+    """Says that a prompt's rollouts are trained on. `gold` is None unless the method reads gold."""
+
+    gold: str | None = None
+    visit: Visit | None = None
+
+
+def mark_training(dataset: Any, reads_gold: bool) -> None:
+    """Put a TrainingRow in place of every label of the host's PromptDataset (datasets/prompts_dataset.py).
+
+    A label-free method's gold ends here: no process that draws or scores rollouts ever has it.
+    """
+    golds = [str(label) if reads_gold and label not in ("", None) else None for label in dataset.labels]
+    dataset.labels = [TrainingRow(gold) for gold in golds]
+
+
+def refuse_unlabelled(dataset: Any) -> None:
+    """Raises DataError where a problem of the evaluation set has no answer: it cannot be graded."""
+    without = [prompt for prompt, label in zip(dataset.prompts, dataset.labels, strict=True) if label in ("", None)]
+    if without:
+        raise DataError(
+            f"{len(without)} of {len(dataset.prompts)} problems of eval.dataset have no gold answer, for example "
+            f"{without[0][:60]!r}. Name their column in data.label_key, or leave eval.dataset out."
+        )
+
+
+def with_visits(labels: Sequence[Any], progress: Progress, train_seed: int) -> list[Any]:
+    """The labels of one dispatch; training rows get the next visits of the run, counted in `progress`."""
+    return [_with_visit(label, progress, train_seed) if isinstance(label, TrainingRow) else label for label in labels]
+
+
+def _with_visit(row: TrainingRow, progress: Progress, train_seed: int) -> TrainingRow:
+    visited = replace(row, visit=visit(train_seed, progress.prompts))
+    progress.prompts += 1
+    return visited
+
+
+def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Seed torch in the process that shuffles the prompts, leave out those that the method does, fill the last batch.
+
+    The host seeds its model processes only (utils/deepspeed/deepspeed.py, setup_distributed), so that the order differs
+    from start to start; this can go when its dataloader takes a seeded generator. The training set is the one that is
+    shuffled (trainer/ppo_trainer.py, prepare_datasets).
+    """
+    torch.manual_seed(strategy.seed)
+    dataset, shuffled = args[0], args[3] if len(args) > 3 else kwargs.get("shuffle", True)  # noqa: PLR2004
+    if all(hasattr(dataset, column) for column in COLUMNS):
+        if shuffled:
+            prepare_training(dataset, strategy, config_here())
+        else:
+            refuse_unlabelled(dataset)
+    return wrapped(*args, **kwargs)
+
+
+def prepare_training(dataset: Any, strategy: Any, config: HookConfig) -> None:
+    """The host's PromptDataset (datasets/prompts_dataset.py) of the prompts to train on, changed in place."""
+    keep_selected(dataset, config)
+    fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
+    mark_training(dataset, build(config.method).reads_gold)
+
+
+def keep_selected(dataset: Any, config: HookConfig) -> None:
+    """Leave out the prompts that the method does not train on: the schedule is made from the data set's length."""
+    kept = _kept(config, tuple(dataset.prompts))
+    if kept is not None:
+        _take(dataset, kept)
+
+
+def fill_last_batch(dataset: Any, batch: int, seed: int) -> None:
+    """Repeat a few prompts, drawn by the seed, so that an episode is a whole number of rollout batches.
+
+    Of a smaller batch the host drops rollouts that fill no micro-batch, and takes no optimizer step; its gradient joins
+    the next step, and every later step ends in the middle of a batch (trainer/ray/ppo_actor.py, ppo_train, and
+    utils/loss_utils.py, iter_grad_accum_global_norm). This can go when the host steps at the end of a batch.
+    """
+    count = len(dataset.prompts)
+    order = random.Random(seed).sample(range(count), count)
+    missing = -count % batch
+    _take(dataset, [*range(count), *(order[place % count] for place in range(missing))])
+
+
+def _take(dataset: Any, positions: Sequence[int]) -> None:
+    for column in COLUMNS:
+        setattr(dataset, column, [getattr(dataset, column)[position] for position in positions])
+
+
+@cache
+def _kept(config: HookConfig, prompts: tuple[str, ...]) -> list[int] | None:
+    selection = build(config.method).selection
+    if selection is None or config.reference is None:
+        return None
+    return selected(selection, load_reference(config.reference), prompts)
+
+
+def preprocess_data(
+    wrapped: Callable[..., Any], _instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A row without the label column has the empty label, as where the host is given no data.label_key.
+
+    The host (datasets/prompts_dataset.py) reads one column name in the training and in the evaluation set, so that
+    evaluating during label-free training would ask for answers in the training file. A method that reads gold refuses
+    the empty label.
+    """
+    row = args[0] if args else kwargs.pop("data")
+    label_key = args[LABEL_KEY_POSITION] if len(args) > LABEL_KEY_POSITION else kwargs.get("label_key")
+    if label_key and label_key not in row:
+        row = {**row, label_key: ""}
+    return wrapped(row, *args[1:], **kwargs)

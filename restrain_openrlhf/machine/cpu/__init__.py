@@ -1,0 +1,78 @@
+"""The host's stack without a GPU: stand-ins for what OpenRLHF 0.11.2 and vLLM 0.29 take from CUDA.
+
+Nothing imports this package: it is found by its entry points, and it does nothing where CUDA is present.
+"""
+
+import atexit
+import gc
+import os
+import sys
+from pathlib import Path
+
+from restrain_openrlhf.machine.cpu.host import PATCHES
+from restrain_openrlhf.machine.device import Device, Unsupported
+from restrain_openrlhf.machine.devices import is_cuda_stack
+from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
+from restrain_openrlhf.machine.flash_attention import provide_flash_attention, unsupported
+from restrain_openrlhf.machine.patching import expect
+
+ENVIRONMENT = {
+    "DS_ACCELERATOR": "cpu",
+    # vLLM's engine and worker stay in as few processes as they can: each of its own imports the whole stack again.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # vLLM compiles its sampler and OpenRLHF its entropy, eager mode or not: seconds a run, to save microseconds a step.
+    "TORCH_COMPILE_DISABLE": "1",
+    # vLLM would otherwise bind its threads to cores of its own choosing and leave the others idle.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # Several processes share a few cores: more than one thread each is what makes a step slow (measured).
+    "OMP_NUM_THREADS": "1",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "true",
+}
+
+
+def install() -> None:
+    """Prepare this process. Host modules are adapted as they are imported; nothing heavy is imported here."""
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+    _collect_less_often()
+    _own_programs_first()
+    provide_flash_attention()
+    expect((*PATCHES, *EXTENSION_LOCK))
+
+
+def _collect_less_often() -> None:
+    """Imports make millions of objects that stay: walking them takes a fifth of the imports' time, and more at exit."""
+    gc.set_threshold(100_000, 50, 1000)
+    atexit.register(gc.freeze)
+
+
+def _own_programs_first() -> None:
+    """DeepSpeed builds its kernels with the first ninja on PATH, and two versions build each other's work again."""
+    folders = [str(Path(sys.executable).parent), *os.environ.get("PATH", os.defpath).split(os.pathsep)]
+    os.environ["PATH"] = os.pathsep.join(dict.fromkeys(folders))
+
+
+def install_in_vllm() -> None:
+    """vLLM's `vllm.general_plugins` entry point: runs in vLLM's own worker process, which Ray does not start."""
+    if not is_cuda_stack():
+        install()
+
+
+DEVICE = Device(
+    name="cpu",
+    install=install,
+    environment=ENVIRONMENT,
+    host_flags={"ds.attn_implementation": "sdpa", "vllm.sync_backend": "gloo", "vllm.enforce_eager": True},
+    # After part of a long prompt, vLLM 0.29 rewinds the request's own random generator (v1/worker/gpu_model_runner.py,
+    # _bookkeeping_sync), which torch's CPU generators cannot do; whole prompts only until it can.
+    engine_options={"enforce_eager": True, "enable_chunked_prefill": False},
+    unsupported=(
+        Unsupported(
+            "vllm.sync_with_ray",
+            "without CUDA, weights go to vLLM over TCP (restrain_openrlhf/machine/cpu/weight_sync.py)",
+        ),
+        *unsupported("which needs CUDA"),
+    ),
+    has_gpus=False,
+)

@@ -1,0 +1,131 @@
+"""What the host names of CUDA directly, and what takes its place on a CPU."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+from unittest.mock import patch
+
+from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping
+
+HERE = "restrain_openrlhf.machine.cpu"
+# Room for 65,536 tokens of the demo's model.
+CACHE_BYTES = 256 * 2**20
+
+
+def current_device() -> Any:
+    """OpenRLHF asks for it, and calls the next four, CUDA or not (trainer/ray/launcher.py, ppo_actor.py).
+
+    torch's compiler wants a function of its own for each of them.
+    """
+    import torch  # noqa: PLC0415 - being imported right now, by whoever asked for it
+
+    return torch.device("cpu")
+
+
+def set_device(_device: object) -> None:
+    """There is one."""
+
+
+def empty_cache() -> None:
+    """There is none."""
+
+
+def synchronize(_device: object = None) -> None:
+    """Nothing runs beside the program."""
+
+
+def current_stream(_device: object = None) -> None:
+    """There is none."""
+
+
+def buffer_on_cpu(wrapped: Callable[..., None], buffer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """trainer/ppo_utils/replay_buffer.py: target_device is `cuda:<current device>`, which must be a number."""
+    import torch  # noqa: PLC0415 - see current_device
+
+    with patch.object(torch.cuda, "current_device", lambda: 0):
+        wrapped(*args, **kwargs)
+    buffer.target_device = current_device()
+
+
+def mesh_on_cpu(wrapped: Callable[..., Any], _: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """utils/deepspeed/deepspeed.py: setup_distributed makes a "cuda" device mesh."""
+    return wrapped("cpu", *args[1:], **kwargs)
+
+
+def small_and_whole(wrapped: Callable[[], None], arguments: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """vllm/engine/arg_utils.py: where nobody asks otherwise, whole prompts only and a small cache of keys and values.
+
+    OpenRLHF has no flag for either. vLLM fills the whole cache with zeros in every run;
+    VLLM_CPU_KVCACHE_SPACE, in GiB, gives it another size. After part of a prompt, vLLM 0.29 rewinds the request's own
+    random generator (v1/worker/gpu_model_runner.py, _bookkeeping_sync), which torch's CPU generators cannot do; whole
+    prompts can go when it rewinds CPU generators too.
+    """
+    wrapped(*args, **kwargs)
+    if arguments.enable_chunked_prefill is None:
+        arguments.enable_chunked_prefill = False
+    if arguments.kv_cache_memory_bytes is None:
+        arguments.kv_cache_memory_bytes = CACHE_BYTES
+
+
+def adam_step(wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """deepspeed/ops/adam/fused_adam.py: the CPU kernel multiplies beta^t up step by step, with pow after a restart.
+
+    The two differ in the last bit (csrc/includes/cpu_adam.h, IncrementStep). CUDA's kernel always uses pow; this can
+    go when the CPU's does. Step 0 on empty tensors lets the next step not follow the kernel's last one, and use pow.
+    """
+    import torch  # noqa: PLC0415 - the optimizer has it already
+
+    group = optimizer.param_groups[0]
+    sys.modules["deepspeed.ops.adam.fused_adam"].multi_tensor_applier(
+        optimizer.multi_tensor_adam,
+        optimizer._dummy_overflow_buf,
+        [[torch.empty(0)]] * 4,
+        group["lr"],
+        *group["betas"],
+        group["eps"],
+        0,
+        optimizer.adam_w_mode,
+        1,
+        group["weight_decay"],
+    )
+    return wrapped(*args, **kwargs)
+
+
+PATCHES: tuple[Patch, ...] = (
+    Replacement("torch.cuda", "current_device", "()", f"{HERE}.host:current_device"),
+    Replacement("torch.cuda", "set_device", "(device)", f"{HERE}.host:set_device"),
+    Replacement("torch.cuda", "empty_cache", "()", f"{HERE}.host:empty_cache"),
+    Replacement("torch.cuda", "synchronize", "(device)", f"{HERE}.host:synchronize"),
+    Replacement("torch.cuda", "current_stream", "(device)", f"{HERE}.host:current_stream"),
+    Wrapping(
+        "deepspeed.ops.adam.fused_adam",
+        "FusedAdam.step",
+        "(self, closure, grads, output_params, scale, grad_norms, grad_scaler)",
+        f"{HERE}.host:adam_step",
+    ),
+    Wrapping(
+        "openrlhf.trainer.ppo_utils.replay_buffer",
+        "NaiveReplayBuffer.__init__",
+        "(self, sample_batch_size, limit, cpu_offload, packing_samples, dynamic_batch)",
+        f"{HERE}.host:buffer_on_cpu",
+    ),
+    Wrapping(
+        "openrlhf.utils.deepspeed.deepspeed",
+        "init_device_mesh",
+        "(device_type, mesh_shape, *, mesh_dim_names, backend_override)",
+        f"{HERE}.host:mesh_on_cpu",
+    ),
+    Replacement(
+        "openrlhf.utils.distributed_util",
+        "stateless_init_process_group",
+        "(master_address, master_port, rank, world_size, device)",
+        f"{HERE}.weight_sync:connect_over_tcp",
+    ),
+    Wrapping("vllm.engine.arg_utils", "EngineArgs.__post_init__", "(self)", f"{HERE}.host:small_and_whole"),
+    Replacement(
+        "openrlhf.trainer.ray.vllm_worker_wrap",
+        "WorkerWrap.update_weight",
+        "(self, name, dtype, shape, empty_cache)",
+        f"{HERE}.weight_sync:update_weight",
+    ),
+)

@@ -1,0 +1,62 @@
+"""Weights from the trainer to vLLM without NCCL: tensors broadcast over TCP, loaded all at once."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TcpGroup:
+    """The one method of vLLM's PyNcclCommunicator that OpenRLHF calls, over a StatelessProcessGroup."""
+
+    def __init__(self, group: Any) -> None:
+        self._group = group
+
+    def broadcast(self, tensor: "torch.Tensor", src: int = 0, stream: object = None) -> None:
+        """Send `tensor` from rank `src`, or fill it elsewhere. Any shape; there are no streams on a CPU."""
+        del stream
+        if self._group.rank == src:
+            self._group.broadcast_obj(tensor.detach().cpu(), src)
+        else:
+            tensor.copy_(self._group.broadcast_obj(None, src))
+
+
+def connect_over_tcp(master_address: str, master_port: int, rank: int, world_size: int, device: object) -> TcpGroup:
+    """Replaces `stateless_init_process_group` (openrlhf/utils/distributed_util.py), same arguments."""
+    from vllm.distributed.utils import StatelessProcessGroup  # noqa: PLC0415 - costs seconds
+
+    del device
+    group = StatelessProcessGroup.create(host=master_address, port=master_port, rank=rank, world_size=world_size)
+    return TcpGroup(group)
+
+
+def update_weight(worker: Any, name: str, dtype: Any, shape: tuple[int, ...], empty_cache: bool = False) -> None:
+    """Replaces `WorkerWrap.update_weight` (openrlhf/trainer/ray/vllm_worker_wrap.py), same arguments.
+
+    vLLM prepacks weights on a CPU, so parameters cannot be loaded one by one: they are kept until the last one, which
+    OpenRLHF marks with `empty_cache`, and reloaded together.
+    """
+    import torch  # noqa: PLC0415 - vLLM's worker has it already
+
+    weight = torch.empty(shape, dtype=dtype)
+    worker._model_update_group.broadcast(weight, src=0)
+    received = worker.__dict__.setdefault("_received_weights", [])
+    received.append((name, weight))
+    if empty_cache:
+        del worker._received_weights
+        worker.model_runner.reload_weights(weights_iterator=iter(received))
+        pack_output_heads(worker.model_runner.get_model())
+
+
+def pack_output_heads(model: Any) -> None:
+    """Pack each output head of vLLM's `model` from its current weight.
+
+    A head that is tied to the embedding is no parameter of the trainer's model, so no weight is sent for it. vLLM
+    (model_executor/model_loader/reload/layerwise.py) then leaves the head's packed copy as it was, though the embedding
+    that it shares its weight with is new. This can go when reloading an embedding packs what is tied to it.
+    """
+    from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead  # noqa: PLC0415 - costs seconds
+
+    for head in model.modules():
+        if isinstance(head, ParallelLMHead):
+            head.quant_method.process_weights_after_loading(head)

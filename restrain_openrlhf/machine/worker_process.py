@@ -1,0 +1,78 @@
+"""A process of its own for a library that may hang, die or take all memory: one JSON line asks, one answers."""
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+# For the status of a process that has closed its output.
+END_SECONDS = 5.0
+
+
+class WorkerProcess:
+    """A Python script that is killed where it does not answer in time. Its first line is a greeting, to be `read`.
+
+    With -P, and without PYTHONPATH, the script takes no file of the working folder for a module.
+    """
+
+    def __init__(self, script_and_arguments: Sequence[str]) -> None:
+        pipe = subprocess.PIPE
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        words = [sys.executable, "-P", *script_and_arguments]
+        self.process = subprocess.Popen(
+            words, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True, env=environment
+        )
+        self._owner = os.getpid()
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it lives and is this process's own: a forked child must not share its pipes."""
+        return self._owner == os.getpid() and self.process.poll() is None
+
+    def ask(self, question: object, seconds: float) -> Any:
+        """The answer. Raises TimeoutError and EOFError as `read`."""
+        assert self.process.stdin
+        # One that has ended is told apart when its answer is read.
+        with self._ended_by_any_exception(), suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(question) + "\n")
+            self.process.stdin.flush()
+        return self.read(seconds)
+
+    def read(self, seconds: float) -> Any:
+        """The next line. Raises TimeoutError where it does not come in time, EOFError where the process has ended.
+
+        After any exception, one of the caller's own such as KeyboardInterrupt included, there is no process.
+        """
+        assert self.process.stdout
+        with self._ended_by_any_exception():
+            ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+            if not ready:
+                raise TimeoutError
+            if line := self.process.stdout.readline():
+                return json.loads(line)
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(END_SECONDS)
+            self.process.kill()
+            raise EOFError(f"ended with status {self.process.wait()}")
+
+    @contextmanager
+    def _ended_by_any_exception(self) -> Iterator[None]:
+        # An answer that nobody has read would be taken for the next question's.
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream
+            with suppress(BrokenPipeError):
+                stream.close()

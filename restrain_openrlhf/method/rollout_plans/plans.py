@@ -1,0 +1,144 @@
+"""How a prompt's rollouts are drawn: one by one, or as trees that fork where the token entropy is highest."""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import cycle, islice
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Chain:
+    """T response tokens, with the policy's log-probability of each in nats.
+
+    `entropies` are the policy's at each token, in nats; empty where they were not asked for.
+    """
+
+    tokens: tuple[int, ...]
+    finish_reason: str | None
+    log_probs: tuple[float, ...]
+    entropies: tuple[float, ...] = ()
+
+    @property
+    def mean_entropy(self) -> float:
+        """H_i: the mean over the response's tokens, in nats; 0 for an empty response."""
+        return sum(self.entropies) / len(self.entropies) if self.entropies else 0.0
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether it stopped at its length limit."""
+        return self.finish_reason == "length"
+
+    def upto(self, length: int) -> "Chain":
+        """Its first `length` tokens, unfinished."""
+        return Chain(self.tokens[:length], None, self.log_probs[:length], self.entropies[:length])
+
+    def then(self, rest: "Chain") -> "Chain":
+        """This chain continued by another."""
+        return Chain(
+            self.tokens + rest.tokens,
+            rest.finish_reason,
+            self.log_probs + rest.log_probs,
+            self.entropies + rest.entropies,
+        )
+
+
+def token_entropy(log_probs: Sequence[float]) -> float:
+    """H = −sum p log p in nats, from the k most likely tokens (log-probabilities, nats).
+
+    The tokens that are not given count as one token with the probability that is left, so that H is never above the
+    exact value and is the exact one where k covers the vocabulary.
+    """
+    probabilities = [math.exp(value) for value in log_probs]
+    rest = max(0.0, 1.0 - sum(probabilities))
+    return sum(-p * math.log(p) for p in (*probabilities, rest) if p > 0)
+
+
+class Continue(Protocol):
+    """Samples a continuation of the prompt and these response tokens, to its end.
+
+    `place` is the rollout's place among all that the plan draws for the prompt.
+    """
+
+    async def __call__(self, response: Sequence[int], place: int) -> Chain: ...
+
+
+class RolloutPlan(Protocol):
+    """How the rollouts of one prompt are drawn; the first `trained` of `voters` are trained on.
+
+    `top_k` is how many of the most likely tokens it reads at each position; None: no probabilities.
+    """
+
+    @property
+    def voters(self) -> int: ...
+
+    @property
+    def trained(self) -> int: ...
+
+    @property
+    def top_k(self) -> int | None: ...
+
+    async def draw(self, continue_from: Continue) -> list[Chain]: ...
+
+
+@dataclass(frozen=True)
+class Independent:
+    """`voters` samples of the prompt, all alike; the first `trained` are trained on (TTRL: 64 vote, 32 are)."""
+
+    voters: int
+    trained: int
+    top_k: int | None = None
+
+    async def draw(self, continue_from: Continue) -> list[Chain]:
+        """All samples at once."""
+        return list(await asyncio.gather(*[continue_from((), place) for place in range(self.voters)]))
+
+
+@dataclass(frozen=True)
+class EntropyTrees:
+    """ETTRL's M trees (ETMR): a full chain each, N forks at its tokens of highest entropy, B branches per fork.
+
+    The token at a fork is sampled again from the same distribution, so that a branch may repeat the chain's.
+    """
+
+    trees: int
+    forks: int
+    branches: int
+    top_k: int
+
+    @property
+    def voters(self) -> int:
+        """M (1 + B · N): every leaf votes."""
+        return self.trees * self._leaves
+
+    @property
+    def trained(self) -> int:
+        """Every leaf is trained on."""
+        return self.voters
+
+    async def draw(self, continue_from: Continue) -> list[Chain]:
+        """All leaves, tree by tree: the full chain first, then its branches, fork by fork."""
+        trees = await asyncio.gather(*[self._tree(continue_from, tree * self._leaves) for tree in range(self.trees)])
+        return [leaf for tree in trees for leaf in tree]
+
+    @property
+    def _leaves(self) -> int:
+        """Of one tree."""
+        return 1 + self.branches * self.forks
+
+    async def _tree(self, continue_from: Continue, place: int) -> list[Chain]:
+        root = await continue_from((), place)
+        starts = [start for position in self.fork_positions(root) for start in [root.upto(position)] * self.branches]
+        branches = await asyncio.gather(
+            *[continue_from(start.tokens, place + branch) for branch, start in enumerate(starts, 1)]
+        )
+        return [root, *(start.then(branch) for start, branch in zip(starts, branches, strict=True))]
+
+    def fork_positions(self, chain: Chain) -> list[int]:
+        """The N positions of highest entropy, highest first; ties go to the earlier one.
+
+        A chain with fewer positions is forked there again, so that a group always has M (1 + B · N) leaves.
+        """
+        ranked = sorted(range(len(chain.tokens)), key=lambda t: (-chain.entropies[t], t))
+        return list(islice(cycle(ranked[: self.forks] or [0]), self.forks))

@@ -1,0 +1,158 @@
+"""The Model Collapse Step: where a run's accuracy, or a stand-in for it that needs no gold, turns for good.
+
+The name is from "How Far Can Unsupervised RLVR Scale LLM Training?" (arXiv 2603.08660): accuracy under label-free
+rewards rises, then falls. docs/concepts/evaluation.md has the definition in words.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+from statistics import NormalDist
+
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.records.metrics import HeldOutAccuracy, StepRow, read_held_out, read_steps
+
+# Ours. The chance that noise alone lets a run that stands still look collapsed.
+FALSE_ALARM = 0.01
+# Ours. The share of its best that a collapsed run has lost; less than that, "best" and "after" of a table show.
+LOST = 0.2
+# As many steps in a row as a stop rule of test-time waits for: a single low evaluation says nothing of what follows.
+LAST = 2
+# Ours. Votes of so many prompts are one measurement, as in one step of most presets.
+PROMPTS = 32
+
+
+class Signal(StrEnum):
+    """What a collapse was read from, in words."""
+
+    HELD_OUT = "held-out accuracy"
+    VOTES = "votes, without gold"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A share in [0, 1] after `step` training steps, the mean of `samples` outcomes that are each right or wrong."""
+
+    step: int
+    share: float
+    samples: float
+
+    @property
+    def variance(self) -> float:
+        """Of the share, binomial, from one right and one wrong outcome more, so that 0 and 1 are not without noise.
+
+        Evaluations of one run share their problems, so that what differs by chance are samples alone. The binomial
+        variance is then an upper bound: the mean of p(1 - p) over problems is at most that of their mean p.
+        """
+        smoothed = (self.share * self.samples + 1) / (self.samples + 2)
+        return smoothed * (1 - smoothed) / self.samples
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """A run's Model Collapse Step by one signal. `step` is None where the run does not collapse.
+
+    With fewer than three measurements it cannot: `is_known` is False then.
+    """
+
+    step: int | None
+    signal: Signal
+    measurements: int
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are enough measurements to see a best and what follows it."""
+        return self.measurements > LAST
+
+    def __str__(self) -> str:
+        """A few words, to follow "Model Collapse Step: "."""
+        seen = f"by {self.signal}, {self.measurements} measurements"
+        if not self.is_known:
+            return f"not known ({seen}; {LAST + 1} are needed)"
+        return f"{'none' if self.step is None else self.step} ({seen})"
+
+
+def read_collapse(run_dir: Path) -> Collapse:
+    """A run's, by held-out accuracy if it was evaluated three times at least, else by its votes."""
+    evaluations = of_evaluations(read_held_out(run_dir))
+    return evaluations if evaluations.is_known else of_votes(read_steps(run_dir / "metrics.jsonl"))
+
+
+def of_evaluations(evaluations: Sequence[HeldOutAccuracy]) -> Collapse:
+    """By held-out accuracy: pass@1."""
+    found = [Measurement(each.step, each.pass_at_1, each.samples) for each in evaluations]
+    return Collapse(collapse_step(found), Signal.HELD_OUT, len(found))
+
+
+def of_votes(rows: Sequence[StepRow]) -> Collapse:
+    """By the share of prompts whose majority is not the one most common across prompts, times that of answered votes.
+
+    It falls where one answer spreads over the prompts, and where answers are lost. The size of majorities and the
+    entropy are no part of it: they change alike in a run that learns.
+    """
+    found = [_of_block(block) for block in _blocks(rows)]
+    return Collapse(collapse_step(found), Signal.VOTES, len(found))
+
+
+def _blocks(rows: Sequence[StepRow]) -> Iterator[list[StepRow]]:
+    """Neighbouring steps with at least PROMPTS prompts together; a rest at the end that has fewer is left out."""
+    block: list[StepRow] = []
+    for row in rows:
+        block.append(row)
+        if sum(one.votes["prompts"] for one in block) >= PROMPTS:
+            yield block
+            block = []
+
+
+def _of_block(block: Sequence[StepRow]) -> Measurement:
+    prompts = [row.votes["prompts"] for row in block]
+    shares = [(1 - row.votes["top_answer_share"]) * (1 - row.votes["missing_share_of_voters"]) for row in block]
+    weighted = sum(share * count for share, count in zip(shares, prompts, strict=True))
+    return Measurement(block[-1].step, weighted / sum(prompts), sum(prompts))
+
+
+def collapse_step(measurements: Sequence[Measurement]) -> int | None:
+    """The last step at which the share was its best, noise aside, in a run that then loses it for good; else None.
+
+    A share is the best, noise aside, unless it is further below the highest one than `tolerance` standard deviations
+    of their difference. A run loses it for good if the last two shares at least are below that and have lost a fifth
+    of the highest one. A run of n equal shares is called collapsed with a chance of at most 1 %.
+
+    Raises DataError for shares outside [0, 1], for no samples, and for steps that do not increase.
+    """
+    _refuse_unusable(measurements)
+    if len(measurements) <= LAST:
+        return None
+    best = max(measurements, key=lambda each: each.share)
+    limit = tolerance(len(measurements))
+    held = [best.share - each.share <= limit * sqrt(best.variance + each.variance) for each in measurements]
+    kept = [each.share > (1 - LOST) * best.share for each in measurements]
+    if any(held[-LAST:]) or any(kept[-LAST:]):
+        return None
+    return max(each.step for each, is_held in zip(measurements, held, strict=True) if is_held)
+
+
+def tolerance(count: int) -> float:
+    """Standard deviations, so that the last of `count` equal shares is beyond them of any other with 1 % at most.
+
+    It is compared with all the others, of which the highest is one: each comparison gets its part of the 1 %
+    (Bonferroni), and the difference of two shares is taken as normal.
+    """
+    return NormalDist().inv_cdf(1 - FALSE_ALARM / count)
+
+
+def _refuse_unusable(measurements: Sequence[Measurement]) -> None:
+    for each in measurements:
+        if not (0 <= each.share <= 1 and each.samples > 0):
+            raise DataError(
+                f"Step {each.step} has the accuracy {each.share} of {each.samples} samples: a share from 0 to 1 of at "
+                "least one sample is needed. Look into the run's evaluations.jsonl and metrics.jsonl."
+            )
+    for one, following in pairwise(measurements):
+        if following.step <= one.step:
+            raise DataError(
+                f"Step {following.step} comes after step {one.step}: steps must increase. Give one run's files alone."
+            )

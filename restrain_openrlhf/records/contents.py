@@ -1,0 +1,132 @@
+"""What a run is made from, by content: recorded as it begins, and refused where it goes on with something else."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
+from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.records.mlflow_run import say
+from restrain_openrlhf.reference.prompts import PromptSource, all_rows
+
+MODEL = "actor.model_name_or_path"
+# Flags that name data, each with the one that says which split of a hub data set it is.
+DATA = {"data.prompt_dataset": "data.prompt_split", "eval.dataset": "eval.split"}
+EXTRACTOR = "answer extractor"
+# Beside the checkpoints of a run that OpenRLHF's own command trains, which has no run.json.
+RECORD = "contents.json"
+# Where OpenRLHF keeps the policy's checkpoints below ckpt.path, and the file that names the last whole one.
+ACTOR, LATEST = "_actor", "latest"
+
+
+@dataclass(frozen=True)
+class Content:
+    """One thing that a run is made from: where it is, and `sha256:…` of a file, `commit:…` of a model of the hub."""
+
+    place: str
+    digest: str
+
+
+def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]:
+    """The model's files, the training and evaluation data, the reference, and the version that reads answers.
+
+    By their names in a configuration, a model's files by MODEL/file. Raises ConfigError for a missing model, DataError
+    for data that cannot be had.
+    """
+    found = {EXTRACTOR: Content("this restrain-openrlhf", f"version {EXTRACTOR_VERSION}")}
+    found |= _model(str(flags[MODEL])) if flags.get(MODEL) else {}
+    found |= {name: _data(name, flags) for name in DATA if flags.get(name)}
+    if config.reference is not None and config.reference.exists():
+        found["reference"] = Content(str(config.reference), _of_file(config.reference))
+    return found
+
+
+def _model(model: str) -> dict[str, Content]:
+    folder = model_folder(model)
+    if folder is None:
+        return {MODEL: Content(model, f"commit:{hub_commit(model)}")}
+    files = model_digests(folder)
+    return {f"{MODEL}/{name}": Content(str(folder / name), f"sha256:{digest}") for name, digest in files.items()}
+
+
+def _data(name: str, flags: Mapping[str, Any]) -> Content:
+    path = Path(str(flags[name]))
+    if path.is_file():
+        return Content(str(path), _of_file(path))
+    if path.is_dir():
+        inside = file_digests(sorted(each for each in path.rglob("*") if each.is_file()))
+        lines = (f"{digest}  {each.relative_to(path)}\n" for each, digest in inside.items())
+        return Content(str(path), f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()}")
+    return Content(str(path), f"rows:{_of_rows(name, flags)}")
+
+
+def _of_file(path: Path) -> str:
+    return f"sha256:{file_digest(path)}"
+
+
+def _of_rows(name: str, flags: Mapping[str, Any]) -> str:
+    """Of a hub data set, or of several: the columns that are read, in order."""
+    columns = (str(flags.get("data.input_key") or "input"), str(flags.get("data.label_key") or ""))
+    digest = hashlib.sha256()
+    for dataset in str(flags[name]).split(","):
+        source = PromptSource(dataset.strip(), split=str(flags.get(DATA[name]) or "train"))
+        for _, row in all_rows(source):
+            read = [row.get(column) for column in columns]
+            digest.update(json.dumps(read, ensure_ascii=False, default=str).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def digests(found: Mapping[str, Content]) -> dict[str, str]:
+    """As they are recorded."""
+    return {name: content.digest for name, content in found.items()}
+
+
+def refuse_changed(where: Path, before: Mapping[str, str], now: Mapping[str, Content]) -> None:
+    """Raises RunError naming each thing that changed: where it is, what it was and what it is."""
+    names = sorted({*before, *now})
+    known = digests(now)
+    changed = [_change(name, before.get(name), now.get(name)) for name in names if before.get(name) != known.get(name)]
+    if changed:
+        raise RunError(
+            f"{where} holds a run that was made from something else:\n"
+            + "\n".join(f"- {each}" for each in changed)
+            + "\nPut back what it was made from, or choose another run_dir for a run of its own."
+        )
+
+
+def _change(name: str, before: str | None, now: Content | None) -> str:
+    is_now = f"is {now.digest} now ({now.place})" if now is not None else "is not there now"
+    return f"{name} was {before} and {is_now}" if before is not None else f"{name} was not there and {is_now}"
+
+
+def claim_checkpoints(config: HookConfig, flags: Mapping[str, Any]) -> None:
+    """The checkpoints that OpenRLHF's own command writes or goes on from become this run's.
+
+    Raises RunError where it would go on from those of a run that was made from something else.
+    """
+    folder = Path(flags["ckpt.path"])
+    resumes = flags["ckpt.load_enable"] and (folder / ACTOR / LATEST).exists()
+    if not (resumes or flags["ckpt.save_steps"] > 0):
+        return
+    record, now = folder / RECORD, contents(config, flags)
+    if resumes and record.exists():
+        refuse_changed(folder, json.loads(record.read_text(encoding="utf-8")), now)
+    elif resumes:
+        tell_unrecorded(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with whole_file(record) as file:
+        file.write(json.dumps(digests(now), indent=2) + "\n")
+
+
+def tell_unrecorded(where: Path) -> None:
+    """Of a run from a version that recorded no digests: that it cannot be seen whether it has changed."""
+    say(
+        f"{where} holds a run of an earlier version, which recorded no digests of its model, prompts and reference: "
+        "whether they are still the same cannot be seen. Go on only if you know that they are."
+    )

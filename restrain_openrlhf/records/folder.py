@@ -1,0 +1,168 @@
+"""A run's folder: its files, its lock, the configuration it belongs to, and how the run ended."""
+
+import fcntl
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.config.yaml_file import Key, RunConfig
+from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.errors import DataError, RunError
+from restrain_openrlhf.records.contents import contents, digests, refuse_changed, tell_unrecorded
+
+# OpenRLHF's flags that change nothing a run computes; beside the configuration's own keys of this kind.
+CHANGEABLE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps")
+
+# The block of run.json with the digests of what the run is made from (records/contents.py).
+CONTENTS = "contents"
+# The base model's votes on the problems of a test-time adaptation: the reference of the training run inside its folder.
+VOTES_BEFORE = "before.jsonl"
+
+
+def adapts_at_test_time(config: RunConfig) -> bool:
+    """Whether a configuration is of the training run inside a test-time adaptation's folder."""
+    vote = config.reference
+    return vote is not None and vote.name == VOTES_BEFORE and config.run_dir.is_relative_to(vote.parent)
+
+
+class Completion(BaseModel):
+    """How a run ended: after its last step, or earlier for the reason in `stopped`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    steps: int
+    stopped: str | None = None
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths under a run's folder."""
+
+    path: Path
+
+    @property
+    def resolved(self) -> Path:
+        """The run as it was started: method, reference, every flag of OpenRLHF, and digests of what it is made from."""
+        return self.path / "run.json"
+
+    def flags(self) -> dict[str, Any]:
+        """OpenRLHF's flags that the run was started with; none where nothing says so (run.json)."""
+        return dict(self.record().get("openrlhf") or {})
+
+    def record(self) -> dict[str, Any]:
+        """What run.json says; nothing where it is not there. Raises DataError where it cannot be read."""
+        try:
+            text = self.resolved.read_text(encoding="utf-8") if self.resolved.exists() else "{}"
+            return dict(json.loads(text))
+        except ValueError as error:
+            raise DataError(f"{self.resolved}: is no JSON ({error}). Restore it from a copy.") from None
+
+    @property
+    def hook_config(self) -> Path:
+        """What the hooked entry point reads."""
+        return self.path / "hook.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON line per optimizer step's rollout batch."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def log(self) -> Path:
+        """Everything the host printed."""
+        return self.path / "train.log"
+
+    @property
+    def model(self) -> Path:
+        """The trained model, a Hugging Face folder; a run that was stopped before its end has none."""
+        return self.path / "model"
+
+    @property
+    def checkpoints(self) -> Path:
+        """The host's checkpoints; with `ckpt.save_hf`, models that can be loaded as they are beside them."""
+        return self.path / "checkpoints"
+
+    @property
+    def completed(self) -> Path:
+        """Exists once the run has ended without an error."""
+        return self.path / "completed.json"
+
+    def claim(self, config: RunConfig, flags: dict[str, object]) -> None:
+        """Make the folder this run's; a completed run stays as it is. Raises as `refuse_another`."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self.refuse_another(config, flags)
+        if self.completed.exists():
+            return
+        resolved = {**_resolved(config, flags), CONTENTS: digests(contents(config, flags))}
+        with whole_file(self.resolved) as file:
+            file.write(json.dumps(resolved, indent=2) + "\n")
+        self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
+
+    def refuse_another(self, config: RunConfig, flags: dict[str, object]) -> None:
+        """Raises RunError where the folder belongs to a run with another configuration, or one made from other content.
+
+        A run of an earlier version has no digests: that its content cannot be compared is said on stderr.
+        """
+        if not self.resolved.exists():
+            return
+        old = self.record()
+        before = old.pop(CONTENTS, None)
+        _refuse_difference(self, old, _resolved(config, flags))
+        if before is None:
+            tell_unrecorded(self.path)
+        else:
+            refuse_changed(self.path, before, contents(config, flags))
+
+    def lock(self) -> int:
+        """A locked file descriptor; a child that inherits it holds the lock too. Raises RunError if it is taken."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise RunError(
+                f"{self.path}: another process is training in this folder. Wait for it, stop it, or choose another "
+                "run_dir."
+            ) from None
+        return descriptor
+
+    def mark_completed(self, completion: Completion) -> None:
+        """Write the mark, as the last file of a run."""
+        self.completed.write_text(completion.model_dump_json() + "\n", encoding="utf-8")
+
+    def completion(self) -> Completion | None:
+        """How the run ended; None while it has not."""
+        if not self.completed.exists():
+            return None
+        return Completion.model_validate_json(self.completed.read_text(encoding="utf-8"))
+
+
+def _resolved(config: RunConfig, flags: dict[str, object]) -> dict[str, Any]:
+    resolved: dict[str, Any] = json.loads(json.dumps({**config.written(), "openrlhf": flags}, default=str))
+    return resolved
+
+
+def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, Any]) -> None:
+    before, now = _flat(old), _flat(new)
+    for key in sorted({*before, *now}):
+        if before.get(key) != now.get(key) and not _is_changeable(key):
+            raise RunError(
+                f"{folder.path} holds a run with {key} = {before.get(key)!r}; this one has {now.get(key)!r}. Choose "
+                "another run_dir, or remove the folder to start again."
+            )
+
+
+def _is_changeable(key: str) -> bool:
+    block, _, flag = key.partition(".")
+    return flag.startswith(CHANGEABLE_FLAGS) if block == "openrlhf" else block in RunConfig.keys(Key.CHANGEABLE)
+
+
+def _flat(resolved: dict[str, Any]) -> dict[str, Any]:
+    blocks = {key: value if isinstance(value, dict) else {"": value} for key, value in resolved.items()}
+    return {f"{block}.{key}".rstrip("."): value for block, keys in blocks.items() for key, value in keys.items()}

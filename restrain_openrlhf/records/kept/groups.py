@@ -1,0 +1,104 @@
+"""What is kept of one scored group, and its columns in Arrow's types: one row for each rollout."""
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+from restrain_openrlhf.errors import DataError
+
+
+@dataclass(frozen=True)
+class KeptRollout:
+    """One rollout of a group; `rollout` is its place there, and the trained ones come first.
+
+    `answer`, `label`, `class_votes` and `label_weight` are None where the answer is missing: `label` numbers the
+    group's answer classes by first appearance, `class_votes` is the size of its class, `label_weight` w_j of its class
+    (eq. 3 of the paper). `advantage_pos` and `advantage_neg` are A⁺ and A⁻, u_x included, None where the rollout only
+    voted. `log_prob_gap` is the mean over its tokens of |log p_vLLM − log π| in nats, `entropy` H_i in nats; None
+    where they were not measured.
+    """
+
+    rollout: int
+    response: str
+    finished: bool
+    answer: str | None
+    label: int | None
+    class_votes: int | None
+    label_weight: float | None
+    trained: bool
+    advantage_pos: float | None = None
+    advantage_neg: float | None = None
+    log_prob_gap: float | None = None
+    entropy: float | None = None
+
+
+@dataclass(frozen=True)
+class KeptGroup:
+    """One prompt's group in one step; `group` is its place in the step, counted from 0 before any were left out.
+
+    `prompt_id` is the prompt's `text_hash` (data/identity.py). `voters` counts the rollouts that voted,
+    `majority_count` is M, `prompt_weight` u_x.
+    """
+
+    step: int
+    group: int
+    prompt_id: str
+    prompt: str
+    majority_count: int
+    voters: int
+    prompt_weight: float
+    penalized: bool
+    rollouts: tuple[KeptRollout, ...]
+
+
+OF_GROUP = tuple(field.name for field in fields(KeptGroup) if field.name != "rollouts")
+# A rollout's fields and their columns: `class` is no name for a Python field.
+OF_ROLLOUT = {field.name: {"label": "class"}.get(field.name, field.name) for field in fields(KeptRollout)}
+
+
+def arrow() -> Any:
+    """pyarrow with its Parquet part. Raises DataError where it is not installed."""
+    try:
+        import pyarrow.parquet  # noqa: PLC0415 - optional, and costs a moment
+    except ImportError:
+        raise DataError(
+            "Kept rollouts are Parquet files, and pyarrow is not installed. Install it with "
+            "`pip install restrain-openrlhf[data]`."
+        ) from None
+    return pyarrow
+
+
+def schema() -> Any:
+    """The columns of a file of kept rollouts, in order (docs/operations/running.md)."""
+    pa = arrow()
+    required = {
+        "step": pa.int32(),
+        "group": pa.int32(),
+        "prompt_id": pa.string(),
+        "prompt": pa.string(),
+        "rollout": pa.int32(),
+        "response": pa.string(),
+        "finished": pa.bool_(),
+        "trained": pa.bool_(),
+        "majority_count": pa.int32(),
+        "voters": pa.int32(),
+        "prompt_weight": pa.float64(),
+        "penalized": pa.bool_(),
+    }
+    optional = {
+        "answer": pa.string(),
+        "class": pa.int32(),
+        "class_votes": pa.int32(),
+        "label_weight": pa.float64(),
+        "advantage_pos": pa.float64(),
+        "advantage_neg": pa.float64(),
+        "log_prob_gap": pa.float64(),
+        "entropy": pa.float64(),
+    }
+    every = [pa.field(name, kind, nullable=False) for name, kind in required.items()]
+    return pa.schema([*every, *(pa.field(name, kind) for name, kind in optional.items())])
+
+
+def row_of(group: KeptGroup, rollout: KeptRollout) -> dict[str, Any]:
+    """One row, by column."""
+    of_group = {name: getattr(group, name) for name in OF_GROUP}
+    return of_group | {column: getattr(rollout, name) for name, column in OF_ROLLOUT.items()}

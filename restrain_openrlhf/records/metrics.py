@@ -1,0 +1,112 @@
+"""What a run logs, written and read: its training steps (metrics.jsonl), its held-out accuracy (evaluations.jsonl)."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.data.jsonl import dump
+
+HELD_OUT_FILE = "evaluations.jsonl"
+PASS_AT_1 = "_pass1"
+SAMPLES = "eval_num_samples"
+# Means over all response tokens that a step trained on; hook/policy/token_means.py makes them, and
+# docs/operations/running.md says what each is.
+KL = "restrain/kl"
+ENTROPY = "restrain/policy_entropy"
+LOSS = "restrain/policy_loss"
+CLIPPED = "restrain/clip_ratio"
+TRAINED_TOKENS = "restrain/trained_tokens"
+GENERATED_PER_SECOND = "restrain/generated_tokens_per_second"
+TRAINED_PER_SECOND = "restrain/trained_tokens_per_second"
+GRADIENT_NORM = "actor_grad_norm"
+# How many of a step's numbers are not finite: 0 in a healthy run.
+NOT_FINITE = "restrain/not_finite_numbers"
+# Of a policy that is broken, one of these is no finite number.
+VITAL = (KL, ENTROPY, LOSS, GRADIENT_NORM)
+# OpenRLHF's own numbers, which stand for them in runs from before they were logged.
+BEFORE_TOKEN_MEANS = {KL: "kl", ENTROPY: "entropy_loss", LOSS: "policy_loss"}
+# Earlier names of these columns, so that older runs can be plotted and resumed.
+EARLIER_NAMES = {"rollouts": "voters", "missing_share_of_rollouts": "missing_share_of_voters"}
+
+
+@dataclass(frozen=True)
+class StepRow:
+    """One training step: the host's numbers and the hook's, under their logged names; `votes` as in StepVotes.
+
+    A number that was not finite is NaN, one that was not computed is absent.
+    """
+
+    step: int
+    numbers: Mapping[str, float]
+    votes: Mapping[str, Any]
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Those of VITAL that were not finite."""
+        return tuple(name for name in VITAL if math.isnan(self.numbers.get(name, 0.0)))
+
+
+def read_steps(path: Path) -> list[StepRow]:
+    """All whole rows, in order; a last line that is still being written is left out."""
+    return [_step(row) for row in _whole_rows(path)]
+
+
+def _step(row: dict[str, Any]) -> StepRow:
+    votes = {EARLIER_NAMES.get(name, name): value for name, value in row.pop("votes").items()}
+    return StepRow(step=row.pop("step"), votes=votes, numbers=_with_token_means(row))
+
+
+def _with_token_means(row: dict[str, Any]) -> dict[str, Any]:
+    if LOSS in row:
+        return row
+    return {**row, **{name: row[earlier] for name, earlier in BEFORE_TOKEN_MEANS.items() if earlier in row}}
+
+
+@dataclass(frozen=True)
+class HeldOutAccuracy:
+    """pass@1 in [0, 1] after `step` training steps: the mean over its evaluation sets, of `samples` responses."""
+
+    step: int
+    pass_at_1: float
+    samples: int
+
+
+def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
+    """All whole rows, in order of steps; none where nothing was evaluated."""
+    return [
+        HeldOutAccuracy(int(row["step"]), _mean_pass(row), int(row[SAMPLES]))
+        for row in _whole_rows(run_dir / HELD_OUT_FILE)
+    ]
+
+
+def _mean_pass(row: dict[str, float]) -> float:
+    """The host names them eval_<datasource>_pass1 (trainer/ppo_trainer.py, compute_eval_metrics)."""
+    values = [value for name, value in row.items() if name.endswith(PASS_AT_1)]
+    return sum(values) / len(values)
+
+
+def _whole_rows(path: Path) -> list[dict[str, Any]]:
+    """JSON has no word for a number that is not finite: it was written as null (hook/logging/step_records.py)."""
+    rows = map(json.loads, whole_lines(path))
+    return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
+
+
+def whole_lines(path: Path) -> list[str]:
+    """A file's lines without one that is still being written, or was cut short by a kill; none where it is missing."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+    return [line for line in lines if line.endswith("\n")]
+
+
+def append_row(path: Path, step: int, row: Mapping[str, Any]) -> None:
+    """Add a step's row to the file; rows of this step or later are of a run that was killed and resumed, and go."""
+    before = path.read_text(encoding="utf-8") if path.exists() else ""
+    kept = "".join(line for line in whole_lines(path) if json.loads(line)["step"] < step)
+    if kept != before:
+        partial = path.with_name(path.name + ".partial")
+        partial.write_text(kept, encoding="utf-8")
+        partial.replace(path)
+    with path.open("a", encoding="utf-8") as file:
+        file.write(dump({"step": step, **row}))

@@ -1,0 +1,123 @@
+"""Rollouts of the frozen model by vLLM, on a GPU or on its CPU build, seeded prompt by prompt."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.reference.prompts import Prompt, begins_with_mark
+
+# Of prompts that are too long; a whole training set of them would fill the terminal.
+MOST_NAMED = 200
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How rollouts are drawn; lengths in tokens."""
+
+    n: int = 16
+    temperature: float = 1.0
+    top_p: float = 1.0
+    max_new_tokens: int = 4096
+    max_len: int = 8192
+    seed: int = 42
+    tensor_parallel_size: int = 1
+    gpu_memory_utilization: float = 0.9
+    # vLLM's own for offline sampling where None: 256 rollouts, 1,024 on an H100.
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    stops: tuple[str, ...] = ()
+    stop_tokens: tuple[int, ...] = ()
+    add_special_tokens: bool = False
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One response: its text, its length in tokens, and whether it ran into the length limit."""
+
+    text: str
+    tokens: int
+    truncated: bool
+
+
+class RolloutEngine:
+    """A vLLM engine for one model. Loading takes a while; use one for all prompts."""
+
+    def __init__(self, model: str, sampling: Sampling, tokenizer: Any) -> None:
+        device = detect()
+        device.install()
+        from vllm import LLM  # noqa: PLC0415 - must come after the device is prepared
+
+        self._sampling = sampling
+        self._tokenizer = tokenizer
+        self._llm = LLM(
+            model,
+            dtype="bfloat16",
+            seed=sampling.seed,
+            max_model_len=sampling.max_len,
+            tensor_parallel_size=sampling.tensor_parallel_size,
+            gpu_memory_utilization=sampling.gpu_memory_utilization,
+            max_num_seqs=sampling.max_num_seqs,
+            max_num_batched_tokens=sampling.max_num_batched_tokens,
+            trust_remote_code=True,
+            **device.engine_options,
+        )
+
+    def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
+        """n rollouts per prompt."""
+        tokens = [prompt_tokens(prompt, self._tokenizer, self._sampling) for prompt in prompts]
+        requests = [{"prompt_token_ids": ids} for ids in tokens]
+        outputs = self._llm.generate(requests, [self._parameters(prompt) for prompt in prompts], use_tqdm=False)
+        return [[_rollout(completion) for completion in output.outputs] for output in outputs]
+
+    def _parameters(self, prompt: Prompt) -> Any:
+        from vllm import SamplingParams  # noqa: PLC0415 - see __init__
+
+        return SamplingParams(
+            n=self._sampling.n,
+            temperature=self._sampling.temperature,
+            top_p=self._sampling.top_p,
+            max_tokens=self._sampling.max_new_tokens,
+            min_tokens=1,
+            stop=list(self._sampling.stops),
+            stop_token_ids=list(self._sampling.stop_tokens),
+            seed=prompt_seed(self._sampling.seed, prompt),
+        )
+
+
+def prompt_tokens(prompt: Prompt, tokenizer: Any, sampling: Sampling) -> list[int]:
+    """Token ids as the host makes them (openrlhf/utils/agent.py), or with the marks that the tokenizer adds itself.
+
+    A text that begins with the tokenizer's beginning mark gets no second one.
+    """
+    special = sampling.add_special_tokens and not begins_with_mark(prompt.text, tokenizer)
+    ids: list[int] = tokenizer(text=prompt.text, add_special_tokens=special)["input_ids"]
+    return ids
+
+
+def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sampling) -> None:
+    """Raises DataError listing every prompt that the host would cut to leave room for a response."""
+    room = sampling.max_len - sampling.max_new_tokens
+    lengths = [(prompt, len(prompt_tokens(prompt, tokenizer, sampling))) for prompt in prompts]
+    long = [f"{prompt.where} (id {prompt.id!r}): {length}" for prompt, length in lengths if length > room]
+    if long:
+        longest, most = max(lengths, key=lambda each: each[1])
+        more = f"; and {len(long) - MOST_NAMED} more" if len(long) > MOST_NAMED else ""
+        raise DataError(
+            f"{len(long)} of {len(prompts)} prompts have more tokens than the {room} that max_len {sampling.max_len} "
+            f"leaves beside {sampling.max_new_tokens} new ones: {'; '.join(long[:MOST_NAMED])}{more}. "
+            f"The longest, {longest.where}, has {most}. Raise max_len (data.max_len) to "
+            f"{most + sampling.max_new_tokens} or more, lower max_new_tokens (rollout.max_new_tokens), or remove them."
+        )
+
+
+def prompt_seed(seed: int, prompt: Prompt) -> int:
+    """A seed of the prompt's own, so that shards and resumed passes draw what one whole pass would."""
+    digest = hashlib.sha256(f"{seed}:{prompt.text}".encode()).digest()
+    return int.from_bytes(digest[:4], "big") >> 1
+
+
+def _rollout(completion: Any) -> Rollout:
+    return Rollout(completion.text, len(completion.token_ids), completion.finish_reason == "length")

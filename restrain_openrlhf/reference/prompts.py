@@ -1,0 +1,164 @@
+"""The prompts a policy is trained on: loaded as OpenRLHF loads them, rendered as it renders them, checked first."""
+
+import hashlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from restrain_openrlhf.data.jsonl import AnyRow, read_numbered_rows
+from restrain_openrlhf.data.sources import HubSet, load_dataset
+from restrain_openrlhf.errors import ConfigError, DataError
+
+FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
+
+
+@dataclass(frozen=True)
+class PromptSource:
+    """Where prompts come from and how they are rendered; the fields are OpenRLHF's `data.*` flags."""
+
+    dataset: str
+    input_key: str = "input"
+    input_template: str | None = None
+    apply_chat_template: bool = False
+    split: str = "train"
+    max_samples: int = 100_000_000
+
+
+def prompt_source(flags: dict[str, Any]) -> PromptSource:
+    """The host's `data.*` flags. Raises ConfigError where no training file, or a blend of several, is named."""
+    dataset = flags["data.prompt_dataset"]
+    if not dataset:
+        raise ConfigError("data.prompt_dataset is not set. Name the training file or data set.")
+    if "," in dataset and not Path(dataset).exists():
+        raise ConfigError(
+            f"data.prompt_dataset names several data sets ({dataset}). Votes and prompt weights need one set without "
+            "duplicates: join them into one file."
+        )
+    return PromptSource(
+        dataset=dataset,
+        input_key=flags["data.input_key"],
+        input_template=flags["data.input_template"],
+        apply_chat_template=flags["data.apply_chat_template"],
+        split=flags["data.prompt_split"],
+        max_samples=flags["data.max_samples"],
+    )
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt: `problem` as the data set states it, `text` as the policy sees it; `where` names it in errors."""
+
+    id: str | int | None
+    problem: str
+    text: str
+    where: str
+
+
+def load_prompts(source: PromptSource, tokenizer: Any = None) -> list[Prompt]:
+    """All prompts, in file order. `tokenizer` is needed only with a chat template.
+
+    Raises DataError naming file and line for a damaged row, a missing or empty prompt, a duplicate, an empty set.
+    """
+    render = renderer(source, tokenizer)
+    prompts = [_prompt(source, where, row, render) for where, row in all_rows(source)][: source.max_samples]
+    if not prompts:
+        raise DataError(f"{source.dataset}: has no prompts. Give a file with at least one row.")
+    _refuse_duplicates(source, prompts)
+    return prompts
+
+
+def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
+    """From a row's prompt field to the policy's text (openrlhf/datasets/prompts_dataset.py, preprocess_data)."""
+    if source.apply_chat_template:
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise DataError(
+                "data.apply_chat_template is set, and the model's tokenizer has no chat template. Remove the flag and "
+                "give data.input_template, or use the instruction-tuned model."
+            )
+        return lambda field: str(
+            tokenizer.apply_chat_template(_as_chat(field), tokenize=False, add_generation_prompt=True)
+        )
+    template = source.input_template
+    return lambda field: template.format(field) if template else str(field)
+
+
+def _as_chat(field: Any) -> Any:
+    return [{"role": "user", "content": field}] if isinstance(field, str) else field
+
+
+def begins_with_mark(text: str, tokenizer: Any) -> bool:
+    """Whether a text begins with the tokenizer's beginning mark, such as Llama's <|begin_of_text|>."""
+    mark: str | None = getattr(tokenizer, "bos_token", None)
+    return mark is not None and text.startswith(mark)
+
+
+def refuse_lost_mark(text: str, tokenizer: Any) -> None:
+    """Raises ConfigError where the tokenizer begins every text with a mark that OpenRLHF would leave out.
+
+    OpenRLHF tokenizes prompts without special tokens (openrlhf/utils/agent.py). A chat template writes the mark itself.
+    A base model has seen it before every text, and evaluation gives it.
+    """
+    mark = getattr(tokenizer, "bos_token_id", None)
+    if mark is None or begins_with_mark(text, tokenizer) or tokenizer("a")["input_ids"][:1] != [mark]:
+        return
+    raise ConfigError(
+        f"The model's tokenizer begins every text with {tokenizer.bos_token!r}, and the prompts do not: OpenRLHF adds "
+        "no special tokens, so that training would differ from evaluation. Begin data.input_template with it: "
+        f'"{tokenizer.bos_token}{{}}".'
+    )
+
+
+def template_identity(source: PromptSource, tokenizer: Any = None) -> str:
+    """A short text that is equal exactly when two sources render alike; the chat template enters by its hash."""
+    if source.apply_chat_template:
+        template = str(getattr(tokenizer, "chat_template", None))
+        return f"chat template {hashlib.sha256(template.encode()).hexdigest()[:16]}"
+    return f"input template {source.input_template!r}" if source.input_template else "none"
+
+
+def prompt_set_hash(prompts: Iterable[Prompt]) -> str:
+    """Identity of a set of prompts, whatever their order."""
+    return set_hash(hashlib.sha256(prompt.text.encode()).digest() for prompt in prompts)
+
+
+def set_hash(digests: Iterable[bytes]) -> str:
+    """Identity of a set of prompts from the SHA-256 of each one's text."""
+    return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
+
+
+def all_rows(source: PromptSource) -> list[tuple[str, dict[str, Any]]]:
+    """Every row as it is read, unchecked, with its place. Raises DataError where the set cannot be had."""
+    path = Path(source.dataset)
+    if path.suffix == ".jsonl":
+        return [(f"line {number}", row.model_dump()) for number, row in read_numbered_rows(path, AnyRow)]
+    # Other formats, folders and hub data sets, by the library OpenRLHF uses (openrlhf/datasets/utils.py).
+    if kind := FORMATS.get(path.suffix.lower()):
+        rows = load_dataset(kind, None, "train", None, data_files=source.dataset)
+    else:
+        rows = load_dataset(
+            source.dataset, None, source.split, None if path.exists() else HubSet(source.dataset, split=source.split)
+        )
+    return [(f"row {number}", dict(row)) for number, row in enumerate(rows, start=1)]
+
+
+def _prompt(source: PromptSource, where: str, row: dict[str, Any], render: Callable[[Any], str]) -> Prompt:
+    field = row.get(source.input_key)
+    if field is None:
+        raise DataError(
+            f"{source.dataset}, {where}: has no {source.input_key!r}; its keys are {sorted(row)}. Set data.input_key."
+        )
+    if not field or (isinstance(field, str) and not field.strip()):
+        raise DataError(f"{source.dataset}, {where}: {source.input_key!r} is empty. Remove the row.")
+    return Prompt(id=row.get("id"), problem=str(field), text=render(field), where=where)
+
+
+def _refuse_duplicates(source: PromptSource, prompts: Iterable[Prompt]) -> None:
+    seen: dict[str, str] = {}
+    for prompt in prompts:
+        if prompt.text in seen:
+            raise DataError(
+                f"{source.dataset}: {seen[prompt.text]} and {prompt.where} hold the same prompt "
+                f"({prompt.problem[:60]!r}). Remove one: a prompt's weight u_x must not count twice."
+            )
+        seen[prompt.text] = prompt.where

@@ -1,0 +1,169 @@
+"""Samples prompts into a file, a row for each: in shards if asked, and from where a killed pass stopped."""
+
+import fcntl
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path, PurePath
+from typing import IO, Protocol, Self, TypeVar
+
+from pydantic import BaseModel
+
+from restrain_openrlhf.data.identity import Provenance
+from restrain_openrlhf.data.jsonl import drop_cut_line, dump, read_rows
+from restrain_openrlhf.data.outputs import output_file
+from restrain_openrlhf.errors import DataError, RunError
+from restrain_openrlhf.reference.offline_engine import Rollout
+from restrain_openrlhf.reference.prompts import Prompt
+
+PROMPTS_PER_CHUNK = 64
+# Of rollouts a chunk holds many times what a GPU's engine works on at a time (vLLM: 256 to 1,024), because the engine
+# runs empty at its end; and few enough to lose at a kill.
+ROLLOUTS_PER_CHUNK = 4096
+
+
+def prompts_per_chunk(n: int, has_gpus: bool) -> int:
+    """How many prompts of n rollouts are sampled at once, and written."""
+    return max(1, ROLLOUTS_PER_CHUNK // n) if has_gpus else PROMPTS_PER_CHUNK
+
+
+class Engine(Protocol):
+    """Anything that gives n rollouts per prompt; `RolloutEngine` does."""
+
+    def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]: ...
+
+
+class SampledRow(BaseModel, ABC):
+    """What a file keeps of one prompt's rollouts. `key` is the prompt's identity in the file."""
+
+    @classmethod
+    @abstractmethod
+    def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
+        """The row of a prompt."""
+
+    @classmethod
+    @abstractmethod
+    def key_of(cls, prompt: Prompt) -> str:
+        """The key that the row of this prompt has."""
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """As `key_of` its prompt."""
+
+
+Row = TypeVar("Row", bound=SampledRow)
+Made = TypeVar("Made", bound=Provenance)
+AnyPath = TypeVar("AnyPath", bound=PurePath)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part `index` of `count`: every count-th prompt, so that shards are alike in difficulty."""
+
+    index: int
+    count: int
+
+    def of(self, prompts: Sequence[Prompt]) -> list[Prompt]:
+        """This shard's prompts, in file order."""
+        return list(prompts[self.index :: self.count])
+
+    def path(self, out: AnyPath) -> AnyPath:
+        """`ref.jsonl` is written as `ref.shard-0-of-4.jsonl`; a single shard is the file itself.
+
+        Whoever writes, joins or asks for parts, here or on a cluster, has their names from here.
+        """
+        return out if self.count == 1 else out.with_name(f"{out.stem}.shard-{self.index}-of-{self.count}{out.suffix}")
+
+    @staticmethod
+    def counts(out: Path) -> set[int]:
+        """How many shards the parts of `out` that are there belong to."""
+        named = re.compile(rf"{re.escape(out.stem)}\.shard-\d+-of-(\d+){re.escape(out.suffix)}")
+        found = [named.fullmatch(path.name) for path in out.parent.glob("*.shard-*")] if out.parent.is_dir() else []
+        return {int(match[1]) for match in found if match}
+
+
+WHOLE = Shard(0, 1)
+
+
+@dataclass(frozen=True)
+class SamplingPass:
+    """The prompts (of one shard), how they are sampled, `chunk` at once, and the file that gets a row for each."""
+
+    prompts: Sequence[Prompt]
+    provenance: Provenance
+    path: Path
+    row: type[SampledRow]
+    chunk: int = PROMPTS_PER_CHUNK
+
+    def run(self, engine: Callable[[], Engine], on_progress: Callable[[int], None] = lambda _count: None) -> None:
+        """Write a row for each prompt that the file lacks; `engine` is called only if one is needed.
+
+        `on_progress` gets numbers of prompts: those that were done, then each chunk's. Raises the provenance's error
+        where the file holds another pass, RunError where another process is writing it.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(self.path) as file:
+            done, start = self._done(), cache(engine)
+            on_progress(len(done))
+            for chunk in self._chunks(done):
+                groups = start().rollouts(chunk)
+                rows = [self.row.of(prompt, group) for prompt, group in zip(chunk, groups, strict=True)]
+                file.write("".join(dump(row.model_dump(mode="json")) for row in rows))
+                file.flush()
+                on_progress(len(chunk))
+
+    def _done(self) -> set[str]:
+        """Keys of the rows that are there already. The provenance is written before the first of them."""
+        if not self.path.stat().st_size:
+            self.provenance.write(self.path)
+            return set()
+        difference = type(self.provenance).of(self.path).difference(self.provenance)
+        if difference:
+            raise self.provenance.error(
+                f"{self.path} holds another pass ({difference}). Choose another --out, or remove the file to "
+                f"start again."
+            )
+        drop_cut_line(self.path)
+        return {row.key for row in read_rows(self.path, self.row)}
+
+    def _chunks(self, done: set[str]) -> Iterator[list[Prompt]]:
+        """Always the same pieces, so that a pass that was stopped batches as one that was not."""
+        for start in range(0, len(self.prompts), self.chunk):
+            chunk = self.prompts[start : start + self.chunk]
+            missing = [prompt for prompt in chunk if self.row.key_of(prompt) not in done]
+            if missing:
+                yield missing
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[IO[str]]:
+    with output_file(path).open("a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"{path}: another process is writing it. Wait for it, or give this one its own --shard."
+            ) from None
+        yield file
+
+
+def join_parts(parts: Sequence[Path], provenance: type[Made], row: type[Row]) -> tuple[Made, dict[str, Row]]:
+    """The rows of all parts by their keys, and the parts' provenance.
+
+    Raises the provenance's error where two parts were sampled in different ways, DataError where a prompt is in two.
+    """
+    made = provenance.of(parts[0])
+    rows: dict[str, Row] = {}
+    for part in parts:
+        difference = provenance.of(part).difference(made)
+        if difference:
+            raise made.error(f"{part} and {parts[0]} are not parts of one pass ({difference}). Leave out one of them.")
+        for each in read_rows(part, row):
+            if each.key in rows:
+                raise DataError(f"{part}: the row {each.key!r} is in another part too. Leave out one of the two.")
+            rows[each.key] = each
+    return made, rows

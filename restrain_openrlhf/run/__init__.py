@@ -1,1 +1,0 @@
-"""One training run: its folder, its process, its progress."""

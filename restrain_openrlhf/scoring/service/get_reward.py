@@ -1,0 +1,173 @@
+"""POST /get_reward: a rollout waits in a slot until its group is scored, or is graded where that is asked for."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive
+
+from restrain_openrlhf.answers.gold import is_right
+from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.method import GroupScore
+from restrain_openrlhf.scoring import GroupScorer, wire
+from restrain_openrlhf.scoring.service.group_collector import Group, GroupCollector, Slot
+from restrain_openrlhf.scoring.service.requests import RefusedError, read_body, read_response, refused
+from restrain_openrlhf.scoring.service.service_config import ServiceBlock
+from restrain_openrlhf.scoring.service.telemetry import Metrics, log
+from restrain_openrlhf.scoring.wire import RewardReply, RewardRequest
+
+LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.PENALIZED)
+NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
+
+LABELLED = (
+    "The row has a label, and nothing says what it is. Training: set service.labelled_rows: vote; labels are ignored. "
+    "Evaluation: set it to evaluate, which grades every row with a label, and leave the labels of the training file "
+    "empty. For both in one run use the agent (docs/journeys/integration.md)."
+)
+_REMEDY = (
+    "its gold would be trained on. Leave the labels of the training file empty, or set labelled_rows: vote; then start "
+    "service and run again."
+)
+BEFORE_TRAINING = (
+    "service.labelled_rows is evaluate, and a row with a label came before any without one. OpenRLHF trains before it "
+    f"evaluates, so this is a training row, and {_REMEDY}"
+)
+AMONG_TRAINING = (
+    "service.labelled_rows is evaluate, and a row with a label came while rollouts without one wait for their group. "
+    f"OpenRLHF does not train and evaluate at a time, so this is a training row, and {_REMEDY}"
+)
+IGNORED = "Rows have a label; it is ignored, they vote (service.labelled_rows: vote). Nothing is graded by gold."
+
+
+@dataclass
+class GetReward:
+    """The endpoint. Each group is scored in a background task; `stopping` is what requests get at the end."""
+
+    block: ServiceBlock
+    scorer: GroupScorer
+    metrics: Metrics
+    stopping: RestrainError | None = None
+    waiting: int = field(default=0, init=False)
+    has_trained: bool = field(default=False, init=False)
+    unsure: str | None = field(default=None, init=False)
+    has_warned: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        ends = self.block.end_of_text or ()
+        self.ends = (ends,) if isinstance(ends, str) else ends
+        size, timing = self.block.group_size or 0, self.block.timing
+        self.collector = GroupCollector(size, timing, lambda group: asyncio.create_task(self._score(group)))
+
+    async def serve(self, request: Request) -> RewardReply:
+        """The reply. Raises a RestrainError where there is none to give.
+
+        Nothing here keeps the body while the request waits: a pending rollout costs its answer's memory.
+        """
+        if self.block.group_size is None:
+            detail = "This service scores whole groups (POST /v1/score). Set service.group_size to turn /get_reward on."
+            raise RefusedError(404, detail)
+        begun = await self._begin(await read_body(request, RewardRequest, self.block))
+        return begun if isinstance(begun, RewardReply) else await self._wait(begun, request.receive)
+
+    async def _begin(self, body: RewardRequest) -> RewardReply | Slot:
+        (query,), (prompt,), gold = body.query, body.prompts, body.gold
+        if gold is not None and not self.scorer.method.reads_gold and self._is_evaluation():
+            return await self._grade(query, prompt, gold)
+        self.scorer.check(prompt, gold)
+        response = await asyncio.to_thread(read_response, query, prompt, self.ends)
+        if self.stopping is not None:
+            raise self.stopping
+        self.has_trained = True
+        key = (prompt, gold if self.scorer.method.reads_gold else None)
+        slot = self.collector.arrive(key, hashlib.sha256(query.encode()).hexdigest(), response, time.monotonic())
+        self.metrics.slots.labels(slot.kind).inc()
+        return slot
+
+    def _is_evaluation(self) -> bool:
+        """Whether a row with a label is graded. Raises RefusedError where nothing says so, or training would be.
+
+        OpenRLHF trains before it evaluates, and has all rewards of a batch before it goes on (trainer/ppo_trainer.py,
+        fit; trainer/ppo_trainer_async.py, fit): of two rows at a time, both are training's. Once it was seen that
+        training's rows have labels, none is graded any more.
+        """
+        choice = self.block.labelled_rows
+        if choice == "evaluate":
+            seen = None if self.has_trained else BEFORE_TRAINING
+            self.unsure = self.unsure or (AMONG_TRAINING if self.waiting else seen)
+        reason = LABELLED if choice == "refuse" else self.unsure
+        if reason is not None:
+            # OpenRLHF's client does not log what it is told.
+            self._warn_once(reason)
+            raise RefusedError(409, reason)
+        if choice == "vote":
+            self._warn_once(IGNORED)
+        return choice == "evaluate"
+
+    def _warn_once(self, what: str) -> None:
+        if not self.has_warned:
+            self.has_warned = True
+            log("labels", logging.WARNING, detail=what)
+
+    async def _grade(self, query: str, prompt: str, gold: str) -> RewardReply:
+        correct = await asyncio.to_thread(lambda: is_right(read_response(query, prompt, self.ends).answer, gold))
+        self.metrics.evaluated.labels(str(correct).lower()).inc()
+        return RewardReply(rewards=float(correct), scores=float(correct))
+
+    async def _wait(self, slot: Slot, receive: Receive) -> RewardReply:
+        """Until the reply is there, the client is gone, the hold is over, or the service stops; whichever is first."""
+        gone = asyncio.ensure_future(_disconnected(receive))
+        self.waiting += 1
+        try:
+            await asyncio.wait((slot.reply, gone), timeout=self.block.timing.hold, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done():
+                self.metrics.gone.inc()
+                raise ClientDisconnect
+            if not slot.reply.done():
+                self.metrics.held.inc()
+                raise RefusedError(409, "The group is not complete yet; the rollout keeps its slot.", again=True)
+        except BaseException:
+            self.collector.leave(slot, time.monotonic())
+            raise
+        finally:
+            self.waiting -= 1
+            gone.cancel()
+        self.collector.answered(slot)
+        reply = slot.reply.result()
+        if isinstance(reply, RestrainError):
+            raise reply
+        self.metrics.neutral.inc(reply is NEUTRAL)
+        return reply
+
+    async def _score(self, group: Group) -> None:
+        (prompt, gold), responses = group.key, [slot.response for slot in group.slots if slot.response is not None]
+        answers = [None if response.truncated else response.answer for response in responses]
+        outcome = "full" if len(answers) == self.block.group_size else "partial"
+        try:
+            work = partial(self.scorer.score, prompt, answers, gold)
+            scored = await self.metrics.scored(work, sum(response.truncated for response in responses), outcome)
+            replies = [self._reply(scored, index) for index in range(len(answers))]
+            self.collector.finish(group, replies, NEUTRAL, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - the group's requests wait for a reply, whatever went wrong
+            self.collector.finish(group, [], refused(error), time.monotonic())
+
+    def _reply(self, group: GroupScore, index: int) -> RewardReply:
+        pair = float(group.pair.positive[index]), float(group.pair.negative[index])
+        reward = sum(pair) if self.block.reward == "net_advantage" else float(group.rewards[index])
+        values = (*pair, group.kl_weight, group.prompt_weight, float(group.penalized))
+        return RewardReply(rewards=reward, scores=reward, extra_logs=dict(zip(LOGS, values, strict=True)))
+
+    def stop(self) -> None:
+        """Whoever waits, waits no longer."""
+        self.stopping = RefusedError(503, "The service is stopping.", again=True)
+        for slot in [slot for groups in self.collector.groups.values() for group in groups for slot in group.slots]:
+            slot.give(self.stopping)
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Returns once the client closed its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,102 @@
+"""How a request is read and refused: its token, the body's size, time and form, and a query's final answer."""
+
+import asyncio
+import base64
+import logging
+import re
+from dataclasses import dataclass
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from restrain_openrlhf.answers import extract
+from restrain_openrlhf.errors import DataError, RestrainError
+from restrain_openrlhf.scoring.service.service_config import ServiceBlock
+from restrain_openrlhf.scoring.service.telemetry import log
+
+Body = TypeVar("Body", bound=BaseModel)
+# How much of a prompt's end must be found where the host cut or re-spelled its beginning.
+PROMPT_END = 200
+
+
+class RefusedError(RestrainError):
+    """A request is answered with this status and reason instead of being served; `again`: come back soon."""
+
+    def __init__(self, status: int, detail: str, again: bool = False) -> None:
+        super().__init__(f"{detail} Ask again." if again else detail)
+        self.status = status
+        self.headers = {"Connection": "close", **({"Retry-After": "1"} if again else {})}
+
+
+def refused(error: Exception) -> RefusedError:
+    """What the client is told of an error: of one of ours its message, of any other only that the log has it."""
+    if isinstance(error, ClientDisconnect):
+        return RefusedError(499, "The client closed the connection; nobody reads this.")
+    if isinstance(error, RestrainError):
+        return error if isinstance(error, RefusedError) else RefusedError(409, str(error))
+    log("failed", logging.ERROR, error)
+    return RefusedError(500, "The service failed on this request; its log says more.")
+
+
+async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> Body:
+    """The body as `kind`. Raises RefusedError, which never repeats the input; ClientDisconnect where none comes."""
+    body, most = bytearray(), block.limits.body_bytes
+    try:
+        async with asyncio.timeout(block.timing.body):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    raise RefusedError(413, f"The body is larger than {most} bytes (service.limits.body_bytes).")
+        return kind.model_validate_json(bytes(body))
+    except TimeoutError:
+        raise RefusedError(408, f"The body did not come in {block.timing.body:g} s (service.timing.body).") from None
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where, status = ".".join(map(str, ("body", *first["loc"]))), 400 if first["type"] == "json_invalid" else 422
+        raise RefusedError(status, f"{where}: {first['msg']}"[:300]) from None
+
+
+def given_token(authorization: str) -> str | None:
+    """The token of `Bearer TOKEN`, or of `Basic` as password (or as user alone); None of anything else.
+
+    OpenRLHF's client has no setting for headers, but aiohttp makes the latter of http://user:TOKEN@host/.
+    """
+    scheme, _, value = authorization.partition(" ")
+    if scheme.lower() != "basic":
+        return value.strip() if scheme.lower() == "bearer" else None
+    try:
+        user, colon, password = base64.b64decode(value.strip(), validate=True).decode("utf-8").partition(":")
+    except ValueError:
+        return None
+    return (password or user) if colon else None
+
+
+@dataclass(frozen=True)
+class Response:
+    """A response's final answer, read as it stands (None: missing), and whether the length limit cut it off."""
+
+    answer: str | None
+    truncated: bool
+
+
+def read_response(query: str, prompt: str, ends: tuple[str, ...]) -> Response:
+    """The response of a query. Raises DataError where the query is not its prompt and something after it.
+
+    The client sends no truncation flag. Generation that stopped by itself ends with one of `ends`, which is in the text
+    because the client decodes with skip_special_tokens=False; anything else hit the length limit.
+    """
+    response = _after_prompt(query, prompt)
+    marks = "|".join(map(re.escape, sorted(ends, key=len, reverse=True)))
+    plain = re.sub(marks, "", response) if marks else response
+    return Response(extract(plain), truncated=bool(ends) and not response.endswith(ends))
+
+
+def _after_prompt(query: str, prompt: str) -> str:
+    # The host cuts a prompt that is too long at its beginning.
+    known = prompt if query.startswith(prompt) else prompt[-PROMPT_END:]
+    found = query.find(known)
+    if found < 0:
+        what = "The query does not begin with its prompt: the tokenizer changes the prompt's text when it encodes and"
+        raise DataError(f"{what} decodes it. Use one that does not.")
+    return query[found + len(known) :]

@@ -1,0 +1,140 @@
+"""What `restrain serve` is told: the method, how /get_reward gathers groups, what requests may cost, the token."""
+
+import os
+from pathlib import Path
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from restrain_openrlhf.config.documents import blocks, read_yaml
+from restrain_openrlhf.errors import ConfigError, did_you_mean
+from restrain_openrlhf.method import MethodSettings, build
+
+TOKEN_VARIABLE = "RESTRAIN_TOKEN"
+FILE_VARIABLE = "RESTRAIN_TOKEN_FILE"
+MIN_TOKEN_LENGTH = 16
+
+
+class _Block(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class Timing(_Block, strict=True):
+    """Seconds. OpenRLHF's client (openrlhf/utils/agent.py) makes five tries of 180 s, one second apart.
+
+    `hold` is below that, so that the service and not a dead socket ends a try, and `deadline` below all of them.
+    """
+
+    hold: float = Field(170.0, gt=0, lt=180, description="Seconds that a request waits; its client then asks again.")
+    deadline: float = Field(800.0, gt=0, lt=904, description="Seconds until a partial group is scored as it is.")
+    retake: float = Field(15.0, gt=1, description="Seconds that the slot of a client that left waits for its next try.")
+    keep: float = Field(900.0, gt=0, description="Seconds in which the late rollouts of an ended group get reward 0.")
+    body: float = Field(30.0, gt=0, description="Longest wait for a request's body, in seconds.")
+    drain: float = Field(30.0, ge=0, description="Seconds that open requests have to complete after drain_notice.")
+    drain_notice: float = Field(5.0, ge=0, description="Seconds after SIGTERM in which balancers see /readyz say 503.")
+
+
+class Limits(_Block, strict=True):
+    """Counts and bytes beyond which a request is refused."""
+
+    pending: int = Field(32_768, ge=1, description="Requests that wait at a time.")
+    body_bytes: int = Field(16 * 2**20, ge=1024, description="Bytes of a request's body.")
+    groups: int = Field(256, ge=1, description="Groups in one request to /v1/score.")
+    responses: int = Field(1024, ge=2, description="Responses in one group.")
+    scoring_threads: int = Field(4, ge=1, description="Threads that score.")
+
+
+class ServiceBlock(_Block):
+    """The `service:` block. `group_size` turns /get_reward on; the seven keys after it are its own."""
+
+    group_size: int | None = Field(
+        None, strict=True, ge=2, le=4096, description="Rollouts per group (n_samples_per_prompt); null: no /get_reward."
+    )
+    end_of_text: str | tuple[str, ...] | None = Field(
+        None, description="The texts that end a response; [] where truncation cannot be seen."
+    )
+    labelled_rows: Literal["refuse", "vote", "evaluate"] = Field(
+        "refuse",
+        description="Rows with a label are refused, or vote like others (the label is ignored), or are evaluation and "
+        "graded: then no row of the training file may have one.",
+    )
+    reward: Literal["net_advantage", "expected"] = Field(
+        "net_advantage", description="What /get_reward answers: A⁺ + A⁻, or the expected reward."
+    )
+    model: str | None = Field(
+        None,
+        description="The trained model (a folder or hub id), which must have made the reference; null: not compared.",
+    )
+    temperature: float = Field(1.0, strict=True, ge=0, description="The trainer's rollout.temperature.")
+    top_p: float = Field(1.0, strict=True, ge=0, le=1, description="The trainer's rollout.top_p.")
+    max_new_tokens: int | None = Field(
+        None, strict=True, ge=1, description="The trainer's rollout.max_new_tokens; null: not compared."
+    )
+    timing: Timing = Timing()
+    limits: Limits = Limits()
+
+    @model_validator(mode="after")
+    def _ends_are_known(self) -> Self:
+        if (self.end_of_text is None) != (self.group_size is None):
+            raise ValueError(
+                "give both group_size and end_of_text (the texts that end a finished response, such as <|im_end|>; "
+                "[] if truncation cannot be seen), or neither"
+            )
+        return self
+
+
+class ServiceConfig(_Block):
+    """A whole configuration file of `restrain serve`."""
+
+    method: MethodSettings = Field(description="The method's name and its settings.")
+    reference: Path | None = Field(None, description="The offline pass, for a method that reads one.")
+    reference_n: int | None = Field(
+        None, strict=True, ge=1, description="/get_reward: rollouts per prompt in the reference; null: group_size."
+    )
+    reference_sampling: Literal["same", "any"] = Field(
+        "same", description="/get_reward: whether the reference must be sampled as service.temperature and so on say."
+    )
+    service: ServiceBlock = ServiceBlock()
+
+
+def load_service_config(path: Path) -> ServiceConfig:
+    """A file with `method:`, `reference:` and `service:`. Raises ConfigError naming the file and the key."""
+    document = blocks(read_yaml(path), path, ServiceConfig.model_fields)
+    try:
+        config = ServiceConfig.model_validate({**document, "service": document.get("service") or {}})
+    except ValidationError as error:
+        raise ConfigError(f"{path}: {_first(error)}") from None
+    method = build(config.method)
+    if config.service.group_size is not None and not (method.rollouts is None and method.selection is None):
+        what = f"The method {method.name!r} draws its own rollouts or chooses prompts, which service.group_size "
+        raise ConfigError(f"{what}does not allow. Leave it out; train with the agent (docs/journeys/integration.md).")
+    return config
+
+
+def _first(error: ValidationError) -> str:
+    first = error.errors()[0]
+    what = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "extra_forbidden":
+        known = [*ServiceBlock.model_fields, *Timing.model_fields, *Limits.model_fields]
+        what = f"unknown key.{did_you_mean(first['loc'][-1], known)}"
+    return f"{'.'.join(map(str, first['loc']))}: {what}"
+
+
+def load_token(file: Path | None) -> str | None:
+    """The token of --token-file, else of the file RESTRAIN_TOKEN_FILE names, else of RESTRAIN_TOKEN, else None.
+
+    Raises ConfigError for a file that cannot be read and for a token that is too short to be one.
+    """
+    named = file or os.environ.get(FILE_VARIABLE)
+    source = f"--token-file {file}" if file else f"{FILE_VARIABLE} {named}" if named else TOKEN_VARIABLE
+    try:
+        token = Path(named).read_text(encoding="utf-8") if named else os.environ.get(TOKEN_VARIABLE)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{source}: cannot be read ({error}).") from None
+    token = None if token is None else token.strip()
+    if token is not None and (len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable()):
+        raise ConfigError(
+            f"{source}: the token has {len(token)} characters; it needs {MIN_TOKEN_LENGTH} or more, printable ASCII. "
+            'Make one with: python -c "import secrets; print(secrets.token_urlsafe(32))"'
+        )
+    return token

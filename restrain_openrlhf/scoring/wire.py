@@ -1,0 +1,133 @@
+"""The wire: one rollout, as OpenRLHF's remote reward client sends it, and whole groups."""
+
+from typing import Annotated, Any, Self
+
+import numpy as np
+from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+
+from restrain_openrlhf.method import AdvantagePair, GroupScore
+from restrain_openrlhf.method.types import count_votes
+from restrain_openrlhf.reference.checks import NeededReference
+
+# Keys of extra_logs, which become columns of Experience.info under the same names.
+POSITIVE = "restrain/advantage_pos"
+NEGATIVE = "restrain/advantage_neg"
+KL_WEIGHT = "restrain/kl_weight"
+PROMPT_WEIGHT = "restrain/prompt_weight"
+PENALIZED = "restrain/penalized"
+
+Label = StrictStr | StrictInt | StrictFloat | None
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+
+
+# Fields of a group's score that a reply has as they are.
+SAME_NAMES = {
+    "answers", "majority_key", "penalized", "prompt_weight", "kl_weight", "residual_timeouts", "residual_deaths"
+}  # fmt: skip
+
+
+class RewardRequest(BaseModel, frozen=True):
+    """One rollout, as openrlhf/utils/agent.py sends it: three lists of one element."""
+
+    query: tuple[StrictStr] = Field(description="Prompt and response, decoded with special tokens.")
+    prompts: tuple[StrictStr] = Field(description="The prompt, as the policy saw it.")
+    labels: tuple[Label] = Field(description="Gold, or empty or null. service.labelled_rows says what is done with it.")
+
+    @property
+    def gold(self) -> str | None:
+        """The label as text, None where there is none."""
+        (label,) = self.labels
+        return None if label in ("", None) else str(label)
+
+
+class RewardReply(BaseModel, frozen=True):
+    """What the client reads: scalars, because it puts each into a tensor of its own."""
+
+    rewards: Number
+    scores: Number
+    extra_logs: dict[str, Number] = Field(default_factory=dict)
+
+
+class GroupResponse(BaseModel, frozen=True):
+    """One response of a group: its text, without the prompt and without special tokens."""
+
+    text: StrictStr
+    finished: StrictBool = Field(description="False where generation was cut off: its answer counts as missing.")
+
+
+class GroupRequest(BaseModel, frozen=True):
+    """One prompt's whole group: all rollouts that vote, those that are trained on first."""
+
+    prompt: StrictStr
+    responses: tuple[GroupResponse, ...] = Field(min_length=1)
+    gold: StrictStr | None = Field(default=None, description="Read only by methods that learn from gold.")
+    entropies: tuple[Number, ...] | None = Field(default=None, description="H_i of each trained rollout, in nats.")
+
+
+class ScoreRequest(BaseModel, frozen=True):
+    """Whole groups, scored independently."""
+
+    groups: tuple[GroupRequest, ...] = Field(min_length=1)
+    method: dict[str, Any] | None = Field(default=None, description="Settings; refused where the service has others.")
+    reference: NeededReference | None = Field(
+        default=None, description="What the reference must be made with; refused where the service's was not."
+    )
+
+
+class GroupReply(BaseModel, frozen=True):
+    """A group's score. u_x is already in the advantages.
+
+    `answers` and `classes` have one entry per response; `rewards` and the advantages one per trained rollout.
+    """
+
+    answers: tuple[str | None, ...]
+    classes: tuple[int | None, ...]
+    majority_count: int
+    majority_key: str | None = Field(description="The majority answer's canonical key; None where none was given.")
+    effective_labels: Number
+    label_weights: tuple[Number, ...] = Field(description="w_j of each class, by its number.")
+    penalized: bool
+    rewards: tuple[Number, ...]
+    advantage_pos: tuple[Number, ...]
+    advantage_neg: tuple[Number, ...]
+    prompt_weight: Number
+    kl_weight: Number
+    residual_timeouts: int = Field(description="Answers that latex2sympy2 took too long over.")
+    residual_deaths: int = Field(description="Answers that its process died at.")
+
+    @classmethod
+    def of(cls, score: GroupScore) -> Self:
+        """The score as it is sent."""
+        return cls(
+            classes=score.votes.classes,
+            majority_count=score.votes.majority_count,
+            effective_labels=score.votes.effective_labels,
+            label_weights=tuple(score.label_weights.tolist()),
+            rewards=tuple(score.rewards.tolist()),
+            advantage_pos=tuple(score.pair.positive.tolist()),
+            advantage_neg=tuple(score.pair.negative.tolist()),
+            **{name: getattr(score, name) for name in SAME_NAMES},
+        )
+
+    def score(self) -> GroupScore:
+        """The score that was sent. Raises GroupError where its classes are none."""
+        return GroupScore(
+            votes=count_votes(self.classes),
+            label_weights=np.array(self.label_weights, dtype=np.float64),
+            pair=AdvantagePair(np.array(self.advantage_pos), np.array(self.advantage_neg)),
+            rewards=np.array(self.rewards),
+            **self.model_dump(include=SAME_NAMES),
+        )
+
+
+class ScoreReply(BaseModel, frozen=True):
+    """One reply per group, in order."""
+
+    groups: tuple[GroupReply, ...]
+    reference_compared: bool = Field(default=False, description="Whether the request's `reference` was looked at.")
+
+
+class ProblemReply(BaseModel, frozen=True):
+    """Every reply that is not a success."""
+
+    detail: str

@@ -1,1 +1,0 @@
-"""Where a run's numbers are written: JSON Lines beside the run, and MLflow where it is asked for."""

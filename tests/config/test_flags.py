@@ -1,0 +1,214 @@
+"""The host's flags: accepted under their own names, refused where wrong or where they would change the maths."""
+
+from types import MappingProxyType
+
+import pytest
+
+from restrain_openrlhf.config.checks import CHECKS
+from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS
+from restrain_openrlhf.config.checks.keys import INPUTS, KEYS
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import host_parser, parse, to_arguments
+from restrain_openrlhf.config.this_machine import refuse_unsupported
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
+from restrain_openrlhf.machine.device import Device, Unsupported
+from restrain_openrlhf.method import build, parse_settings
+
+GOOD = {
+    "algo.advantage.estimator": "group_norm",
+    "algo.kl.use_loss": True,
+    "rollout.n_samples_per_prompt": 16,
+}
+
+
+def flags_with(changed):
+    return vars(parse(to_arguments({**GOOD, **changed})))
+
+
+def reason(flags, checks=(*CONTRADICTIONS, *KEYS), keys=MappingProxyType({"metrics": "metrics.jsonl"}), **settings):
+    """Why these flags are refused with this method, by the first of the checks that has a reason; empty if none has."""
+    config = HookConfig(method=parse_settings({"name": "restrain", **settings}), **keys)
+    found = (check(flags_with(flags), config, build(config.method)) for check in checks)
+    return next(filter(None, found), "")
+
+
+def test_the_parser_has_the_hosts_flags():
+    options = host_parser()._option_string_actions
+    assert len(options) > 150
+    assert options["--algo.kl.estimator"].choices == ["k1", "k2", "k3"]
+
+
+def test_flags_become_words_under_their_own_names():
+    words = to_arguments({"actor.adam.betas": [0.9, 0.95], "algo.kl.use_loss": True, "ds.packing_samples": False})
+    assert words == ["--actor.adam.betas", "0.9", "0.95", "--algo.kl.use_loss"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"actor.adam.lrr": 1}, "Did you mean 'openrlhf.actor.adam.lr'"),
+        ({"actor.adam.lr": True}, "needs a value"),
+        ({"algo.kl.use_loss": 3}, "is a switch"),
+    ],
+)
+def test_a_wrong_flag_is_named(flags, message):
+    with pytest.raises(ConfigError) as error:
+        to_arguments(flags)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("words", [["--actor.adam.lr", "fast"], ["--algo.kl.estimator", "k9"], ["--no.such.flag", "1"]])
+def test_a_value_the_host_refuses_is_our_error_and_ends_nothing(words):
+    with pytest.raises(ConfigError, match="OpenRLHF's command line refuses"):
+        parse(words)
+
+
+def test_good_flags_pass():
+    assert not reason({})
+
+
+# Flags that each contradiction is about: whoever adds one to the table adds it here.
+CONTRADICTED = [
+    ({"algo.advantage.estimator": "rloo"}, "group_norm"),
+    ({"algo.advantage.estimator": "gae"}, "group_norm"),
+    ({"algo.advantage.estimator": "reinforce_baseline"}, "group_norm"),
+    ({"rollout.n_samples_per_prompt": 1}, "needs a group"),
+    ({"algo.kl.use_loss": False}, "algo.kl.use_loss"),
+    ({"algo.dynamic_filtering_enable": True}, "dynamic_filtering"),
+    ({"reward.overlong_buffer_len": 512}, "overlong"),
+    ({"reward.stop_properly_penalty_coef": -0.5}, "stop_properly"),
+    ({"reward.clip_range": [0, 0.5]}, "clip_range"),
+    ({"reward.normalize_enable": True}, "normalize"),
+    ({"train.agent_func_path": "agent.py"}, "not this project's agent"),
+    ({"reward.remote_url": "http://reward:8000/get_reward"}, "OpenRLHF would not ask there"),
+    ({"ds.ring_attn_size": 2}, "ring_flash_attn"),
+    ({"ds.load_in_4bit": True}, "4-bit weights"),
+    ({"ds.lora.rank": 8, "ds.load_in_4bit": True}, "4-bit weights"),
+    ({"ds.lora.rank": 8, "ds.zero_stage": 3}, "Set ds.zero_stage to 2"),
+    ({"ds.lora.rank": 8, "ds.tensor_parallel_size": 2}, "Set ds.tensor_parallel_size to 1"),
+    ({"ds.lora.rank": 8, "train.enable_ema": True}, "moving average"),
+    ({"train.enable_ema": True, "ckpt.load_enable": True}, "begin it anew from the base model"),
+    ({"algo.kl.target": 0.1}, "Remove it: algo.kl.init_coef is kept"),
+    ({"critic.freezing_steps": 4}, "no critic to train first"),
+    # OpenRLHF trains the policy from the step whose number is above it, and numbers them from 0.
+    ({"critic.freezing_steps": 0}, "untrained for one step more"),
+    ({"eval.dataset": "x.jsonl"}, "chosen by gold"),
+]
+
+
+@pytest.mark.parametrize(("flags", "message"), CONTRADICTED)
+def test_a_contradiction_is_refused_with_its_reason(flags, message):
+    assert message in reason(flags)
+
+
+@pytest.mark.parametrize("check", CONTRADICTIONS, ids=range(len(CONTRADICTIONS)))
+def test_every_contradiction_of_the_table_is_refused(check):
+    others = [each for each in CONTRADICTIONS if each is not check]
+    alone = [flags for flags, _ in CONTRADICTED if reason(flags, [check]) and not reason(flags, others)]
+    assert alone, "CONTRADICTED has no flags that this check alone refuses"
+
+
+def test_a_correction_is_refused_where_the_method_draws_the_rollouts():
+    flags = {"algo.advantage.is_correction_level": "token"}
+    assert not reason(flags)
+    assert "is_correction_level is 'token'" in reason(flags, name="ttrl", votes=16)
+
+
+def test_a_plan_of_other_rollouts_than_the_groups_is_refused():
+    said = reason({}, name="ttrl", votes=64, train_on=32)
+    assert "draws 64 rollouts of a prompt to train on 32" in said
+    assert "Set it to 32" in said
+
+
+def test_lora_is_taken_where_weights_are_whole():
+    assert not reason({"ds.lora.rank": 8, "ds.zero_stage": 2})
+
+
+def test_ring_attention_is_taken_where_its_package_is(monkeypatch):
+    monkeypatch.setattr("restrain_openrlhf.config.checks.contradictions.find_spec", lambda name: name)
+    assert not reason({"ds.ring_attn_size": 2})
+
+
+def test_no_kl_at_all_needs_no_kl_loss():
+    assert not reason({"algo.kl.use_loss": False, "algo.kl.init_coef": 0})
+
+
+def test_a_kappa_above_the_groups_size_is_refused():
+    assert "even a unanimous group" in reason({}, kappa=17)
+
+
+def test_a_model_prompts_and_a_reference_that_the_method_reads_must_be_named():
+    model = {"actor.model_name_or_path": "m"}
+    prompts = {**model, "data.prompt_dataset": "p.jsonl"}
+    assert reason({}, INPUTS).startswith("actor.model_name_or_path is not set")
+    assert reason(model, INPUTS).startswith("data.prompt_dataset is not set")
+    assert "no reference was given" in reason(prompts, INPUTS)
+    assert not reason(prompts, INPUTS, prompt_weight="online")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"steps": 2}, "steps is 2 and train.async_enable is set"),
+        ({"evaluate_first": True}, "evaluate_first and train.async_enable are set"),
+        ({"seeded_rollouts": True}, "seeded_rollouts and train.async_enable are set"),
+    ],
+)
+def test_what_the_asynchronous_trainer_cannot_keep_is_refused(keys, message):
+    assert reason({"train.async_enable": True}, keys=keys).startswith(message)
+    assert not reason({}, keys=keys)
+    assert not reason({"train.async_enable": True})
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"rollouts": {"keep": 4}}, "rollouts is set and metrics is not"),
+    ],
+)
+def test_what_is_kept_beside_the_metrics_needs_them(keys, message):
+    assert reason({}, keys=keys).startswith(message)
+    assert not reason({}, keys={**keys, "metrics": "metrics.jsonl"})
+    assert not reason({}, keys={})
+
+
+def test_the_gate_asks_every_check():
+    assert set(CHECKS) >= {*CONTRADICTIONS, *KEYS, *INPUTS}
+
+
+@pytest.mark.parametrize("name", ["vllm.sync_with_ray", "ds.packing_samples"])
+def test_what_the_accelerator_cannot_serve_is_refused(name):
+    unsupported = Unsupported("vllm.sync_with_ray", "over TCP"), Unsupported("ds.packing_samples", "no flash-attn")
+    device = Device("cpu", unsupported=unsupported)
+    flags = flags_with({name: True})
+    with pytest.raises(ConfigError, match=rf"{name} is set, and this cpu stack cannot: .*\. Remove it"):
+        refuse_unsupported(device, flags)
+    refuse_unsupported(Device("whole"), flags)
+
+
+def test_gold_training_must_name_its_column():
+    assert "data.label_key" in reason({}, name="grpo_gold")
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus"),
+    [
+        ({}, 1 + 1 + 2),
+        ({"algo.kl.init_coef": 0}, 1 + 2),
+        ({"train.colocate_actor_ref": True}, 1 + 2),
+        ({"train.colocate_all": True}, 1),
+        ({"train.colocate_all": True, "train.async_enable": True}, 1 + 2),
+        ({"actor.num_nodes": 2, "actor.num_gpus_per_node": 4, "vllm.tensor_parallel_size": 2}, 8 + 1 + 4),
+    ],
+)
+def test_the_gpus_a_layout_needs(flags, gpus):
+    layout = {"actor.num_gpus_per_node": 1, "ref.num_gpus_per_node": 1, "vllm.num_engines": 2}
+    assert GpuLayout.of(vars(parse(to_arguments({**layout, **flags})))).needed == gpus
+
+
+def test_too_few_gpus_is_an_error_instead_of_waiting_forever():
+    refuse_shortage(4, 4)
+    with pytest.raises(ConfigError, match="needs 4 GPUs and the Ray cluster has 3"):
+        refuse_shortage(4, 3)

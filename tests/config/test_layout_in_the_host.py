@@ -1,0 +1,187 @@
+"""What the checks of a layout accept passes OpenRLHF's and DeepSpeed's own checks of it, which are run here."""
+
+import ast
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
+
+detect().install()
+
+import ray  # noqa: E402
+from deepspeed.runtime.config import DeepSpeedConfig  # noqa: E402
+from openrlhf.cli import train_ppo_ray as host  # noqa: E402
+from openrlhf.trainer.ray.launcher import RayActorGroup  # noqa: E402
+
+from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: E402
+from restrain_openrlhf.config.host_flags import parse  # noqa: E402
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.errors import ConfigError  # noqa: E402
+from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
+from restrain_openrlhf.training.train import check_flags  # noqa: E402
+from tests.commands import refused  # noqa: E402
+from tests.config.test_layout import first_reason, words_of  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+
+
+class AcceptedError(Exception):
+    """The host has passed its assertions and makes its first models."""
+
+
+def host_validation():
+    """The statements between the host's `parser.parse_args()` and its `train(args)`."""
+    block = next(node for node in ast.parse(Path(host.__file__).read_text()).body if isinstance(node, ast.If))
+    (start,) = [i for i, node in enumerate(block.body) if "parse_args" in ast.dump(node)]
+    assert "id='train'" in ast.dump(block.body[-1])
+    return compile(ast.Module(block.body[start + 1 : -1], []), host.__file__, "exec")
+
+
+VALIDATION = host_validation()
+
+
+def pass_the_host(words, monkeypatch):
+    """Raises what the host would raise for these words, until all of its models have their GPUs."""
+    names = {"args": parse([*words, "--train.agent_func_path", "agent.py"])}
+    exec(VALIDATION, names)
+    groups = []
+
+    def group(nodes, gpus, _kind, duplicate_actors, **_):
+        made = object.__new__(RayActorGroup)
+        made._actor_handlers = [
+            SimpleNamespace(execute_batch=SimpleNamespace(remote=lambda _name, chunk, *_: chunk))
+        ] * (nodes * gpus)
+        made.duplicate_actors = duplicate_actors
+        groups.append(made)
+        return made
+
+    def stop(*_, **__):
+        raise AcceptedError
+
+    monkeypatch.setattr(host.ray, "is_initialized", lambda: True)
+    monkeypatch.setattr(host.ray, "get", lambda refs: refs)
+    monkeypatch.setattr(host, "placement_group", lambda *_, **__: SimpleNamespace(ready=lambda: None))
+    monkeypatch.setattr(host, "get_strategy", lambda args: SimpleNamespace(print=lambda *_: None, args=args))
+    monkeypatch.setattr(host, "create_vllm_engines", lambda *_, **__: ["engine"])
+    monkeypatch.setattr(host, "RayActorGroup", group)
+    monkeypatch.setattr("openrlhf.trainer.ppo_trainer.PPOTrainer", SimpleNamespace(remote=stop))
+    monkeypatch.setattr("openrlhf.trainer.ppo_trainer_async.PPOTrainerAsync", SimpleNamespace(remote=stop))
+    with pytest.raises(AcceptedError):
+        host.train(names["args"])
+    return names["args"], groups
+
+
+def hand_out(groups, args, monkeypatch):
+    """The host's own distribution of a step's micro-batches of rollouts; returns how many rollouts each rank got."""
+    monkeypatch.setattr(ray, "put", lambda data: data)
+    size = args.rollout.micro_batch_size
+    rollouts = list(range(args.rollout.batch_size * args.rollout.n_samples_per_prompt))
+    batches = [rollouts[start : start + size] for start in range(0, len(rollouts), size)]
+    shares = []
+    for group in groups:
+        chunks = group.async_run_method_batch("append", experience=batches)
+        shares.append([sum(map(len, chunk["experience"])) for chunk in chunks])
+    return shares
+
+
+def batch_of_deepspeed(args):
+    """DeepSpeed's own sum of the batch that the host gives it (utils/deepspeed/deepspeed.py, get_ds_train_config)."""
+    copies = args.ds.ring_attn_size * args.ds.tensor_parallel_size
+    config = object.__new__(DeepSpeedConfig)
+    config.world_size = args.actor.num_nodes * args.actor.num_gpus_per_node
+    config.train_batch_size = args.train.batch_size * copies
+    config.train_micro_batch_size_per_gpu = args.train.micro_batch_size
+    config.gradient_accumulation_steps = None
+    config._configure_train_batch_size()
+    return config.gradient_accumulation_steps
+
+
+GPUS = st.sampled_from([(1, 1), (1, 2), (1, 3), (1, 4), (2, 1), (2, 2)])
+SELDOM = st.sampled_from([False, False, False, False, True])
+
+
+@st.composite
+def layouts(draw):
+    """Small ones, mostly with as many GPUs for the reference policy as for the policy, so that many can run."""
+    policy = draw(GPUS)
+    reference = draw(GPUS) if draw(SELDOM) else policy
+    return {
+        "actor.num_nodes": policy[0],
+        "actor.num_gpus_per_node": policy[1],
+        "ref.num_nodes": reference[0],
+        "ref.num_gpus_per_node": reference[1],
+        "vllm.num_engines": draw(st.sampled_from([1, 2, 4])),
+        "vllm.tensor_parallel_size": draw(st.sampled_from([1, 1, 2])),
+        "vllm.enable_sleep": draw(SELDOM),
+        "train.colocate_all": draw(st.booleans()),
+        "train.colocate_actor_ref": draw(st.booleans()),
+        "train.async_enable": draw(SELDOM),
+        "train.partial_rollout_enable": draw(SELDOM),
+        "train.dynamic_batch_enable": draw(SELDOM),
+        "algo.kl.init_coef": draw(st.sampled_from([0, 0.001])),
+        "ds.tensor_parallel_size": draw(st.sampled_from([1, 1, 2])),
+        "rollout.batch_size": draw(st.sampled_from([2, 4, 6, 8])),
+        "rollout.n_samples_per_prompt": draw(st.sampled_from([2, 4])),
+        "rollout.micro_batch_size": draw(st.sampled_from([1, 2, 4, 64])),
+        "rollout.vllm_generate_batch_size": 16 if draw(SELDOM) else None,
+        "train.batch_size": draw(st.sampled_from([4, 8, 12, 16, 32])),
+        "train.micro_batch_size": draw(st.sampled_from([1, 2, 4])),
+    }
+
+
+@settings(max_examples=400)
+@given(changed=layouts())
+def test_what_is_accepted_passes_the_hosts_own_assertions(changed):
+    words = words_of(changed)
+    if first_reason(vars(parse(words))):
+        return
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        args, groups = pass_the_host(words, monkeypatch)
+        policy, *_ = shares = hand_out(groups, args, monkeypatch)
+    assert len(shares) == 1 + (args.algo.kl.init_coef > 0)
+    if not args.train.dynamic_batch_enable:
+        assert len(set(policy)) == 1, "ranks with unequal rollouts wait for each other forever"
+        assert batch_of_deepspeed(args) * args.train.micro_batch_size <= policy[0]
+    assert GpuLayout.of(vars(parse(words))).ranks * policy[0] >= args.train.batch_size
+
+
+def test_check_run_refuses_before_it_looks_at_the_model(tmp_path):
+    config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", {"run_dir": str(tmp_path)})
+    with pytest.raises(ConfigError, match=r"Set vllm.num_engines to 8"):
+        check_run(config, vars(parse(words_of({"vllm.num_engines": 4, "ds.attn_implementation": "sdpa"}))))
+
+
+def test_check_flags_refuses(tmp_path):
+    sets = {"run_dir": str(tmp_path), "openrlhf.train.colocate_all": True, "openrlhf.vllm.num_engines": 2}
+    with pytest.raises(ConfigError, match=r"Set vllm.num_engines to 1"):
+        check_flags(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", sets))
+
+
+@pytest.mark.parametrize(
+    ("sets", "message"),
+    [
+        ({"openrlhf.rollout.vllm_generate_batch_size": 2}, "vllm_generate_batch_size is 2, below rollout.batch_size"),
+        ({"openrlhf.train.enable_ema": True}, "checkpoints have no moving average"),
+        ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target is 0.1"),
+        ({"openrlhf.critic.freezing_steps": 3}, "critic.freezing_steps is 3"),
+        ({"openrlhf.ds.ring_attn_size": 2}, "ds.ring_attn_size is 2"),
+        ({"openrlhf.train.async_enable": True, "evaluate_first": True}, "evaluate_first and train.async_enable"),
+    ],
+)
+def test_check_flags_refuses_what_a_run_would_take_otherwise_than_it_is_asked(tmp_path, sets, message):
+    with pytest.raises(ConfigError, match=message):
+        check_flags(load_run_config(ROOT / "configs" / "cpu" / "demo.yaml", {"run_dir": str(tmp_path), **sets}))
+
+
+def test_train_says_it_in_one_line_and_leaves_nothing_behind(tmp_path):
+    sets = ("--set", f"run_dir={tmp_path / 'run'}", "--set", "openrlhf.actor.num_gpus_per_node=2")
+    said = refused("train", "cpu/demo", *sets, "--set", "openrlhf.train.colocate_all=true")
+    assert said.splitlines()[-1].startswith("error: train.colocate_all puts policy and reference policy on the same")
+    assert "Traceback" not in said
+    assert not (tmp_path / "run").exists()

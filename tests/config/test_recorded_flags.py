@@ -1,0 +1,70 @@
+"""The record of OpenRLHF's flags: the same as its parser, which the script that writes it alone asks."""
+
+import pytest
+
+from restrain_openrlhf.config.command_line import find_config, preset_names
+from restrain_openrlhf.config.host_flags import RECORD, host_flags, host_parser, parse, to_arguments
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.errors import ConfigError, HostError
+from tests.commands import restrain
+from tools.record_flags import TIMED, installed_parser, record_text
+
+
+@pytest.fixture
+def host():
+    pytest.importorskip("openrlhf", reason="needs the installed OpenRLHF")
+    return installed_parser()
+
+
+@pytest.mark.host
+def test_the_record_is_the_installed_openrlhfs(host):
+    again = "python tools/record_flags.py"
+    assert RECORD.read_text(encoding="utf-8") == record_text(host), f"Write it anew: {again}"
+
+
+@pytest.mark.host
+def test_both_parsers_take_and_give_the_same(host):
+    def flags(words, parser):
+        found = vars(parser.parse_args(words))
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
+
+    defaults, recorded = flags([], host), flags([], host_parser())
+    assert recorded == {**defaults, TIMED: None}
+    assert [(type(value), name) for name, value in recorded.items() if name != TIMED] == [
+        (type(value), name) for name, value in defaults.items() if name != TIMED
+    ]
+    for name in preset_names():
+        words = to_arguments(host_flags(load_run_config(find_config(name))))
+        assert flags(words, host_parser()) == flags(words, host)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--actor.adam.lr", "fast"], "invalid float value: 'fast'"),
+        (["--algo.kl.estimator", "k9"], "invalid choice: 'k9'"),
+        (["--actor.adam.betas", "0.9"], "expected 2 arguments"),
+        (["--no.such.flag", "1"], "unrecognized arguments"),
+    ],
+)
+def test_the_record_refuses_what_openrlhf_refuses(words, message):
+    with pytest.raises(ConfigError, match=message):
+        parse(words)
+
+
+@pytest.mark.parametrize("command", ["train", "show", "adapt"])
+def test_another_openrlhf_is_refused_before_anything_else(command, monkeypatch, tmp_path):
+    from restrain_openrlhf.config import host_flags as module
+    from restrain_openrlhf.training import train
+
+    monkeypatch.setattr(module, "version", lambda _name: "0.12.0")
+    monkeypatch.setattr(module, "is_installed", lambda: True)
+    monkeypatch.setattr(train, "check_run", lambda *_: pytest.fail("it was looked at further"))
+    started = {"train": train.train, "adapt": train.check_flags}
+    if command == "show":
+        done = restrain("show", "cpu/demo")
+        assert (done.returncode, "OpenRLHF 0.12.0 is installed" in " ".join(done.stderr.split())) == (2, True)
+    else:
+        with pytest.raises(HostError, match=r"OpenRLHF 0\.12\.0 is installed"):
+            started[command](load_run_config(find_config("cpu/demo"), {"run_dir": str(tmp_path / "run")}))
+    assert list(tmp_path.iterdir()) == []

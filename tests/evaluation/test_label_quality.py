@@ -1,0 +1,171 @@
+"""Pseudo-labels against gold: a small run counted by hand, and what holds of any."""
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.answers import classes
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.evaluation.label_quality import (
+    label_quality,
+    majority,
+    majority_is_right,
+    right_rollouts,
+    weight_on_right,
+)
+from restrain_openrlhf.evaluation.prompt_gold import PromptGold
+from restrain_openrlhf.hook.logging.keeping import kept_group
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
+from restrain_openrlhf.scoring import GroupScorer
+from restrain_openrlhf.scoring.wire import GroupRequest
+
+
+def group(step, prompt, answers, net, weights=(), penalized=False, trained=4):
+    """A kept group; `weights` are those of its classes, `net` of its trained rollouts."""
+    labels = classes(answers)
+    votes = Counter(label for label in labels if label is not None)
+    return KeptGroup(
+        step=step,
+        group=0,
+        prompt_id=text_hash(prompt),
+        prompt=prompt,
+        majority_count=max(votes.values(), default=0),
+        voters=len(answers),
+        prompt_weight=0.5,
+        penalized=penalized,
+        rollouts=tuple(
+            KeptRollout(
+                rollout=place,
+                response=f"so {answer}",
+                finished=True,
+                answer=answer,
+                label=label,
+                class_votes=votes.get(label),
+                label_weight=None if label is None or not weights else weights[label],
+                trained=place < trained,
+                advantage_pos=max(net[place], 0.0) if place < trained else None,
+                advantage_neg=min(net[place], 0.0) if place < trained else None,
+            )
+            for place, (answer, label) in enumerate(zip(answers, labels, strict=True))
+        ),
+    )
+
+
+RUN = (
+    group(1, "1+1=", ["2", "2", "3", None], net=[0.5, 0.5, -0.4, -0.6], weights=[0.7, 0.3]),
+    # The right rollout is pushed down, the wrong ones up.
+    group(1, "2+2=", ["5", "5", "5", "4"], net=[0.2, 0.2, 0.2, -0.6], weights=[0.9, 0.1]),
+    # A tie goes to the first, which is wrong; the penalty pushes the right one down too.
+    group(2, "1+1=", ["1", "2", "3", "4"], net=[-1.0] * 4, weights=[0.25] * 4, penalized=True),
+    # Unanimous: no signal, but for a rounding error.
+    group(2, "3+3=", ["6.0", "6", "6", r"\frac{12}{2}"], net=[1e-17, 0, 0, 0], weights=[1.0]),
+    group(2, "9+9=", ["18"] * 4, net=[0] * 4, weights=[1.0]),
+    group(2, "5+5=", [None] * 4, net=[-1.0] * 4, penalized=True),
+)
+RUN = tuple(replace(each, group=place) for place, each in enumerate(RUN))
+GOLD = {text_hash(prompt): answer for prompt, answer in {"1+1=": "2", "2+2=": "4", "3+3=": "6", "5+5=": "10"}.items()}
+
+
+def quality(groups=RUN, gold=GOLD):
+    from pathlib import Path
+
+    return label_quality(Path("run"), Path("gold.jsonl"), groups, PromptGold(gold))
+
+
+def test_a_run_counted_by_hand():
+    found = quality()
+    assert (found.prompts, found.prompts_without_gold, found.groups_without_gold) == (5, 1, 1)
+    total = found.total
+    assert total.groups == 5
+    assert total.label_accuracy == 2 / 5
+    assert total.some_right == 4 / 5
+    assert total.rollout_accuracy == (2 + 1 + 1 + 4 + 0) / 20
+    assert total.weight_on_right == pytest.approx((0.7 + 0.1 + 0.25 + 1 + 0) / 5)
+    assert total.signals == 16
+    assert total.reward_accuracy == (4 + 0 + 3 + 4) / 16
+    assert (total.right_pushed_up, total.wrong_pushed_down) == (2 / 4, 9 / 12)
+    assert (total.penalized, total.penalized_with_right) == (2, 1)
+    assert 0 < total.label_low < 2 / 5 < total.label_high < 1
+
+
+def test_by_step_and_by_size():
+    found = quality()
+    assert [(row.step, row.measures.groups) for row in found.by_step] == [(1, 2), (2, 3)]
+    assert [row.measures.label_accuracy for row in found.by_step] == [1 / 2, 1 / 3]
+    assert [row.measures.reward_accuracy for row in found.by_step] == [4 / 8, 7 / 8]
+    assert [(row.size, row.voters) for row in found.by_size] == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
+    assert [row.measures.label_accuracy for row in found.by_size] == [0, 0, 1, 0, 1]
+    assert found.by_size[4].measures.reward_accuracy is None, "a unanimous group pushes nothing"
+
+
+def test_windows_hold_every_step_once():
+    groups = [group(step, "1+1=", ["2"] * 4, net=[0] * 4) for step in range(3, 100, 2)]
+    windows = [(row.first, row.last, row.measures.groups) for row in quality(groups).by_window]
+    assert windows == [(3 + 6 * place, 7 + 6 * place, 3) for place in range(16)] + [(99, 99, 1)]
+
+
+def test_false_confidence_is_of_majorities_of_at_least_a_share():
+    points = [(point.share, point.groups, point.wrong) for point in quality().false_confidence]
+    assert points == [(0, 5, 3 / 5), (0.25, 4, 2 / 4), (0.5, 3, 1 / 3), (0.75, 2, 1 / 2), (1, 1, 0)]
+
+
+def test_who_only_votes_counts_for_the_majority_and_not_for_the_signal():
+    voted = group(1, "1+1=", ["2", "3", "3", "2", "2", "2"], net=[0.5, -0.5], weights=[1.0, 0.0], trained=2)
+    total = quality([voted]).total
+    assert (total.label_accuracy, total.signals, total.reward_accuracy) == (1, 2, 1)
+    assert total.rollout_accuracy == 4 / 6
+
+
+def test_right_or_wrong_of_one_group():
+    first, _, tied, *_, empty = RUN
+    assert right_rollouts(first, "2") == (True, True, False, False)
+    assert majority(tied) is tied.rollouts[0]
+    assert majority_is_right(tied, right_rollouts(tied, "1"))
+    assert weight_on_right(first, right_rollouts(first, "3")) == 0.3
+    assert (majority(empty), weight_on_right(empty, (False,) * 4)) == (None, 0)
+    unweighed = group(1, "1+1=", ["2", "2", "3", "3"], net=[0] * 4)
+    assert weight_on_right(unweighed, (True, True, False, False)) is None
+
+
+ANSWERS = st.lists(st.sampled_from(["1", "2", "3", "2.0", None]), min_size=4, max_size=4)
+
+
+def scored(step, answers, method):
+    """A group as the method scores it."""
+    score = GroupScorer(build(parse_settings(method))).score("x", answers)
+    texts = [{"text": "", "finished": True} for _ in answers]
+    return kept_group(step, 0, GroupRequest(prompt="x", responses=texts), score)
+
+
+@given(st.lists(st.tuples(st.integers(1, 3), ANSWERS), min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_parts_add_up_whatever_the_order(drawn, chance):
+    method = {"name": "restrain", "kappa": 2, "prompt_weight": "online"}
+    groups = [scored(step, answers, method) for step, answers in drawn]
+    gold = {text_hash("x"): "2"}
+    found = quality(groups, gold)
+    for rows in (found.by_step, found.by_window, found.by_size):
+        assert sum(row.measures.groups for row in rows) == found.total.groups == len(groups)
+        right = sum(row.measures.groups * row.measures.label_accuracy for row in rows)
+        assert right == pytest.approx(found.total.groups * found.total.label_accuracy)
+        assert sum(row.measures.signals for row in rows) == found.total.signals
+    first, *_ = points = found.false_confidence
+    assert (first.groups, first.wrong) == (len(groups), pytest.approx(1 - found.total.label_accuracy))
+    assert [point.groups for point in points] == sorted((point.groups for point in points), reverse=True)
+    chance.shuffle(groups)
+    again = quality(groups, gold)
+    assert again.total.model_dump() == pytest.approx(found.total.model_dump())
+    assert again.false_confidence == found.false_confidence
+
+
+@given(st.lists(ANSWERS.filter(any), min_size=1, max_size=5))
+def test_where_the_majority_is_gold_a_majority_label_is_never_wrong(drawn):
+    """TTRL pushes exactly the majority's rollouts up."""
+    for answers in drawn:
+        kept = scored(1, answers, {"name": "ttrl"})
+        total = quality([kept], {text_hash("x"): majority(kept).answer}).total
+        assert (total.label_accuracy, total.weight_on_right) == (1, 1)
+        assert total.reward_accuracy in (1, None)

@@ -1,0 +1,189 @@
+"""What is asked of an engine, asked of one of a few lines: honest, and broken in each way that a line is about."""
+
+import asyncio
+import math
+import random
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.commands.gpu_check.engine import (  # noqa: E402
+    LENGTH,
+    Question,
+    ask_ranks,
+    ask_sleep,
+    examine,
+    judge_ranks,
+    judge_seeds,
+    judge_stops,
+    judge_tree,
+)
+
+EOS, VOCABULARY = 0, 30
+
+
+@dataclass
+class Parameters:
+    """What the case sets of vLLM's SamplingParams."""
+
+    temperature: float = 1.0
+    max_tokens: int = LENGTH
+    min_tokens: int = 1
+    seed: int | None = None
+    logprobs: int | None = None
+    stop_token_ids: list[int] = field(default_factory=list)
+
+
+def distribution(context):
+    """Log-probabilities of the next token by the tokens so far; the end gets likelier with them."""
+    weights = [1 + (sum(context) * 7 + token * 5) % 13 for token in range(VOCABULARY)]
+    weights[EOS] = 400 if len(context) > 8 else 1
+    return [math.log(weight / sum(weights)) for weight in weights]
+
+
+class ToyEngine:
+    """Draws from that distribution. `fault` breaks one thing."""
+
+    def __init__(self, fault=""):
+        self.fault, self.used, self.calls, self.stale = fault, 100, 0, False
+
+    async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
+        self.calls += 1
+        await asyncio.sleep(0)
+        seed = {"seeds ignored": self.calls, "one seed": 1}.get(self.fault, sampling_params.seed)
+        generator, context = random.Random(seed), list(prompt_token_ids)
+        tokens, entries, reason = [], [], "length"
+        limit = sampling_params.max_tokens + (self.fault == "limit ignored")
+        while len(tokens) < limit and reason == "length":
+            found = distribution(context)
+            greedy = max(range(VOCABULARY), key=lambda token: found[token])
+            token = greedy if sampling_params.temperature == 0 else self._draw(generator, found)
+            tokens.append(token)
+            entries.append(self._entries(found, token))
+            context.append(token)
+            stops = [] if self.fault == "stops ignored" else sampling_params.stop_token_ids
+            reason = "stop" if token == EOS or token in stops else "length"
+        logprobs = entries if sampling_params.logprobs is not None else None
+        return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=logprobs)])
+
+    def _draw(self, generator, found):
+        if self.stale:
+            generator.random()
+        return generator.choices(range(VOCABULARY), [math.exp(value) for value in found])[0]
+
+    def _entries(self, found, token):
+        shift = 0.5 if self.fault == "another model" else 0.0
+        order = sorted(range(VOCABULARY), key=lambda each: -found[each])
+        kept = order[: 19 if self.fault == "nineteen" else 20]
+        ranks = {each: order.index(each) + 1 for each in {*kept, token}}
+        if self.fault == "ranks swapped":
+            ranks[order[0]], ranks[order[1]] = 2, 1
+            found = [value + (each == order[1]) * 0.0 - (each == order[0]) * 0.0 for each, value in enumerate(found)]
+            found[order[0]] += 0.1
+        return {each: SimpleNamespace(logprob=found[each] - shift, rank=rank) for each, rank in ranks.items()}
+
+    async def sleep(self, level=1):
+        self.used = 90 if self.fault == "keeps its memory" else 10
+
+    async def wake_up(self, tags=None):
+        self.used, self.stale = 100, self.fault == "wakes up another"
+
+
+def policy(prompt, response):
+    context, found = list(prompt), []
+    for token in response:
+        found.append(distribution(context)[token])
+        context.append(token)
+    return found
+
+
+QUESTION = Question([3, 4, 5], Parameters, EOS)
+
+
+def failures(engine, policy=policy):
+    return failed_lines(asyncio.run(examine(engine, QUESTION, policy)))
+
+
+def failed_lines(outcomes):
+    return [line.name for line in outcomes if line.verdict == "fail"]
+
+
+def test_an_honest_engine_passes():
+    assert failures(ToyEngine()) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "lines"),
+    [
+        ("seeds ignored", ["vLLM: seeds"]),
+        ("one seed", ["vLLM: seeds"]),
+        ("nineteen", ["vLLM: top-20 ranks"]),
+        ("ranks swapped", ["vLLM: top-20 ranks"]),
+        ("another model", ["vLLM: top-20 ranks", "vLLM: one tree"]),
+        ("stops ignored", ["vLLM: stop tokens"]),
+        ("limit ignored", ["vLLM: stop tokens"]),
+    ],
+)
+def test_a_broken_engine_fails_where_it_is_broken(fault, lines):
+    found = failures(ToyEngine(fault))
+    assert set(lines) <= set(found), found
+
+
+def test_a_policy_whose_log_probabilities_are_no_numbers_fails():
+    found = failures(ToyEngine(), lambda _prompt, response: [math.nan for _ in response])
+    assert found == ["vLLM: top-20 ranks", "vLLM: one tree"]
+
+
+def test_an_engine_that_writes_nothing_fails():
+    class Silent:
+        async def generate(self, *_):
+            return SimpleNamespace(outputs=[SimpleNamespace(token_ids=[], finish_reason="stop", logprobs=[])])
+
+    assert failed_lines([asyncio.run(ask_ranks(Silent(), QUESTION, policy))]) == ["vLLM: top-20 ranks"]
+
+
+def test_a_batch_may_change_an_engines_tokens():
+    line = judge_seeds(1.0, 0.5, 0.75, 6)
+    assert line.verdict == "pass"
+    assert "in a batch 50%" in line.found
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (judge_seeds(0.875, 1.0, 1.0, 6), "vLLM: seeds"),
+        (judge_seeds(1.0, 1.0, 1.0, 1), "vLLM: seeds"),
+        (judge_ranks(90, 1, 0.02), "vLLM: top-20 ranks"),
+        (judge_ranks(90, 0, 0.3), "vLLM: top-20 ranks"),
+        (judge_ranks(0, 0, math.nan), "vLLM: top-20 ranks"),
+        (judge_tree(5, 1, 0.02), "vLLM: one tree"),
+        (judge_tree(1, 0, 0.02), "vLLM: one tree"),
+        (judge_tree(5, 0, 0.3), "vLLM: one tree"),
+        (judge_stops(at_stop=False, at_limit=True, at_eos=True), "vLLM: stop tokens"),
+        (judge_stops(at_stop=True, at_limit=False, at_eos=True), "vLLM: stop tokens"),
+        (judge_stops(at_stop=True, at_limit=True, at_eos=False), "vLLM: stop tokens"),
+    ],
+)
+def test_an_answer_that_differs_fails_its_line(line, name):
+    assert failed_lines([line]) == [name]
+
+
+@pytest.mark.parametrize(
+    ("fault", "freed", "verdict"),
+    [("", 0.9, "pass"), ("keeps its memory", 0.1, "fail"), ("wakes up another", 0.9, "fail")],
+)
+def test_sleep_is_measured_by_the_memory_and_by_what_is_written_afterwards(fault, freed, verdict):
+    engine = ToyEngine(fault)
+    line = asyncio.run(ask_sleep(engine, QUESTION, lambda: engine.used))
+    assert (line.name, line.verdict) == ("vLLM: sleep and wake", verdict)
+    assert line.numbers == {"freed": pytest.approx(freed)}
+
+
+def test_an_engine_that_cannot_sleep_is_skipped_and_says_why():
+    line = asyncio.run(ask_sleep(ToyEngine(), QUESTION, None))
+    assert line.verdict == "skipped"
+    assert "no sleep mode" in line.found
