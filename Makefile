@@ -15,8 +15,10 @@ QUICK := not long and not manual
 IN_PARALLEL := -n logical --maxprocesses 8 --dist loadfile
 # The quick tests come in the files' order; `make test QUICK_ORDER=` shuffles them and prints the seed, as CI does.
 QUICK_ORDER ?= -p no:randomly
-# `make test WHOLE=yes` runs the long real runs too, beside the others, so that what several read is made once: CI does.
+# `make test WHOLE=yes` runs the long real runs too, beside the others, so that what several read is made once: CI does,
+# with PART=1, 2 or 3 of them on most commits (tests/e2e/rota.py).
 WHOLE ?=
+PART ?= all
 REAL := $(if $(WHOLE),(e2e or long) and not manual,$(QUICK) and e2e)
 # Runs of a study at a time, and what it compares.
 JOBS ?= 2
@@ -43,7 +45,7 @@ study: install ## Compare the methods on the demo's tasks: REGIMES="premise righ
 
 test: install $(MLFLOW)/.installed ## Run the tests, a real training run included: about a quarter of an hour on two cores
 	$(PYTEST) $(IN_PARALLEL) $(QUICK_ORDER) -m "$(QUICK) and not e2e"
-	$(PYTEST) -p no:randomly -m "$(REAL)"
+	$(PYTEST) -p no:randomly -m "$(REAL)" --part $(PART)
 
 test-all: install ## Run all other tests: long real runs
 	$(PYTEST) -p no:randomly -m long

@@ -1,4 +1,4 @@
-"""What all tests share: the folder of shared material, small files, and how hypothesis looks for examples."""
+"""What all tests share: shared material, small files, how hypothesis looks for examples, and which long tests run."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -7,11 +7,39 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.e2e import rota
+
 ROOT = Path(__file__).parents[1]
 
 # Properties are about what holds, not about how fast; the same examples every time, also on a busy machine.
 settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("tests")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Lets CI run a part of the long tests."""
+    choices = [rota.ALL, *sorted(rota.PARTS)]
+    parser.addoption("--part", choices=choices, default=rota.ALL, help="which long tests to run (tests/e2e/rota.py)")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the long tests of other parts."""
+    part, tests = config.getoption("--part"), ROOT / "tests"
+    other = [
+        item
+        for item in items
+        if item.get_closest_marker("long") and not rota.runs(part, item.path.relative_to(tests).as_posix())
+    ]
+    config.hook.pytest_deselected(items=other)
+    items[:] = [item for item in items if item not in set(other)]
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Says that long tests are left out."""
+    part = config.getoption("--part")
+    if part == rota.ALL:
+        return None
+    return f"long tests: part {part} of {len(rota.PARTS)} (tests/e2e/rota.py); every tenth commit runs all of them"
 
 
 @pytest.fixture

@@ -1,0 +1,41 @@
+"""Which long tests CI runs on a commit: one part of three, by the commit's digest, and all of them on every tenth."""
+
+import sys
+from pathlib import Path
+
+ALL = "all"
+# Files whose tests are marked `long`, dealt to parts that take about as long as each other. The demo is in each.
+EVERY_TIME = frozenset({"e2e/test_demo.py"})
+PARTS: dict[str, frozenset[str]] = {
+    "1": frozenset({"e2e/test_gpu_check.py", "e2e/test_evaluation.py", "e2e/test_single_node.py"}),
+    "2": frozenset({"e2e/test_lora.py", "e2e/test_training.py", "e2e/test_two_hosts.py", "reward/test_openapi.py"}),
+    "3": frozenset(
+        {
+            "e2e/test_adapt.py",
+            "e2e/test_agent.py",
+            "e2e/test_methods.py",
+            "e2e/test_study.py",
+            "e2e/test_reward_image.py",
+        }
+    ),
+}
+
+
+def part_of(commit: str) -> str:
+    """The part for a commit, given by its digest in hexadecimal: a name in PARTS, or ALL for one commit in ten."""
+    number = int(commit[:12], 16)
+    return ALL if number % 10 == 0 else sorted(PARTS)[number // 10 % len(PARTS)]
+
+
+def runs(part: str, file: str) -> bool:
+    """Whether a file's long tests run in a part; `file` is relative to tests/. Raises KeyError where no part has it."""
+    homes = [name for name, files in PARTS.items() if file in files | EVERY_TIME]
+    if not homes:
+        raise KeyError(
+            f"tests/{file} has tests marked `long` and is in no part of {Path(__file__).name}: add it to one."
+        )
+    return part == ALL or part in homes
+
+
+if __name__ == "__main__":
+    print(part_of(sys.argv[1]))
