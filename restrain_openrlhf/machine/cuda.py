@@ -68,7 +68,7 @@ def with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: 
     return {**config, "optimizer": {**optimizer, "params": {**optimizer["params"], **TORCH_ADAM}}}
 
 
-# The hook wraps the same method (dynamic_batching.py): each is there whichever came first.
+# The hook wraps the same method (gradient_accumulation.py): each is there whichever came first.
 ADAM = Wrapping(
     "openrlhf.utils.deepspeed.deepspeed",
     "DeepspeedStrategy.get_ds_train_config",

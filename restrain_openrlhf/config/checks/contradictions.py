@@ -33,6 +33,10 @@ def _has_lora(flags: Flags) -> bool:
     return bool(flags["ds.lora.rank"] > 0)
 
 
+def _offloads_below_zero_3(flags: Flags) -> bool:
+    return bool(flags["ds.adam_offload"]) and flags["ds.zero_stage"] < PARTITIONED_WEIGHTS
+
+
 def _contains_unit_interval(bounds: tuple[float, float]) -> bool:
     low, high = bounds
     return low <= 0 and high >= 1
@@ -91,6 +95,12 @@ CONTRADICTIONS: tuple[Check, ...] = (
         lambda flags: bool(flags["ds.load_in_4bit"]),
         "ds.load_in_4bit is set: vLLM would be sent packed 4-bit weights, which it cannot load, and rollouts would be "
         "another model's than the one that is trained. Remove it. LoRA (ds.lora.rank) needs less memory too.",
+    ),
+    refused_if(
+        lambda flags: flags["ds.grad_accum_dtype"] == "fp32" and _offloads_below_zero_3(flags),
+        "ds.grad_accum_dtype is fp32 and ds.adam_offload is set: with Adam on the host DeepSpeed adds up gradients in "
+        "the weights' type under ZeRO {ds.zero_stage}, whatever is asked for. Remove one of the two, or set "
+        "ds.zero_stage to 3.",
     ),
     refused_if(
         lambda flags: _has_lora(flags) and flags["ds.zero_stage"] == PARTITIONED_WEIGHTS,

@@ -12,6 +12,7 @@ SAMPLES = "openrlhf.trainer.ppo_utils.samples_generator"
 VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
 PROMPTS_DATASET = "openrlhf.datasets.prompts_dataset"
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
+ZERO_2 = "deepspeed.runtime.zero.stage_1_and_2"
 HERE = "restrain_openrlhf.hook"
 
 PATCHES: tuple[Patch, ...] = (
@@ -50,7 +51,13 @@ PATCHES: tuple[Patch, ...] = (
         STRATEGY,
         "DeepspeedStrategy.get_ds_train_config",
         "(self, optim_dict, *, max_norm)",
-        f"{HERE}.fixes.dynamic_batching:get_ds_train_config",
+        f"{HERE}.fixes.gradient_accumulation:get_ds_train_config",
+    ),
+    Wrapping(
+        ZERO_2,
+        "DeepSpeedZeroOptimizer.get_all_grad_tensors",
+        "(self, tensor_list, dtype)",
+        f"{HERE}.fixes.gradient_accumulation:get_all_grad_tensors",
     ),
     Wrapping(
         PROMPTS_DATASET,

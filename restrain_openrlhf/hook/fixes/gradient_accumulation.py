@@ -1,5 +1,6 @@
-"""Wraps DeepspeedStrategy.get_ds_train_config: under dynamic batching, every micro-batch's gradient is kept."""
+"""Keeps every micro-batch's gradient under dynamic batching, and adds them up in the numeric type asked for."""
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -21,3 +22,16 @@ def get_ds_train_config(
     if strategy.use_dynamic_batch and strategy.stage in LOSING_STAGES:
         config["managed_gradient_accumulation"] = False
     return config
+
+
+def get_all_grad_tensors(
+    wrapped: Callable[..., list[Any]], optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
+    """A micro-batch's gradients, in the type that `ds.grad_accum_dtype` asks for.
+
+    DeepSpeed 0.19.6 gives them back in the weights' own type (runtime/zero/stage_1_and_2.py), so that ZeRO 2 adds up
+    in bf16 whatever it was asked for: over 512 micro-batches the sum is 7 % off, and .96 as long. This can go when
+    DeepSpeed's own sum is in the type asked for.
+    """
+    dtype = inspect.signature(wrapped).bind(*args, **kwargs).arguments["dtype"]
+    return [gradient.to(dtype) for gradient in wrapped(*args, **kwargs)]
