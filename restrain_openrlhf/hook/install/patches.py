@@ -88,6 +88,12 @@ PATCHES: tuple[Patch, ...] = (
         f"{HERE}.fixes.lora:initialise_actor",
     ),
     Wrapping(
+        ACTOR,
+        "log_probs_from_logits",
+        "(logits, labels, temperature)",
+        f"{HERE}.fixes.log_probs:log_probs_from_logits",
+    ),
+    Wrapping(
         PPO_ACTOR,
         "ActorPPOTrainer.training_step",
         "(self, experience, kl_ctl, step, loss_batch_info)",

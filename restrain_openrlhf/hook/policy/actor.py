@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from restrain_openrlhf.errors import HookNotActiveError
+from restrain_openrlhf.hook.fixes.log_probs import logits_read_again
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.policy.paired_loss import paired, weighted_kl
 from restrain_openrlhf.hook.policy.token_means import LossBatch, TokenSums
@@ -49,7 +50,12 @@ def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ..
     negative = column(experience.info, NEGATIVE)
     device = experience.sequences.device
     experience.advantages = torch.stack([positive, negative]).unsqueeze(-1).to(device)
-    with paired(trainer) as loss, weighted_kl(trainer, column(experience.info, KL_WEIGHT)) as kl:
+    has_entropy = trainer.args.actor.entropy_coef is not None
+    with (
+        paired(trainer) as loss,
+        weighted_kl(trainer, column(experience.info, KL_WEIGHT)) as kl,
+        logits_read_again(has_entropy),
+    ):
         status = wrapped(*args, **kwargs)
     batch = LossBatch.of(loss.batch, token_level=bool(loss.host_loss.token_level_loss))
     trainer.restrain_sums.add_micro_batch(status["metrics"], batch, kl[0] if kl else None)

@@ -1,0 +1,115 @@
+"""The policy's log-probabilities: the host's to the last bit, their gradient by fp64, and the memory that they take."""
+
+import pytest
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+import torch  # noqa: E402
+from torch.profiler import ProfilerActivity, profile  # noqa: E402
+
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
+
+detect().install()
+
+from openrlhf.models.utils import compute_entropy  # noqa: E402
+from openrlhf.models.utils import log_probs_from_logits as host  # noqa: E402
+
+from restrain_openrlhf.hook.fixes import log_probs  # noqa: E402
+from restrain_openrlhf.hook.fixes.log_probs import log_probs_from_logits, logits_read_again  # noqa: E402
+
+PROMPTS, TOKENS, VOCABULARY = 2, 7, 11
+
+
+def ours(logits, labels):
+    return log_probs_from_logits(host, None, (logits, labels), {})
+
+
+def case(dtype=torch.float32):
+    generator = torch.Generator().manual_seed(3)
+    logits = torch.randn(PROMPTS, TOKENS, VOCABULARY, generator=generator, dtype=torch.float64) * 5
+    labels = torch.randint(0, VOCABULARY, (PROMPTS, TOKENS), generator=generator)
+    return logits.to(dtype).requires_grad_(), labels
+
+
+def weighted(log_probs_of_labels):
+    return (log_probs_of_labels * torch.linspace(-1, 2, TOKENS, dtype=log_probs_of_labels.dtype)).sum()
+
+
+def by_softmax(entropy_weight=0.0):
+    """The gradient by torch's own log_softmax, in fp64."""
+    logits, labels = case(torch.float64)
+    every = (logits * 1.0).log_softmax(-1)
+    entropy = -(every.exp() * every).sum(-1)
+    (weighted(every.gather(-1, labels[..., None])[..., 0]) + entropy_weight * entropy.sum()).backward()
+    return logits.grad
+
+
+@pytest.mark.parametrize("chunk", [3, 14, 1024])
+def test_values_are_the_hosts_and_the_gradient_is_that_of_log_softmax(monkeypatch, chunk):
+    monkeypatch.setattr(log_probs, "CHUNK", chunk)
+    logits, labels = case()
+    found = ours(logits * 1.0, labels)
+    assert torch.equal(found, host(logits.detach(), labels))
+    weighted(found).backward()
+    assert (logits.grad - by_softmax()).norm() < 1e-6 * by_softmax().norm()
+
+
+def test_the_entropys_gradient_needs_the_logits_and_has_them():
+    logits, labels = case()
+    scaled = logits * 1.0
+    with logits_read_again(True):
+        found = ours(scaled, labels)
+    (weighted(found) + 0.3 * compute_entropy(scaled).sum()).backward()
+    assert (logits.grad - by_softmax(0.3)).norm() < 1e-5 * by_softmax(0.3).norm()
+
+
+def test_logits_that_are_read_again_unannounced_are_an_error_and_no_wrong_gradient():
+    logits, labels = case()
+    scaled = logits * 1.0
+    squares = (scaled**2).sum()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        (weighted(ours(scaled, labels)) + squares).backward()
+
+
+def test_what_needs_no_gradient_or_has_another_type_or_temperature_is_left_to_the_host():
+    logits, labels = case()
+    calls = []
+
+    def counted(*args, **kwargs):
+        calls.append(args)
+        return host(*args, **kwargs)
+
+    log_probs_from_logits(counted, None, (logits.detach().clone(), labels), {})
+    with torch.no_grad():
+        log_probs_from_logits(counted, None, (logits, labels), {})
+    log_probs_from_logits(counted, None, (logits * 1.0, labels), {"temperature": 0.5})
+    log_probs_from_logits(counted, None, (logits.bfloat16(), labels), {})
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize(("temperature", "hosts", "expected"), [(1.0, 16, 6), (0.7, 16, 10)])
+def test_bytes_a_logit_at_the_peak_of_the_backward_pass(temperature, hosts, expected):
+    """By torch's profiler, which counts every allocation; the estimate of memory has these numbers."""
+    assert peak(host, temperature) == pytest.approx(hosts, abs=0.1)
+    assert peak(ours, temperature) == pytest.approx(expected, abs=0.1)
+
+
+def peak(function, temperature, prompts=2, tokens=4096, vocabulary=1024, hidden=4):
+    """Bytes over the number of logits, from the bf16 output of the last layer to the gradient of its weight."""
+    last_layer = torch.randn(vocabulary, hidden).bfloat16().requires_grad_()
+    given = torch.randn(prompts, tokens, hidden).bfloat16()
+    labels = torch.randint(0, vocabulary, (prompts, tokens))
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        # As Actor.forward does: the output keeps its logits until the step ends.
+        output = {"logits": given @ last_layer.T}
+        output["logits"] = output["logits"].to(torch.float32)
+        if temperature != 1:
+            output["logits"].div_(temperature)
+        function(output["logits"], labels).sum().backward()
+    events = profiled.profiler.kineto_results.events()
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]")
+    held = [0]
+    for _, change in changes:
+        held.append(held[-1] + change)
+    return max(held) / (prompts * tokens * vocabulary)
