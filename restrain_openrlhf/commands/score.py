@@ -11,7 +11,7 @@ from rich.progress import track
 
 from restrain_openrlhf.answers import extract
 from restrain_openrlhf.answers.votes import majority_answer
-from restrain_openrlhf.commands.options import to_file
+from restrain_openrlhf.commands.options import MethodKeys, to_file
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.data.jsonl import read_identified_rows, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
@@ -44,10 +44,7 @@ def score(
     rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
     out: Annotated[Path, to_file("Output file: one row per prompt, in the same order.")],
     method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a method key, such as kappa=2. Repeatable."),
-    ] = None,
+    overrides: MethodKeys = None,
     reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass, for u_x.")] = None,
     prompt_weight: Annotated[float | None, typer.Option(min=0.0, help="One u_x for all prompts.")] = None,
 ) -> None:

@@ -1,19 +1,15 @@
 """What the diagnosis reads: each prompt's frozen vote, the rollouts that a training step would have, and its gold."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from restrain_openrlhf.answers import canonical_key, extract
+from restrain_openrlhf.answers import canonical_key
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import majority_right
-from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, grade_answers, read_rollouts
-from restrain_openrlhf.method import GroupScore, Method
+from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers
 from restrain_openrlhf.reference import ReferenceRow, load_reference
-from restrain_openrlhf.reference.prompts import Prompt
-from restrain_openrlhf.scoring import score_group
 
 
 @dataclass(frozen=True)
@@ -23,10 +19,6 @@ class FrozenGroup:
     row: ReferenceRow
     answers: tuple[str | None, ...]
     gold: str | None = None
-
-    def score(self, method: Method) -> GroupScore:
-        """What the method makes of the rollouts as the first step's group. Raises GroupError as `Method.score`."""
-        return score_group(method, self.answers, self.row, self.gold, str(self.row.id))
 
     @cached_property
     def keys(self) -> tuple[str | None, ...]:
@@ -38,10 +30,10 @@ class FrozenGroup:
         """All rollouts against gold, by evaluation's rule; None without gold."""
         return None if self.gold is None else grade_answers(str(self.row.id), self.row.answers, self.gold)
 
-    @cached_property
+    @property
     def majority_is_right(self) -> bool:
         """Whether gold is known and the frozen majority is right by it."""
-        return self.grades is not None and bool(majority_right(self.grades.answers, self.grades.correct))
+        return self.grades is not None and majority_right(self.grades.answers, self.grades.correct)
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class FrozenPass:
 
 
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
-    """An offline pass, with gold joined by problem. Gold may be there for some prompts alone.
+    """An offline pass, with gold joined by problem or id. Gold may be there for some prompts alone.
 
     Raises DataError where the file is none, no prompt has gold, or a group is larger than the frozen model's vote;
     ReferencePassError where it is incomplete.
@@ -70,41 +62,15 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
             f"{path}: {'is a folder' if path.is_dir() else 'no such file'}. Give the reference file that "
             "`restrain reference` wrote, such as ref.jsonl."
         )
-    return _frozen_pass(path, load_reference(path).rows, gold, group_size, {})
-
-
-def from_rollouts(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
-    """A file of rollouts {id, problem, responses, answer?}; gold from its rows, or from another file.
-
-    Raises DataError for a damaged file, and where rows differ in their number of rollouts.
-    """
-    rollouts = read_rollouts(path)
-    rows = [_vote(row) for row in rollouts]
-    given = zip(rows, (each.answer for each in rollouts), strict=True)
-    own = {row.problem_hash: str(answer) for row, answer in given if answer not in (None, "")}
-    return _frozen_pass(path, rows, gold, group_size, own)
-
-
-def _vote(row: RolloutsRow) -> ReferenceRow:
-    answers = [extract(text) for text in row.responses]
-    unread = (text for text, answer in zip(row.responses, answers, strict=True) if answer is None)
-    prompt = Prompt(id=row.id, problem=row.problem, text=row.problem, where=str(row.id))
-    return ReferenceRow.of_answers(prompt, answers, unread)
-
-
-def _frozen_pass(
-    path: Path, rows: Sequence[ReferenceRow], gold: Path | None, group_size: int | None, own: dict[str, str]
-) -> FrozenPass:
-    n, *others = sorted({row.n for row in rows})
-    if others:
-        raise DataError(f"{path}: prompts have {[n, *others]} rollouts; majority sizes compare only at one number.")
-    asked = [ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash) for row in rows]
-    answers = load_gold(gold).answers(str(path), asked) if gold else own
+    reference = load_reference(path)
+    asked = [ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash) for row in reference.rows]
+    answers = load_gold(gold).answers(str(path), asked) if gold else {}
+    n = reference.provenance.n
     size = group_size or n
     if size > n:
         raise DataError(
             f"{path}: has {n} rollouts per prompt, and a group of the configuration has {size}. Sample as many with "
             "`restrain reference --n`, or leave --config out."
         )
-    groups = (FrozenGroup(row, row.answers[:size], answers.get(row.problem_hash)) for row in rows)
+    groups = (FrozenGroup(row, row.answers[:size], answers.get(row.problem_hash)) for row in reference.rows)
     return FrozenPass(path, n, size, tuple(groups))
