@@ -1,16 +1,19 @@
-"""The one self-contained file: every group's vote, and the responses of as many prompts as the file may hold."""
+"""The page as one file: every group's vote, and the responses of as many prompts as the file may hold."""
 
 import base64
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from restrain_openrlhf.commands.view.html import as_json, whole_page
-from restrain_openrlhf.commands.view.source import Material, one_page
-from restrain_openrlhf.commands.view.summary import Step, Summaries, details
+from pydantic_core import to_json
+
+from restrain_openrlhf.commands.view.html import whole_page
+from restrain_openrlhf.commands.view.source import Material
+from restrain_openrlhf.commands.view.summary import Summaries, details
 from restrain_openrlhf.data.outputs import whole_file
-from restrain_openrlhf.records.kept import kept_files, read_file
+from restrain_openrlhf.records.kept import read_kept
 
 MIB = 1 << 20
 
@@ -50,25 +53,29 @@ def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
     Raises DataError where a step cannot be read, and where the file cannot be written.
     """
     summaries, responses = Summaries(material.gold, material.reference), Responses(megabytes * MIB)
-    steps: list[Step] = []
-    for path in kept_files(material.run).values():
-        groups = read_file(path)
-        steps.append(summaries.step(groups))
-        for group in groups:
-            opened = packed(as_json(details(group, material.gold)))
-            responses.add(group.prompt_id, f"{group.step}/{group.group}", opened)
-    page, places = one_page(steps, len(steps), len(steps)), responses.by_place()
-    count = len(page.groups)
+    shown, prompts = [], dict[str, str]()
+    for group in read_kept(material.run):
+        shown.append(summaries.summary(group))
+        prompts[group.prompt_id] = group.prompt
+        opened = packed(as_json(details(group, material.gold)))
+        responses.add(group.prompt_id, f"{group.step}/{group.group}", opened)
+    places = responses.by_place()
     left_out = (
         f"To keep this file small (--max-mb {megabytes}), it has the responses of {len(places):,} of "
-        f"{count:,} groups: those of a sample of the prompts. All votes are here."
+        f"{len(shown):,} groups: those of a sample of the prompts. All votes are here."
     )
+    page = {"groups": shown, "prompts": prompts, "steps": len({group.step for group in shown})}
     data = {"summaries": packed(as_json(page)), "details": as_json(places).decode()}
     with whole_file(out) as file:
-        file.write(whole_page(material, [left_out] if len(places) < count else [], data))
-    return count, len(places)
+        file.write(whole_page(material, [left_out] if len(places) < len(shown) else [], data))
+    return len(shown), len(places)
 
 
 def packed(data: bytes) -> str:
     """Compressed by zlib, in base64."""
     return base64.b64encode(zlib.compress(data)).decode("ascii")
+
+
+def as_json(data: Any) -> bytes:
+    """Dataclasses, mappings and sequences as JSON; NaN and infinities, which it has no word for, arrive as text."""
+    return to_json(data, inf_nan_mode="strings")
