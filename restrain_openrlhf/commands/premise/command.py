@@ -1,11 +1,13 @@
 """`restrain premise`: whether label-free training can work on these prompts with this base model."""
 
-import json
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic_core import to_json
 from rich.console import Console
+from rich.table import Table
 
 from restrain_openrlhf.commands.options import GOLD, MethodKeys
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
@@ -14,7 +16,7 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 
 if TYPE_CHECKING:
-    from restrain_openrlhf.commands.premise.diagnosis import Premise
+    from restrain_openrlhf.commands.premise.report import PremiseFinding
 
 N_SAMPLES = "rollout.n_samples_per_prompt"
 
@@ -37,13 +39,15 @@ def premise(
     """
     from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.commands.premise.groups import from_reference  # noqa: PLC0415
+    from restrain_openrlhf.commands.premise.report import findings, tables  # noqa: PLC0415
 
     settings, group_size = _method(config, parse_overrides(overrides or [], example="kappa=2"))
     found = diagnose(from_reference(reference, gold, group_size), settings)
+    listed = findings(found)
     if as_json:
-        typer.echo(_json(found))
+        typer.echo(to_json({**vars(found), "findings": listed}, indent=2).decode())
     else:
-        _print(found)
+        _print(tables(found), listed)
 
 
 def _method(config: Path | None, given: dict[str, object]) -> tuple[CommonSettings, int | None]:
@@ -60,25 +64,12 @@ def _method(config: Path | None, given: dict[str, object]) -> tuple[CommonSettin
     return run.method, size
 
 
-def _print(found: "Premise") -> None:
-    from restrain_openrlhf.commands.premise.report import findings, tables  # noqa: PLC0415
-
+def _print(tables: Iterable[Table], findings: "Sequence[PremiseFinding]") -> None:
     console = Console(highlight=False)
-    for table in tables(found):
+    for table in tables:
         console.print(table)
-    listed = findings(found)
-    for finding in listed:
+    for finding in findings:
         console.print(f"[bold{' red' if finding.level == 'warning' else ''}]{finding.level}:[/] ", end="")
         console.print(finding.text, markup=False)
-    warnings = sum(finding.level == "warning" for finding in listed)
+    warnings = sum(finding.level == "warning" for finding in findings)
     console.print(f"{warnings} warning{'s' * (warnings != 1)}. What they mean: docs/concepts/premise.md.")
-
-
-def _json(found: "Premise") -> str:
-    from pydantic import TypeAdapter  # noqa: PLC0415
-
-    from restrain_openrlhf.commands.premise.diagnosis import Premise  # noqa: PLC0415
-    from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
-
-    numbers = TypeAdapter(Premise).dump_python(found, mode="json")
-    return json.dumps({**numbers, "findings": [vars(each) for each in findings(found)]}, ensure_ascii=False, indent=2)
