@@ -25,10 +25,10 @@ def collect(
     fingerprint = model_fingerprint(str(run.model))
     trained = [_of_model(folder, each, fingerprint) for folder in folders for each in load_results(folder)]
     problems = {each.provenance.problems_digest for each in trained}
-    base = {}
+    of_base, base = _base_fingerprint(run), dict[str, Result]()
     for folder in base_folders:
         for each in load_results(folder):
-            _refuse_other_base(folder, each, fingerprint, _base_fingerprint(run))
+            _refuse_other_base(folder, each, fingerprint, of_base)
             if each.provenance.problems_digest not in problems:
                 raise RunError(
                     f"--base-evaluation: {each.provenance.benchmark} has other problems than the published model's "
