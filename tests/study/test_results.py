@@ -67,7 +67,7 @@ def test_every_seed_has_its_collapse_step_in_the_table_and_on_its_line(study):
     crosses = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
     assert [list(line.get_xdata()) for line in crosses] == [[10, 0]]
     assert list(crosses[0].get_ydata()) == pytest.approx([0.4, 1.3 / 3])
-    assert figure.get_supxlabel() == "×: Model Collapse Step of a seed"
+    assert figure.get_suptitle() == "×: Model Collapse Step of a seed"
 
 
 @pytest.mark.parametrize(("measured", "cell"), [({0: 0.5, 10: 0.6, 20: 0.7}, "–"), ({0: 0.5, 10: 0.6}, "?")])
@@ -78,7 +78,7 @@ def test_seeds_without_a_collapse_share_one_word(study, measured, cell):
     (curve,) = accuracies(runs)
     assert collapse_cell(curve.collapses) == cell
     figure = draw({"group": [curve]})
-    assert figure.get_supxlabel() == ""
+    assert figure.get_suptitle() == ""
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ttrl"]
 
 

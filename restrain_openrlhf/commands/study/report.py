@@ -89,7 +89,7 @@ def draw(panels: Mapping[str, Sequence[Curve]]) -> Figure:
         axes.set(title=title, xlabel="training step")
         axes.grid(alpha=0.3)
     if any(one.step is not None for curves in panels.values() for curve in curves for one in curve.collapses):
-        figure.supxlabel("×: Model Collapse Step of a seed", fontsize=8)
+        figure.suptitle("×: Model Collapse Step of a seed", fontsize=9)
     figure.legend(lines.values(), lines, loc="outside lower center", ncols=3 * columns, fontsize=8)
     for axes in figure.axes[len(panels) :]:
         axes.set_axis_off()
