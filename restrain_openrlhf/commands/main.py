@@ -26,7 +26,7 @@ from restrain_openrlhf.commands.score import extract, grade, score
 from restrain_openrlhf.commands.serve import agent_path, serve
 from restrain_openrlhf.commands.slurm.command import slurm
 from restrain_openrlhf.commands.study.command import study
-from restrain_openrlhf.commands.train import presets, show, train
+from restrain_openrlhf.commands.train import merge, presets, show, train
 from restrain_openrlhf.commands.view.command import view
 from restrain_openrlhf.errors import RestrainError
 
@@ -39,15 +39,12 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-# The panels of the help, and the commands in each.
-PANELS = {
-    "Training": (demo, train, publish, study, presets, show, plot),
-    "Offline pass (reference)": (make_reference, reference, merge_reference, premise, subset_reference),
-    "Deployment": (agent_path, serve),
-    "Data, rollouts and answers": (score, extract, grade, view),
-    "Evaluation": (evaluate, regrade, table, analyze),
-    "Setup": (doctor, gpu_check),
-}
+TRAINING = "Training"
+REFERENCE = "Offline pass (reference)"
+DEPLOYMENT = "Deployment"
+DATA = "Data, rollouts and answers"
+EVALUATION = "Evaluation"
+SETUP = "Setup"
 INTERRUPTED = 130
 # What a path that somebody typed can meet, and no defect of ours. A file that is missing is told where it is read.
 OF_THE_FILE_SYSTEM = frozenset(
@@ -81,13 +78,34 @@ def _options(
     pass
 
 
-for panel, commands in PANELS.items():
-    for command in commands:
-        # The word is that of the function, with hyphens; `eval` is Python's own.
-        app.command("eval" if command is evaluate else None, rich_help_panel=panel)(command)
-app.add_typer(k8s, name="k8s", rich_help_panel="Deployment")
-app.add_typer(slurm, name="slurm", rich_help_panel="Deployment")
-app.add_typer(data, name="data", rich_help_panel="Data, rollouts and answers")
+app.command(rich_help_panel=TRAINING)(demo)
+app.command(rich_help_panel=TRAINING)(train)
+app.command(rich_help_panel=TRAINING)(merge)
+app.command(rich_help_panel=TRAINING)(publish)
+app.command(rich_help_panel=TRAINING)(study)
+app.command(rich_help_panel=TRAINING)(presets)
+app.command(rich_help_panel=TRAINING)(show)
+app.command(rich_help_panel=TRAINING)(plot)
+app.command("make-reference", rich_help_panel=REFERENCE)(make_reference)
+app.command(rich_help_panel=REFERENCE)(reference)
+app.command("merge-reference", rich_help_panel=REFERENCE)(merge_reference)
+app.command(rich_help_panel=REFERENCE)(premise)
+app.command("subset-reference", rich_help_panel=REFERENCE)(subset_reference)
+app.command("agent-path", rich_help_panel=DEPLOYMENT)(agent_path)
+app.command(rich_help_panel=DEPLOYMENT)(serve)
+app.add_typer(k8s, name="k8s", rich_help_panel=DEPLOYMENT)
+app.add_typer(slurm, name="slurm", rich_help_panel=DEPLOYMENT)
+app.add_typer(data, name="data", rich_help_panel=DATA)
+app.command(rich_help_panel=DATA)(score)
+app.command(rich_help_panel=DATA)(extract)
+app.command(rich_help_panel=DATA)(grade)
+app.command(rich_help_panel=DATA)(view)
+app.command("eval", rich_help_panel=EVALUATION)(evaluate)
+app.command(rich_help_panel=EVALUATION)(regrade)
+app.command(rich_help_panel=EVALUATION)(table)
+app.command(rich_help_panel=EVALUATION)(analyze)
+app.command(rich_help_panel=SETUP)(doctor)
+app.command("gpu-check", rich_help_panel=SETUP)(gpu_check)
 
 
 def main() -> None:

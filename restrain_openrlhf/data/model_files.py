@@ -49,7 +49,7 @@ def refuse_adapter(folder: Path) -> None:
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigError(
             f"{folder}: holds a LoRA adapter, and a whole model is needed. The folder above it has one, where a run "
-            "wrote both; else merge it in float32 with peft (merge_and_unload)."
+            f"wrote both; else write it: restrain merge {folder} --out DIR."
         )
 
 

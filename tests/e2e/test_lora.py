@@ -36,9 +36,12 @@ def test_the_demo_learns_with_an_adapter(tmp_path):
     assert arrived, "an update far above rounding has a share"
     assert min(arrived) > 0.85, "vLLM has the policy's update"
 
-    base, whole = (load_file(path / "model.safetensors") for path in (ADDITION.model, folder / "model"))
-    assert base.keys() == whole.keys()
-    assert not all((base[name] == tensor).all() for name, tensor in whole.items())
+    assert run(restrain("merge", folder)).returncode == 0
+    base, whole, merged = (
+        load_file(path / "model.safetensors") for path in (ADDITION.model, folder / "model", folder / "merged")
+    )
+    assert all((whole[name] == tensor).all() for name, tensor in merged.items()), "the sum that vLLM had"
+    assert not all((base[name] == tensor).all() for name, tensor in merged.items())
 
 
 def accuracy(rollouts, folder) -> float:

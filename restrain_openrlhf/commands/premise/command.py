@@ -1,13 +1,11 @@
 """`restrain premise`: whether label-free training can work on these prompts with this base model."""
 
-from collections.abc import Iterable, Sequence
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic_core import to_json
 from rich.console import Console
-from rich.table import Table
 
 from restrain_openrlhf.commands.options import GOLD, MethodKeys
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
@@ -16,7 +14,7 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 
 if TYPE_CHECKING:
-    from restrain_openrlhf.commands.premise.report import PremiseFinding
+    from restrain_openrlhf.commands.premise.diagnosis import Premise
 
 N_SAMPLES = "rollout.n_samples_per_prompt"
 
@@ -39,15 +37,13 @@ def premise(
     """
     from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.commands.premise.groups import from_reference  # noqa: PLC0415
-    from restrain_openrlhf.commands.premise.report import findings, tables  # noqa: PLC0415
 
     settings, group_size = _method(config, parse_overrides(overrides or [], example="kappa=2"))
     found = diagnose(from_reference(reference, gold, group_size), settings)
-    listed = findings(found)
     if as_json:
-        typer.echo(to_json({**vars(found), "findings": listed}, indent=2).decode())
+        typer.echo(_json(found))
     else:
-        _print(tables(found), listed)
+        _print(found)
 
 
 def _method(config: Path | None, given: dict[str, object]) -> tuple[CommonSettings, int | None]:
@@ -64,12 +60,25 @@ def _method(config: Path | None, given: dict[str, object]) -> tuple[CommonSettin
     return run.method, size
 
 
-def _print(tables: Iterable[Table], findings: "Sequence[PremiseFinding]") -> None:
+def _print(found: "Premise") -> None:
+    from restrain_openrlhf.commands.premise.report import findings, tables  # noqa: PLC0415
+
     console = Console(highlight=False)
-    for table in tables:
+    for table in tables(found):
         console.print(table)
-    for finding in findings:
+    listed = findings(found)
+    for finding in listed:
         console.print(f"[bold{' red' if finding.level == 'warning' else ''}]{finding.level}:[/] ", end="")
         console.print(finding.text, markup=False)
-    warnings = sum(finding.level == "warning" for finding in findings)
+    warnings = sum(finding.level == "warning" for finding in listed)
     console.print(f"{warnings} warning{'s' * (warnings != 1)}. What they mean: docs/concepts/premise.md.")
+
+
+def _json(found: "Premise") -> str:
+    from pydantic import TypeAdapter  # noqa: PLC0415
+
+    from restrain_openrlhf.commands.premise.diagnosis import Premise  # noqa: PLC0415
+    from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
+
+    numbers = TypeAdapter(Premise).dump_python(found, mode="json")
+    return json.dumps({**numbers, "findings": [vars(each) for each in findings(found)]}, ensure_ascii=False, indent=2)

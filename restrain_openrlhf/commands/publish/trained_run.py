@@ -68,6 +68,7 @@ def find_run(path: Path) -> TrainedRun:
     try:
         refuse_incomplete(run.model)
     except ConfigError as error:
-        hint = " A LoRA run writes the whole model at its end; an adapter alone is not published."
+        adapter = run.model / ADAPTER
+        hint = f" Write the whole model: restrain merge {adapter} --out DIR, and move its files to {run.model}."
         raise ConfigError(f"{error}{hint if run.has_adapter else ''}") from None
     return run
