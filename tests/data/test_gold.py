@@ -83,7 +83,8 @@ def premise(folder, gold):
 
 
 def page(folder, gold):
-    done = restrain("view", folder / "run", "--gold", gold, "--out", folder / "page.html")
+    (folder / "page.html").unlink(missing_ok=True)
+    done = restrain("view", folder / "run", "--gold", gold, "--export", folder / "page.html")
     assert done.returncode == 0, done.stderr
     return "Gold has 3 of 3 prompts" in (folder / "page.html").read_text()
 
@@ -139,7 +140,7 @@ def of_commands(folder, gold) -> dict[str, Done]:
             "analyze": ("analyze", folder / "rollouts.jsonl", "--out", folder / "figures"),
             "labels": ("analyze", folder / "run"),
             "premise": ("premise", "--reference", folder / "reference.jsonl"),
-            "view": ("view", folder / "run", "--out", folder / "page.html"),
+            "view": ("view", folder / "run", "--export", folder / "page.html"),
         }.items()
     }
 

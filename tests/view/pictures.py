@@ -11,9 +11,8 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from restrain_openrlhf.commands.view.export import export
-from restrain_openrlhf.commands.view.source import Material, material
-from restrain_openrlhf.commands.view.summary import GroupSummary, Summaries
-from restrain_openrlhf.records.kept import read_kept
+from restrain_openrlhf.commands.view.source import Material, ViewedRun, material
+from restrain_openrlhf.commands.view.summary import GroupSummary
 from tests.conftest import ROOT
 from tests.view.browser import chromium, watched
 from tests.view.runs import real_run
@@ -24,16 +23,15 @@ COLOURS = 96
 
 def shown(found: Material) -> GroupSummary:
     """A group worth a picture: its majority flipped, it has two to four answers, and its prompt is short."""
-    summaries, kept = Summaries(found.gold, found.reference), list(read_kept(found.run))
-    groups, prompts = [summaries.summary(each) for each in kept], {each.prompt_id: each.prompt for each in kept}
-    visits = [each.prompt_id for each in kept]
+    page = ViewedRun(found).page()
+    visits = [each.prompt_id for each in page.groups]
 
     def worth(group: GroupSummary) -> tuple[bool, bool, bool, int, int]:
-        length = len(prompts[group.prompt_id])
+        length = len(page.prompts[group.prompt_id])
         few = 2 <= len(group.votes) <= 4
         return group.flipped_from is not None, few, length < 400, visits.count(group.prompt_id), -length
 
-    return max(groups, key=worth)
+    return max(page.groups, key=worth)
 
 
 def take(page: Page, group: GroupSummary, out: Path) -> None:

@@ -1,11 +1,13 @@
 """The page in a real browser: filters, an open group, the chart, gold, keys, hostile text, and a run that goes on."""
 
 import re
+import socket
+import threading
 
 import pytest
 
 from restrain_openrlhf.commands.view.export import export
-from restrain_openrlhf.commands.view.source import material
+from restrain_openrlhf.commands.view.source import ViewedRun, material
 from tests.view.browser import chromium, missing, watched
 from tests.view.runs import boxed, scored_group, small_run, write_run
 
@@ -38,17 +40,38 @@ def page(browser):
     made.page.close()
 
 
-def exported(folder, page, run, gold=None):
-    """Write the run's page and open it."""
-    export(material(run, gold), folder / "view.html", 50)
-    page.open((folder / "view.html").as_uri())
-
-
 @pytest.fixture
-def opened(tmp_path, write_jsonl, page):
-    """The small run with gold for one prompt."""
+def serving():
+    """Serves a run in a thread; returns the address."""
+    uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    from restrain_openrlhf.commands.view.server import application
+
+    ends = []
+
+    def serve(found):
+        listening = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(uvicorn.Config(application(ViewedRun(found)), log_level="error", lifespan="off"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        ends.append((server, thread))
+        return f"http://127.0.0.1:{listening.getsockname()[1]}/"
+
+    yield serve
+    for server, thread in ends:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(params=["served", "exported"])
+def opened(request, tmp_path, write_jsonl, page):
+    """The small run with gold for one prompt, on the server and as a file."""
     gold = write_jsonl("gold.jsonl", [{"problem": PROMPT, "answer": "5"}])
-    exported(tmp_path, page, small_run(tmp_path / "run"), gold)
+    found = material(small_run(tmp_path / "run"), gold)
+    if request.param == "served":
+        page.open(request.getfixturevalue("serving")(found))
+    else:
+        export(found, tmp_path / "view.html", 50)
+        page.open((tmp_path / "view.html").as_uri())
     yield page
     assert page.troubles == []
     own = page.page.url.split("#")[0].removesuffix("view.html")
@@ -161,13 +184,31 @@ def test_keys_do_what_the_mouse_does(opened):
     assert rows(opened) == [f"step {step} · group 2" for step in (1, 2, 3)]
 
 
-def test_a_reload_keeps_filters_and_the_open_group_and_finds_new_steps(tmp_path, page):
-    exported(tmp_path, page, small_run(tmp_path))
+def test_responses_that_come_late_leave_the_group_that_was_opened_meanwhile(tmp_path, page, serving):
+    page.open(serving(material(small_run(tmp_path), None)))
+    late = []
+
+    def hold(route):
+        late.append(route)
+
+    page.page.route(re.compile(r"/groups/1/0$"), hold)
+    page.page.locator(".row").nth(0).click()
+    page.page.locator(".row").nth(1).click()
+    expect(page.page.locator("h2")).to_have_text(re.compile("^Step 1, group 1"))
+    assert late, "the first group's responses were never asked for"
+    with page.page.expect_response(late[0].request.url):
+        late[0].continue_()
+    page.page.evaluate("new Promise(requestAnimationFrame)")
+    expect(page.page.locator("#list")).to_have_attribute("aria-activedescendant", "row-1")
+    assert page.texts("h2")[0].startswith("Step 1, group 1")
+
+
+def test_a_reload_keeps_filters_and_the_open_group_and_finds_new_steps(tmp_path, page, serving):
+    page.open(serving(material(small_run(tmp_path), None)))
     page.page.locator("[name=flipped]").check()
     page.page.locator(".row").nth(1).click()
     page.page.wait_for_selector(".class")
     write_run(tmp_path, [scored_group(4, 0, PROMPT, boxed("6"))])
-    export(material(tmp_path, None), tmp_path / "view.html", 50)
     page.page.reload()
     page.page.wait_for_selector(".class")
     assert page.texts("#reading") == ["10 groups of 3 prompts at 4 steps"]
@@ -176,9 +217,13 @@ def test_a_reload_keeps_filters_and_the_open_group_and_finds_new_steps(tmp_path,
     assert page.troubles == []
 
 
-def test_text_of_rollouts_never_runs(tmp_path, page):
+@pytest.mark.parametrize("way", ["served", "exported"])
+def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
     groups = [scored_group(1, 0, "\n".join(HOSTILE), [*HOSTILE, *boxed(*HOSTILE[:4])])]
-    exported(tmp_path, page, write_run(tmp_path / "<i>run", groups))
+    found = material(write_run(tmp_path / "<i>run", groups), None)
+    if way == "exported":
+        export(found, tmp_path / "view.html", 50)
+    page.open((tmp_path / "view.html").as_uri() if way == "exported" else serving(found))
     page.page.locator(".row").click()
     page.page.wait_for_selector(".class")
     for closed in page.page.locator("details:not([open])").element_handles():

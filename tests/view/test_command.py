@@ -1,10 +1,19 @@
 """`restrain view`: what bad input gets, and the command as a user runs it."""
 
 import json
+import os
+import signal
+import socket
+import subprocess
+import sys
 
-from restrain_openrlhf.records.kept import step_file
+import httpx
+import pytest
+
 from tests.commands import refused, restrain
-from tests.view.runs import boxed, scored_group, small_run, write_run
+from tests.conftest import ROOT
+from tests.processes import HEEDS_CTRL_C, free_port
+from tests.view.runs import small_run
 
 GOLD = [{"problem": "What is \\(2 + 3\\)?", "answer": "5"}]
 
@@ -25,7 +34,21 @@ def test_gold_that_cannot_be_used_is_refused(tmp_path, write_jsonl):
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
-    assert "is a folder" in refused("view", small_run(tmp_path / "run"), "--out", tmp_path)
+    run = small_run(tmp_path / "run")
+    (tmp_path / "there.html").write_text("mine")
+    assert "is there already" in refused("view", run, "--export", tmp_path / "there.html")
+    assert "is a folder" in refused("view", run, "--export", tmp_path)
+    assert "its folder is not there" in refused("view", run, "--export", tmp_path / "absent" / "view.html")
+    assert (tmp_path / "there.html").read_text() == "mine"
+
+
+def test_a_port_in_use_is_refused(tmp_path):
+    pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    run = small_run(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        assert f"--port {port}: cannot be listened on" in refused("view", run, "--port", port)
+    assert "--port" in refused("view", run, "--port", "0")
 
 
 def test_a_damaged_record_of_the_run_is_refused(tmp_path):
@@ -37,26 +60,54 @@ def test_a_damaged_record_of_the_run_is_refused(tmp_path):
 def test_a_reference_that_is_gone_is_said(tmp_path):
     run = small_run(tmp_path / "run")
     (run / "run.json").write_text(json.dumps({"reference": str(tmp_path / "gone.jsonl")}))
-    done = restrain("view", run, "--out", tmp_path / "view.html")
+    done = restrain("view", run, "--export", tmp_path / "view.html")
     assert done.returncode == 0, done.stderr
     assert "gone.jsonl, is not there to compare with" in (tmp_path / "view.html").read_text()
 
 
-def test_it_says_what_it_wrote(tmp_path, write_jsonl):
+def test_export_says_what_it_wrote(tmp_path, write_jsonl):
     run, out = small_run(tmp_path / "run"), tmp_path / "view.html"
-    done = restrain("view", run, "--out", out, "--gold", write_jsonl("gold.jsonl", GOLD))
+    done = restrain("view", run, "--export", out, "--gold", write_jsonl("gold.jsonl", GOLD))
     assert done.stdout.startswith(f"{out}: 9 groups, ")
     assert "Gold has 1 of 3 prompts." in out.read_text()
 
 
-def test_the_page_of_a_run_that_went_on_takes_the_place_of_the_earlier_one(tmp_path):
-    run = small_run(tmp_path)
-    assert restrain("view", run).stdout.startswith(f"{run / 'view.html'}: 9 groups, ")
-    write_run(run, [scored_group(4, 0, "new", boxed("1"))])
-    assert restrain("view", run).stdout.startswith(f"{run / 'view.html'}: 10 groups, ")
+def test_without_the_web_stack_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "restrain_openrlhf.commands.view.server", raising=False)
+    run = small_run(tmp_path / "run")
+    assert "Install restrain-openrlhf[serve]" in refused("view", run)
+    assert restrain("view", run, "--export", tmp_path / "view.html").returncode == 0
 
 
-def test_a_damaged_step_is_named(tmp_path):
-    run = small_run(tmp_path)
-    step_file(run, 2).write_bytes(b"no parquet")
-    assert "step-000002.parquet: is no whole Parquet file" in refused("view", run)
+@pytest.fixture
+def served(tmp_path):
+    """The command in a process of its own."""
+    pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    script = f"{HEEDS_CTRL_C}from restrain_openrlhf.commands.main import main\nmain()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = []
+
+    def start(*words):
+        command = [sys.executable, "-c", script, "view", str(small_run(tmp_path)), *map(str, words)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
+        return started[-1], started[-1].stdout.readline().split()[0]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_the_command_prints_its_address_answers_there_and_ends_at_ctrl_c(served):
+    process, address = served()
+    assert address.startswith("http://127.0.0.1:")
+    assert len(httpx.get(address + "api/groups").json()["groups"]) == 9
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 0
+
+
+def test_the_command_takes_the_port_that_it_is_given(served):
+    port = free_port()
+    assert served("--port", port)[1] == f"http://127.0.0.1:{port}/"

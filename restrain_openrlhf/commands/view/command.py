@@ -1,33 +1,67 @@
-"""`restrain view`: a run's kept rollouts as a page in one file."""
+"""`restrain view`: a run's kept rollouts as a page, served on this machine or written as one file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import GOLD, to_file
+from restrain_openrlhf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.commands.view.source import Material
 
 
 def view(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that keeps rollouts.")],
     gold: Annotated[Path | None, typer.Option(help=GOLD)] = None,
-    out: Annotated[
-        Path | None, to_file("The page, which needs no other file.", metavar="FILE.html", show_default="RUN/view.html")
+    export: Annotated[
+        Path | None, to_file("Write one self-contained file, and serve nothing.", metavar="FILE.html")
     ] = None,
-    max_mb: Annotated[int, typer.Option(min=1, help="MiB of responses in the file, at most.")] = 50,
+    max_mb: Annotated[int, typer.Option(min=1, help="With --export: MiB of responses in the file, at most.")] = 50,
+    port: Annotated[
+        int | None,
+        typer.Option(min=1, max=65535, help="Port of this machine to listen on.", show_default="a free one"),
+    ] = None,
 ) -> None:
-    """Write a run's kept rollouts as a page: filters, answer classes side by side, a prompt's vote over the steps.
+    """Look at a run's kept rollouts: filters, answer classes side by side, a prompt's vote over the steps.
 
-    The run may still be going on: run the command again for its new steps.
+    The run may still be going on: load the page again for its new steps. Ctrl-C ends the command.
     """
-    from restrain_openrlhf.commands.view.export import MIB, export  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.commands.view.source import material  # noqa: PLC0415
+    from restrain_openrlhf.commands.view.source import material  # noqa: PLC0415 - keeps `--help` quick
 
-    found, page = material(run, gold), out or run / "view.html"
-    groups, with_responses = export(found, page, max_mb)
+    if export:
+        # Before minutes of reading: a place that cannot be written, and a file that somebody may need.
+        if export.exists():
+            ways = ("is there already. Name another, or remove it", "is a folder. Name the file to write")
+            raise ConfigError(f"--export {export}: {ways[export.is_dir()]}.")
+        if not export.absolute().parent.is_dir():
+            raise ConfigError(f"--export {export}: its folder is not there. Make it, or name a file in another.")
+        _export(material(run, gold), export, max_mb)
+    else:
+        _serve(material(run, gold), port or 0)
+
+
+def _export(found: "Material", out: Path, max_mb: int) -> None:
+    from restrain_openrlhf.commands.view.export import MIB, export  # noqa: PLC0415
+
+    groups, with_responses = export(found, out, max_mb)
     console = Console(soft_wrap=True, highlight=False)
-    console.print(f"{page}: {groups:,} groups, {page.stat().st_size / MIB:.1f} MiB", markup=False)
+    console.print(f"{out}: {groups:,} groups, {out.stat().st_size / MIB:.1f} MiB", markup=False)
     if with_responses < groups:
         left_out = f"responses of {groups - with_responses:,} groups were left out; --max-mb allows more"
         console.print(left_out, markup=False)
+
+
+def _serve(found: "Material", port: int) -> None:
+    try:
+        from restrain_openrlhf.commands.view.server import application, serve  # noqa: PLC0415 - optional
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"The page's server needs {error.name}, which is not installed. Install restrain-openrlhf[serve], or write "
+            "the page to a file with --export."
+        ) from None
+    from restrain_openrlhf.commands.view.source import ViewedRun  # noqa: PLC0415
+
+    serve(application(ViewedRun(found)), port)

@@ -1,15 +1,23 @@
-"""What lies beside a run's kept rollouts: gold, the reference's majorities, and notes on both for the page."""
+"""A run's kept rollouts as the page asks for them: what lies beside them, summaries page by page, one open group."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 
+from restrain_openrlhf.commands.view.summary import GroupDetails, GroupSummary, Step, Summaries, details
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.kept import kept_files, read_kept
+from restrain_openrlhf.records.kept import KeptGroup, kept_files, read_file, read_kept
 from restrain_openrlhf.records.kept.groups import arrow
 from restrain_openrlhf.reference import load_reference
+
+# Groups that a page has at least, whole steps.
+PAGE = 1000
+# A step's file, its size and its time: one that was written again is another.
+StepFile = tuple[Path, int, int]
 
 
 @dataclass(frozen=True)
@@ -20,6 +28,11 @@ class Material:
     gold: PromptGold = field(default_factory=PromptGold)
     reference: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The run's, as the page shows it."""
+        return self.run.resolve().name
 
 
 def material(run: Path, gold: Path | None) -> Material:
@@ -48,3 +61,80 @@ def kept_prompts(run: Path) -> frozenset[str]:
     """The prompts of all steps so far, without reading what was drawn for them."""
     tables = (arrow().parquet.read_table(path, columns=["prompt"]) for path in kept_files(run).values())
     return frozenset(prompt for table in tables for prompt in table["prompt"].unique().to_pylist())
+
+
+@dataclass(frozen=True)
+class Page:
+    """The groups and new prompts of some steps. `next` is the place of the first step after them; None: no more."""
+
+    groups: tuple[GroupSummary, ...]
+    prompts: Mapping[str, str]
+    steps_read: int
+    steps: int
+    next: int | None
+
+
+def one_page(steps: Sequence[Step], end: int, count: int) -> Page:
+    """These steps, the last of which comes before place `end` of `count`."""
+    groups = tuple(group for step in steps for group in step.groups)
+    prompts = {key: text for step in steps for key, text in step.prompts.items()}
+    return Page(groups, prompts, end, count, end if end < count else None)
+
+
+class ViewedRun:
+    """A run that is looked at, and may go on meanwhile. Safe from any thread."""
+
+    def __init__(self, material: Material) -> None:
+        """Nothing is read before the first page."""
+        self.material = material
+        self._lock = Lock()
+        self._files: list[StepFile] = []
+        self._forget()
+
+    def page(self, start: int = 0) -> Page:
+        """The steps from place `start` on, as many as make PAGE groups. The first page looks for new steps.
+
+        Raises DataError where a file cannot be read.
+        """
+        with self._lock:
+            if start == 0:
+                self._look()
+            end, count = start, 0
+            while end < len(self._files) and count < PAGE:
+                while len(self._read) <= end:
+                    self._read.append(self._summaries.step(_groups(self._files[len(self._read)])))
+                count += len(self._read[end].groups)
+                end += 1
+            return one_page(self._read[start:end], end, len(self._files))
+
+    def details(self, step: int, group: int) -> GroupDetails | None:
+        """An open group; None where none was kept under these numbers. Raises DataError as `page`."""
+        path = kept_files(self.material.run).get(step)
+        found = [each for each in _groups(_file(path)) if each.group == group] if path else []
+        return details(found[0], self.material.gold) if found else None
+
+    def _look(self) -> None:
+        files = [_file(path) for path in kept_files(self.material.run).values()]
+        # A run that was resumed from a checkpoint writes some steps again: all that was read may have changed.
+        if files[: len(self._read)] != self._files[: len(self._read)]:
+            self._forget()
+        self._files = files
+
+    def _forget(self) -> None:
+        self._read: list[Step] = []
+        self._summaries = Summaries(self.material.gold, self.material.reference)
+
+
+def _file(path: Path) -> StepFile:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        # A run that is resumed drops what it writes again.
+        raise DataError(f"{path}: is gone. Load the page again.") from None
+    return path, found.st_size, found.st_mtime_ns
+
+
+# The step whose groups are being opened, and the one before it.
+@lru_cache(maxsize=2)
+def _groups(file: StepFile) -> list[KeptGroup]:
+    return read_file(file[0])

@@ -46,6 +46,14 @@ class GroupSummary:
     graded: bool
 
 
+@dataclass(frozen=True)
+class Step:
+    """One step's groups, and the prompts that no step before had, by prompt_id."""
+
+    groups: tuple[GroupSummary, ...]
+    prompts: Mapping[str, str]
+
+
 class Summaries:
     """Summaries of a run's groups in the order of their steps, since a flip is one against what came before."""
 
@@ -54,6 +62,11 @@ class Summaries:
         self._gold = gold
         self._last = dict(reference)
         self._numbers: dict[str, dict[str | None, int]] = {}
+
+    def step(self, groups: list[KeptGroup]) -> Step:
+        """Those of the next step."""
+        new = {group.prompt_id: group.prompt for group in groups if group.prompt_id not in self._numbers}
+        return Step(tuple(self.summary(group) for group in groups), new)
 
     def summary(self, group: KeptGroup) -> GroupSummary:
         """The group's, as the next one of its prompt."""

@@ -8,15 +8,21 @@ const list = new GroupList(document.getElementById("list"), document.getElementB
 async function read() {
   const reading = document.getElementById("reading");
   try {
-    const found = await source.groups();
-    for (const [id, prompt] of Object.entries(found.prompts)) state.prompts.set(id, prompt);
-    for (const group of found.groups) state.groups.push(group);
-    reading.textContent = `${plural(state.groups.length, "group")} of ${plural(state.prompts.size, "prompt")} at ${plural(found.steps, "step")}`;
-    refresh();
-    openAddressed();
+    for await (const page of source.pages()) {
+      for (const [id, prompt] of Object.entries(page.prompts)) state.prompts.set(id, prompt);
+      for (const group of page.groups) state.groups.push(group);
+      reading.textContent = progress(page);
+      refresh();
+      openAddressed();
+    }
   } catch (error) {
     reading.textContent = `The groups could not be read: ${error.message}`;
   }
+}
+
+function progress(page) {
+  const found = `${plural(state.groups.length, "group")} of ${plural(state.prompts.size, "prompt")} at ${plural(page.steps_read, "step")}`;
+  return page.next === null ? found : `${found}; ${plural(page.steps - page.steps_read, "step")} still to read …`;
 }
 
 function refresh() {

@@ -1,0 +1,115 @@
+"""The server: pages of groups, a run that goes on, whom it answers, and what its answers let a browser do."""
+
+import os
+
+import pytest
+
+from restrain_openrlhf.commands.view import source
+from restrain_openrlhf.commands.view.source import ViewedRun, material
+from restrain_openrlhf.records.kept import step_file
+from tests.view.runs import boxed, scored_group, small_run, write_run
+
+pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+
+
+def client(run):
+    from starlette.testclient import TestClient
+
+    from restrain_openrlhf.commands.view.server import application
+
+    return TestClient(application(ViewedRun(material(run, None))), base_url="http://127.0.0.1")
+
+
+def test_the_list_comes_in_pages_and_each_prompt_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "PAGE", 4)
+    server = client(small_run(tmp_path))
+    first = server.get("/api/groups").json()
+    second = server.get("/api/groups", params={"start": first["next"]}).json()
+    assert [(each["step"], each["group"]) for each in first["groups"]] == [(s, g) for s in (1, 2) for g in range(3)]
+    assert [each["step"] for each in second["groups"]] == [3, 3, 3]
+    assert (first["next"], second["next"], first["steps_read"], first["steps"]) == (2, None, 2, 3)
+    assert (len(first["prompts"]), second["prompts"]) == (3, {})
+
+
+def test_a_group_is_read_when_it_is_opened(tmp_path):
+    opened = client(small_run(tmp_path)).get("/api/groups/1/0").json()
+    assert [(each["answer"], each["votes"]) for each in opened["classes"]] == [("4", 3), ("5", 1)]
+    assert opened["classes"][0]["rollouts"][0]["response"] == "so \\(x = \\boxed{4}\\)"
+    assert opened["classes"][0]["rollouts"][0]["log_prob_gap"] == 0.002
+
+
+def test_a_group_that_was_not_kept_and_a_place_that_is_none(tmp_path):
+    server = client(small_run(tmp_path))
+    assert server.get("/api/groups/1/9").status_code == 404
+    assert server.get("/api/groups/9/0").status_code == 404
+    assert server.get("/api/groups", params={"start": "x"}).status_code == 400
+    assert server.get("/api/groups", params={"start": 99}).json()["groups"] == []
+    assert server.get("/assets/../server.py").status_code == 404
+    assert server.get("/assets/%2e%2e/server.py").status_code == 404
+
+
+def test_a_run_that_goes_on_has_its_new_steps_at_the_next_load(tmp_path):
+    server = client(small_run(tmp_path))
+    assert len(server.get("/api/groups").json()["groups"]) == 9
+    write_run(tmp_path, [scored_group(4, 0, "new", boxed("1"))])
+    (tmp_path / "rollouts" / "step-000005.parquet.partial").write_bytes(b"half")
+    page = server.get("/api/groups").json()
+    assert (len(page["groups"]), page["steps"], len(page["prompts"])) == (10, 4, 4)
+
+
+def test_a_step_that_is_written_again_is_read_again(tmp_path):
+    server = client(small_run(tmp_path))
+    assert server.get("/api/groups").json()["groups"][3]["flipped_from"] == "4"
+    write_run(tmp_path, [scored_group(2, 0, "What is \\(2 + 3\\)?", boxed("4", "4"))])
+    os.utime(step_file(tmp_path, 2), ns=(1, 1))
+    groups = server.get("/api/groups").json()["groups"]
+    assert [each["flipped_from"] for each in groups if each["group"] == 0] == [None, None, "4"]
+    assert server.get("/api/groups/2/0").json()["classes"][0]["votes"] == 2
+
+
+def test_a_damaged_step_is_named(tmp_path):
+    run = small_run(tmp_path)
+    server = client(run)
+    step_file(run, 2).write_bytes(b"no parquet")
+    reply = server.get("/api/groups")
+    assert reply.status_code == 500
+    assert "step-000002.parquet: is no whole Parquet file" in reply.text
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("127.0.0.1:8123", 200),
+        ("localhost:8123", 200),
+        ("evil.example", 400),
+        ("127.0.0.1.evil.example", 400),
+        ("", 400),
+    ],
+)
+def test_a_request_for_another_host_is_refused(tmp_path, host, status):
+    server = client(small_run(tmp_path))
+    for path in ("/", "/api/groups", "/assets/page.js"):
+        assert server.get(path, headers={"host": host}).status_code == status
+
+
+@pytest.mark.parametrize("path", ["/", "/api/groups", "/assets/page.js", "/nothing"])
+def test_every_answer_allows_nothing_from_outside(tmp_path, path):
+    headers = client(small_run(tmp_path)).get(path).headers
+    policy = headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    assert "http" not in policy
+    assert headers["x-content-type-options"] == "nosniff"
+    assert "access-control-allow-origin" not in headers
+
+
+def test_the_runs_name_is_escaped(tmp_path):
+    page = client(small_run(tmp_path / "<b>&run")).get("/").text
+    assert "&lt;b&gt;&amp;run" in page
+    assert "<b>" not in page
+
+
+def test_numbers_that_json_has_no_word_for_arrive_as_text(tmp_path):
+    group = scored_group(1, 0, "p", boxed("1"), gap=float("nan"))
+    opened = client(write_run(tmp_path, [group])).get("/api/groups/1/0").json()
+    assert opened["classes"][0]["rollouts"][0]["log_prob_gap"] == "NaN"
