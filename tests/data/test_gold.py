@@ -76,10 +76,13 @@ def labels(folder, gold):
     return found["total"]["label_accuracy"], found["prompts_without_gold"]
 
 
-def premise(folder, gold):
-    done = restrain("premise", "--reference", folder / "reference.jsonl", "--gold", gold, "--json")
-    found = json.loads(done.stdout)["gold"]
-    return found["prompts"], found["pass_at_1"]
+def premise(option, name):
+    def run(folder, gold):
+        done = restrain("premise", option, folder / name, "--gold", gold, "--json")
+        found = json.loads(done.stdout)["gold"]
+        return found["prompts"], found["pass_at_1"]
+
+    return run
 
 
 def page(folder, gold):
@@ -115,7 +118,8 @@ COMMANDS = {
         ["majority of 3 of 4: 3 problems, pass@4 100.0%, majority right 66.7% [20.8%, 93.9%]"],
     ),
     "analyze-run": (labels, (2 / 3, 0)),
-    "premise": (premise, (3, 7 / 12)),
+    "premise-rollouts": (premise("--rollouts", "rollouts.jsonl"), (3, 7 / 12)),
+    "premise-reference": (premise("--reference", "reference.jsonl"), (3, 7 / 12)),
     "view": (page, True),
     "study": (studied, sorted((text_hash(PROBLEMS[name]), answer) for name, answer in ANSWERS.items())),
     "adapt": (adapted, ANSWERS),
@@ -128,7 +132,7 @@ COMMANDS = {
 def test_every_command_reads_gold_of_both_forms_by_both_keys(material, command, form, key):
     run, expected = COMMANDS[command]
     found = run(material, write_gold(material, form, key))
-    assert found == (pytest.approx(expected) if command == "premise" else expected)
+    assert found == (pytest.approx(expected) if command.startswith("premise") else expected)
 
 
 def of_commands(folder, gold) -> dict[str, Done]:
@@ -227,3 +231,9 @@ def test_bad_tables_are_refused(tmp_path, text, message):
         load_gold(path)
     with pytest.raises(DataError, match=r"absent\.csv: no such file\. Check the path"):
         load_gold(tmp_path / "absent.csv")
+
+
+def test_an_own_answer_of_zero_is_gold(write_jsonl):
+    rows = [{"id": 1, "problem": "p", "responses": boxed("0", "0", "1", "0"), "answer": 0}]
+    found = json.loads(restrain("premise", "--rollouts", write_jsonl("r.jsonl", rows), "--json").stdout)
+    assert found["gold"]["pass_at_1"] == 0.75

@@ -6,7 +6,6 @@ import shutil
 import pytest
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
-from restrain_openrlhf.evaluation.grade import read_rollouts
 from tests.commands import refused, restrain
 from tests.premise.passes import counted, pass_of_responses, write_gold, write_pass
 
@@ -126,6 +125,16 @@ def test_a_method_without_any_advantage_is_warned_of(tmp_path):
     assert warnings(found) == ["restrain has no advantage on any prompt: nothing would be learned."]
 
 
+def test_rollouts_of_the_base_model_do_in_place_of_a_reference(write_jsonl):
+    rows = [
+        {"id": place, "problem": f"p{place}", "responses": [rf"\boxed{{{place}}}"] * 3 + ["none"], "answer": place}
+        for place in range(30)
+    ]
+    found = document("--rollouts", write_jsonl("rollouts.jsonl", rows))
+    assert (found["sizes"], found["missing_share"]) == ([0, 0, 0, 30, 0], 0.25)
+    assert found["gold"]["pass_at_1"] == 0.75
+
+
 def unread(count, of):
     """Groups of which `count` in `of` rollouts are code, SQL or JSON, which end in a number that is no answer."""
     code = ["```python\nprint(5)\n```", "SELECT a FROM t WHERE x = 5", '{"total": 5}', "def f():\n    return 5"]
@@ -144,9 +153,8 @@ def test_a_fifth_without_an_answer_is_no_warning(tmp_path):
     assert [one for one in warnings(found) if "do not vote" in one] == []
 
 
-def test_real_rollouts_have_no_shortcut(shared, tmp_path):
-    rows = read_rollouts(shared / "rollouts" / "math_50x8.jsonl")
-    found = document("--reference", pass_of_responses(tmp_path / "ref.jsonl", [row.responses for row in rows]))
+def test_real_rollouts_have_no_shortcut(shared):
+    found = document("--rollouts", shared / "rollouts" / "math_50x8.jsonl")
     assert warnings(found) == []
     assert found["sizes"] == [0, 0, 2, 2, 2, 1, 1, 0, 42]
 
@@ -165,6 +173,8 @@ def test_the_premise_tasks_pass_is_warned_of_for_its_shortcut_alone(shared, tmp_
 
 def test_what_cannot_be_read_is_refused(tmp_path):
     reference = pass_without(tmp_path)
+    assert "Give one file to read" in refused("premise")
+    assert "Give one file to read" in refused("premise", "--reference", reference, "--rollouts", reference)
     assert "no such file" in refused("premise", "--reference", tmp_path / "none.jsonl")
     assert "is a folder" in refused("premise", "--reference", tmp_path)
     assert "no such file" in refused("premise", "--reference", reference, "--gold", tmp_path / "none.jsonl")
@@ -175,6 +185,9 @@ def test_files_of_another_kind_are_refused(tmp_path, write_jsonl):
     prompts = write_jsonl("prompts.jsonl", [{"problem": "p"}])
     assert "provenance" in refused("premise", "--reference", prompts)
     assert "line 1: answer" in refused("premise", "--reference", reference, "--gold", prompts)
+    assert "line 1: responses" in refused("premise", "--rollouts", write_jsonl("r.jsonl", [{"id": 1, "problem": "p"}]))
+    uneven = [{"id": place, "problem": f"p{place}", "responses": ["1"] * (place + 1)} for place in range(2)]
+    assert "prompts have [1, 2] rollouts" in refused("premise", "--rollouts", write_jsonl("u.jsonl", uneven))
     other = write_jsonl("other.jsonl", [{"problem": "another", "answer": "1"}])
     assert "none of its 1 problems is in" in refused("premise", "--reference", reference, "--gold", other)
     reference.write_text(reference.read_text().splitlines(keepends=True)[0])

@@ -20,7 +20,10 @@ N_SAMPLES = "rollout.n_samples_per_prompt"
 
 
 def premise(
-    reference: Annotated[Path, typer.Option(help="Reference file of the offline pass.")],
+    reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass.")] = None,
+    rollouts: Annotated[
+        Path | None, typer.Option(help="In its place, rows {id, problem, responses, answer?} of the base model.")
+    ] = None,
     gold: Annotated[Path | None, typer.Option(help=f"{GOLD} Of all or some of the prompts.")] = None,
     config: Annotated[
         Path | None,
@@ -36,10 +39,13 @@ def premise(
     Without --config the method is RESTRAIN with the paper's settings.
     """
     from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.commands.premise.groups import from_reference  # noqa: PLC0415
+    from restrain_openrlhf.commands.premise.groups import from_reference, from_rollouts  # noqa: PLC0415
 
+    if (path := reference or rollouts) is None or (reference and rollouts):
+        raise ConfigError("Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl.")
     settings, group_size = _method(config, parse_overrides(overrides or [], example="kappa=2"))
-    found = diagnose(from_reference(reference, gold, group_size), settings)
+    read = from_reference if reference else from_rollouts
+    found = diagnose(read(path, gold, group_size), settings)
     if as_json:
         typer.echo(_json(found))
     else:

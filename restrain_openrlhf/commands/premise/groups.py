@@ -1,15 +1,17 @@
 """What the diagnosis reads: each prompt's frozen vote, the rollouts that a training step would have, and its gold."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from restrain_openrlhf.answers import canonical_key
+from restrain_openrlhf.answers import canonical_key, extract
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import majority_right
-from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers
+from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, grade_answers, read_rollouts
 from restrain_openrlhf.reference import ReferenceRow, load_reference
+from restrain_openrlhf.reference.prompts import Prompt
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,41 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
             f"{path}: {'is a folder' if path.is_dir() else 'no such file'}. Give the reference file that "
             "`restrain reference` wrote, such as ref.jsonl."
         )
-    reference = load_reference(path)
-    asked = [ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash) for row in reference.rows]
-    answers = load_gold(gold).answers(str(path), asked) if gold else {}
-    n = reference.provenance.n
+    return _frozen_pass(path, load_reference(path).rows, gold, group_size, {})
+
+
+def from_rollouts(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
+    """A file of rollouts {id, problem, responses, answer?}; gold from its rows, or from another file.
+
+    Raises DataError for a damaged file, and where rows differ in their number of rollouts.
+    """
+    rollouts = read_rollouts(path)
+    rows = [_vote(row) for row in rollouts]
+    given = zip(rows, (each.answer for each in rollouts), strict=True)
+    own = {row.problem_hash: str(answer) for row, answer in given if answer not in (None, "")}
+    return _frozen_pass(path, rows, gold, group_size, own)
+
+
+def _vote(row: RolloutsRow) -> ReferenceRow:
+    answers = [extract(text) for text in row.responses]
+    unread = (text for text, answer in zip(row.responses, answers, strict=True) if answer is None)
+    prompt = Prompt(id=row.id, problem=row.problem, text=row.problem, where=str(row.id))
+    return ReferenceRow.of_answers(prompt, answers, unread)
+
+
+def _frozen_pass(
+    path: Path, rows: Sequence[ReferenceRow], gold: Path | None, group_size: int | None, own: dict[str, str]
+) -> FrozenPass:
+    n, *others = sorted({row.n for row in rows})
+    if others:
+        raise DataError(f"{path}: prompts have {[n, *others]} rollouts; majority sizes compare only at one number.")
+    asked = [ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash) for row in rows]
+    answers = load_gold(gold).answers(str(path), asked) if gold else own
     size = group_size or n
     if size > n:
         raise DataError(
             f"{path}: has {n} rollouts per prompt, and a group of the configuration has {size}. Sample as many with "
             "`restrain reference --n`, or leave --config out."
         )
-    groups = (FrozenGroup(row, row.answers[:size], answers.get(row.problem_hash)) for row in reference.rows)
+    groups = (FrozenGroup(row, row.answers[:size], answers.get(row.problem_hash)) for row in rows)
     return FrozenPass(path, n, size, tuple(groups))
