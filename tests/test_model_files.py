@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from restrain_openrlhf.data.model_files import ensure_model, refuse_incomplete
+from restrain_openrlhf.data.model_files import ensure_model, refuse_adapter, refuse_incomplete
 from restrain_openrlhf.errors import ConfigError
 
 COMMIT = "a" * 40
@@ -31,6 +31,13 @@ def test_a_whole_folder_is_taken(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(safetensors(8))
     refuse_incomplete(tmp_path)
     ensure_model(str(tmp_path))
+
+
+def test_an_adapter_is_not_taken_for_a_model(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ConfigError, match=r"holds a LoRA adapter, and a whole model is needed"):
+        refuse_adapter(tmp_path)
 
 
 @pytest.mark.parametrize("cut", [1, 32, len(safetensors(8)) - 4])

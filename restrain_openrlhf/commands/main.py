@@ -10,7 +10,6 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.answers import extract, grade
 from restrain_openrlhf.commands.data import data
 from restrain_openrlhf.commands.demo.command import demo
 from restrain_openrlhf.commands.doctor import doctor
@@ -23,7 +22,7 @@ from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
 from restrain_openrlhf.commands.publish.command import publish
 from restrain_openrlhf.commands.reference import make_reference, merge_reference, reference, subset_reference
-from restrain_openrlhf.commands.score import score
+from restrain_openrlhf.commands.score import extract, grade, score
 from restrain_openrlhf.commands.serve import agent_path, serve
 from restrain_openrlhf.commands.slurm.command import slurm
 from restrain_openrlhf.commands.study.command import study

@@ -1,19 +1,20 @@
-"""`restrain score`: scores of a file of rollouts, without training."""
+"""`restrain score`, `extract` and `grade`: files of rollouts scored as in training, and answers read and compared."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import track
 
-from restrain_openrlhf.answers import extract
+from restrain_openrlhf.answers import extract as extract_answer
+from restrain_openrlhf.answers.gold import is_right, same_key
 from restrain_openrlhf.answers.votes import majority_answer
-from restrain_openrlhf.commands.options import to_file
+from restrain_openrlhf.commands.options import MethodKeys, to_file
 from restrain_openrlhf.config.command_line import parse_overrides
-from restrain_openrlhf.data.jsonl import read_identified_rows, write_rows
+from restrain_openrlhf.data.jsonl import read_identified_rows, read_rows, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow
 from restrain_openrlhf.method import Method, build, parse_settings
@@ -44,10 +45,7 @@ def score(
     rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
     out: Annotated[Path, to_file("Output file: one row per prompt, in the same order.")],
     method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set a method key, such as kappa=2. Repeatable."),
-    ] = None,
+    overrides: MethodKeys = None,
     reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass, for u_x.")] = None,
     prompt_weight: Annotated[float | None, typer.Option(min=0.0, help="One u_x for all prompts.")] = None,
 ) -> None:
@@ -100,7 +98,7 @@ def score_row(row: RolloutsRow, method: Method, reference: Reference | None = No
     """The score of one row. Raises DataError for a row without responses, or without the gold the method reads."""
     if not row.responses:
         raise DataError("responses is empty. Remove the row: there is nothing to vote on.")
-    answers = [extract(response) for response in row.responses]
+    answers = [extract_answer(response) for response in row.responses]
     found = reference.by_problem(row.problem) if reference else None
     gold = str(row.answer) if row.answer is not None else None
     result = score_group(method, answers, found, gold, row.problem, row.entropies)
@@ -117,3 +115,43 @@ def score_row(row: RolloutsRow, method: Method, reference: Reference | None = No
         advantage_pos=result.pair.positive.tolist(),
         advantage_neg=result.pair.negative.tolist(),
     )
+
+
+class _Response(BaseModel):
+    response: str
+
+
+class _Answer(BaseModel):
+    answer: str | None
+
+
+class _Pair(BaseModel):
+    a: str
+    b: str
+
+
+class _Graded(_Pair):
+    equal: bool
+
+
+def extract(
+    responses: Annotated[Path, typer.Argument(metavar="RESPONSES.jsonl", help="Rows {response}.")],
+    out: Annotated[Path, to_file("Output rows {answer}, in the same order; null where no answer was found.")],
+) -> None:
+    """Extract the final answer of each response, as in votes and evaluation."""
+    rows = read_rows(responses, _Response)
+    write_rows(out, (_Answer(answer=extract_answer(row.response)) for row in rows))
+
+
+def grade(
+    pairs: Annotated[Path, typer.Argument(metavar="PAIRS.jsonl", help="Rows {a, b}.")],
+    out: Annotated[Path, to_file("Output rows {a, b, equal}, in the same order.")],
+    policy: Annotated[
+        Literal["vote", "eval"],
+        typer.Option(help="vote: as votes compare; eval: as the grader does, a the prediction and b the gold answer."),
+    ] = "vote",
+) -> None:
+    """Compare pairs of answers."""
+    equal: Callable[[str, str], bool] = is_right if policy == "eval" else same_key
+    rows = read_rows(pairs, _Pair)
+    write_rows(out, (_Graded(a=row.a, b=row.b, equal=equal(row.a, row.b)) for row in rows))

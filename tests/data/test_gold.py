@@ -6,7 +6,7 @@ import json
 import pytest
 
 from restrain_openrlhf.commands.study.plan import StudyRun
-from restrain_openrlhf.commands.study.votes import read_gold
+from restrain_openrlhf.commands.study.results import read_gold
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.gold import identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
@@ -144,7 +144,6 @@ def of_commands(folder, gold) -> dict[str, Done]:
             "analyze": ("analyze", folder / "rollouts.jsonl", "--out", folder / "figures"),
             "labels": ("analyze", folder / "run"),
             "premise": ("premise", "--reference", folder / "reference.jsonl"),
-            "votes": ("premise", "--rollouts", folder / "rollouts.jsonl"),
             "view": ("view", folder / "run", "--export", folder / "page.html"),
         }.items()
     }

@@ -28,7 +28,9 @@ def accuracy(value):
 
 
 def made(method, after):
-    return MethodResult(method=method, problems=200, k=16, before=accuracy(0.5), after=accuracy(after))
+    return MethodResult(
+        method=method, problems=200, k=16, before=accuracy(0.5), after=accuracy(after), top_answer_share=0.1
+    )
 
 
 @pytest.fixture
@@ -59,9 +61,13 @@ def test_a_report_has_a_sentence_for_each_method_and_opens_with_the_curves(demo)
     assert text.index("Held-out pass@1 by training step") < text.index("Is the majority right?") < text.index("Votes")
 
 
-def test_what_is_inside_the_interval_is_called_no_change(demo):
-    same = made("ttrl", 0.51)
-    assert "hardly moved, from 50.0% to 51.0%" in sentence(same, train_folder(demo, "ttrl"))
+def test_what_is_inside_the_interval_is_called_no_change():
+    assert "hardly moved, from 50.0% to 51.0%" in sentence(made("ttrl", 0.51))
+
+
+def test_most_majorities_being_one_answer_is_said():
+    shared = made("ttrl", 0.3).model_copy(update={"top_answer_share": 0.9})
+    assert sentence(shared).endswith("At the end 90% of its majorities are one and the same answer.")
 
 
 def test_results_come_back_as_they_were_written(demo):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.commands.demo.report import results_in
-from restrain_openrlhf.commands.demo.run import Demo, DemoListener, run_demo
+from restrain_openrlhf.commands.demo.run import Demo, run_demo
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 from restrain_openrlhf.records.metrics import read_held_out, read_steps
 from tests.e2e.conftest import restrain, run
@@ -22,7 +22,7 @@ STEPS = 15
 def test_restrain_improves_held_out_accuracy_without_gold_where_ttrl_does_not(tmp_path):
     done = run(restrain("demo", "--out", tmp_path, "--steps", STEPS))
     assert done.returncode == 0, done.stderr[-3000:]
-    results, report = run_demo(Demo(tmp_path, replace(PREMISE, steps=STEPS)), DemoListener())
+    results, report = run_demo(Demo(tmp_path, replace(PREMISE, steps=STEPS)))
     gain = {result.method: result.after.pass_at_1 - result.before.pass_at_1 for result in results}
     assert gain["restrain"] >= 0.05
     assert gain["ttrl"] < -0.05
@@ -58,21 +58,3 @@ def the_runs_are_looked_at(demo: Path) -> None:
     done = run(restrain("premise", "--reference", demo / "reference.jsonl", *gold, "--json"))
     (warning,) = [each["text"] for each in json.loads(done.stdout)["findings"] if each["level"] == "warning"]
     assert "A shared shortcut: '?'" in warning
-
-
-def test_the_pipeline_takes_real_problems(shared, tmp_path):
-    words = (
-        "--prompts",
-        shared / "benchmarks" / "amc23.jsonl",
-        "--steps",
-        2,
-        "--method",
-        "restrain",
-        "--out",
-        tmp_path,
-    )
-    done = run(restrain("demo", *words))
-    assert done.returncode == 0, done.stderr[-3000:]
-    rows = [json.loads(line) for line in (tmp_path / "restrain" / "train" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == [1, 2]
-    assert rows[0]["votes"]["voters"] == 128

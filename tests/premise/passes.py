@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.answers import EXTRACTOR_VERSION, extract
 from restrain_openrlhf.commands.premise.groups import FrozenPass, from_reference
 from restrain_openrlhf.data.jsonl import dump, write_rows
 from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
@@ -17,10 +17,11 @@ def counted(counts: Mapping[str | None, int]) -> list[str | None]:
     return [answer for answer, count in counts.items() for _ in range(count)]
 
 
-def write_pass(path: Path, groups: Sequence[Group]) -> Path:
-    """An artifact with the prompts `problem 0`, `problem 1`, …"""
+def write_pass(path: Path, groups: Sequence[Group], unread: Sequence[Sequence[str]] | None = None) -> Path:
+    """An artifact with the prompts `problem 0`, `problem 1`, …; `unread` has each prompt's responses without answer."""
     prompts = [Prompt(str(place), f"problem {place}", f"problem {place}", "") for place in range(len(groups))]
-    write_rows(path, [ReferenceRow.of_answers(prompt, group) for prompt, group in zip(prompts, groups, strict=True)])
+    found = zip(prompts, groups, unread or [()] * len(groups), strict=True)
+    write_rows(path, [ReferenceRow.of_answers(*row) for row in found])
     ReferenceProvenance(
         model="base",
         model_fingerprint="folder:0",
@@ -37,6 +38,13 @@ def write_pass(path: Path, groups: Sequence[Group]) -> Path:
         restrain_version="0",
     ).write(path)
     return path
+
+
+def pass_of_responses(path: Path, groups: Sequence[Sequence[str]]) -> Path:
+    """An artifact of what a model wrote."""
+    answers = [[extract(text) for text in texts] for texts in groups]
+    unread = [[text for text in texts if extract(text) is None] for texts in groups]
+    return write_pass(path, answers, unread)
 
 
 def write_gold(path: Path, gold: Sequence[str | None]) -> Path:

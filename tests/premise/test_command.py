@@ -7,7 +7,7 @@ import pytest
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from tests.commands import refused, restrain
-from tests.premise.passes import counted, write_gold, write_pass
+from tests.premise.passes import counted, pass_of_responses, write_gold, write_pass
 
 
 def pass_with_shortcut(folder, count=40):
@@ -35,6 +35,10 @@ def document(*words):
     return json.loads(done.stdout)
 
 
+def sets(*keys):
+    return [word for key in keys for word in ("--set", key)]
+
+
 def warnings(found):
     return [one["text"] for one in found["findings"] if one["level"] == "warning"]
 
@@ -47,9 +51,7 @@ def test_a_planted_shortcut_is_warned_of_with_its_numbers_and_the_status_stays_0
     found = document("--reference", pass_with_shortcut(tmp_path))
     (text,) = warnings(found)
     assert "'?' is 15.6% of all rollouts, given at 40 of 80 prompts (any other answer: at 1 or fewer)" in text
-    assert (
-        "majority at 40 of 40 prompts where majorities are below three quarters of the rollouts, and at 0 of 40" in text
-    )
+    assert "and the majority at 40." in text
     assert found["sizes"] == [0, 0, 0, 0, 0, 40, 0, 0, 0, 0, 0, 0, 40, 0, 0, 0, 0]
 
 
@@ -89,17 +91,17 @@ def test_right_majorities_are_not_warned_of(tmp_path):
     assert warnings(document("--reference", reference, "--gold", gold)) == []
 
 
-def test_kappa_sigma_and_delta_reach_the_method(tmp_path):
+def test_keys_that_are_set_reach_the_method(tmp_path):
     reference = pass_without(tmp_path)
-    penalized = document("--reference", reference, "--kappa", 6)
+    penalized = document("--reference", reference, *sets("kappa=6"))
     assert penalized["methods"][0]["prompts_penalized"] == 0.5
     assert any("`delta: 0` first" in note for note in notes(penalized))
-    off = document("--reference", reference, "--kappa", 6, "--delta", 0, "--sigma", 0.25)
+    off = document("--reference", reference, *sets("kappa=6", "delta=0", "sigma=0.25"))
     assert (off["methods"][0]["penalized"], off["settings"]["sigma"]) == (0, 0.25)
 
 
 def test_a_penalty_beside_a_shortcut_is_a_warning(tmp_path):
-    found = document("--reference", pass_with_shortcut(tmp_path), "--kappa", 6)
+    found = document("--reference", pass_with_shortcut(tmp_path), *sets("kappa=6"))
     assert any("On-policy it rewards any agreement" in text for text in warnings(found))
 
 
@@ -112,7 +114,7 @@ def config(folder, method="name: restrain, kappa: 2"):
 
 
 def test_a_configuration_gives_the_method_and_the_size_of_a_group(tmp_path):
-    found = document("--reference", pass_without(tmp_path), "--config", config(tmp_path), "--kappa", 4)
+    found = document("--reference", pass_without(tmp_path), "--config", config(tmp_path), *sets("kappa=4"))
     assert (found["n"], found["group_size"], found["settings"]["kappa"]) == (16, 8, 4)
 
 
@@ -134,23 +136,20 @@ def test_rollouts_of_the_base_model_do_in_place_of_a_reference(write_jsonl):
 
 
 def unread(count, of):
-    """Rows of which `count` in `of` rollouts are code, SQL or JSON, which end in a number that is no answer."""
+    """Groups of which `count` in `of` rollouts are code, SQL or JSON, which end in a number that is no answer."""
     code = ["```python\nprint(5)\n```", "SELECT a FROM t WHERE x = 5", '{"total": 5}', "def f():\n    return 5"]
-    return [
-        {"id": place, "problem": f"p{place}", "responses": [code[place % 4]] * count + [r"\boxed{1}"] * (of - count)}
-        for place in range(8)
-    ]
+    return [[code[place % 4]] * count + [r"\boxed{1}"] * (of - count) for place in range(8)]
 
 
-def test_more_than_a_fifth_without_an_answer_is_a_warning_with_three_of_what_was_not_read(write_jsonl):
-    found = document("--rollouts", write_jsonl("rollouts.jsonl", unread(3, 10)))
+def test_more_than_a_fifth_without_an_answer_is_a_warning_with_three_of_what_was_not_read(tmp_path):
+    found = document("--reference", pass_of_responses(tmp_path / "ref.jsonl", unread(3, 10)))
     (text,) = [one for one in warnings(found) if "do not vote" in one]
     assert text.startswith("30.0% of the frozen model's rollouts have no answer, and do not vote. Not read, by their")
     assert "'```python print(5) ```'; 'SELECT a FROM t WHERE x = 5'; '{\"total\": 5}'. An answer is" in text
 
 
-def test_a_fifth_without_an_answer_is_no_warning(write_jsonl):
-    found = document("--rollouts", write_jsonl("rollouts.jsonl", unread(2, 10)))
+def test_a_fifth_without_an_answer_is_no_warning(tmp_path):
+    found = document("--reference", pass_of_responses(tmp_path / "ref.jsonl", unread(2, 10)))
     assert [one for one in warnings(found) if "do not vote" in one] == []
 
 
@@ -185,33 +184,27 @@ def test_files_of_another_kind_are_refused(tmp_path, write_jsonl):
     reference = pass_without(tmp_path)
     prompts = write_jsonl("prompts.jsonl", [{"problem": "p"}])
     assert "provenance" in refused("premise", "--reference", prompts)
-    assert "line 1: responses" in refused("premise", "--rollouts", write_jsonl("r.jsonl", [{"id": 1, "problem": "p"}]))
     assert "line 1: answer" in refused("premise", "--reference", reference, "--gold", prompts)
-    other = write_jsonl("other.jsonl", [{"problem": "another", "answer": "1"}])
-    assert "none of its 1 problems is in" in refused("premise", "--reference", reference, "--gold", other)
+    assert "line 1: responses" in refused("premise", "--rollouts", write_jsonl("r.jsonl", [{"id": 1, "problem": "p"}]))
     uneven = [{"id": place, "problem": f"p{place}", "responses": ["1"] * (place + 1)} for place in range(2)]
     assert "prompts have [1, 2] rollouts" in refused("premise", "--rollouts", write_jsonl("u.jsonl", uneven))
+    other = write_jsonl("other.jsonl", [{"problem": "another", "answer": "1"}])
+    assert "none of its 1 problems is in" in refused("premise", "--reference", reference, "--gold", other)
     reference.write_text(reference.read_text().splitlines(keepends=True)[0])
     assert "1 of 80 prompts" in refused("premise", "--reference", reference)
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "said"),
-    [
-        ("--kappa", -1, "kappa: "),
-        ("--kappa", 2.5, "must be whole"),
-        ("--sigma", -1, "sigma: "),
-        ("--delta", "inf", "delta: "),
-    ],
+    ("key", "said"),
+    [("kappa=-1", "kappa: "), ("kappa=2.5", "must be whole"), ("sigma=-1", "sigma: "), ("delta=.inf", "delta: ")],
 )
-def test_settings_out_of_range_are_refused(tmp_path, option, value, said):
-    assert said in refused("premise", "--reference", pass_without(tmp_path), option, value)
+def test_settings_out_of_range_are_refused(tmp_path, key, said):
+    assert said in refused("premise", "--reference", pass_without(tmp_path), *sets(key))
 
 
 def test_a_setting_that_the_configurations_method_has_not_is_refused(tmp_path):
-    message = refused(
-        "premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, "name: ttrl"), "--kappa", 3
-    )
+    words = ("--reference", pass_without(tmp_path), "--config", config(tmp_path, "name: ttrl"))
+    message = refused("premise", *words, *sets("kappa=3"))
     assert "'kappa' is not a setting of ttrl" in message
 
 

@@ -79,28 +79,11 @@ def test_srt_easy_learns_on_its_prompts_alone(tmp_path):
 
 def test_every_registered_method_is_tried_or_says_why_not(tmp_path):
     found = diagnose(frozen(tmp_path, [["a", "a", "b", None]] * 6), parse_settings({"name": "restrain"}))
-    assert [one.name for one in found.methods] == [
-        "restrain",
-        "restrain, majority labels",
-        "restrain, uniform labels",
-        "restrain, no penalty",
-        "restrain, no prompt weight",
-        "ttrl",
-        "srt_offline",
-        "srt_easy",
-    ]
+    assert [one.name for one in found.methods] == ["restrain", "ttrl", "srt_offline", "srt_easy"]
     reasons = found.left_out
     assert reasons.keys() == {"ettrl", "grpo_gold"}
     assert "votes on 60" in reasons["ettrl"]
     assert "gold" in reasons["grpo_gold"]
-
-
-def test_ablations_are_those_that_the_chosen_method_has(tmp_path):
-    pass_ = frozen(tmp_path, [["a", "a", "b", None]] * 6)
-    assert diagnose(pass_, parse_settings({"name": "ttrl"})).chosen.name == "ttrl"
-    found = diagnose(pass_, parse_settings({"name": "restrain", "kappa": 0, "prompt_weight": "none"}))
-    names = [one.name for one in found.methods if one.name.startswith("restrain")]
-    assert names == ["restrain", "restrain, majority labels", "restrain, uniform labels"]
 
 
 def test_a_prompts_group_may_be_smaller_than_its_frozen_vote(tmp_path):
@@ -132,4 +115,4 @@ def test_reliability_by_size(tmp_path):
         (3, 2, 0.5),
         (4, 1, 1.0),
     ]
-    assert (found.right.count, found.right.of) == (2, 4)
+    assert found.majority_right == 0.5

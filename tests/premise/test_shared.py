@@ -6,16 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from restrain_openrlhf.commands.premise.shared import Part, Reason, common_answers
+from restrain_openrlhf.commands.premise.shared import common_answers
 from tests.premise.passes import counted, frozen
 
 N = 16
 LETTERS = ("A", "B", "C", "D")
 
 
-def reasons(folder, groups, gold=None):
-    """The reason of each answer that is a shortcut."""
-    return {one.text: one.reason for one in common_answers(frozen(folder, groups, gold)) if one.reason}
+def shortcuts(folder, groups, gold=None):
+    return [one.text for one in common_answers(frozen(folder, groups, gold)) if one.is_shortcut]
 
 
 def own_answers(place, majority):
@@ -50,81 +49,67 @@ def test_a_planted_shortcut_is_found_and_its_numbers_are_counted(tmp_path):
     found = common_answers(frozen(tmp_path, unsure + sure))[0]
     assert (found.text, found.prompts, found.next_prompts) == ("?", 6, 1)
     assert found.share == 30 / 160
-    assert (found.unsure, found.sure) == (Part(6, 6), Part(0, 4))
+    assert found.majorities == 6
     assert found.excess is None
-    assert found.reason is Reason.EVERYWHERE
+    assert found.is_shortcut
 
 
 def test_without_the_shortcut_nothing_is_found(tmp_path):
-    assert reasons(tmp_path, [own_answers(place, place % 16 + 1) for place in range(40)]) == {}
+    assert shortcuts(tmp_path, [own_answers(place, place % 16 + 1) for place in range(40)]) == []
 
 
 def test_a_shortcut_of_few_rollouts_is_none(tmp_path):
-    assert reasons(tmp_path, [with_shortcut(place, 6, 1) for place in range(40)]) == {}
+    assert shortcuts(tmp_path, [with_shortcut(place, 6, 1) for place in range(40)]) == []
 
 
 def test_an_answer_of_few_prompts_is_none(tmp_path):
     """4 of 8 prompts give it in 3 of 16: .09 of the rollouts; a fifth prompt makes it common and shared."""
     four = [with_shortcut(place, 4, 5) for place in range(4)]
     rest = [own_answers(place, 9) for place in range(4, 8)]
-    assert reasons(tmp_path, four + rest) == {}
-    assert reasons(tmp_path, [*four, with_shortcut(9, 4, 5), *rest]) == {"?": Reason.EVERYWHERE}
+    assert shortcuts(tmp_path, four + rest) == []
+    assert shortcuts(tmp_path, [*four, with_shortcut(9, 4, 5), *rest]) == ["?"]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_letters_of_a_multiple_choice_are_no_shortcut(tmp_path, seed):
     groups, right = multiple_choice(random.Random(seed), 300)
-    assert reasons(tmp_path, groups) == {}
-    assert reasons(tmp_path, groups, right) == {}
+    assert shortcuts(tmp_path, groups) == []
+    assert shortcuts(tmp_path, groups, right) == []
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_letter_that_is_guessed_where_nothing_is_known_is_seen_with_gold_alone(tmp_path, seed):
     """Without gold it may be the right letter that often: the page says that this cannot be seen."""
     groups, right = multiple_choice(random.Random(seed), 400, bias=0.5)
-    assert reasons(tmp_path, groups) == {}
-    assert reasons(tmp_path, groups, right) == {"C": Reason.NOT_GOLD}
-
-
-def test_giving_up_on_a_multiple_choice_is_seen_without_gold(tmp_path):
-    """Letters are at more prompts than "unknown", which is the majority where nothing is known."""
-    groups, _ = multiple_choice(random.Random(0), 200)
-    unknown = [counted({"unknown": 7, "A": 3, "B": 2, "C": 2, "D": 2})] * 100
-    assert reasons(tmp_path, [*groups, *unknown]) == {"unknown": Reason.WHERE_UNSURE}
+    assert shortcuts(tmp_path, groups) == []
+    assert shortcuts(tmp_path, groups, right) == ["C"]
 
 
 def test_small_numbers_that_are_often_right_are_no_shortcut(tmp_path):
     """A fifth of the prompts has the answer 2, a tenth the answer 1, known to different degrees."""
     values = ["2", "2", "1", *(f"{place}7" for place in range(3, 10))] * 10
     groups = [counted({value: 4 + place % 12, f"{place}.5": 12 - place % 12}) for place, value in enumerate(values)]
-    assert reasons(tmp_path, groups) == {}
-    assert reasons(tmp_path, groups, values) == {}
+    assert shortcuts(tmp_path, groups) == []
+    assert shortcuts(tmp_path, groups, values) == []
 
 
 def test_gold_explains_an_answer_that_is_at_far_more_prompts_than_others(tmp_path):
     """Half of the prompts really have the answer 0: without gold it looks like a shortcut, with gold it is none."""
     values = [f"own {place}" if place % 2 else "0" for place in range(60)]
     groups = [counted({value: 9, f"other {place}": 7}) for place, value in enumerate(values)]
-    assert reasons(tmp_path, groups) == {"0": Reason.EVERYWHERE}
-    assert reasons(tmp_path, groups, values) == {}
+    assert shortcuts(tmp_path, groups) == ["0"]
+    assert shortcuts(tmp_path, groups, values) == []
 
 
 def test_gold_of_few_prompts_does_not_decide(tmp_path):
-    groups = [with_shortcut(place, 4, 5) for place in range(60)]
-    gold = [f"own {place}" if place < 29 else None for place in range(60)]
-    assert reasons(tmp_path, groups, gold) == {"?": Reason.EVERYWHERE}
-    assert reasons(tmp_path, groups, [*gold[:29], "own 29"]) == {"?": Reason.NOT_GOLD}
-
-
-def test_two_shortcuts_are_both_found_where_they_are_absent_from_large_majorities(tmp_path):
-    unsure = [with_shortcut(place, 4, 7, answer="?!"[place % 2]) for place in range(60)]
-    sure = [own_answers(place, 14) for place in range(60, 100)]
-    assert reasons(tmp_path, unsure + sure) == {"?": Reason.WHERE_UNSURE, "!": Reason.WHERE_UNSURE}
+    groups = [counted({"0": 9, f"other {place}": 7}) for place in range(60)]
+    assert shortcuts(tmp_path, groups, ["0"] * 29 + [None] * 31) == ["0"]
+    assert shortcuts(tmp_path, groups, ["0"] * 30 + [None] * 30) == []
 
 
 def test_missing_answers_are_no_common_answer(tmp_path):
     groups = [counted({f"own {place}": 6, None: 10}) for place in range(20)]
-    assert reasons(tmp_path, groups) == {}
+    assert shortcuts(tmp_path, groups) == []
     assert None not in [one.text for one in common_answers(frozen(tmp_path, groups))]
 
 
@@ -143,4 +128,4 @@ def test_renaming_answers_changes_nothing_but_names(tmp_path_factory, groups, na
 
 
 def numbers(one):
-    return (one.share, one.prompts, one.next_prompts, one.unsure, one.sure, one.reason)
+    return (one.share, one.prompts, one.next_prompts, one.majorities, one.is_shortcut)

@@ -6,10 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from restrain_openrlhf.commands.study.figures import draw_curves
 from restrain_openrlhf.commands.study.plan import plan_study
-from restrain_openrlhf.commands.study.report import HEADER, accuracy_row, collapse_cell, write_study
-from restrain_openrlhf.commands.study.results import curves
+from restrain_openrlhf.commands.study.report import HEADER, accuracy_row, collapse_cell, draw, write_study
+from restrain_openrlhf.commands.study.results import accuracies
 from restrain_openrlhf.errors import RunError
 
 FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: answer}"
@@ -29,11 +28,11 @@ def study(tmp_path):
     return study
 
 
-def evaluated(run, accuracies):
+def evaluated(run, by_step):
     run.config.run_dir.mkdir(parents=True)
-    rows = [{"step": step, "eval_default_pass1": value, "eval_num_samples": 1600} for step, value in accuracies.items()]
+    rows = [{"step": step, "eval_default_pass1": value, "eval_num_samples": 1600} for step, value in by_step.items()]
     (run.config.run_dir / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    metrics = {"step": max(accuracies), "votes": {"majority_share_mean": 0.75, "top_answer_share": 0.25}}
+    metrics = {"step": max(by_step), "votes": {"majority_share_mean": 0.75, "top_answer_share": 0.25}}
     (run.config.run_dir / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
 
 
@@ -41,20 +40,19 @@ def test_a_curve_is_the_mean_over_seeds_of_the_steps_they_share(study):
     one, other = study({"ttrl": "{name: ttrl}"})
     evaluated(one, {0: 0.5, 5: 0.6, 10: 0.8})
     evaluated(other, {0: 0.5, 5: 0.8})
-    (curve,) = curves([one, other])
+    (curve,) = accuracies([one, other])
     assert curve.steps == (0, 5)
     assert curve.mean == pytest.approx([0.5, 0.7])
     assert curve.deviation == pytest.approx([0, np.sqrt(0.02)])
-    assert curve.majority_share == 0.75
 
 
 def test_configurations_keep_their_order_and_the_unevaluated_are_left_out(study):
     runs = study({"z": "{name: ttrl}", "m": "{name: ttrl}", "a": "{name: srt_easy}"})
     evaluated(runs[0], {0: 0.5})
     evaluated(runs[2], {0: 0.6})
-    found = curves(runs)
+    found = accuracies(runs)
     assert [curve.name for curve in found] == ["z", "a"]
-    assert [(curve.seeds, curve.majority_share) for curve in found] == [(1, 0.75)] * 2
+    assert [curve.seeds for curve in found] == [1, 1]
 
 
 def test_every_seed_has_its_collapse_step_in_the_table_and_on_its_line(study):
@@ -62,24 +60,26 @@ def test_every_seed_has_its_collapse_step_in_the_table_and_on_its_line(study):
     evaluated(runs[0], {0: 0.4, 10: 0.6, 20: 0.1, 30: 0.0})
     evaluated(runs[1], {0: 0.4, 10: 0.5, 20: 0.6, 30: 0.6})
     evaluated(runs[2], {0: 0.5, 10: 0.1, 20: 0.0, 30: 0.0})
-    (curve,) = curves(runs)
+    (curve,) = accuracies(runs)
     assert accuracy_row(curve)[HEADER.index("collapse step")] == "10, –, 0"
-    (axes,) = draw_curves([curve]).axes
+    figure = draw({"group": [curve]})
+    (axes,) = figure.axes
     crosses = [line for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
     assert [list(line.get_xdata()) for line in crosses] == [[10, 0]]
     assert list(crosses[0].get_ydata()) == pytest.approx([0.4, 1.3 / 3])
-    assert "Model Collapse Step of a seed" in [text.get_text() for text in axes.get_legend().get_texts()]
+    assert figure.get_suptitle() == "×: Model Collapse Step of a seed"
 
 
-@pytest.mark.parametrize(("accuracies", "cell"), [({0: 0.5, 10: 0.6, 20: 0.7}, "–"), ({0: 0.5, 10: 0.6}, "?")])
-def test_seeds_without_a_collapse_share_one_word(study, accuracies, cell):
+@pytest.mark.parametrize(("measured", "cell"), [({0: 0.5, 10: 0.6, 20: 0.7}, "–"), ({0: 0.5, 10: 0.6}, "?")])
+def test_seeds_without_a_collapse_share_one_word(study, measured, cell):
     runs = study({"ttrl": "{name: ttrl}"})
     for run in runs:
-        evaluated(run, accuracies)
-    (curve,) = curves(runs)
+        evaluated(run, measured)
+    (curve,) = accuracies(runs)
     assert collapse_cell(curve.collapses) == cell
-    (axes,) = draw_curves([curve]).axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["ttrl"]
+    figure = draw({"group": [curve]})
+    assert figure.get_suptitle() == ""
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["ttrl"]
 
 
 def test_the_table_and_pictures_are_written(study, tmp_path):

@@ -13,10 +13,10 @@ pytest.importorskip("ray", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.commands.study import report, runner  # noqa: E402
-from restrain_openrlhf.commands.study.figures import save_figures  # noqa: E402
 from restrain_openrlhf.commands.study.plan import plan_study  # noqa: E402
 from restrain_openrlhf.config.command_line import parse_overrides  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: E402
 from tests.commands import restrain  # noqa: E402
 
 FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: answer}"
@@ -27,7 +27,6 @@ def out(tmp_path, monkeypatch):
     """The study's folder, with the stand-in in the place of the process that trains."""
     monkeypatch.setattr(runner, "MODULE", "tests.study.trainer")
     monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
 
@@ -139,7 +138,7 @@ def test_as_many_runs_as_asked_for_go_at_once(configs, out):
     assert study(configs, out, "--jobs", 2).returncode == 0
 
 
-def test_without_a_cluster_runs_go_one_at_a_time(configs, out):
+def test_without_jobs_runs_go_one_at_a_time(configs, out):
     (out / "one-at-a-time").touch()
     assert study(configs, out, seeds=2).returncode == 0
     assert len(started(out)) == 4

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from restrain_openrlhf.commands.study.figures import draw_votes
 from restrain_openrlhf.commands.study.plan import plan_study
-from restrain_openrlhf.commands.study.votes import MAJ_AT_K, WINDOW, courses, maj_at_k, read_gold
+from restrain_openrlhf.commands.study.report import draw
+from restrain_openrlhf.commands.study.results import MAJ_AT_K, WINDOW, maj_at_k, read_gold, votes
 from restrain_openrlhf.errors import ConfigError, DataError
 from tests.view.runs import boxed, scored_group, write_run
 
@@ -57,7 +57,7 @@ def one_and_two(step, ones, twos):
 def test_a_point_is_the_mean_of_some_steps_that_all_seeds_have(runs):
     logged(runs[0], [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
     logged(runs[1], [0.3] * 6)
-    found = {course.quantity: course for course in courses(runs)}
+    found = {curve.quantity: curve for curve in votes(runs)}
     assert tuple(found) == QUANTITIES
     share = found["mean majority share"]
     assert (share.group, share.name, share.steps) == ("group", "ttrl", (WINDOW, WINDOW + 1))
@@ -87,20 +87,20 @@ def test_with_gold_there_is_maj_at_k_of_the_seeds_that_kept_rollouts(runs, gold)
     for run in runs:
         logged(run, [0.5])
     write_run(runs[1].config.run_dir, one_and_two(1, ["2"], ["5"]))
-    found = {course.quantity: course for course in courses(runs, gold)}
+    found = {curve.quantity: curve for curve in votes(runs, gold)}
     assert tuple(found) == (*QUANTITIES, MAJ_AT_K)
     assert found[MAJ_AT_K].values.tolist() == [[0.5]]
-    figure = draw_votes(list(found.values()))
+    figure = draw({quantity: [curve] for quantity, curve in found.items()})
     titles = [axes.get_title() for axes in figure.axes]
     assert titles == [*QUANTITIES, MAJ_AT_K]
-    assert [[list(line.get_ydata()) for line in axes.lines] for axes in figure.axes][3] == [[[0.5]]]
+    assert list(figure.axes[3].lines[0].get_ydata()) == [0.5]
 
 
 def test_gold_of_other_prompts_is_refused(runs, tmp_path):
     logged(runs[0], [0.5])
     write_run(runs[0].config.run_dir, one_and_two(1, ["2"], ["4"]))
     with pytest.raises(DataError, match="no answer to any prompt of the runs' kept rollouts"):
-        courses(runs, {"another": "1"})
+        votes(runs, {"another": "1"})
 
 
 def test_gold_without_kept_rollouts_is_refused_before_anything_runs(tmp_path):

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import Overrides, to_folder
-from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.config.command_line import parse_overrides
 
 
 def demo(
@@ -27,44 +27,19 @@ def demo(
         int | None,
         typer.Option(min=1, help="Training steps, of 32 prompts x 16 rollouts.", show_default="40; with addition, 20"),
     ] = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Train on these prompts (JSONL with `problem`) instead of the demo task.")
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="CONFIG",
-            parser=find_config,
-            help="A YAML file, or a preset's name.",
-            show_default="cpu/demo; with addition, cpu/demo_addition",
-        ),
-    ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Train a small model without labels on the full stack, and report held-out accuracy. Needs no GPU."""
-    from restrain_openrlhf.commands.demo.report import sentence, train_folder  # noqa: PLC0415
-    from restrain_openrlhf.commands.demo.run import Demo, DemoListener, run_demo, train_on_real_prompts  # noqa: PLC0415
+    from restrain_openrlhf.commands.demo.report import sentence  # noqa: PLC0415
+    from restrain_openrlhf.commands.demo.run import Demo, run_demo  # noqa: PLC0415
     from restrain_openrlhf.data.demo_tasks.tasks import task_named  # noqa: PLC0415
     from restrain_openrlhf.training.progress import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick
 
     console = Console(stderr=True)
     own = task_named(task)
-    methods = tuple(dict.fromkeys(method or own.methods))
-    chosen = Demo(
-        out.absolute(),
-        replace(own, methods=methods, steps=steps or own.steps, config=config or own.config),
-        overrides=tuple(parse_overrides(overrides or []).items()),
-    )
+    chosen = replace(own, methods=tuple(dict.fromkeys(method or own.methods)), steps=steps or own.steps)
     with step_progress(task, console) as (on_phase, on_step):
-        listener = DemoListener(phase=on_phase, step=on_step)
-        if prompts is not None:
-            runs = train_on_real_prompts(chosen, prompts, listener)
-        else:
-            results, report = run_demo(chosen, listener)
-    if prompts is not None:
-        for run in runs:
-            console.print(f"trained {chosen.task.steps} steps on {prompts}\nmetrics: {run.metrics}", soft_wrap=True)
-        return
+        results, report = run_demo(Demo(out.absolute(), chosen, parse_overrides(overrides or [])), on_phase, on_step)
     for result in results:
-        console.print(sentence(result, train_folder(chosen.out, result.method)), style="bold", soft_wrap=True)
+        console.print(sentence(result), style="bold", soft_wrap=True)
     console.print(f"report: {report}", soft_wrap=True)

@@ -12,11 +12,11 @@ from restrain_openrlhf.data.demo_tasks.tasks import Task
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
 from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures
-from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, write_page
+from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, save_figures, write_page
 from restrain_openrlhf.evaluation.figures.paper_figures import draw_reliability
 from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.evaluation.result import Scores
-from restrain_openrlhf.records.metrics import read_held_out, read_steps
+from restrain_openrlhf.records.metrics import read_held_out
 from restrain_openrlhf.reference import load_reference
 
 RESULT_FILE = "result.json"
@@ -25,13 +25,17 @@ TEMPLATE_SHARE = 0.5
 
 
 class MethodResult(BaseModel, frozen=True):
-    """One method's result, by k responses to each held-out problem, in a file that later reports compare."""
+    """One method's result, by k responses to each held-out problem, in a file that later reports compare.
+
+    `top_answer_share` is that of the last training step: of prompts whose majority is the most common one.
+    """
 
     method: str
     problems: int
     k: int
     before: Scores
     after: Scores
+    top_answer_share: float
 
     def write(self, folder: Path) -> None:
         """Write it into the method's folder."""
@@ -64,7 +68,7 @@ def write_report(out: Path, task: Task) -> Path:
     write_page(
         page,
         title=f"Label-free training on {task.about}",
-        lead=" ".join(sentence(result, train_folder(out, result.method)) for result in results),
+        lead=" ".join(map(sentence, results)),
         tables=[_accuracies(results)],
         pictures=_pictures(out, results),
     )
@@ -76,27 +80,25 @@ def train_folder(out: Path, method: str) -> Path:
     return out / method / "train"
 
 
-def sentence(result: MethodResult, run: Path) -> str:
+def sentence(result: MethodResult) -> str:
     """What happened to one method's policy."""
     before, after, k = result.before, result.after, result.k
     moved = "rose" if after.low > before.high else "fell" if after.high < before.low else "hardly moved,"
     text = (
         f"{result.method}: pass@1 on {result.problems} held-out problems {moved} from {before.pass_at_1:.1%} to "
-        f"{after.pass_at_1:.1%}; "
-        f"the majority of {k} went from {before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
+        f"{after.pass_at_1:.1%}; the majority of {k} went from {before.maj_at_k[k]:.1%} to {after.maj_at_k[k]:.1%}."
     )
-    shared = float(read_steps(run / "metrics.jsonl")[-1].votes["top_answer_share"])
-    if shared < TEMPLATE_SHARE:
+    if result.top_answer_share < TEMPLATE_SHARE:
         return text
-    return f"{text} At the end {shared:.0%} of its majorities are one and the same answer."
+    return f"{text} At the end {result.top_answer_share:.0%} of its majorities are one and the same answer."
 
 
 def _accuracies(results: Sequence[MethodResult]) -> PageTable:
     k = results[0].k
-    rows = [["base model", *_accuracy(results[0].before, k), ""]] + [
-        [result.method, *_accuracy(result.after, result.k), f"{result.after.pass_at_1 - result.before.pass_at_1:+.1%}"]
-        for result in results
-    ]
+    rows = [["base model", *_accuracy(results[0].before, k), ""]]
+    for result in results:
+        gain = f"{result.after.pass_at_1 - result.before.pass_at_1:+.1%}"
+        rows.append([result.method, *_accuracy(result.after, k), gain])
     header = ["policy", "pass@1", "95 % over problems", "95 % over samples", f"maj@{k}", "without an answer", "gain"]
     return PageTable("Held-out accuracy", header, rows)
 
@@ -110,9 +112,8 @@ def _accuracy(value: Scores, k: int) -> list[str]:
 def _pictures(out: Path, results: Sequence[MethodResult]) -> list[Picture]:
     runs = [replace(load_curves(train_folder(out, each.method)), name=each.method) for each in results]
     training, votes, speed, *majorities = save_run_figures(runs, out / "plots")
-    curves, sizes = out / "plots" / "curves.png", out / "plots" / "reliability.png"
-    draw_curves(out, results).savefig(curves, dpi=120)
-    draw_reliability(base_reliability(out), "the base model, before any training").savefig(sizes, dpi=120)
+    reliable = draw_reliability(base_reliability(out), "the base model, before any training")
+    curves, sizes = save_figures({"curves": draw_curves(out, results), "reliability": reliable}, out / "plots")
     return [
         Picture("Held-out pass@1 by training step", curves),
         Picture("Is the majority right? By the number of rollouts in it", sizes),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import GOLD
-from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.commands.options import GOLD, MethodKeys
+from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
@@ -31,9 +31,7 @@ def premise(
             parser=find_config, metavar="CONFIG", help="A YAML file or preset, for its method and group size."
         ),
     ] = None,
-    kappa: Annotated[float | None, typer.Option(help="The method's kappa.", show_default="CONFIG's, or 3")] = None,
-    sigma: Annotated[float | None, typer.Option(help="The method's sigma.", show_default="CONFIG's, or 0.5")] = None,
-    delta: Annotated[float | None, typer.Option(help="The method's delta.", show_default="CONFIG's, or 1")] = None,
+    overrides: MethodKeys = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
 ) -> None:
     """Tell from the frozen model's rollouts whether training without labels can work. Warnings leave the status at 0.
@@ -45,8 +43,7 @@ def premise(
 
     if (path := reference or rollouts) is None or (reference and rollouts):
         raise ConfigError("Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl.")
-    given = {"kappa": kappa, "sigma": sigma, "delta": delta}
-    settings, group_size = _method(config, {key: value for key, value in given.items() if value is not None})
+    settings, group_size = _method(config, parse_overrides(overrides or [], example="kappa=2"))
     read = from_reference if reference else from_rollouts
     found = diagnose(read(path, gold, group_size), settings)
     if as_json:
@@ -55,7 +52,7 @@ def premise(
         _print(found)
 
 
-def _method(config: Path | None, given: dict[str, float]) -> tuple[CommonSettings, int | None]:
+def _method(config: Path | None, given: dict[str, object]) -> tuple[CommonSettings, int | None]:
     """The method, and how many rollouts a group has in training; None: as many as were sampled."""
     from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
 
@@ -70,8 +67,7 @@ def _method(config: Path | None, given: dict[str, float]) -> tuple[CommonSetting
 
 
 def _print(found: "Premise") -> None:
-    from restrain_openrlhf.commands.premise.findings import findings  # noqa: PLC0415
-    from restrain_openrlhf.commands.premise.tables import tables  # noqa: PLC0415
+    from restrain_openrlhf.commands.premise.report import findings, tables  # noqa: PLC0415
 
     console = Console(highlight=False)
     for table in tables(found):
@@ -88,7 +84,7 @@ def _json(found: "Premise") -> str:
     from pydantic import TypeAdapter  # noqa: PLC0415
 
     from restrain_openrlhf.commands.premise.diagnosis import Premise  # noqa: PLC0415
-    from restrain_openrlhf.commands.premise.findings import findings  # noqa: PLC0415
+    from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
 
     numbers = TypeAdapter(Premise).dump_python(found, mode="json")
     return json.dumps({**numbers, "findings": [vars(each) for each in findings(found)]}, ensure_ascii=False, indent=2)

@@ -7,18 +7,18 @@ from typing import Any
 from restrain_openrlhf.answers.votes import EXAMPLES
 from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
 from restrain_openrlhf.commands.premise.learning import Bin, Learning, compared, quarters
-from restrain_openrlhf.commands.premise.shared import CommonAnswer, Part, common_answers
+from restrain_openrlhf.commands.premise.shared import CommonAnswer, common_answers
 from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
 from restrain_openrlhf.method.settings import CommonSettings
 
 
 @dataclass(frozen=True)
 class OfGold:
-    """What gold tells of all prompts that have it, and of each majority size that occurs."""
+    """What gold tells of all prompts that have it, and of each majority size that occurs. Shares are in [0, 1]."""
 
     prompts: int
     pass_at_1: float
-    right: Part
+    majority_right: float
     by_size: tuple[SizeRow, ...]
 
 
@@ -72,15 +72,16 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         common=common,
         missing_share=sum(group.row.missing_share for group in frozen.groups) / len(frozen.groups),
         unread=tuple(dict.fromkeys(text for group in frozen.groups for text in group.row.unread))[:EXAMPLES],
-        gold=_of_gold(frozen.with_gold, frozen.n) if frozen.with_gold else None,
+        gold=_of_gold(frozen.with_gold) if frozen.with_gold else None,
     )
 
 
-def _of_gold(known: tuple[FrozenGroup, ...], n: int) -> OfGold:
+def _of_gold(known: tuple[FrozenGroup, ...]) -> OfGold:
     grades = [group.grades for group in known if group.grades is not None]
+    right = [verdict for row in grades for verdict in row.correct]
     return OfGold(
         prompts=len(known),
-        pass_at_1=sum(sum(row.correct) for row in grades) / (len(grades) * n),
-        right=Part(sum(group.majority_is_right for group in known), len(known)),
+        pass_at_1=sum(right) / len(right),
+        majority_right=sum(group.majority_is_right for group in known) / len(known),
         by_size=tuple(reliability(grades)),
     )

@@ -10,10 +10,8 @@ from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import majority_right
 from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, grade_answers, read_rollouts
-from restrain_openrlhf.method import GroupScore, Method
 from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.prompts import Prompt
-from restrain_openrlhf.scoring import score_group
 
 
 @dataclass(frozen=True)
@@ -23,10 +21,6 @@ class FrozenGroup:
     row: ReferenceRow
     answers: tuple[str | None, ...]
     gold: str | None = None
-
-    def score(self, method: Method) -> GroupScore:
-        """What the method makes of the rollouts as the first step's group. Raises GroupError as `Method.score`."""
-        return score_group(method, self.answers, self.row, self.gold, str(self.row.id))
 
     @cached_property
     def keys(self) -> tuple[str | None, ...]:
@@ -38,10 +32,10 @@ class FrozenGroup:
         """All rollouts against gold, by evaluation's rule; None without gold."""
         return None if self.gold is None else grade_answers(str(self.row.id), self.row.answers, self.gold)
 
-    @cached_property
+    @property
     def majority_is_right(self) -> bool:
         """Whether gold is known and the frozen majority is right by it."""
-        return self.grades is not None and bool(majority_right(self.grades.answers, self.grades.correct))
+        return self.grades is not None and majority_right(self.grades.answers, self.grades.correct)
 
 
 @dataclass(frozen=True)
@@ -60,7 +54,7 @@ class FrozenPass:
 
 
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
-    """An offline pass, with gold joined by problem. Gold may be there for some prompts alone.
+    """An offline pass, with gold joined by problem or id. Gold may be there for some prompts alone.
 
     Raises DataError where the file is none, no prompt has gold, or a group is larger than the frozen model's vote;
     ReferencePassError where it is incomplete.

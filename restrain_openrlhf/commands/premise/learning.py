@@ -1,6 +1,6 @@
 """Where each method would learn: its squared advantage on the frozen model's groups, by the size of the majority."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
@@ -13,14 +13,7 @@ from restrain_openrlhf.evaluation.estimators import Z
 from restrain_openrlhf.method import METHODS, Method, build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 from restrain_openrlhf.method.types import Floats
-
-# What an ablation changes in the settings of a method that has such a setting.
-ABLATIONS: Mapping[str, Mapping[str, object]] = {
-    "majority labels": {"label_weights": "majority"},
-    "uniform labels": {"label_weights": "uniform"},
-    "no penalty": {"kappa": 0},
-    "no prompt weight": {"prompt_weight": "none"},
-}
+from restrain_openrlhf.scoring import score_group
 
 
 @dataclass(frozen=True)
@@ -73,25 +66,18 @@ def quarters(n: int) -> tuple[Bin, ...]:
 
 
 def compared(frozen: FrozenPass, settings: CommonSettings, shared: str | None) -> tuple[list[Learning], dict[str, str]]:
-    """The chosen method, its ablations, all other methods at their defaults; and why those left out do not apply.
+    """The chosen method, then all others at their defaults; and why those left out do not apply.
 
     `shared` is the key of the most common answer. Raises as `learning` where the chosen method does not apply.
     """
     found, left_out = [learning(settings.name, build(settings), frozen, shared)], {}
-    for name, block in _others(settings):
-        try:
-            found.append(learning(name, build(parse_settings(block)), frozen, shared))
-        except (ConfigError, DataError, GroupError) as error:
-            left_out[name] = str(error)
+    for name in METHODS:
+        if name != settings.name:
+            try:
+                found.append(learning(name, build(parse_settings({"name": name})), frozen, shared))
+            except (ConfigError, DataError, GroupError) as error:
+                left_out[name] = str(error)
     return found, left_out
-
-
-def _others(settings: CommonSettings) -> Iterator[tuple[str, Mapping[str, object]]]:
-    chosen = settings.model_dump()
-    for name, change in ABLATIONS.items():
-        if change.keys() <= chosen.keys() and any(chosen[key] != value for key, value in change.items()):
-            yield f"{settings.name}, {name}", {**chosen, **change}
-    yield from ((name, {"name": name}) for name in METHODS if name != settings.name)
 
 
 def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) -> Learning:
@@ -100,14 +86,15 @@ def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) 
     Raises GroupError where it draws its groups otherwise, DataError where it reads gold and no prompt has any.
     """
     groups = _trained_on(method, frozen)
-    scores = [group.score(method) for group in groups]
+    scores = [score_group(method, group.answers, group.row, group.gold, str(group.row.id)) for group in groups]
     net = [score.pair.net for score in scores]
     squares = np.array([float(np.sum(advantages**2)) for advantages in net])
     sizes = np.array([group.row.majority_count for group in groups])
     penalized = np.array([score.penalized for score in scores])
-    graded = [place for place, group in enumerate(groups) if group.grades is not None]
+    graded = [place for place, group in enumerate(groups) if group.gold is not None]
     learned = [place for place in graded if not penalized[place]]
     wrong = np.array([not groups[place].majority_is_right for place in learned], dtype=bool)
+    right = [each.grades.correct for each in groups if each.grades is not None]
     return Learning(
         name=name,
         prompts=len(groups),
@@ -116,9 +103,7 @@ def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) 
         by_size=tuple(_share(squares, (sizes >= b.low) & (sizes <= b.high)) for b in quarters(frozen.n)),
         penalized=_share(squares, penalized),
         shared_push=None if shared is None else _push(net, [[key == shared for key in each.keys] for each in groups]),
-        right_push=_push(
-            [net[at] for at in graded], [each.grades.correct for each in groups if each.grades is not None]
-        ),
+        right_push=_push([net[place] for place in graded], right),
         on_wrong=_ratio(squares[learned], wrong),
         reads_gold=method.reads_gold,
     )

@@ -11,9 +11,7 @@ from restrain_openrlhf.errors import ConfigError
 
 
 def publish(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Folder of `restrain train`, or --out of `test-time adapt`.")
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of `restrain train`.")],
     push: Annotated[
         str | None, typer.Option(metavar="OWNER/NAME", help="Push the folder to this repository of the hub.")
     ] = None,
@@ -52,5 +50,5 @@ def publish(
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"folder: {folder}", markup=False)
     if push is not None and not dry_run:
-        message = f"{found.method['name']}, {found.name}"
+        message = f"{found.method['name']}, {found.path.name}"
         console.print(f"pushed: {push_folder(folder, push, private, message)}", markup=False)

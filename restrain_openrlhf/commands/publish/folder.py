@@ -53,7 +53,7 @@ def write_folder(
     configuration = published_configuration(run.resolved)
     configuration["openrlhf"]["actor.model_name_or_path"] = base.shown
     (partial / CONFIGURATION).write_text(json.dumps(configuration, indent=2) + "\n", encoding="utf-8")
-    card = card_text(run, base, describe_data(run), lines, repository or run.name)
+    card = card_text(run, base, describe_data(run), lines, repository or run.path.name)
     (partial / "README.md").write_text(card, encoding="utf-8")
     refuse_private(partial, run.path)
     refuse_incomplete(partial)

@@ -95,8 +95,8 @@ def describe_data(run: TrainedRun) -> DataSet:
     if named and _is_hub_id(named) and not Path(named).exists():
         return DataSet(named, named)
     described = Path(f"{named.removesuffix(Path(named).suffix)}.about.json")
-    if run.adapted or not described.is_file():
-        return DataSet(run.adapted.name if run.adapted else without_paths(named))
+    if not described.is_file():
+        return DataSet(without_paths(named))
     try:
         about = Prepared.model_validate_json(described.read_text(encoding="utf-8"))
     except ValidationError as error:

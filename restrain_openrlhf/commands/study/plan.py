@@ -1,7 +1,7 @@
 """The runs of a study: each configuration with each seed, in a folder of its own."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,14 +38,6 @@ def plan_study(
     _refuse_same_names(sources)
     numbers = range(FIRST_SEED, FIRST_SEED + seeds)
     return [_run(source, seed, out, overrides or {}) for seed in numbers for source in sources]
-
-
-def configurations(runs: Iterable[StudyRun]) -> list[list[StudyRun]]:
-    """The runs of each configuration, in the order of the study."""
-    found: dict[tuple[str, str], list[StudyRun]] = {}
-    for run in runs:
-        found.setdefault((run.group, run.name), []).append(run)
-    return list(found.values())
 
 
 def _run(source: Path, seed: int, out: Path, overrides: Mapping[str, object]) -> StudyRun:

@@ -14,7 +14,7 @@ MODELS = Path(__file__).parent / "models"
 
 @dataclass(frozen=True)
 class Task:
-    """A task of the demo; its configuration, steps and methods are what the user may change.
+    """A task of the demo; its steps and methods are what the user may change.
 
     A run of more than `episode` prompts comes to the same ones again; None: every step has new prompts.
     """

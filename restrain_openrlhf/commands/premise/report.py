@@ -1,0 +1,141 @@
+"""A diagnosis for the reader: tables, and findings for somebody who is about to train.
+
+What the findings mean, what to do, and where their thresholds come from is in docs/concepts/premise.md.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from restrain_openrlhf.answers.votes import missing_warning
+from restrain_openrlhf.commands.premise.diagnosis import Premise
+from restrain_openrlhf.commands.premise.shared import LEAST_GOLD, CommonAnswer
+
+# Of squared advantage on wrong majorities: methods with .16 or less learned, with .34 or more they collapsed, or gained
+# little from stored labels; one at .22 ended in between.
+WRONG = 0.20
+# Of prompts, and of squared advantage: on a base with .13 of the prompts below kappa the penalty did harm.
+PENALIZED, PENALTY = 0.10, 0.25
+
+
+@dataclass(frozen=True)
+class PremiseFinding:
+    """One sentence or more for the reader."""
+
+    level: Literal["warning", "note"]
+    text: str
+
+
+def findings(premise: Premise) -> list[PremiseFinding]:
+    """All that applies, warnings first."""
+    texts = [_shortcut(premise, answer) for answer in premise.common if answer.is_shortcut]
+    if many := missing_warning(premise.missing_share, premise.unread, "the frozen model's rollouts"):
+        texts.append(many)
+    if premise.chosen.mean_advantage == 0:
+        texts.append(f"{premise.chosen.name} has no advantage on any prompt: nothing would be learned.")
+    found = [*(PremiseFinding("warning", text) for text in texts), *_reliability(premise), *_penalty(premise)]
+    return sorted(found, key=lambda finding: finding.level != "warning")
+
+
+def _shortcut(premise: Premise, answer: CommonAnswer) -> str:
+    gold = f"It is the gold answer of {answer.excess.gold_share:.1%}. " if answer.excess else ""
+    return (
+        f"A shared shortcut: {answer.text!r} is {answer.share:.1%} of all rollouts, given at {answer.prompts} of "
+        f"{premise.prompts} prompts (any other answer: at {answer.next_prompts} or fewer), and the majority at "
+        f"{answer.majorities}. {gold}Believing small majorities learns it first. Keep it from voting (a response "
+        "without a box is a missing answer), leave out the prompts whose majority it is, and watch `top_answer_share` "
+        "in metrics.jsonl."
+    )
+
+
+def _reliability(premise: Premise) -> Iterator[PremiseFinding]:
+    gold, chosen = premise.gold, premise.chosen
+    if chosen.reads_gold:
+        return
+    if gold is None or gold.prompts < LEAST_GOLD:
+        known = f"Only {gold.prompts} prompts have gold" if gold else "There is no gold"
+        text = f"{known}, so whether majorities are right is not known. Grade some 100 prompts, and give --gold."
+        yield PremiseFinding("note", text)
+    elif (wrong := chosen.on_wrong) is not None and wrong.share >= WRONG:
+        yield PremiseFinding(
+            "warning" if wrong.low >= WRONG else "note",
+            f"Spurious majorities where {chosen.name} learns: {wrong.share:.0%} [{wrong.low:.0%}, {wrong.high:.0%}] of "
+            f"its squared advantage is on prompts whose majority is wrong. Label-free methods with {WRONG:.0%} or more "
+            "there lost in all runs measured. Where the table has sizes of majorities to rely on, `srt_easy` with "
+            "`easy_cutoff` trains on those alone; else get labels, or another base model.",
+        )
+
+
+def _penalty(premise: Premise) -> Iterator[PremiseFinding]:
+    chosen = premise.chosen
+    if chosen.prompts_penalized >= PENALIZED or chosen.penalized >= PENALTY:
+        yield PremiseFinding(
+            "warning" if any(answer.is_shortcut for answer in premise.common) else "note",
+            f"The penalty acts on {chosen.prompts_penalized:.1%} of prompts and has {chosen.penalized:.0%} of the "
+            "squared advantage. On-policy it rewards any agreement, right or wrong. Train with `delta: 0` first, which "
+            "leaves those prompts out, and compare.",
+        )
+
+
+def tables(premise: Premise) -> Iterator[Table]:
+    """Sizes (with reliability where there is gold), where methods learn, common answers."""
+    yield _sizes(premise)
+    yield _methods(premise)
+    yield _common(premise)
+
+
+def _table(columns: Sequence[str], title: str, caption: str | None = None) -> Table:
+    table = Table(title=title, caption=caption, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for column in columns:
+        words = column in ("method", "answer")
+        table.add_column(column, justify="left" if words else "right", no_wrap=not words)
+    return table
+
+
+def _sizes(premise: Premise) -> Table:
+    chosen, gold = premise.chosen, premise.gold
+    caption = f"{chosen.name} penalises {chosen.prompts_penalized:.1%} of the prompts. "
+    caption += f"Missing answers: {premise.missing_share:.1%} of rollouts."
+    if gold is not None:
+        caption += f" {gold.prompts} prompts have gold: pass@1 {gold.pass_at_1:.1%}, "
+        caption += f"majority right {gold.majority_right:.1%}."
+    title = f"{premise.prompts} prompts × {premise.n} rollouts: size M of the frozen model's majority"
+    table = _table(("M", "prompts", "share", "majority right"), title, caption)
+    right = {
+        row.size: f"{row.majority_accuracy:.0%} [{row.majority_low:.0%}, {row.majority_high:.0%}]"
+        for row in (gold.by_size if gold else ())
+    }
+    for size, count in enumerate(premise.sizes):
+        if count:
+            table.add_row(str(size), str(count), f"{count / premise.prompts:.1%}", right.get(size, "–"))
+    return table
+
+
+def _methods(premise: Premise) -> Table:
+    table = _table(
+        ("method", *map(str, premise.bins), "κ", "wrong", "right", "common", "|A|"),
+        "Where each method learns: share of its squared advantage, by majority size M",
+        "κ: in penalised groups. wrong: where the majority is wrong, of the others. right, common: what right "
+        "answers and the most common one gain, of all |A| (0.50 at most). |A|: its mean."
+        + "".join(f"\n{escape(name)} is left out: {escape(reason)}" for name, reason in premise.left_out.items()),
+    )
+    for one in premise.methods:
+        shares = [f"{share:.0%}" for share in (*one.by_size, one.penalized)]
+        wrong = "–" if one.on_wrong is None else f"{one.on_wrong.share:.0%}"
+        pushes = ["–" if push is None else f"{push:+.2f}" for push in (one.right_push, one.shared_push)]
+        table.add_row(one.name, *shares, wrong, *pushes, f"{one.mean_advantage:.3f}")
+    return table
+
+
+def _common(premise: Premise) -> Table:
+    columns = ("answer", "rollouts", "prompts", "majorities", "gold", "shortcut")
+    table = _table(columns, "The most common answers across prompts")
+    for one in premise.common:
+        gold = f"{one.excess.gold_share:.1%}" if one.excess else "–"
+        shortcut = "yes" if one.is_shortcut else "no"
+        table.add_row(escape(one.text), f"{one.share:.1%}", str(one.prompts), str(one.majorities), gold, shortcut)
+    return table
