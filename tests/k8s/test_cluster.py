@@ -1,11 +1,11 @@
-"""What `restrain k8s render` takes of a cluster: volumes and labels; the pod for files, and what the prompts are."""
+"""What `restrain k8s render` takes of a cluster, the pod for files, and what prompts are made of."""
 
 import pytest
 
 from restrain_openrlhf.commands.k8s.patches import data_words
-from tests.k8s import rules_jobs, rules_pods
-from tests.k8s.experiments import rendered
-from tests.k8s.manifests import component, of_kind, pods, runs
+from tests.k8s import rules_jobs, rules_pods, rules_service
+from tests.k8s.experiments import IMAGE, render, rendered
+from tests.k8s.manifests import needs_kustomize, of_kind, pods, runs
 from tests.k8s.rules_names import unresolved
 
 ONE_NODE = "single-node-8gpu"
@@ -15,16 +15,52 @@ def step_of(each):
     return each["metadata"]["labels"]["app.kubernetes.io/component"]
 
 
+def refused(*words, out, overlay=ONE_NODE):
+    needs_kustomize()
+    done = render("--image", IMAGE, *words, out=out, overlay=overlay)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    return done.stderr
+
+
 @pytest.mark.host
 def test_volumes_are_what_the_cluster_has():
-    words = ("--storage-class", "nfs-a", "--work-size", "2Ti", "--only", "platform")
+    words = ("--storage-class", "nfs-a", "--work-size", "2Ti", "--access-mode", "ReadWriteMany", "--only", "platform")
     objects = rendered(*words, overlay=ONE_NODE)
     found = {each["metadata"]["name"]: each["spec"] for each in of_kind(objects, "PersistentVolumeClaim")}
     assert {name: spec["storageClassName"] for name, spec in found.items()} == {"models": "nfs-a", "work": "nfs-a"}
+    assert {name: spec["accessModes"] for name, spec in found.items()} == {name: ["ReadWriteMany"] for name in found}
     assert {name: spec["resources"]["requests"]["storage"] for name, spec in found.items()} == {
         "models": "200Gi",
         "work": "2Ti",
     }
+
+
+@pytest.mark.host
+def test_a_volume_of_one_node_is_enough_for_one_node_alone(tmp_path):
+    claims = of_kind(rendered("--only", "platform", overlay=ONE_NODE), "PersistentVolumeClaim")
+    assert [each["spec"]["accessModes"] for each in claims] == [["ReadWriteOnce"]] * 2
+    assert "share volumes" in refused("--access-mode", "ReadWriteOnce", out=tmp_path / "made", overlay="8xa100-80g")
+
+
+@pytest.mark.host
+def test_downloads_do_not_reach_what_is_closed():
+    words = ("--deny-egress", "34.118.224.0/20", "--deny-egress", "2001:db8::1")
+    objects = rendered(*words, overlay=ONE_NODE)
+    policies = [each for each in of_kind(objects, "NetworkPolicy") if each["spec"].get("egress", [{}])[0].get("to")]
+    found = {}
+    for each in policies:
+        blocks = [peer["ipBlock"] for peer in each["spec"]["egress"][0]["to"] if "ipBlock" in peer]
+        if blocks:
+            found[step_of(each)] = [block["except"][-1] for block in blocks]
+    assert found == {name: ["34.118.224.0/20", "2001:db8::1/128"] for name in ("prefetch", "data", "benchmarks")}
+    assert list(rules_service.default_deny(objects)) == []
+
+
+@pytest.mark.host
+def test_what_no_cluster_takes_is_refused(tmp_path):
+    out = tmp_path / "made"
+    assert "'localhost' does not appear to be" in refused("--deny-egress", "localhost", out=out)
+    assert "unknown component. Choose one of images" in refused("--component", "runtime", out=out)
 
 
 @pytest.mark.host
@@ -34,9 +70,10 @@ def test_monitors_and_rules_have_the_label_that_prometheus_selects():
     assert {"PodMonitor", "PrometheusRule"} <= set(kinds) <= {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("overlay", [ONE_NODE, "multi-node-h100"])
 def test_pods_with_a_gpu_ask_for_nvidias_runtime_where_it_is_not_the_default(overlay):
-    objects = component("runtime-class", overlay)
+    objects = rendered("--component", "runtime-class", overlay=overlay)
     classes = {pod.name: (bool(pod.gpus), pod.spec.get("runtimeClassName")) for pod in pods(objects)}
     assert set(classes.values()) == {(True, "nvidia"), (False, None)}
 

@@ -1,8 +1,10 @@
 """The overlays of the Kustomize tree, the GPU nodes that each is for, and what else differs from cluster to cluster."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import partial
+from ipaddress import IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +19,7 @@ Patch = dict[str, Any]
 CLAIM = "PersistentVolumeClaim"
 STORAGE = "/spec/resources/requests/storage"
 MONITORS = "PodMonitor|ServiceMonitor|PrometheusRule"
+DOWNLOADS = "prefetch|data|benchmarks"
 cluster_option = partial(typer.Option, rich_help_panel="The cluster")
 
 
@@ -26,6 +29,13 @@ def json_patch(target: Mapping[str, str], *changes: tuple[str, object], op: str 
         "target": dict(target),
         "operations": [{"op": op, "path": path, "value": value} for path, value in changes],
     }
+
+
+class AccessMode(StrEnum):
+    """Whose pods share the volumes: those of all nodes, or of one."""
+
+    ALL_NODES = "ReadWriteMany"
+    ONE_NODE = "ReadWriteOnce"
 
 
 class Cluster(BaseModel):
@@ -48,25 +58,72 @@ class Cluster(BaseModel):
     storage_class: Annotated[
         str | None, cluster_option(help="Storage class of the volumes.", show_default="the cluster's")
     ] = None
+    access_mode: Annotated[AccessMode | None, cluster_option(help="Of the volumes.", show_default="the overlay's")] = (
+        None
+    )
     models_size: Annotated[
         str | None, cluster_option(help="Size of the models volume, such as 500Gi.", show_default="the overlay's")
     ] = None
     work_size: Annotated[
         str | None, cluster_option(help="Size of the work volume, such as 2Ti.", show_default="the overlay's")
     ] = None
+    deny_egress: Annotated[
+        list[str],
+        cluster_option(
+            metavar="CIDR",
+            help="Range that downloads may not reach, beside private ones. Repeatable.",
+            show_default=False,
+        ),
+    ] = []
     prometheus_release: Annotated[
         str | None, cluster_option(help="The label `release` that kube-prometheus-stack asks of monitors and rules.")
     ] = None
+    component: Annotated[
+        list[str],
+        cluster_option(
+            metavar="NAME",
+            help="Folder of k8s/components to add, such as runtime-class. Repeatable.",
+            show_default=False,
+        ),
+    ] = []
 
     def patches(self) -> list[Patch]:
-        """JSON6902 patches on the tree, as Kustomize takes them."""
+        """JSON6902 patches on the tree, as Kustomize takes them. Raises ConfigError for a range that is none."""
+        modes = None if self.access_mode is None else [str(self.access_mode)]
         changes = (
             ({"kind": CLAIM}, "/spec/storageClassName", self.storage_class),
+            ({"kind": CLAIM}, "/spec/accessModes", modes),
             ({"kind": CLAIM, "name": "models"}, STORAGE, self.models_size),
             ({"kind": CLAIM, "name": "work"}, STORAGE, self.work_size),
             ({"kind": MONITORS}, "/metadata/labels/release", self.prometheus_release),
+            *(({"kind": "NetworkPolicy", "name": DOWNLOADS}, *closed) for closed in map(_exception, self.deny_egress)),
         )
         return [json_patch(target, (path, value), op="add") for target, path, value in changes if value is not None]
+
+    def refuse_one_node(self, kinds: Iterable[str]) -> None:
+        """Raises ConfigError where pods of several nodes would share a volume of one."""
+        if self.access_mode is AccessMode.ONE_NODE and "RayJob" in set(kinds):
+            raise ConfigError(
+                f"--access-mode {AccessMode.ONE_NODE}: the pods of a Ray cluster are on several nodes and share "
+                f"volumes. Give a storage class with {AccessMode.ALL_NODES}, or use the overlay single-node."
+            )
+
+    def components(self, tree: Path) -> list[Path]:
+        """Raises ConfigError for a component that the tree does not have."""
+        known = sorted(path.parent.name for path in (tree / "components").glob("*/kustomization.yaml"))
+        for name in self.component:
+            if name not in known:
+                raise ConfigError(f"--component {name!r}: unknown component. Choose one of {', '.join(known)}.")
+        return [tree / "components" / name for name in self.component]
+
+
+def _exception(text: str) -> tuple[str, str]:
+    """Where a policy of downloads keeps an address range from them: its blocks are IPv4 and IPv6, in this order."""
+    try:
+        network = ip_network(text)
+    except ValueError as error:
+        raise ConfigError(f"--deny-egress: {error}. Give a range such as 34.118.224.0/20, or one address.") from None
+    return f"/spec/egress/0/to/{int(isinstance(network, IPv6Network))}/ipBlock/except/-", str(network)
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ def render(
         document = {
             # Kustomize takes a base by a relative path alone.
             "resources": [os.path.relpath(overlay.path, folder)],
+            "components": [os.path.relpath(path, folder) for path in cluster.components(overlay.path.parents[1])],
             "configMapGenerator": _own_configuration(experiment, overlay),
             # A patch whose target the overlay lacks changes nothing.
             "patches": [
@@ -66,7 +67,9 @@ def render(
         (folder / "experiment.yaml").write_text(experiment.text, encoding="utf-8")
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
         found = by_stage(build(folder), stages)
-    _refuse_unset(each for objects in found.values() for each in objects)
+    every = [each for objects in found.values() for each in objects]
+    cluster.refuse_one_node(each["kind"] for each in every)
+    _refuse_unset(every)
     return {stage: objects if stage in SHARED else named(objects, experiment.name) for stage, objects in found.items()}
 
 
