@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from restrain_openrlhf.commands.k8s.render import kustomize_command
+from restrain_openrlhf.commands.k8s.render import refuse_old_kubectl
 from restrain_openrlhf.config.command_line import preset_names
 from restrain_openrlhf.config.shipped import CONFIGS, KUBERNETES
 from restrain_openrlhf.errors import ConfigError
@@ -179,12 +179,13 @@ def test_the_packages_own_model_is_found_from_its_presets(installed):
 
 
 @pytest.mark.parametrize("preset", [PRESET, "test_time/llama3.1-8b-instruct/aime24/restrain"])
-def test_k8s_renders_a_preset_by_name(installed, preset):
+def test_k8s_renders_a_preset_by_name(installed, tmp_path, preset):
     needs_kustomize()
-    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-")
+    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", tmp_path / "out")
     done = installed("restrain", "k8s", "render", preset, *words)
     assert done.returncode == 0, done.stderr
-    (ray_job,) = (each for each in yaml.safe_load_all(done.stdout) if each["kind"] == "RayJob")
+    objects = [each for path in (tmp_path / "out").glob("*.yaml") for each in yaml.safe_load_all(path.read_text())]
+    (ray_job,) = (each for each in objects if each["kind"] == "RayJob")
     workers = ray_job["spec"]["rayClusterSpec"]["workerGroupSpecs"][0]
     assert workers["template"]["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
 
@@ -211,8 +212,8 @@ def test_k8s_renders_every_overlay_into_a_folder_that_can_be_applied(installed, 
         ("openrlhf.actor.num_nodes=4", "Set ref.num_nodes to 4"),
     ],
 )
-def test_k8s_render_checks_flags_as_openrlhf_would(installed, item, message):
-    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", "-", "--set", item)
+def test_k8s_render_checks_flags_as_openrlhf_would(installed, tmp_path, item, message):
+    words = ("--overlay", "8xa100-80g", "--image", IMAGE, "--out", tmp_path / "out", "--set", item)
     done = installed("restrain", "k8s", "render", PRESET, *words)
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
@@ -264,6 +265,6 @@ def test_a_name_that_is_neither_a_file_nor_a_preset_is_one_line(installed):
 
 def needs_kustomize():
     try:
-        kustomize_command()
+        refuse_old_kubectl()
     except ConfigError as error:
         pytest.skip(str(error))

@@ -1,10 +1,10 @@
 """The blocks of a configuration that are no method's: `engine:`, `rollouts:`, `mlflow:` and `evaluation:`."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
 
 MIB = 1 << 20
 # Words that MLflow takes in the place of an address.
@@ -28,17 +28,6 @@ class EngineLimits(BaseModel):
     def options(self) -> dict[str, int]:
         """Those that are set, by name."""
         return self.model_dump(exclude_none=True)
-
-    @model_validator(mode="after")
-    def _tokens_for_all(self) -> Self:
-        """vLLM refuses the same."""
-        seqs, tokens = self.max_num_seqs, self.max_num_batched_tokens
-        if seqs is not None and tokens is not None and tokens < seqs:
-            raise ValueError(
-                f"max_num_batched_tokens {tokens} is below max_num_seqs {seqs}: each rollout takes a token of a step. "
-                "Raise the first or lower the second"
-            )
-        return self
 
 
 class KeepRollouts(BaseModel):

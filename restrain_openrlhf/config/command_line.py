@@ -37,17 +37,16 @@ def parse_overrides(items: Iterable[str], example: str = "method.eps=1e-6") -> d
 
     Raises ConfigError naming the item that is none, with an `example` that every method accepts.
     """
-    return dict(_parse(item, example) for item in items)
-
-
-def _parse(item: str, example: str) -> tuple[str, object]:
-    key, equals, value = item.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(f"--set {item!r}: give KEY=VALUE, for example {example}.")
-    try:
-        return key.strip(), yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise ConfigError(f"--set {item!r}: the value is not valid YAML ({error}).") from None
+    found: dict[str, object] = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {item!r}: give KEY=VALUE, for example {example}.")
+        try:
+            found[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"--set {item!r}: the value is not valid YAML ({error}).") from None
+    return found
 
 
 def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Collection[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from restrain_openrlhf.errors import ConfigError, did_you_mean
@@ -94,24 +95,25 @@ def typed(kind: type[Model], values: Mapping[str, Any], path: Path) -> Model:
 
 
 def _what_is_wrong(kind: type[BaseModel], error: ErrorDetails) -> str:
-    key, found = ".".join(map(str, error["loc"])), _without_password(repr(error["input"]))
-    if error["type"] == MISSING:
-        return f"{key} is missing."
-    if error["type"] != UNKNOWN:
+    key = ".".join(map(str, error["loc"]))
+    if error["type"] not in (MISSING, UNKNOWN):
+        found = _without_password(repr(error["input"]))
         return f"{key} is {found}: {error['msg'][:1].lower()}{error['msg'][1:]}."
     *block, name = map(str, error["loc"])
-    known = _keys_of(kind, block)
+    known = _fields_of(kind, block)
+    if error["type"] == MISSING:
+        return f"{key} is missing. {known[name].description}"
     hint = did_you_mean(name, known, block=".".join([*block, ""])) or f" Known: {', '.join(known)}."
     return f"unknown key {key!r}.{hint}"
 
 
-def _keys_of(kind: type[BaseModel], block: Iterable[str]) -> list[str]:
+def _fields_of(kind: type[BaseModel], block: Iterable[str]) -> dict[str, FieldInfo]:
     """The keys of a block within a block, by the model that its field takes."""
     for name in block:
         taken = kind.model_fields[name].annotation
         models = (each for each in (taken, *get_args(taken)) if isinstance(each, type) and issubclass(each, BaseModel))
         kind = next(models)
-    return list(kind.model_fields)
+    return kind.model_fields
 
 
 def _without_password(text: str) -> str:

@@ -11,7 +11,8 @@ from restrain_openrlhf.config.host_flags import Flags
 class GpuLayout:
     """GPUs of policy and reference policy (0 without KL); vLLM's engines, and the GPUs of one.
 
-    `gpus_per_rank` are those of one data-parallel rank.
+    `gpus_per_rank` are those of one data-parallel rank. `engines_share`: vLLM is on the policy's GPUs, where it does
+    not draw while the policy trains.
     """
 
     nodes: int
@@ -21,8 +22,7 @@ class GpuLayout:
     gpus_per_engine: int
     gpus_per_rank: int
     reference_shares: bool
-    colocated: bool
-    asynchronous: bool
+    engines_share: bool
 
     @classmethod
     def of(cls, flags: Flags) -> Self:
@@ -40,19 +40,13 @@ class GpuLayout:
             gpus_per_engine=number("vllm.tensor_parallel_size"),
             gpus_per_rank=number("ds.ring_attn_size") * number("ds.tensor_parallel_size"),
             reference_shares=bool(flags["train.colocate_all"] or flags["train.colocate_actor_ref"]),
-            colocated=bool(flags["train.colocate_all"]),
-            asynchronous=bool(flags["train.async_enable"]),
+            engines_share=bool(flags["train.colocate_all"] and not flags["train.async_enable"]),
         )
 
     @property
     def vllm(self) -> int:
         """GPUs of all engines."""
         return self.engines * self.gpus_per_engine
-
-    @property
-    def engines_share(self) -> bool:
-        """Whether vLLM is on the policy's GPUs; engines that draw while the policy trains have GPUs of their own."""
-        return self.colocated and not self.asynchronous
 
     @property
     def ranks(self) -> int:
@@ -69,6 +63,11 @@ class GpuLayout:
         """GPUs of the placement groups that OpenRLHF will ask Ray for."""
         own = 0 if self.reference_shares else self.reference
         return self.policy + own + (0 if self.engines_share else self.vllm)
+
+
+def prompts_drawn(flags: Flags) -> int:
+    """Prompts whose rollouts are drawn at once."""
+    return int(flags["rollout.vllm_generate_batch_size"] or flags["rollout.batch_size"])
 
 
 def rollouts_of_step(flags: Flags) -> int:

@@ -131,15 +131,9 @@ def host_flags(config: RunConfig) -> dict[str, object]:
     return {**defaults, **config.openrlhf}
 
 
-MODULE = "restrain_openrlhf.hook.agent"
-
-
 def agent_path() -> Path:
-    """The file for --train.agent_func_path. Raises HostError where this package is not a folder of files."""
-    spec = find_spec(MODULE)
-    if spec is None or spec.origin is None or not Path(spec.origin).is_file():
-        raise HostError(f"{MODULE} has no file that OpenRLHF could load. Install restrain-openrlhf from its wheel.")
-    return Path(spec.origin)
+    """The file for --train.agent_func_path."""
+    return Path(__file__).parents[1] / "hook" / "agent.py"
 
 
 def is_agent(path: str) -> bool:

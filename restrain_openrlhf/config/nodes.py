@@ -1,4 +1,4 @@
-"""What a run asks of a cluster: a name, and how many nodes of how many GPUs, checked against the nodes there are."""
+"""What a run asks of a cluster: settings that it can serve, a name, and how many nodes of how many GPUs."""
 
 import hashlib
 import re
@@ -7,7 +7,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from restrain_openrlhf.config.checks import refuse_settings, refuse_unattended
 from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import Flags, flags_of
+from restrain_openrlhf.config.memory import GIB
+from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
 
 # OpenRLHF's controllers (trainer, samples generator, vLLM's own workers) ask Ray for a CPU each, beside one per GPU.
@@ -18,13 +22,13 @@ LONGEST_PREFIX = "test-time-"
 
 
 class NodeShape(BaseModel):
-    """An overlay's `overlay.yaml`: the GPU nodes it may use for one run."""
+    """The GPU nodes that one run may use; on Kubernetes an overlay's `overlay.yaml`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    gpus_per_node: int = Field(ge=1)
-    max_nodes: int = Field(ge=1)
-    cpus_per_node: int = Field(ge=1)
+    gpus_per_node: int = Field(ge=1, description="GPUs of a node.")
+    max_nodes: int = Field(ge=1, description="Nodes that a run may have.")
+    cpus_per_node: int = Field(ge=1, description="CPUs of a node that a run may use.")
     # GiB of each GPU; None: what a run needs is not checked against it.
     gpu_memory: int | None = Field(default=None, ge=1)
 
@@ -37,13 +41,27 @@ class Layout:
     gpus: int
 
 
-def plan(flags: dict[str, Any], shape: NodeShape) -> Layout:
+def flags_on_nodes(config: RunConfig, shape: NodeShape, secrets: str) -> dict[str, Any]:
+    """The value of every flag of OpenRLHF in a run that a cluster starts, and starts again.
+
+    Raises ConfigError for what could not run or fit, for checkpoints that would not be resumed, and for a secret;
+    `secrets` says where that goes instead.
+    """
+    flags = flags_of(config)
+    refuse_settings(config, flags, shape.gpu_memory * GIB if shape.gpu_memory else None)
+    refuse_unattended(flags, secrets)
+    return flags
+
+
+def plan(flags: Flags, shape: NodeShape) -> Layout:
     """The worker pods for these flags (dotted names, as parsed by the host).
 
     Raises ConfigError where a part of the layout does not fit a node, GPUs would lie idle, or nodes are too few.
     """
+    for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):
+        if (flags[name] or 0) > shape.gpus_per_node:
+            raise ConfigError(f"{name} is {flags[name]}; a node has {shape.gpus_per_node} GPUs.")
     needed = GpuLayout.of(flags).needed
-    _refuse_what_no_node_holds(flags, shape)
     layout = Layout(-(-needed // shape.gpus_per_node), min(needed, shape.gpus_per_node))
     if layout.nodes > 1 and needed % shape.gpus_per_node:
         raise ConfigError(
@@ -56,23 +74,12 @@ def plan(flags: dict[str, Any], shape: NodeShape) -> Layout:
             f"The layout needs {needed} GPUs, {layout.nodes} nodes of {shape.gpus_per_node}; this overlay has "
             f"{shape.max_nodes}. Lower actor.num_nodes, ref.num_nodes or vllm.num_engines, or choose a larger overlay."
         )
-    _refuse_missing_cpus(layout, shape)
-    return layout
-
-
-def _refuse_what_no_node_holds(flags: dict[str, Any], shape: NodeShape) -> None:
-    for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):
-        value = int(flags[name] or 0)
-        if value > shape.gpus_per_node:
-            raise ConfigError(f"{name} is {value}; a node has {shape.gpus_per_node} GPUs.")
-
-
-def _refuse_missing_cpus(layout: Layout, shape: NodeShape) -> None:
-    if shape.cpus_per_node * layout.nodes < layout.gpus * layout.nodes + CONTROLLER_CPUS:
+    if (shape.cpus_per_node - layout.gpus) * layout.nodes < CONTROLLER_CPUS:
         raise ConfigError(
             f"{layout.nodes} nodes have {shape.cpus_per_node} CPUs each; Ray needs one per GPU ({layout.gpus}) and "
             f"{CONTROLLER_CPUS} for OpenRLHF's controllers. Give the nodes more CPUs."
         )
+    return layout
 
 
 def run_name(text: str) -> str:

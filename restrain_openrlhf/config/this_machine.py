@@ -4,7 +4,7 @@ from os import environ
 
 from restrain_openrlhf.config.blocks import EngineLimits
 from restrain_openrlhf.config.checks import refuse_settings
-from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn
 from restrain_openrlhf.config.host_flags import Flags, flags_of
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError, HostError
@@ -95,7 +95,8 @@ def flags_to_share(flags: Flags, gpus: int) -> dict[str, object]:
 def limits_of_run(config: HookConfig, flags: Flags, device: Device) -> EngineLimits:
     """How much each engine works on at a time: what the configuration says, else what follows from the run's sizes.
 
-    Without GPUs vLLM's own stay: its CPU engine plans its memory by them.
+    Each rollout takes a token of a step, so that there are no more of them than tokens. Without GPUs vLLM's own stay:
+    its CPU engine plans its memory by them.
     """
     stated = config.engine
     if not device.has_gpus:
@@ -109,5 +110,4 @@ def rollouts_in_flight(config: HookConfig, flags: Flags) -> int:
     """Rollouts that one engine gets at once, those that only vote included; the host spreads prompts evenly."""
     plan = build(config.method).rollouts
     voters: int = plan.voters if plan else flags["rollout.n_samples_per_prompt"]
-    prompts: int = flags["rollout.vllm_generate_batch_size"] or flags["rollout.batch_size"]
-    return -(-prompts // GpuLayout.of(flags).engines) * voters
+    return -(-prompts_drawn(flags) // GpuLayout.of(flags).engines) * voters

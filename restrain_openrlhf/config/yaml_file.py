@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, field_validator
 
-from restrain_openrlhf.config.blocks import EngineLimits, EvaluationDraws, KeepRollouts, MlflowSettings
+from restrain_openrlhf.config.blocks import Count, EngineLimits, EvaluationDraws, KeepRollouts, MlflowSettings
 from restrain_openrlhf.config.command_line import override
 from restrain_openrlhf.config.documents import blocks, read_yaml, typed
 from restrain_openrlhf.config.shipped import own_path
-from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import MethodSettings
+from restrain_openrlhf.method import MethodSettings, build
 
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 # Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations/running.md).
 LOGPROB_GAP_LIMIT = 0.5
 
@@ -34,20 +34,20 @@ class HookConfig(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     method: Annotated[MethodSettings, Key.AGENT] = Field(description="The method's name and its settings.")
-    reference: Annotated[Path | None, Key.AGENT] = Field(
+    reference: Annotated[AbsolutePath | None, Key.AGENT] = Field(
         default=None, description="The reference file of the offline pass, for a method that reads one."
     )
-    reference_n: Annotated[Annotated[StrictInt, Field(ge=1)] | None, Key.AGENT] = Field(
+    reference_n: Annotated[Count | None, Key.AGENT] = Field(
         default=None, description="Rollouts per prompt in the reference; null: as many as in training."
     )
     reference_sampling: Annotated[Literal["same", "any"], Key.AGENT] = Field(
         default="same",
         description="same: the reference must be sampled as the run draws (temperature, top_p, new tokens); any: not.",
     )
-    metrics: Path | None = Field(
+    metrics: AbsolutePath | None = Field(
         default=None, description="File for one JSON line per step. `restrain train` sets it itself."
     )
-    steps: Annotated[StrictInt, Field(ge=1)] | None = Field(
+    steps: Count | None = Field(
         default=None, description="End after so many steps (rollout batches), though the episodes would give more."
     )
     seeded_rollouts: StrictBool = Field(
@@ -81,6 +81,11 @@ class HookConfig(BaseModel):
         return frozenset(name for name, field in cls.model_fields.items() if kind in field.metadata)
 
     @property
+    def read_reference(self) -> Path | None:
+        """The reference, where the method reads one: presets of one folder share the key, whatever their method."""
+        return self.reference if build(self.method).needs_reference else None
+
+    @property
     def keeps_rollouts(self) -> bool:
         """Whether a run keeps any: beside its metrics, so that one without metrics keeps none."""
         return self.metrics is not None and self.rollouts.keep != "none"
@@ -103,16 +108,11 @@ class HookConfig(BaseModel):
             )
         return url.rstrip("/")
 
-    @field_validator("reference", "metrics")
-    @classmethod
-    def _absolute(cls, path: Path | None) -> Path | None:
-        return path.expanduser().absolute() if path else None
-
 
 class RunConfig(HookConfig):
     """A whole run: the method, a folder for everything it writes, and OpenRLHF's flags under their dotted names."""
 
-    run_dir: Path = Field(description="Folder for checkpoints, metrics, logs and the trained model.")
+    run_dir: AbsolutePath = Field(description="Folder for checkpoints, metrics, logs and the trained model.")
     share_gpus: StrictBool = Field(
         default=False,
         description="Where this machine has fewer GPUs than the layout asks for, put all models on the same ones.",
@@ -121,7 +121,7 @@ class RunConfig(HookConfig):
         default=None,
         description="Kubernetes ends the training job after so many days, restarts included; null: after 14.",
     )
-    pass_n: Annotated[StrictInt, Field(ge=1)] | None = Field(
+    pass_n: Count | None = Field(
         default=None,
         description="Rollouts per prompt of the pass that `restrain k8s render` makes, where the reference is cut from "
         "a larger pass that other runs share; null: as many as the reference has.",
@@ -132,11 +132,6 @@ class RunConfig(HookConfig):
     openrlhf: Mapping[str, Any] = Field(
         default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."
     )
-
-    @field_validator("run_dir")
-    @classmethod
-    def _absolute_run_dir(cls, path: Path) -> Path:
-        return path.expanduser().absolute()
 
     @field_validator("openrlhf")
     @classmethod
@@ -157,8 +152,5 @@ def load_run_config(path: Path, overrides: Mapping[str, object] | None = None) -
     """
     document, keys = read_yaml(path), [key for key in RunConfig.model_fields if key != "metrics"]
     override(document, overrides or {}, keys)
-    found = blocks(document, path, keys)
-    if "run_dir" not in found:
-        raise ConfigError(f"{path}: run_dir is missing. Name the folder for checkpoints, metrics and the model.")
-    config = typed(RunConfig, found, path)
+    config = typed(RunConfig, blocks(document, path, keys), path)
     return config.model_copy(update={"metrics": config.run_dir / "metrics.jsonl"})

@@ -4,6 +4,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,12 +55,14 @@ def rendered(run: str = "two-hosts") -> list[Object]:
         "configs/cpu/demo_addition.yaml",
         *words,
     ]
-    options = ["--overlay", "8xa100-80g", "--image", f"restrain-train={DIGEST}", "--out", "-"]
-    done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, cwd=ROOT)
-    if done.returncode == 2 and "Kustomize" in done.stderr:
-        pytest.skip(done.stderr)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    with tempfile.TemporaryDirectory() as out:
+        options = ["--overlay", "8xa100-80g", "--image", f"restrain-train={DIGEST}", "--out", out]
+        done = subprocess.run([*command, *options], capture_output=True, text=True, check=False, cwd=ROOT)
+        if done.returncode == 2 and "Kustomize" in done.stderr:
+            pytest.skip(done.stderr)
+        assert done.returncode == 0, done.stderr
+        texts = [path.read_text() for path in sorted(Path(out).glob("*.yaml"))]
+    return [each for text in texts for each in yaml.safe_load_all(text)]
 
 
 def both() -> list[Object]:

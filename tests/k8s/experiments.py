@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import tempfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.commands.k8s.experiment import Experiment, Job, load_experiment
-from restrain_openrlhf.commands.k8s.overlay import load_overlay
-from restrain_openrlhf.commands.k8s.patches import Patch, patches
+from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experiment
+from restrain_openrlhf.commands.k8s.overlay import Patch, load_overlay
+from restrain_openrlhf.commands.k8s.patches import patches
 from restrain_openrlhf.commands.k8s.render import LOADER
 from restrain_openrlhf.commands.k8s.stages import SHARED, named, stage_of, stages_of
+from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.data.benchmarks import PAPER_BENCHMARKS
 from tests.commands import Done, restrain
 from tests.conftest import ROOT
@@ -35,7 +37,7 @@ ONE_GPU = {
 }
 
 
-def render(*words: object, config: str = PRESET, overlay: str = "8xa100-80g", out: object = "-") -> Done:
+def render(*words: object, out: object, config: str = PRESET, overlay: str = "8xa100-80g") -> Done:
     return restrain("k8s", "render", config, "--overlay", overlay, "--out", out, *words)
 
 
@@ -43,22 +45,24 @@ def render(*words: object, config: str = PRESET, overlay: str = "8xa100-80g", ou
 def rendered(*words: object, config: str = PRESET, overlay: str = "8xa100-80g") -> list[Object]:
     """The objects of a rendering, made once; skips where Kustomize is missing."""
     needs_kustomize()
-    done = render("--image", IMAGE, *words, config=config, overlay=overlay)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.load_all(done.stdout, LOADER))
+    with tempfile.TemporaryDirectory() as out:
+        done = render("--image", IMAGE, *words, config=config, overlay=overlay, out=out)
+        assert done.returncode == 0, done.stderr
+        texts = [path.read_text() for path in sorted(Path(out).glob("*.yaml"))]
+    return [each for text in texts for each in yaml.load_all(text, LOADER)]
 
 
 @cache
 def experiment(preset: str, overlay: str) -> Experiment:
     """A preset as it is rendered for an overlay; one of more GPUs is made smaller for the overlay of one GPU."""
-    nodes = load_overlay(overlay).nodes
+    nodes = load_overlay(overlay, KUBERNETES).nodes
     smaller = nodes.gpus_per_node == 1 and preset not in ONE_GPU_PRESETS
     with contextlib.chdir(ROOT):
         return load_experiment(Path(preset), dict(ONE_GPU) if smaller else {}, nodes)
 
 
-def job_of(preset: str) -> Job:
-    return Job.TEST_TIME if "test_time" in preset else Job.TRAIN
+def job_of(preset: str) -> str:
+    return "test-time" if "test_time" in preset else "train"
 
 
 def steps(preset: str, name: str) -> list[Object]:

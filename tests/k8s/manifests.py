@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from restrain_openrlhf.commands.k8s.render import build, kustomize_command
+from restrain_openrlhf.commands.k8s.render import build, refuse_old_kubectl
 from restrain_openrlhf.errors import ConfigError
 from tests.conftest import ROOT
 
@@ -50,12 +50,12 @@ def overlay(name: str) -> list[Object]:
 
 
 @cache
-def url_only(name: str) -> list[Object]:
-    """An overlay with the component for trainers that can set nothing but a URL, built once."""
+def component(added: str, name: str) -> list[Object]:
+    """An overlay with one more component of the tree, built once."""
     needs_kustomize()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made).resolve()
-        parts = {"resources": f"overlays/{name}", "components": "components/url-only"}
+        parts = {"resources": f"overlays/{name}", "components": f"components/{added}"}
         document = {kind: [os.path.relpath(ROOT / "k8s" / path, folder)] for kind, path in parts.items()}
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(document))
         return build(folder)
@@ -70,7 +70,7 @@ def needs_kustomize() -> None:
 @cache
 def _lack_of_kustomize() -> str | None:
     try:
-        kustomize_command()
+        refuse_old_kubectl()
     except ConfigError as error:
         return str(error)
     return None

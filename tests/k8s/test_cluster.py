@@ -1,11 +1,8 @@
-"""What `restrain k8s render` takes of a cluster: volumes, closed addresses, labels, components; files by hand."""
+"""What `restrain k8s render` takes of a cluster, the pod for files, and what prompts are made of."""
 
 import pytest
 
-from restrain_openrlhf.commands.k8s.files import copy_lines
-from restrain_openrlhf.commands.k8s.overlay import Cluster, parse_networks
 from restrain_openrlhf.commands.k8s.patches import data_words
-from restrain_openrlhf.errors import ConfigError
 from tests.k8s import rules_jobs, rules_pods, rules_service
 from tests.k8s.experiments import IMAGE, render, rendered
 from tests.k8s.manifests import needs_kustomize, of_kind, pods, runs
@@ -18,9 +15,9 @@ def step_of(each):
     return each["metadata"]["labels"]["app.kubernetes.io/component"]
 
 
-def refused(*words, overlay=ONE_NODE):
+def refused(*words, out, overlay=ONE_NODE):
     needs_kustomize()
-    done = render("--image", IMAGE, *words, overlay=overlay)
+    done = render("--image", IMAGE, *words, out=out, overlay=overlay)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     return done.stderr
 
@@ -39,10 +36,10 @@ def test_volumes_are_what_the_cluster_has():
 
 
 @pytest.mark.host
-def test_a_volume_of_one_node_is_enough_for_one_node_alone():
+def test_a_volume_of_one_node_is_enough_for_one_node_alone(tmp_path):
     claims = of_kind(rendered("--only", "platform", overlay=ONE_NODE), "PersistentVolumeClaim")
     assert [each["spec"]["accessModes"] for each in claims] == [["ReadWriteOnce"]] * 2
-    assert "share volumes" in refused("--access-mode", "ReadWriteOnce", overlay="8xa100-80g")
+    assert "share volumes" in refused("--access-mode", "ReadWriteOnce", out=tmp_path / "made", overlay="8xa100-80g")
 
 
 @pytest.mark.host
@@ -60,6 +57,13 @@ def test_downloads_do_not_reach_what_is_closed():
 
 
 @pytest.mark.host
+def test_what_no_cluster_takes_is_refused(tmp_path):
+    out = tmp_path / "made"
+    assert "'localhost' does not appear to be" in refused("--deny-egress", "localhost", out=out)
+    assert "unknown component. Choose one of images" in refused("--component", "runtime", out=out)
+
+
+@pytest.mark.host
 def test_monitors_and_rules_have_the_label_that_prometheus_selects():
     objects = rendered("--prometheus-release", "kps", "--only", "platform")
     kinds = [each["kind"] for each in objects if each["metadata"].get("labels", {}).get("release") == "kps"]
@@ -72,7 +76,6 @@ def test_pods_with_a_gpu_ask_for_nvidias_runtime_where_it_is_not_the_default(ove
     objects = rendered("--component", "runtime-class", overlay=overlay)
     classes = {pod.name: (bool(pod.gpus), pod.spec.get("runtimeClassName")) for pod in pods(objects)}
     assert set(classes.values()) == {(True, "nvidia"), (False, None)}
-    assert "unknown component. Choose one of images" in refused("--component", "runtime")
 
 
 @pytest.mark.host
@@ -82,29 +85,21 @@ def test_what_is_rendered_has_no_mark_of_an_unset_image():
 
 
 @pytest.mark.host
-def test_files_are_copied_through_a_pod_that_reaches_nobody(tmp_path):
-    needs_kustomize()
-    done = render("--image", IMAGE, "--only", "files", out=tmp_path / "made")
-    lines = done.stderr.splitlines()
-    assert lines[0].endswith("01-files.yaml")
+def test_files_are_copied_through_a_pod_that_ends_by_itself():
     (pod,) = of_kind(rendered("--only", "files"), "Pod")
-    assert lines[1:6] == list(copy_lines([pod]))
-    name, (work,) = (
-        pod["metadata"]["name"],
-        [m for m in pod["spec"]["containers"][0]["volumeMounts"] if m["name"] == "work"],
-    )
-    assert all(f" {name}" in line or f"/{name}" in line for line in lines[1:6])
-    assert f"{name}:{work['mountPath']}/data" in done.stderr
+    assert pod["metadata"]["name"] == "files-dapo14k-qwen3-4b-restrain"
+    mounts = {each["name"]: each["mountPath"] for each in pod["spec"]["containers"][0]["volumeMounts"]}
+    assert mounts["work"] == "/mnt/work"
     assert pod["spec"]["activeDeadlineSeconds"] <= 4 * 3600
 
 
 @pytest.mark.parametrize(
-    ("prompts", "test_time", "words"),
+    ("prompts", "job", "words"),
     [
-        ("dapo14k", False, ["prepare", "dapo14k", "--keep", "--out=/mnt/work/data/dapo14k.jsonl"]),
+        ("dapo14k", "train", ["prepare", "dapo14k", "--keep", "--out=/mnt/work/data/dapo14k.jsonl"]),
         (
             "dapo14k.supervised",
-            False,
+            "train",
             [
                 "prepare",
                 "dapo14k",
@@ -113,45 +108,26 @@ def test_files_are_copied_through_a_pod_that_reaches_nobody(tmp_path):
                 "--supervised=/mnt/work/data/dapo14k.supervised.jsonl",
             ],
         ),
-        ("aime24", True, ["benchmarks", "aime24", "--problems-only", "--out=/mnt/work/data"]),
+        ("aime24", "test-time", ["benchmarks", "aime24", "--problems-only", "--out=/mnt/work/data"]),
         (
             "dapo14k.6400",
-            False,
+            "train",
             ["prepare", "dapo14k", "--keep", "--first=6400", "--out=/mnt/work/data/dapo14k.6400.jsonl"],
         ),
         # Training on the problems of a benchmark is nobody's wish by a file's name alone; neither has a known place.
-        ("aime24", False, None),
-        ("s1k", False, None),
-        ("mine", True, None),
+        ("aime24", "train", None),
+        ("s1k", "train", None),
+        ("mine", "test-time", None),
     ],
 )
-def test_what_a_prompt_file_is_made_of_follows_from_its_name(prompts, test_time, words):
-    assert data_words(f"/mnt/work/data/{prompts}.jsonl", test_time) == words
+def test_what_a_prompt_file_is_made_of_follows_from_its_name(prompts, job, words):
+    assert data_words(f"/mnt/work/data/{prompts}.jsonl", job) == words
     assert list(unresolved(["restrain", "data", *(words or ["list"])])) == []
 
 
 def test_a_data_step_that_makes_another_file_is_found():
     (problem,) = rules_jobs._fetched({"data": ["prepare", "dapo14k", "--out=/a.jsonl"]}, "/b.jsonl", set())
     assert "makes /a.jsonl, the experiment reads /b.jsonl" in problem
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"storage_class": "Fast SSD"}, "--storage-class 'Fast SSD': is no name"),
-        ({"access_mode": "RWX"}, "choose ReadWriteMany or ReadWriteOnce"),
-        ({"sizes": {"work": "1 TB"}}, "--work-size '1 TB': give a size such as 500Gi"),
-        ({"prometheus_release": ""}, "--prometheus-release ''"),
-    ],
-)
-def test_values_that_no_cluster_takes_are_refused(values, message):
-    with pytest.raises(ConfigError, match=message):
-        Cluster(**values)
-
-
-def test_addresses_are_ranges():
-    with pytest.raises(ConfigError, match="--deny-egress: 'localhost' does not appear to be"):
-        parse_networks(["localhost"])
 
 
 @pytest.mark.host

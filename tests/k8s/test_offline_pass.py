@@ -77,7 +77,7 @@ def what_training_reads(objects: list[Object], run: Object, folder: Path) -> Ref
 @pytest.mark.parametrize("rollouts", [16, 20], ids=["all are read", "a part is read"])
 @pytest.mark.parametrize("shards", [1, 2, 3])
 def test_what_the_steps_of_a_pass_write_is_what_training_reads(volumes, shards, rollouts):
-    words = ("--shards", shards, "--reference-n", rollouts)
+    words = ("--shards", shards, "--set", f"pass_n={rollouts}")
     objects = rendered(*WITH_MODEL, *words, config=PASSES[0], overlay="single-node")
     (sampling,) = [each for each in objects if "restrain-pass" in each["metadata"]["labels"]]
     assert sampling["spec"]["completions"] == shards

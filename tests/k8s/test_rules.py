@@ -8,7 +8,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.k8s import rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
 from tests.k8s.experiments import replace
-from tests.k8s.manifests import built, of_kind, overlay, pick, url_only
+from tests.k8s.manifests import built, component, of_kind, overlay, pick
 from tests.k8s.schemas import problems
 from tests.k8s.test_overlays import EVERYWHERE
 
@@ -90,7 +90,7 @@ def test_a_rule_finds_what_breaks_it(rule, name, pointer, value):
     ],
 )
 def test_two_processes_that_would_split_groups_are_found(name, pointer, value, message):
-    objects = copy.deepcopy(url_only("multi-node-h100"))
+    objects = copy.deepcopy(component("url-only", "multi-node-h100"))
     replace(pick(objects, *name.split("/")), pointer, value)
     (problem,) = rules_service.gathered_in_one_process(objects)
     assert message in problem
@@ -106,7 +106,7 @@ def test_a_way_to_another_namespaces_service_is_found():
 
 def test_an_autoscaler_over_one_process_is_found():
     scaler = pick(overlay("multi-node-h100"), "HorizontalPodAutoscaler", "reward")
-    (problem,) = rules_service.gathered_in_one_process([*url_only("multi-node-h100"), scaler])
+    (problem,) = rules_service.gathered_in_one_process([*component("url-only", "multi-node-h100"), scaler])
     assert "is scaled" in problem
 
 

@@ -106,8 +106,9 @@ def test_a_run_is_refused_before_its_model_is_looked_for(monkeypatch, tmp_path):
         preflight.check_run(load_hook_config(hook), vars(parse(to_arguments(asked))))
 
 
-def test_an_overlays_gpus_refuse_what_they_cannot_hold():
-    words = ["configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml", "--overlay", "single-node", "--out", "-"]
+def test_an_overlays_gpus_refuse_what_they_cannot_hold(tmp_path):
+    config = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
+    words = [config, "--overlay", "single-node", "--out", tmp_path / "out"]
     one = [
         f"--set=openrlhf.{name}=1" for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.num_engines")
     ]

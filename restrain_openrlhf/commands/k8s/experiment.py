@@ -1,30 +1,66 @@
-"""One configuration as the cluster runs it: paths on its volumes, its layout, and a name that Kubernetes accepts."""
+"""One configuration as the cluster runs it: its name, its layout, its paths on the volumes, and its offline pass."""
 
+import hashlib
+import json
+import re
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 
-from restrain_openrlhf.commands.k8s.shared_pass import SharedPass
-from restrain_openrlhf.config.checks import refuse_settings, refuse_unattended
-from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.memory import GIB
-from restrain_openrlhf.config.nodes import LONGEST_PREFIX, Layout, NodeShape, plan, run_name
+from restrain_openrlhf.config.blocks import EngineLimits
+from restrain_openrlhf.config.nodes import LONGEST_PREFIX, Layout, NodeShape, flags_on_nodes, plan, run_name
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.method import build
-from restrain_openrlhf.records.folder import VOTES_BEFORE, adapts_at_test_time
+from restrain_openrlhf.records.folder import adapts_at_test_time
+from restrain_openrlhf.reference.reference_pass import OfflineOptions
+from restrain_openrlhf.reference.sampling_pass import Shard
 
 WORK = PurePosixPath("/mnt/work")
+PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")
+# Where, by how many and how many at a time a pass is drawn, not what.
+NOT_DRAWN = {"out", "shard", "tensor_parallel_size", *EngineLimits.model_fields}
 
 
-class Job(StrEnum):
-    """What a configuration is rendered for."""
+@dataclass(frozen=True)
+class SharedPass:
+    """An offline pass in files that are named by what it draws: experiments that draw the same share it.
 
-    TRAIN = "train"
-    TEST_TIME = "test-time"
+    It is drawn in `shards` parts; the run reads the first `kept` rollouts of each prompt.
+    """
+
+    options: OfflineOptions
+    shards: int
+    kept: int
+
+    @property
+    def key(self) -> str:
+        """Differs between passes that differ in the model, the prompts, the sampling, the rollouts or the parts."""
+        drawn = self.options.model_dump(mode="json", exclude=NOT_DRAWN, exclude_defaults=True)
+        text = json.dumps({**drawn, "n": self.options.n, "shards": self.shards}, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    @property
+    def file(self) -> PurePosixPath:
+        """The whole pass."""
+        parts = (PurePosixPath(self.options.prompts).stem, PurePosixPath(self.options.model).name.lower(), self.key)
+        return WORK / "passes" / re.sub(r"[^\w.-]+", "-", f"{'.'.join(parts)}.n{self.options.n}.jsonl")
+
+    @property
+    def parts(self) -> list[PurePosixPath]:
+        """The files that the shards write; with one shard the whole pass itself, which merging checks and keeps."""
+        return [Shard(index, self.shards).path(self.file) for index in range(self.shards)]
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the run reads a part of the pass."""
+        return self.kept < self.options.n
+
+    @property
+    def reference(self) -> PurePosixPath:
+        """What the run reads."""
+        return self.file.with_name(f"{self.file.stem}.first-{self.kept}.jsonl") if self.is_cut else self.file
 
 
 @dataclass(frozen=True)
@@ -35,14 +71,14 @@ class Experiment:
     """
 
     name: str
-    job: Job
+    job: Literal["train", "test-time"]
     document: dict[str, Any]
     flags: dict[str, Any]
     layout: Layout
     shards: int
     offline: SharedPass | None
     # None: as the base manifests have it.
-    deadline_days: float | None = None
+    deadline_days: float | None
 
     @property
     def run_dir(self) -> str:
@@ -55,71 +91,62 @@ class Experiment:
         return str(self.flags["actor.model_name_or_path"])
 
     @property
+    def prompts(self) -> str:
+        """The prompt file on a volume."""
+        return str(self.flags["data.prompt_dataset"])
+
+    @property
     def text(self) -> str:
         """The configuration file."""
         return yaml.safe_dump(self.document, sort_keys=False, allow_unicode=True, width=120)
 
 
-def load_experiment(
-    path: Path,
-    overrides: dict[str, object],
-    shape: NodeShape,
-    *,
-    job: Job | None = None,
-    shards: int = 8,
-    rollouts: int | None = None,
-) -> Experiment:
+def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape, shards: int = 8) -> Experiment:
     """Read a configuration as `restrain train` would, and move its paths to the cluster's volumes.
 
-    `job` is what it is for, as the configuration tells if None. `rollouts` is the offline pass's number per prompt.
-    Raises ConfigError for a wrong configuration, another job than it is for, a checkpoint that would never be written
-    or resumed, or a layout that does not fit the overlay's nodes or their GPUs.
+    Raises ConfigError for a wrong configuration, a checkpoint that would never be written or resumed, or a layout that
+    does not fit the overlay's nodes or their GPUs.
     """
     config = load_run_config(path, overrides)
-    chosen = _job(config, job)
+    test_time = adapts_at_test_time(config)
     document = _document(config)
-    flags = flags_of(config)
-    refuse_settings(config, flags, shape.gpu_memory * GIB if shape.gpu_memory else None)
-    flags |= {name: document["openrlhf"][name] for name in document["openrlhf"] if name in PATH_FLAGS}
-    refuse_unattended(flags, "into the secret 'wandb' (docs/operations/kubernetes.md)")
-    offline = _offline(config, flags, rollouts, shards) if chosen is Job.TRAIN else None
+    flags = flags_on_nodes(config, shape, "into the secret 'wandb' (docs/operations/kubernetes.md)")
+    flags |= {name: document["openrlhf"][name] for name in PATH_FLAGS if name in document["openrlhf"]}
+    offline = None if test_time else _offline(config, flags, shards)
     document |= {"reference": str(offline.reference)} if offline else {}
     return Experiment(
-        _name(document, chosen), chosen, document, flags, plan(flags, shape), shards, offline, config.deadline_days
+        name=_name(document["run_dir"], test_time),
+        job="test-time" if test_time else "train",
+        document=document,
+        flags=flags,
+        layout=plan(flags, shape),
+        shards=shards,
+        offline=offline,
+        deadline_days=config.deadline_days,
     )
 
 
-def _job(config: RunConfig, asked: Job | None) -> Job:
-    adapts = adapts_at_test_time(config)
-    if adapts and asked is Job.TRAIN:
-        raise ConfigError(
-            f"--job train: the configuration is for test-time RL: its reference is the {VOTES_BEFORE} of the run. "
-            "Leave --job out, or name the reference of a training."
-        )
-    return asked or (Job.TEST_TIME if adapts else Job.TRAIN)
-
-
-def _offline(config: RunConfig, flags: dict[str, Any], rollouts: int | None, shards: int) -> SharedPass | None:
+def _offline(config: RunConfig, flags: dict[str, Any], shards: int) -> SharedPass | None:
     """The pass to be made: none for a method that reads none, and none for a file that is on a volume already."""
-    if config.reference is None or not build(config.method).needs_reference or _on_mount(config.reference):
+    if config.read_reference is None or config.read_reference.is_relative_to("/mnt"):
         return None
     kept = config.reference_n or int(flags["rollout.n_samples_per_prompt"])
-    return SharedPass.of(flags, config.engine, kept, rollouts or max(config.pass_n or kept, kept), shards)
+    limits = {"tensor_parallel_size": 1, **config.engine.options()}
+    # The file's own name is made from all other options.
+    options = OfflineOptions.from_flags(flags, out="pass.jsonl", n=max(config.pass_n or kept, kept), **limits)
+    return SharedPass(options, shards, kept)
 
 
-def _name(document: dict[str, Any], job: Job) -> str:
+def _name(run_dir: str, test_time: bool) -> str:
     """From the run's folder below `runs`, of which each experiment has its own."""
-    folder = PurePosixPath(document["run_dir"])
+    folder = PurePosixPath(run_dir)
     root = next((root for root in (WORK / "runs", WORK) if root in folder.parents), PurePosixPath("/mnt"))
     text = str(folder.relative_to(root))
-    if job is Job.TRAIN:
+    if not test_time:
         return run_name(text)
     # The job's own name begins with these words, so a folder that has them gives the rest. Any other folder gives what
     # is no label, so that its name ends in a hash and is not the first one's.
     return run_name(text.removeprefix(LONGEST_PREFIX) if text.startswith(LONGEST_PREFIX) else f"{text}/")
-
-
-PATH_FLAGS = ("actor.model_name_or_path", "data.prompt_dataset")
 
 
 def _document(config: RunConfig) -> dict[str, Any]:
@@ -130,9 +157,7 @@ def _document(config: RunConfig) -> dict[str, Any]:
     # A folder, existing or not: a hub id has at most one slash.
     if Path(model).is_dir() or model.count("/") > 1:
         openrlhf["actor.model_name_or_path"] = on_volume(Path(model))
-    # Presets of one folder share a `reference:`; a method that reads none must not wait for the file in its pods.
-    read = config.reference if build(config.method).needs_reference else None
-    reference = {"reference": on_volume(read)} if read else {}
+    reference = {"reference": on_volume(config.read_reference)} if config.read_reference else {}
     # `restrain train` sets `metrics` itself.
     others = config.model_copy(update={"reference": None, "metrics": None}).written()
     return {"run_dir": on_volume(config.run_dir), **reference, **others, "openrlhf": openrlhf}
@@ -143,14 +168,10 @@ def on_volume(path: Path) -> str:
 
     Raises ConfigError for a path outside the working folder.
     """
-    if _on_mount(path):
+    if path.is_relative_to("/mnt"):
         return str(path)
     here = Path.cwd()
     inside = path.absolute()
     if not inside.is_relative_to(here):
         raise ConfigError(f"{path}: is outside the working folder. Give its path on the cluster, such as {WORK}/data.")
     return str(WORK / inside.relative_to(here))
-
-
-def _on_mount(path: Path) -> bool:
-    return path.is_relative_to("/mnt")

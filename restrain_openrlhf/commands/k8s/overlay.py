@@ -1,34 +1,129 @@
 """The overlays of the Kustomize tree, the GPU nodes that each is for, and what else differs from cluster to cluster."""
 
-import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from ipaddress import IPv4Network, IPv6Network, ip_network
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from ipaddress import IPv6Network, ip_network
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import yaml
-from pydantic import ValidationError
+import typer
+from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.config.documents import read_yaml, typed
 from restrain_openrlhf.config.nodes import NodeShape
-from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.errors import ConfigError
 
-Network = IPv4Network | IPv6Network
-SHARED, ONE_NODE = "ReadWriteMany", "ReadWriteOnce"
-QUANTITY = re.compile(r"[1-9]\d*(Ki|Mi|Gi|Ti|Pi|k|M|G|T|P)?")
-NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+Patch = dict[str, Any]
 CLAIM = "PersistentVolumeClaim"
-DOWNLOADS = "prefetch|data|benchmarks"
+STORAGE = "/spec/resources/requests/storage"
 MONITORS = "PodMonitor|ServiceMonitor|PrometheusRule"
+DOWNLOADS = "prefetch|data|benchmarks"
+cluster_option = partial(typer.Option, rich_help_panel="The cluster")
 
 
-def json_patch(target: Mapping[str, str], *changes: tuple[str, object], op: str = "replace") -> dict[str, Any]:
+def json_patch(target: Mapping[str, str], *changes: tuple[str, object], op: str = "replace") -> Patch:
     """A JSON6902 patch as Kustomize takes it: `changes` are paths and the values that they get."""
     return {
         "target": dict(target),
         "operations": [{"op": op, "path": path, "value": value} for path, value in changes],
     }
+
+
+class AccessMode(StrEnum):
+    """Whose pods share the volumes: those of all nodes, or of one."""
+
+    ALL_NODES = "ReadWriteMany"
+    ONE_NODE = "ReadWriteOnce"
+
+
+class Cluster(BaseModel):
+    """What differs from cluster to cluster, each an option of `restrain k8s render`; None leaves the overlay's."""
+
+    model_config = ConfigDict(frozen=True)
+
+    image: Annotated[
+        list[str], typer.Option(metavar="NAME=REF@sha256:…", help="Image by digest. Repeatable.", show_default=False)
+    ] = []
+    gpu_memory: Annotated[
+        int | None,
+        cluster_option(
+            min=1,
+            metavar="GIB",
+            help="Memory of a GPU: a CONFIG that cannot fit is refused.",
+            show_default="the overlay's",
+        ),
+    ] = None
+    storage_class: Annotated[
+        str | None, cluster_option(help="Storage class of the volumes.", show_default="the cluster's")
+    ] = None
+    access_mode: Annotated[AccessMode | None, cluster_option(help="Of the volumes.", show_default="the overlay's")] = (
+        None
+    )
+    models_size: Annotated[
+        str | None, cluster_option(help="Size of the models volume, such as 500Gi.", show_default="the overlay's")
+    ] = None
+    work_size: Annotated[
+        str | None, cluster_option(help="Size of the work volume, such as 2Ti.", show_default="the overlay's")
+    ] = None
+    deny_egress: Annotated[
+        list[str],
+        cluster_option(
+            metavar="CIDR",
+            help="Range that downloads may not reach, beside private ones. Repeatable.",
+            show_default=False,
+        ),
+    ] = []
+    prometheus_release: Annotated[
+        str | None, cluster_option(help="The label `release` that kube-prometheus-stack asks of monitors and rules.")
+    ] = None
+    component: Annotated[
+        list[str],
+        cluster_option(
+            metavar="NAME",
+            help="Folder of k8s/components to add, such as runtime-class. Repeatable.",
+            show_default=False,
+        ),
+    ] = []
+
+    def patches(self) -> list[Patch]:
+        """JSON6902 patches on the tree, as Kustomize takes them. Raises ConfigError for a range that is none."""
+        modes = None if self.access_mode is None else [str(self.access_mode)]
+        changes = (
+            ({"kind": CLAIM}, "/spec/storageClassName", self.storage_class),
+            ({"kind": CLAIM}, "/spec/accessModes", modes),
+            ({"kind": CLAIM, "name": "models"}, STORAGE, self.models_size),
+            ({"kind": CLAIM, "name": "work"}, STORAGE, self.work_size),
+            ({"kind": MONITORS}, "/metadata/labels/release", self.prometheus_release),
+            *(({"kind": "NetworkPolicy", "name": DOWNLOADS}, *closed) for closed in map(_exception, self.deny_egress)),
+        )
+        return [json_patch(target, (path, value), op="add") for target, path, value in changes if value is not None]
+
+    def refuse_one_node(self, kinds: Iterable[str]) -> None:
+        """Raises ConfigError where pods of several nodes would share a volume of one."""
+        if self.access_mode is AccessMode.ONE_NODE and "RayJob" in set(kinds):
+            raise ConfigError(
+                f"--access-mode {AccessMode.ONE_NODE}: the pods of a Ray cluster are on several nodes and share "
+                f"volumes. Give a storage class with {AccessMode.ALL_NODES}, or use the overlay single-node."
+            )
+
+    def components(self, tree: Path) -> list[Path]:
+        """Raises ConfigError for a component that the tree does not have."""
+        known = sorted(path.parent.name for path in (tree / "components").glob("*/kustomization.yaml"))
+        for name in self.component:
+            if name not in known:
+                raise ConfigError(f"--component {name!r}: unknown component. Choose one of {', '.join(known)}.")
+        return [tree / "components" / name for name in self.component]
+
+
+def _exception(text: str) -> tuple[str, str]:
+    """Where a policy of downloads keeps an address range from them: its blocks are IPv4 and IPv6, in this order."""
+    try:
+        network = ip_network(text)
+    except ValueError as error:
+        raise ConfigError(f"--deny-egress: {error}. Give a range such as 34.118.224.0/20, or one address.") from None
+    return f"/spec/egress/0/to/{int(isinstance(network, IPv6Network))}/ipBlock/except/-", str(network)
 
 
 @dataclass(frozen=True)
@@ -38,80 +133,8 @@ class Overlay:
     path: Path
     nodes: NodeShape
 
-    @property
-    def tree(self) -> Path:
-        """The whole Kustomize tree, base and components included."""
-        return self.path.parents[1]
 
-
-@dataclass(frozen=True)
-class Cluster:
-    """Values of `restrain k8s render`'s options; None and nothing leave what the overlay says.
-
-    `sizes` are of the claims `models` and `work`, such as 500Gi. `closed` are address ranges beside the private ones.
-    `images` are references by digest, by name; `components` those of the tree that are added to the overlay's.
-    """
-
-    storage_class: str | None = None
-    access_mode: str | None = None
-    sizes: Mapping[str, str] = field(default_factory=dict)
-    closed: tuple[Network, ...] = ()
-    prometheus_release: str | None = None
-    images: Mapping[str, str] = field(default_factory=dict)
-    components: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Raises ConfigError for a value that no cluster takes."""
-        for option, name in (
-            ("--storage-class", self.storage_class),
-            ("--prometheus-release", self.prometheus_release),
-        ):
-            if name is not None and not NAME.fullmatch(name):
-                raise ConfigError(f"{option} {name!r}: is no name of Kubernetes. Look it up, in lower case.")
-        if self.access_mode not in (None, SHARED, ONE_NODE):
-            raise ConfigError(f"--access-mode {self.access_mode!r}: choose {SHARED} or {ONE_NODE}.")
-        for claim, size in self.sizes.items():
-            if not QUANTITY.fullmatch(size):
-                raise ConfigError(f"--{claim}-size {size!r}: give a size such as 500Gi.")
-
-    def patches(self) -> list[dict[str, Any]]:
-        """JSON6902 patches on the tree, as Kustomize takes them."""
-        modes = [self.access_mode] if self.access_mode else None
-        claims = (("/spec/storageClassName", self.storage_class), ("/spec/accessModes", modes))
-        # The two blocks of each policy: IPv4 and IPv6, in this order.
-        excepted = [
-            (f"/spec/egress/0/to/{int(isinstance(net, IPv6Network))}/ipBlock/except/-", str(net)) for net in self.closed
-        ]
-        release = ("/metadata/labels/release", self.prometheus_release)
-        every = [
-            json_patch({"kind": CLAIM}, *(each for each in claims if each[1]), op="add"),
-            *(
-                json_patch({"kind": CLAIM, "name": claim}, ("/spec/resources/requests/storage", size))
-                for claim, size in self.sizes.items()
-            ),
-            json_patch({"kind": "NetworkPolicy", "name": DOWNLOADS}, *excepted, op="add"),
-            json_patch({"kind": MONITORS}, *([release] if self.prometheus_release else []), op="add"),
-        ]
-        return [patch for patch in every if patch["operations"]]
-
-    def refuse_one_node(self, kinds: Iterable[str]) -> None:
-        """Raises ConfigError where pods of several nodes would share a volume of one."""
-        if self.access_mode == ONE_NODE and "RayJob" in set(kinds):
-            raise ConfigError(
-                f"--access-mode {ONE_NODE}: the pods of a Ray cluster are on several nodes and share volumes. Give a "
-                f"storage class with {SHARED}, or use the overlay single-node."
-            )
-
-
-def parse_networks(items: Iterable[str]) -> tuple[Network, ...]:
-    """`--deny-egress` words as address ranges. Raises ConfigError for what is none."""
-    try:
-        return tuple(map(ip_network, items))
-    except ValueError as error:
-        raise ConfigError(f"--deny-egress: {error}. Give a range such as 34.118.224.0/20, or one address.") from None
-
-
-def load_overlay(name: str, tree: Path = KUBERNETES) -> Overlay:
+def load_overlay(name: str, tree: Path) -> Overlay:
     """The overlay of this name. Raises ConfigError if the overlay, its tree or its node shape is missing or wrong."""
     overlays = tree / "overlays"
     if not overlays.is_dir():
@@ -120,11 +143,5 @@ def load_overlay(name: str, tree: Path = KUBERNETES) -> Overlay:
     if name not in known:
         raise ConfigError(f"--overlay {name!r}: unknown overlay. Choose one of {', '.join(known)}.")
     path = (overlays / name).resolve()
-    return Overlay(path, _read_shape(path / "overlay.yaml"))
-
-
-def _read_shape(path: Path) -> NodeShape:
-    try:
-        return NodeShape.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (yaml.YAMLError, ValidationError) as error:
-        raise ConfigError(f"{path}: gpus_per_node, max_nodes and cpus_per_node are needed: {error}") from None
+    shape = path / "overlay.yaml"
+    return Overlay(path, typed(NodeShape, read_yaml(shape), shape))

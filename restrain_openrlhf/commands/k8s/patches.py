@@ -5,15 +5,13 @@ Strategic merge would drop a RayJob's pod templates: its worker groups are a pla
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from restrain_openrlhf.commands.k8s.experiment import Experiment, Job
-from restrain_openrlhf.commands.k8s.overlay import json_patch
+from restrain_openrlhf.commands.k8s.experiment import Experiment
+from restrain_openrlhf.commands.k8s.overlay import Patch, json_patch
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.data.sources import TRAINING_SETS
 
 Change = tuple[str, object]
-Patch = dict[str, Any]
 WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
 ARGS = "/spec/template/spec/containers/0/args"
 PASS = "restrain-pass"
@@ -21,7 +19,6 @@ SHARD = "$(JOB_COMPLETION_INDEX)"
 SECONDS_A_DAY = 86_400
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
-SUPERVISED = ".supervised"
 NAMED = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
 
 
@@ -30,17 +27,15 @@ def patches(experiment: Experiment, benchmarks: Sequence[str]) -> list[Patch]:
 
     `benchmarks` are names. An experiment without an offline pass gets no patch for one.
     """
-    prompts, test_time = str(experiment.flags["data.prompt_dataset"]), experiment.job is Job.TEST_TIME
-    copied = ["benchmarks", ",".join(benchmarks), f"--out={BENCHMARKS_IN_POD}"]
-    evaluation = (ARGS, evaluation_words(experiment, benchmarks))
+    words = data_words(experiment.prompts, experiment.job)
     return [
-        json_patch({"kind": "RayJob", "name": str(experiment.job)}, *_ray_job(experiment)),
-        _job(str(experiment.job), *_on_one_node(experiment)),
+        json_patch({"kind": "RayJob", "name": experiment.job}, *_ray_job(experiment)),
+        _job(experiment.job, *_on_one_node(experiment)),
         _job("prefetch", (ARGS, [experiment.model])),
-        *(_job("data", (ARGS, words)) for words in [data_words(prompts, test_time)] if words),
-        _job("benchmarks", (ARGS, copied)),
+        *([_job("data", (ARGS, words))] if words else []),
+        _job("benchmarks", (ARGS, ["benchmarks", ",".join(benchmarks), f"--out={BENCHMARKS_IN_POD}"])),
         *_offline(experiment),
-        _job("evaluation", evaluation, *_indexes(experiment.shards)),
+        _job("evaluation", (ARGS, _evaluation_words(experiment, benchmarks)), *_indexes(experiment.shards)),
         _job("regrade", (ARGS, [f"{experiment.run_dir}/evaluation"])),
     ]
 
@@ -54,14 +49,14 @@ def _ray_job(experiment: Experiment) -> list[Change]:
     # Ray hides GPUs from an entrypoint that reserves none, so they are made visible.
     words = " ".join(f"--{name} {value}" for name, value in _test_time_options(experiment).items())
     entry = f"env -u CUDA_VISIBLE_DEVICES test-time adapt {words}"
-    adapts = [("/spec/entrypoint", entry)] if experiment.job is Job.TEST_TIME else []
+    adapts = [("/spec/entrypoint", entry)] if experiment.job == "test-time" else []
     return [*counts, *_gpus(experiment, f"{WORKERS}/template"), *_deadline(experiment), *adapts]
 
 
 def _on_one_node(experiment: Experiment) -> list[Change]:
     """For the Job that runs where there is no KubeRay, with a Ray of its own in one pod."""
     words = [f"--{name}={_literal(value)}" for name, value in _test_time_options(experiment).items()]
-    adapts = [(ARGS, words)] if experiment.job is Job.TEST_TIME else []
+    adapts = [(ARGS, words)] if experiment.job == "test-time" else []
     return [*_gpus(experiment, "/spec/template"), *adapts, *_deadline(experiment)]
 
 
@@ -69,7 +64,7 @@ def _test_time_options(experiment: Experiment) -> dict[str, str]:
     return {
         "config": CONFIG_IN_POD,
         "model": experiment.model,
-        "prompts": str(experiment.flags["data.prompt_dataset"]),
+        "prompts": experiment.prompts,
         "out": experiment.run_dir,
     }
 
@@ -96,15 +91,16 @@ def _offline(experiment: Experiment) -> list[Patch]:
     shared = experiment.offline
     if shared is None:
         return []
-    words = [*map(_literal, shared.options.words()), f"--shard={SHARD}/{shared.shards}"]
+    sampled = shared.options.model_copy(update={"out": shared.file}).words()
+    words = [*map(_literal, sampled), f"--shard={SHARD}/{shared.shards}"]
     return [
         _job("reference", (ARGS, words), *_indexes(shared.shards), (f"/metadata/labels/{PASS}", shared.key)),
-        _job("merge-reference", (ARGS, shared.merge_words())),
-        _job("subset-reference", (ARGS, shared.subset_words())),
+        _job("merge-reference", (ARGS, [f"--out={shared.file}", *map(str, shared.parts)])),
+        _job("subset-reference", (ARGS, [f"--out={shared.reference}", f"--n={shared.kept}", str(shared.file)])),
     ]
 
 
-def evaluation_words(experiment: Experiment, benchmarks: Sequence[str]) -> list[str]:
+def _evaluation_words(experiment: Experiment, benchmarks: Sequence[str]) -> list[str]:
     """`restrain eval` of the trained model, with the prompts' template and the length of responses of its training.
 
     Benchmarks come from the work volume: pods have no network.
@@ -127,7 +123,7 @@ def _literal(word: str) -> str:
     return word.replace("$", "$$")
 
 
-def data_words(prompts: str, test_time: bool) -> list[str] | None:
+def data_words(prompts: str, job: str) -> list[str] | None:
     """`restrain data` words that make this file, by its name; None where it is a file of the user's own.
 
     Training reads `dapo14k.jsonl`, `dapo14k.6400.jsonl` (its first prompts) or `dapo14k.supervised.jsonl` (with gold),
@@ -137,12 +133,12 @@ def data_words(prompts: str, test_time: bool) -> list[str] | None:
     if named is None:
         return None
     folder, name, first, supervised = named.groups()
-    if test_time:
+    if job == "test-time":
         known = name in BENCHMARKS and not (first or supervised)
         return ["benchmarks", name, "--problems-only", f"--out={folder}"] if known else None
     if name not in TRAINING_SETS or TRAINING_SETS[name].hub is None:
         return None
     cut = [f"--first={first}"] if first else []
     gold = [f"--supervised={prompts}"] if supervised else []
-    plain = prompts.replace(SUPERVISED, "") if supervised else prompts
+    plain = prompts.replace(supervised, "") if supervised else prompts
     return ["prepare", name, "--keep", *cut, f"--out={plain}", *gold]

@@ -1,12 +1,16 @@
-"""The steps of an experiment on a cluster, in the order in which a user applies them; whose objects have its name."""
+"""The steps of an experiment on a cluster: which it needs, whose objects have its name, and the files of them."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.commands.k8s.experiment import Experiment, Job
-from restrain_openrlhf.commands.k8s.patches import data_words
+import yaml
+
+from restrain_openrlhf.commands.k8s.experiment import Experiment
+from restrain_openrlhf.commands.k8s.patches import PASS, data_words
+from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.errors import ConfigError
 
 Manifest = dict[str, Any]
@@ -37,18 +41,8 @@ class Stage(StrEnum):
 OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE, Stage.SUBSET_REFERENCE)
 # What all experiments of a namespace use; every other step's objects are one experiment's own.
 SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.REWARD})
-# What a namespace's own administrator may not write: objects of the whole cluster, and the namespace's share of it.
-ADMIN_KINDS = frozenset(
-    {
-        "ClusterQueue",
-        "LocalQueue",
-        "Namespace",
-        "PriorityClass",
-        "ResourceFlavor",
-        "ResourceQuota",
-        "WorkloadPriorityClass",
-    }
-)
+# What is waited for.
+JOBS = ("Job", "RayJob")
 
 
 def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
@@ -56,10 +50,9 @@ def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
     offline pass unless it is made.
     """
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
-    test_time = experiment.job is Job.TEST_TIME
-    known = data_words(str(experiment.flags["data.prompt_dataset"]), test_time)
-    first = (Stage.ADMIN, Stage.PLATFORM, *from_hub, *((Stage.DATA,) if known else ()))
-    if test_time:
+    known = (Stage.DATA,) if data_words(experiment.prompts, experiment.job) else ()
+    first = (Stage.ADMIN, Stage.PLATFORM, *from_hub, *known)
+    if experiment.job == "test-time":
         return (*first, Stage.TEST_TIME)
     return (*first, Stage.BENCHMARKS, *_offline(experiment), Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
 
@@ -72,17 +65,13 @@ def _offline(experiment: Experiment) -> tuple[Stage, ...]:
 
 def refuse_unread_pass(experiment: Experiment, stages: Iterable[Stage]) -> None:
     """Raises ConfigError where a step of the offline pass is selected and the experiment has none of it."""
-    asked = [stage for stage in stages if stage in OFFLINE_PASS and stage not in _offline(experiment)]
-    if asked and experiment.offline:
-        raise ConfigError(
-            f"--only {asked[0]}: the run reads every rollout of its offline pass. Leave the step out, or draw more "
-            f"than {experiment.offline.kept} with --reference-n."
-        )
-    if asked:
-        raise ConfigError(
-            f"--only {asked[0]}: the method {experiment.document['method']['name']!r} reads no offline pass with these "
-            "settings, or the configuration names no `reference:`, or one on a volume. Leave the step out, or set it."
-        )
+    for stage in stages:
+        if stage in OFFLINE_PASS and stage not in _offline(experiment):
+            raise ConfigError(
+                f"--only {stage}: there is no such step. This run reads no offline pass with its settings, or names no "
+                "`reference:`, or one on a volume; or it reads every rollout of the pass, and needs no subset: then "
+                "raise pass_n. Change that, or leave the step out."
+            )
 
 
 def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[Stage, list[Manifest]]:
@@ -96,8 +85,11 @@ def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[
 
 
 def stage_of(manifest: Manifest) -> str | None:
-    """The step that an object belongs to."""
-    if manifest["kind"] in ADMIN_KINDS:
+    """The step that an object belongs to.
+
+    A namespace's own administrator may not write objects of the whole cluster, nor the namespace's share of it.
+    """
+    if "namespace" not in manifest["metadata"] or manifest["kind"] in ("LocalQueue", "ResourceQuota"):
         return Stage.ADMIN
     label: str | None = manifest["metadata"].get("labels", {}).get(COMPONENT)
     return label
@@ -130,3 +122,40 @@ def mappings(node: Any) -> Iterator[dict[str, Any]]:
         yield node
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from mappings(value)
+
+
+def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
+    """Write a numbered file for each step into a new folder, and `run.sh`, which applies them and waits for each.
+
+    Raises ConfigError where the folder holds something.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(
+            f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    calls = []
+    for number, (stage, objects) in enumerate(manifests.items(), start=1):
+        file = f"{number:02}-{stage}.yaml"
+        (folder / file).write_text(_text_of(objects), encoding="utf-8")
+        calls += _calls(stage, file, objects)
+    names = (each["metadata"].get("namespace") for objects in manifests.values() for each in objects)
+    functions = (KUBERNETES / "run.sh").read_text(encoding="utf-8") + f"namespace={next(filter(None, names))}"
+    script = folder / "run.sh"
+    script.write_text("\n".join([functions, *calls, 'say "Everything is complete."', ""]), encoding="utf-8")
+    script.chmod(0o755)
+
+
+def _calls(stage: Stage, file: str, objects: Iterable[Manifest]) -> list[str]:
+    """What `run.sh` does: `step` applies the file and waits for its job."""
+    job = next((each for each in objects if each["kind"] in JOBS), None)
+    if job is None:
+        return [f"{'admin' if stage is Stage.ADMIN else 'shared'} {file}"]
+    resource = f"{job['kind'].lower()}/{job['metadata']['name']}"
+    key = job["metadata"].get("labels", {}).get(PASS)
+    return [*([f"pass {key} {resource}"] if key else []), f"step {file} {resource}"]
+
+
+def _text_of(objects: Iterable[Manifest]) -> str:
+    """The objects as YAML; a job comes last, after the policies and configuration that its pods need."""
+    return yaml.safe_dump_all(sorted(objects, key=lambda each: each["kind"] in JOBS), sort_keys=False)

@@ -1,77 +1,195 @@
-"""`restrain slurm render`: the Slurm job of one configuration."""
+"""`restrain slurm render`: one configuration as a Slurm job, with its offline pass, in a folder of its own."""
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Self
 
 import typer
+import yaml
+from pydantic import BaseModel, ConfigDict, model_validator
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder
+from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
+from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.config.nodes import Layout, NodeShape, flags_on_nodes, plan, run_name
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.records.folder import adapts_at_test_time
+from restrain_openrlhf.reference.sampling_pass import Shard
 
+# More nodes than Slurm has names for: the allocation itself says whether there are enough.
+ANY_NUMBER = 100_000
+# vLLM's and Ray's processes, and loading data, beside a process for each GPU.
+CPUS_PER_GPU = 8
+# What the script sets itself, or relies on.
+OURS = (
+    *("chdir", "cpus-per-task", "error", "gpus-per-node", "gres", "job-name", "mem", "nodes"),
+    *("ntasks-per-node", "open-mode", "output", "requeue", "signal", "time"),
+)
 node_option = partial(typer.Option, rich_help_panel="The nodes")
 runtime_option = partial(typer.Option, rich_help_panel="Where commands run")
+
+
+class JobOptions(BaseModel):
+    """What is asked of Slurm, and where commands run: each field is an option of `restrain slurm render`.
+
+    Without `venv`, `apptainer` and `pyxis` commands run as the shell finds them. sbatch itself refuses a wrong time,
+    memory or GPU.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    gpus_per_node: Annotated[int, node_option(min=1, help="GPUs of a node.")]
+    time: Annotated[str, typer.Option(help="The longest time of one start, as Slurm has it.")] = "24:00:00"
+    warning: Annotated[
+        int, typer.Option(min=60, metavar="SECONDS", help="So long before its end the job stops and is queued again.")
+    ] = 300
+    cpus_per_node: Annotated[int | None, node_option(min=1, help="CPUs of a node.", show_default="8 for each GPU")] = (
+        None
+    )
+    mem: Annotated[str, node_option(help="Memory of a node; 0 is all of it.")] = "0"
+    gpu_type: Annotated[str | None, node_option(help="Slurm's name of the GPU, such as h100.")] = None
+    gpu_memory: Annotated[
+        int | None, node_option(min=1, metavar="GIB", help="Memory of a GPU: a CONFIG that cannot fit is refused.")
+    ] = None
+    sbatch: Annotated[
+        list[str],
+        typer.Option(
+            metavar="KEY=VALUE", help="Another option of sbatch, such as partition=gpu. Repeatable.", show_default=False
+        ),
+    ] = []
+    venv: Annotated[Path | None, runtime_option(help="Virtual environment that is activated.")] = None
+    apptainer: Annotated[str | None, runtime_option(metavar="IMAGE", help="Run in this image by apptainer.")] = None
+    pyxis: Annotated[str | None, runtime_option(metavar="IMAGE", help="Run in this image by Slurm's plugin pyxis.")] = (
+        None
+    )
+    bind: Annotated[
+        list[str],
+        runtime_option(metavar="FROM:TO", help="Folder that the container sees. Repeatable.", show_default=False),
+    ] = []
+    setup: Annotated[
+        Path | None, runtime_option(metavar="FILE", help="Shell file that is read first: modules, variables, secrets.")
+    ] = None
+
+    @model_validator(mode="after")
+    def _possible(self) -> Self:
+        """Raises ConfigError for more than one place, binds of nothing, and what the script sets itself."""
+        given = [name for name in ("venv", "apptainer", "pyxis") if getattr(self, name)]
+        if len(given) > 1:
+            raise ConfigError(f"--{given[0]} and --{given[1]} are both given. Give the one that holds restrain.")
+        if self.bind and not (self.apptainer or self.pyxis):
+            raise ConfigError("--bind is for a container. Add --apptainer IMAGE or --pyxis IMAGE, or leave it out.")
+        if self.venv is not None and not (self.venv / "bin" / "activate").is_file():
+            raise ConfigError(f"--venv {self.venv}: bin/activate is not there. Check the path.")
+        if self.setup is not None and not self.setup.is_file():
+            raise ConfigError(f"--setup {self.setup}: no such file. Check the path.")
+        for option in self.sbatch:
+            if (name := option.partition("=")[0]) in OURS:
+                raise ConfigError(f"--sbatch {option!r}: the script sets {name} itself. Use render's own options.")
+        return self
+
+    @property
+    def shape(self) -> NodeShape:
+        """A node."""
+        return NodeShape(
+            gpus_per_node=self.gpus_per_node,
+            max_nodes=ANY_NUMBER,
+            cpus_per_node=self.cpus_per_node or CPUS_PER_GPU * self.gpus_per_node,
+            gpu_memory=self.gpu_memory,
+        )
+
 
 slurm = typer.Typer(help="Write Slurm jobs.", no_args_is_help=True)
 
 
-@slurm.callback()
-def _commands() -> None:
-    """With one command and no callback, typer would drop the word `render`."""
-
-
 @slurm.command()
+@with_options(JobOptions)
 def render(
     config: ConfigFile,
-    gpus_per_node: Annotated[int, node_option(min=1, help="GPUs of a node.")],
+    options: JobOptions,
     out: Annotated[Path, to_folder("New folder for the job, which all nodes see.", metavar="DIR")],
     overrides: Overrides = None,
-    time: Annotated[str, typer.Option(help="The longest time of one start, as Slurm has it.")] = "24:00:00",
-    warning: Annotated[
-        int, typer.Option(min=60, metavar="SECONDS", help="So long before its end the job stops and is queued again.")
-    ] = 300,
-    cpus_per_node: Annotated[
-        int | None, node_option(min=1, help="CPUs of a node.", show_default="8 for each GPU")
-    ] = None,
-    mem: Annotated[str, node_option(help="Memory of a node; 0 is all of it.")] = "0",
-    gpu_type: Annotated[str | None, node_option(help="Slurm's name of the GPU, such as h100.")] = None,
-    gpu_memory: Annotated[
-        int | None, node_option(min=1, metavar="GIB", help="Memory of a GPU: a CONFIG that cannot fit is refused.")
-    ] = None,
-    sbatch: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Another option of sbatch, such as partition=gpu. Repeatable."),
-    ] = None,
-    venv: Annotated[Path | None, runtime_option(help="Virtual environment that is activated.")] = None,
-    apptainer: Annotated[str | None, runtime_option(metavar="IMAGE", help="Run in this image by apptainer.")] = None,
-    pyxis: Annotated[
-        str | None, runtime_option(metavar="IMAGE", help="Run in this image by Slurm's plugin pyxis.")
-    ] = None,
-    bind: Annotated[
-        list[str] | None, runtime_option(metavar="FROM:TO", help="Folder that the container sees. Repeatable.")
-    ] = None,
-    setup: Annotated[
-        Path | None, runtime_option(metavar="FILE", help="Shell file that is read first: modules, variables, secrets.")
-    ] = None,
 ) -> None:
     """Write the Slurm job that trains CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs no Slurm."""
-    from restrain_openrlhf.commands.slurm.job import Allocation, Runtime, load_job  # noqa: PLC0415
-    from restrain_openrlhf.commands.slurm.job import render as write  # noqa: PLC0415
-    from restrain_openrlhf.config.command_line import parse_overrides  # noqa: PLC0415 - keeps `--help` quick
-
-    allocation = Allocation(
-        gpus_per_node=gpus_per_node,
-        time=time,
-        cpus_per_node=cpus_per_node,
-        memory=mem,
-        gpu_type=gpu_type,
-        gpu_memory=gpu_memory,
-        warning=warning,
-        sbatch=tuple(sbatch or ()),
-    )
-    runtime = Runtime(venv and venv.absolute(), apptainer, pyxis, tuple(bind or ()), setup and setup.absolute())
-    job = load_job(config, parse_overrides(overrides or []), allocation, runtime)
-    script = write(job, out)
+    run, folder = load_run_config(config, parse_overrides(overrides or [])), out.absolute()
+    if adapts_at_test_time(run):
+        raise ConfigError(
+            "The configuration is for test-time RL, which `test-time adapt` starts with a model and problems of its "
+            "own. Call it in a script of yours on one node; this command renders `restrain train`."
+        )
+    secrets = "into WANDB_API_KEY, in the file of --setup (docs/operations/slurm.md)"
+    flags = flags_on_nodes(run, options.shape, secrets)
+    layout = plan(flags, options.shape)
+    _make(folder)
+    (folder / "experiment.yaml").write_text(_text(run), encoding="utf-8")
+    _write_scripts(folder, _values(run, options, folder, layout, int(flags["vllm.tensor_parallel_size"])))
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-    console.print(f"{job.layout.nodes} nodes of {job.layout.gpus} GPUs. Submit it with:")
-    typer.echo(f"sbatch {script}")
+    console.print(f"{layout.nodes} nodes of {layout.gpus} GPUs. Submit it with:")
+    typer.echo(f"sbatch {folder / 'job.sh'}")
+
+
+def _make(out: Path) -> None:
+    for path in (out, Path.cwd()):
+        if any(sign.isspace() for sign in str(path)):
+            raise ConfigError(
+                f"{path}: has a space in its name, which Slurm's options cannot have. Use another folder."
+            )
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ConfigError(f"--out {out}: is not empty. Name a new folder: a queued job reads its files there.")
+    (out / "logs").mkdir(parents=True)
+
+
+def _text(config: RunConfig) -> str:
+    """The job is queued again with what it was rendered from, whatever becomes of the file and its presets."""
+    whole = config.model_dump(mode="json", exclude={"metrics", "method", "openrlhf"}, exclude_defaults=True)
+    document = {**whole, "method": config.method.model_dump(mode="json"), "openrlhf": dict(config.openrlhf)}
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=120)
+
+
+def _values(run: RunConfig, options: JobOptions, out: Path, layout: Layout, gpus_per_engine: int) -> dict[str, Any]:
+    """What the templates fill in. On several nodes the offline pass is drawn in shards, one for each engine."""
+    folder, cpus = Path.cwd(), options.shape.cpus_per_node
+    engines = max(layout.gpus // gpus_per_engine, 1)
+    shards = engines * layout.nodes
+    return {
+        "name": run_name(f"{run.run_dir.parent.name}-{run.run_dir.name}"),
+        "nodes": layout.nodes,
+        "gpus": layout.gpus,
+        "gpus_per_node": f"{options.gpu_type}:{layout.gpus}" if options.gpu_type else str(layout.gpus),
+        # As far as the job uses the node.
+        "cpus": options.cpus_per_node or max(cpus * layout.gpus // options.gpus_per_node, CPUS_PER_GPU),
+        "options": options,
+        "folder": folder,
+        # A container must see what the job reads and writes: its own folder, and the one that paths begin at.
+        "binds": [f"{out}:{out}", f"{folder}:{folder}", *options.bind],
+        "out": out,
+        "reference": run.read_reference,
+        "engines_per_node": engines,
+        "gpus_per_engine": gpus_per_engine,
+        "shards": shards,
+        "parts": [Shard(index, shards).path(run.read_reference) for index in range(shards) if run.read_reference],
+    }
+
+
+def _write_scripts(out: Path, values: dict[str, Any]) -> None:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - keeps `restrain --help` quick
+
+    environment = Environment(
+        loader=PackageLoader("restrain_openrlhf.commands.slurm", "."),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        # Bash has ${#array[@]}.
+        comment_start_string="<#",
+        comment_end_string="#>",
+    )
+    environment.filters["quoted"] = _quoted
+    for name in ("job.sh", "pass.sh") if values["reference"] and values["nodes"] > 1 else ("job.sh",):
+        (out / name).write_text(environment.get_template(f"{name}.j2").render(values), encoding="utf-8")
+        (out / name).chmod(0o755)
+
+
+def _quoted(value: object) -> str:
+    """One word for bash. Quotes even where none are needed: shellcheck takes a bare comma in an array for a mistake."""
+    return "'" + str(value).replace("'", "'\\''") + "'"

@@ -13,12 +13,7 @@ Check = Callable[[Flags, HookConfig, Method], str | None]
 PARTITIONED_WEIGHTS = 3
 
 
-def refused_if(holds: Callable[[Flags], bool], message: str) -> Check:
-    """A check of the host's flags alone; see `refused_with`."""
-    return refused_with(lambda flags, _config, _method: holds(flags), message)
-
-
-def refused_with(holds: Callable[[Flags, HookConfig, Method], bool], message: str) -> Check:
+def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str) -> Check:
     """A check; `{flag}` and `{flag!r}` in its message are their values, as are `{steps}` and `{method}`, a name."""
 
     def check(flags: Flags, config: HookConfig, method: Method) -> str | None:
@@ -29,114 +24,103 @@ def refused_with(holds: Callable[[Flags, HookConfig, Method], bool], message: st
     return check
 
 
-def _has_lora(flags: Flags) -> bool:
-    return bool(flags["ds.lora.rank"] > 0)
-
-
-def _offloads_below_zero_3(flags: Flags) -> bool:
-    return bool(flags["ds.adam_offload"]) and flags["ds.zero_stage"] < PARTITIONED_WEIGHTS
-
-
-def _contains_unit_interval(bounds: tuple[float, float]) -> bool:
-    low, high = bounds
-    return low <= 0 and high >= 1
-
-
 CONTRADICTIONS: tuple[Check, ...] = (
     refused_if(
-        lambda flags: flags["algo.advantage.estimator"] != "group_norm",
+        lambda flags, *_: flags["algo.advantage.estimator"] != "group_norm",
         "algo.advantage.estimator is {algo.advantage.estimator!r}: the hook replaces the estimator, and others add a "
         "critic, a baseline or whitening that erase RESTRAIN's signal. Set it to group_norm.",
     ),
     refused_if(
-        lambda flags: flags["rollout.n_samples_per_prompt"] == 1,
+        lambda flags, *_: flags["rollout.n_samples_per_prompt"] == 1,
         "rollout.n_samples_per_prompt is 1: a vote needs a group. Set it to 2 or more (the paper uses 16).",
     ),
     refused_if(
-        lambda flags: bool(flags["algo.kl.init_coef"]) and not flags["algo.kl.use_loss"],
+        lambda flags, *_: bool(flags["algo.kl.init_coef"]) and not flags["algo.kl.use_loss"],
         "algo.kl.init_coef is {algo.kl.init_coef} without algo.kl.use_loss: KL inside the reward would be thrown away "
         "with the host's advantages. Set algo.kl.use_loss, or algo.kl.init_coef to 0.",
     ),
     refused_if(
-        lambda flags: bool(flags["algo.dynamic_filtering_enable"]),
+        lambda flags, *_: bool(flags["algo.dynamic_filtering_enable"]),
         "algo.dynamic_filtering_enable drops groups by their mean reward; RESTRAIN's penalised groups all have reward "
         "0 and would never be trained on. Remove it.",
     ),
-    refused_if(
-        lambda flags: flags["reward.overlong_buffer_len"] is not None,
-        "reward.overlong_buffer_len changes rewards that the hook replaces, so the penalty would have no effect. "
-        "Remove it: a truncated rollout already counts as a missing answer.",
+    *(
+        refused_if(
+            lambda flags, *_, name=name: flags[name] is not None,
+            f"{name} changes rewards that the hook replaces, so the penalty would have no effect. Remove it: a "
+            "truncated rollout already counts as a missing answer.",
+        )
+        for name in ("reward.overlong_buffer_len", "reward.stop_properly_penalty_coef")
     ),
     refused_if(
-        lambda flags: flags["reward.stop_properly_penalty_coef"] is not None,
-        "reward.stop_properly_penalty_coef changes rewards that the hook replaces, so the penalty would have no "
-        "effect. Remove it: a truncated rollout already counts as a missing answer.",
-    ),
-    refused_if(
-        lambda flags: not _contains_unit_interval(flags["reward.clip_range"]),
+        lambda flags, *_: flags["reward.clip_range"][0] > 0 or flags["reward.clip_range"][1] < 1,
         "reward.clip_range is {reward.clip_range}: rewards lie in [0, 1] and would be clipped. Leave it out.",
     ),
     refused_if(
-        lambda flags: flags["train.agent_func_path"] is not None and not is_agent(flags["train.agent_func_path"]),
+        lambda flags, *_: flags["train.agent_func_path"] is not None and not is_agent(flags["train.agent_func_path"]),
         "train.agent_func_path is {train.agent_func_path!r}, which is not this project's agent: rollouts would not be "
         "scored. Remove it, or give what `restrain agent-path` prints.",
     ),
     refused_if(
-        lambda flags: flags["reward.remote_url"] is not None,
+        lambda flags, *_: flags["reward.remote_url"] is not None,
         "reward.remote_url is {reward.remote_url!r}: the agent makes the rewards, and OpenRLHF would not ask there. "
         "Remove it. To score groups by the reward service, set `service:` in the hook's configuration.",
     ),
     refused_if(
-        lambda flags: flags["ds.ring_attn_size"] > 1 and find_spec("ring_flash_attn") is None,
+        lambda flags, *_: flags["ds.ring_attn_size"] > 1 and find_spec("ring_flash_attn") is None,
         "ds.ring_attn_size is {ds.ring_attn_size}, and ring attention is the package ring_flash_attn, which is not "
         "installed. Install it, or set ds.ring_attn_size to 1.",
     ),
     refused_if(
-        lambda flags: bool(flags["ds.load_in_4bit"]),
+        lambda flags, *_: bool(flags["ds.load_in_4bit"]),
         "ds.load_in_4bit is set: vLLM would be sent packed 4-bit weights, which it cannot load, and rollouts would be "
         "another model's than the one that is trained. Remove it. LoRA (ds.lora.rank) needs less memory too.",
     ),
     refused_if(
-        lambda flags: flags["ds.grad_accum_dtype"] == "fp32" and _offloads_below_zero_3(flags),
+        lambda flags, *_: (
+            flags["ds.grad_accum_dtype"] == "fp32"
+            and flags["ds.adam_offload"]
+            and flags["ds.zero_stage"] < PARTITIONED_WEIGHTS
+        ),
         "ds.grad_accum_dtype is fp32 and ds.adam_offload is set: with Adam on the host DeepSpeed adds up gradients in "
         "the weights' type under ZeRO {ds.zero_stage}, whatever is asked for. Remove one of the two, or set "
         "ds.zero_stage to 3.",
     ),
     refused_if(
-        lambda flags: _has_lora(flags) and flags["ds.zero_stage"] == PARTITIONED_WEIGHTS,
+        lambda flags, *_: flags["ds.lora.rank"] > 0 and flags["ds.zero_stage"] == PARTITIONED_WEIGHTS,
         "ds.lora.rank is {ds.lora.rank} and ds.zero_stage is 3: the whole weights that vLLM needs are made where base "
         "and adapter are whole, and ZeRO 3 leaves a part of them to each GPU. Set ds.zero_stage to 2: little is "
         "trained, so that little is left to divide.",
     ),
     refused_if(
-        lambda flags: _has_lora(flags) and flags["ds.tensor_parallel_size"] > 1,
+        lambda flags, *_: flags["ds.lora.rank"] > 0 and flags["ds.tensor_parallel_size"] > 1,
         "ds.lora.rank is {ds.lora.rank} and ds.tensor_parallel_size is {ds.tensor_parallel_size}: DeepSpeed would "
         "split the layers that the adapter is made of. Set ds.tensor_parallel_size to 1.",
     ),
     refused_if(
-        lambda flags: _has_lora(flags) and bool(flags["train.enable_ema"]),
+        lambda flags, *_: flags["ds.lora.rank"] > 0 and bool(flags["train.enable_ema"]),
         "ds.lora.rank is {ds.lora.rank} and train.enable_ema is set: OpenRLHF's moving average is of a model without "
         "adapter, and would take one weight for another. Remove one of the two.",
     ),
     refused_if(
-        lambda flags: bool(flags["train.enable_ema"]) and bool(flags["ckpt.load_enable"]),
+        lambda flags, *_: bool(flags["train.enable_ema"]) and bool(flags["ckpt.load_enable"]),
         "train.enable_ema and ckpt.load_enable are set: OpenRLHF's checkpoints have no moving average, so that a run "
         "that goes on from one would begin it anew from the base model, and save that as its result. Remove "
         "train.enable_ema, or set ckpt.load_enable to false (`restrain train` sets it): a run that stops begins again.",
     ),
     refused_if(
-        lambda flags: bool(flags["algo.kl.target"]),
+        lambda flags, *_: bool(flags["algo.kl.target"]),
         "algo.kl.target is {algo.kl.target}: OpenRLHF would steer the KL coefficient by the KL that the prompt weight "
         "has scaled already, and begin at algo.kl.init_coef again after a restart. Remove it: algo.kl.init_coef is "
         "kept as it is.",
     ),
     refused_if(
-        lambda flags: flags["critic.freezing_steps"] >= 0,
+        lambda flags, *_: flags["critic.freezing_steps"] >= 0,
         "critic.freezing_steps is {critic.freezing_steps}: there is no critic to train first, and OpenRLHF would leave "
         "the policy untrained for one step more than that many. Remove it.",
     ),
     refused_if(
-        lambda flags: bool(flags["reward.normalize_enable"]),
+        lambda flags, *_: bool(flags["reward.normalize_enable"]),
         "reward.normalize_enable normalises rewards that the hook replaces. Remove it.",
     ),
 )

@@ -1,7 +1,7 @@
 """What the method and the configuration's keys ask of each other and of OpenRLHF's flags."""
 
 from restrain_openrlhf.config.blocks import KeepRollouts
-from restrain_openrlhf.config.checks.contradictions import Check, refused_if, refused_with
+from restrain_openrlhf.config.checks.contradictions import Check, refused_if
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
@@ -39,19 +39,19 @@ def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | N
 
 
 KEYS: tuple[Check, ...] = (
-    refused_with(
+    refused_if(
         lambda _flags, config, _method: config.evaluation is not None,
         "`evaluation:` is set: it tells the agent alone how evaluation draws, and this run knows its evaluation rows. "
         "Remove it; openrlhf.eval.temperature and openrlhf.eval.n_samples_per_prompt set how they are drawn.",
     ),
-    refused_with(
+    refused_if(
         lambda flags, _config, method: (
             not method.reads_gold and bool(flags["eval.dataset"]) and flags["ckpt.best_metric_key"] != "none"
         ),
         "eval.dataset is set and ckpt.best_metric_key is {ckpt.best_metric_key!r}: the best checkpoint would be chosen "
         "by gold answers. Set ckpt.best_metric_key to none.",
     ),
-    refused_with(
+    refused_if(
         lambda flags, _config, method: (
             method.rollouts is not None and flags["algo.advantage.is_correction_level"] != "off"
         ),
@@ -60,26 +60,26 @@ KEYS: tuple[Check, ...] = (
     ),
     planned_rollouts,
     penalty_of_all,
-    refused_with(
+    refused_if(
         lambda flags, _config, method: method.reads_gold and not flags["data.label_key"],
         "The method {method!r} learns from gold answers, and data.label_key is not set. Name the column of the "
         "training file that holds them, or choose a label-free method.",
     ),
-    refused_with(
+    refused_if(
         lambda _flags, config, _method: config.rollouts != KeepRollouts() and config.metrics is None,
         "rollouts is set and metrics is not: rollouts are kept in the folder of the metrics. Set metrics to a file.",
     ),
-    refused_with(
+    refused_if(
         lambda flags, config, _method: flags["train.async_enable"] and config.steps is not None,
         "steps is {steps} and train.async_enable is set: that trainer draws rollouts ahead, and does not know after a "
         "restart how many steps it has taken. Remove one of the two.",
     ),
-    refused_with(
+    refused_if(
         lambda flags, config, _method: flags["train.async_enable"] and config.seeded_rollouts,
         "seeded_rollouts and train.async_enable are set: that trainer's rollouts come from whatever weights were last "
         "sent, so that seeds would not make them the same. Remove one of the two.",
     ),
-    refused_with(
+    refused_if(
         lambda flags, config, _method: flags["train.async_enable"] and config.evaluate_first,
         "evaluate_first and train.async_enable are set: that trainer evaluates only as it trains, and the base model "
         "would not be evaluated. Remove one of the two; `restrain eval` evaluates a base model by itself.",
@@ -88,15 +88,15 @@ KEYS: tuple[Check, ...] = (
 # Asked last: what they find missing is added, and not changed.
 INPUTS: tuple[Check, ...] = (
     refused_if(
-        lambda flags: not flags["actor.model_name_or_path"],
+        lambda flags, *_: not flags["actor.model_name_or_path"],
         "actor.model_name_or_path is not set. Name the model to train.",
     ),
     refused_if(
-        lambda flags: not flags["data.prompt_dataset"],
+        lambda flags, *_: not flags["data.prompt_dataset"],
         "data.prompt_dataset is not set. Name the training file or data set.",
     ),
     # The service has the reference where it scores; only choosing prompts needs it here.
-    refused_with(
+    refused_if(
         lambda _flags, config, method: (
             config.reference is None
             and method.needs_reference

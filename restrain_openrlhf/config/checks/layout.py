@@ -3,8 +3,8 @@
 The reasons are those of cli/train_ppo_ray.py, trainer/ray/launcher.py and DeepSpeed's batch sizes.
 """
 
-from restrain_openrlhf.config.checks.contradictions import Check, refused_if
-from restrain_openrlhf.config.gpu_layout import GpuLayout, rollouts_of_step
+from restrain_openrlhf.config.checks.contradictions import PARTITIONED_WEIGHTS, Check, refused_if
+from restrain_openrlhf.config.gpu_layout import GpuLayout, prompts_drawn, rollouts_of_step
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method
@@ -22,14 +22,12 @@ COUNTS = (
     "train.batch_size",
     "train.micro_batch_size",
 )
-# The ZeRO stage that partitions parameters, and heeds ds.zpg.
-PARTITIONED = 3
-OF_REFERENCE = ("ref.num_nodes", "ref.num_gpus_per_node")
 
 
 def missing_counts(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
     """Comes before the others, which count with them."""
-    for name in (*COUNTS, *(OF_REFERENCE if flags["algo.kl.init_coef"] else ())):
+    of_reference = ("ref.num_nodes", "ref.num_gpus_per_node") if flags["algo.kl.init_coef"] else ()
+    for name in (*COUNTS, *of_reference):
         if (flags[name] or 0) < 1:
             return f"{name} is {flags[name]}, and must be 1 or more. Set it."
     return None
@@ -74,17 +72,12 @@ def broken_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | No
                 f"ds.tensor_parallel_size = {layout.gpus_per_rank}, the GPUs of one rank. Change one of them."
             )
     if (
-        flags["ds.zero_stage"] == PARTITIONED
+        flags["ds.zero_stage"] == PARTITIONED_WEIGHTS
         and flags["ds.zpg"] > 1
         and layout.policy % min(flags["ds.zpg"], layout.policy)
     ):
         return f"ds.zpg is {flags['ds.zpg']} and does not divide the policy's {layout.policy} GPUs. Change one of them."
     return None
-
-
-def _drawn(flags: Flags) -> int:
-    """Prompts whose rollouts are drawn at once."""
-    return int(flags["rollout.vllm_generate_batch_size"] or flags["rollout.batch_size"])
 
 
 def idle_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
@@ -139,22 +132,22 @@ LAYOUT: tuple[Check, ...] = (
     broken_ranks,
     # The host turns vllm.enable_sleep off by itself where nothing is colocated.
     refused_if(
-        lambda flags: flags["train.async_enable"] and flags["train.colocate_all"] and flags["vllm.enable_sleep"],
+        lambda flags, *_: flags["train.async_enable"] and flags["train.colocate_all"] and flags["vllm.enable_sleep"],
         "vllm.enable_sleep and train.async_enable are set: engines that draw while the policy trains cannot sleep. "
         "Remove one of the two.",
     ),
     refused_if(
-        lambda flags: flags["train.partial_rollout_enable"] and not flags["train.async_enable"],
+        lambda flags, *_: flags["train.partial_rollout_enable"] and not flags["train.async_enable"],
         "train.partial_rollout_enable is set without train.async_enable. Set both, or neither.",
     ),
     refused_if(
-        lambda flags: _drawn(flags) > flags["rollout.batch_size"] and not flags["train.async_enable"],
+        lambda flags, *_: prompts_drawn(flags) > flags["rollout.batch_size"] and not flags["train.async_enable"],
         "rollout.vllm_generate_batch_size is {rollout.vllm_generate_batch_size}, above rollout.batch_size "
         "{rollout.batch_size}; only train.async_enable can keep the rest for the next step. Lower it, or leave it out.",
     ),
     # A step takes what was drawn at once (trainer/ppo_utils/samples_generator.py, generate_samples).
     refused_if(
-        lambda flags: _drawn(flags) < flags["rollout.batch_size"],
+        lambda flags, *_: prompts_drawn(flags) < flags["rollout.batch_size"],
         "rollout.vllm_generate_batch_size is {rollout.vllm_generate_batch_size}, below rollout.batch_size "
         "{rollout.batch_size}: OpenRLHF would take every step from the rollouts of {rollout.vllm_generate_batch_size} "
         "prompts, and its optimizer steps and schedule are counted for {rollout.batch_size}. Leave "
@@ -162,7 +155,7 @@ LAYOUT: tuple[Check, ...] = (
     ),
     # DeepSpeed's optimizers of ZeRO 1 to 3 alone can move their states (offload_states).
     refused_if(
-        lambda flags: flags["ds.enable_sleep"] and flags["ds.zero_stage"] == 0 and not flags["ds.adam_offload"],
+        lambda flags, *_: flags["ds.enable_sleep"] and flags["ds.zero_stage"] == 0 and not flags["ds.adam_offload"],
         "ds.enable_sleep is set with ds.zero_stage 0, whose states stay on the GPU. Set ds.zero_stage to 2 or 3.",
     ),
     idle_ranks,
