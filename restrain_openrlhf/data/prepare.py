@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.data.contamination import words
-from restrain_openrlhf.data.gold import PromptOnly, SupervisedRow, write_separated
+from restrain_openrlhf.data.gold import PromptOnly, write_separated
 from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.near_duplicates import NearDuplicates, near_duplicates
 from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.data.sources import Row, TrainingSet, load_rows
 from restrain_openrlhf.errors import DataError
 
@@ -163,14 +164,14 @@ def _first(entry: TrainingSet, prompts: list[Entry], first: int | None) -> list[
     return prompts[:first]
 
 
-def _supervised_rows(entry: TrainingSet, kept: Sequence[Entry]) -> list[SupervisedRow]:
+def _supervised_rows(entry: TrainingSet, kept: Sequence[Entry]) -> list[Problem]:
     without = [item.where for item in kept if item.answer is None]
     if without:
         raise DataError(
             f"{entry.name}: {len(without)} of {len(kept)} prompts have no answer ({without[0]} is the first), so there "
             "is nothing to train on gold with. Name the column of the answers with --answer-column."
         )
-    return [SupervisedRow(id=item.id, problem=item.problem, answer=str(item.answer)) for item in kept]
+    return [Problem(id=item.id, problem=item.problem, answer=str(item.answer)) for item in kept]
 
 
 def read_entries(entry: TrainingSet, source: str) -> list[Entry]:

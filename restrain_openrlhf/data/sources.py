@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from restrain_openrlhf.data.jsonl import AnyRow, read_numbered_rows
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import DataError, reason_of
 
 Row = Mapping[str, Any]
 HUB = "hub"
@@ -184,7 +184,7 @@ def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, 
 
 
 def _why(name: str, hub: HubSet | None, error: Exception, options: Mapping[str, Any]) -> str:
-    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    reason = reason_of(error)
     if hub is None:
         return (
             f"{options.get('data_files', name)}: cannot be loaded ({reason}). Check the file, or the folder's layout."

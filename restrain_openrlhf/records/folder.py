@@ -104,7 +104,7 @@ class RunFolder:
         self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
 
     def refuse_another(self, config: RunConfig, flags: dict[str, object]) -> None:
-        """Raises RunError where the folder belongs to a run with another configuration, or one made from other content."""
+        """Raises RunError where the folder is of a run with another configuration, or made from other content."""
         if not self.resolved.exists():
             return
         old = self.record()

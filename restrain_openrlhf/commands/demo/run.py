@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.commands.demo.report import MethodResult, write_report
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.demo_tasks.problems import gold_of, write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, Task
-from restrain_openrlhf.data.gold import PromptOnly
+from restrain_openrlhf.data.gold import PromptOnly, load_gold
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.result import accuracy
@@ -96,7 +96,7 @@ def run_method(demo: Demo, method: str, listener: DemoListener) -> MethodResult:
     run = train(config, listener.step)
     listener.phase(f"{method}: held-out accuracy after")
     sample(run.model, config, demo.heldout_file, after, EVALUATION_SEED)
-    gold = gold_of(demo.heldout_file)
+    gold = load_gold(demo.heldout_file).by_problem
     found = [load_reference(path).rows for path in (before, after)]
     scores = {name: accuracy(rows, gold) for name, rows in zip(("before", "after"), found, strict=True)}
     result = MethodResult(method=method, problems=len(found[1]), k=found[1][0].n, **scores)
