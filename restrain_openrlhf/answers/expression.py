@@ -5,11 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-MAX_LENGTH = 1000
-MAX_DEPTH = 40
 MAX_DIGITS = 400
-# A product of so many factors is a tree as deep, and evaluation recurses over it.
-MAX_TOKENS = 250
 
 
 class NotAnExpression(Exception):  # noqa: N818 - a signal inside this package, not an error of the user's
@@ -46,17 +42,10 @@ _TOKEN = re.compile(
     rf"\s*(?:(?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{{\s*\d+\s*\}})|(?P<number>\d+\.?\d*(?:[eE][-+]?\d{{1,3}}(?![a-zA-Z\d]))?|\.\d+)|\\(?P<command>[a-zA-Z]+)"
     rf"|(?P<function>(?:{FUNCTION_NAMES}|pi)(?![a-zA-Z]))|(?P<letter>[a-zA-Z])|(?P<sign>[-+*/^_!|(){{}}\[\],']))"
 )
-SUBSCRIPT = re.compile(r"_\{(?:[^{}]|\{[^{}]*\})*\}")
 WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}")
 DECORATIONS = tuple("vec bar hat overline tilde overrightarrow widehat widetilde dot ddot".split())
-GREEK = tuple(
-    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho varrho "
-    "sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega "
-    "pi infty ell hbar".split()
-)
 # A letter that names a function when brackets follow: f(x) is not f times x.
 CALLED = "fghFG"
-CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 @dataclass(frozen=True)

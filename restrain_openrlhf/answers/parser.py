@@ -5,15 +5,9 @@ from fractions import Fraction
 
 from restrain_openrlhf.answers.expression import (
     CALLED,
-    CLOSING,
     DECORATIONS,
     FUNCTION_NAMES,
     FUNCTIONS,
-    GREEK,
-    MAX_DEPTH,
-    MAX_LENGTH,
-    MAX_TOKENS,
-    SUBSCRIPT,
     WORD,
     Apply,
     Node,
@@ -24,6 +18,18 @@ from restrain_openrlhf.answers.expression import (
     number_of,
     tokens,
 )
+
+MAX_LENGTH = 1000
+MAX_DEPTH = 40
+# A product of so many factors is a tree as deep, and evaluation recurses over it.
+MAX_TOKENS = 250
+SUBSCRIPT = re.compile(r"_\{(?:[^{}]|\{[^{}]*\})*\}")
+GREEK = tuple(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho varrho "
+    "sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega "
+    "pi infty ell hbar".split()
+)
+CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 def parse(text: str, plus_minus: int = 1) -> Node:
@@ -92,8 +98,8 @@ class Parser:
             return self._with_sign(sign, self._signed_product(depth + 1))
         return self._product(depth)
 
-    def _with_sign(self, sign: str, node: Node) -> Node:
-        negative = {"+": False, "-": True, "pm": self.plus_minus < 0, "mp": self.plus_minus > 0}[sign]
+    def _with_sign(self, sign: str | None, node: Node) -> Node:
+        negative = {"-": True, "pm": self.plus_minus < 0, "mp": self.plus_minus > 0}.get(sign, False)
         return Apply("-", (node,)) if negative else node
 
     def _product(self, depth: int) -> Node:
@@ -118,8 +124,7 @@ class Parser:
         return Apply("+" if mixed else "*", (left, right))
 
     def _signed_power(self, depth: int) -> Node:
-        sign = self.accept("+", "-")
-        return self._with_sign(sign, self.power(depth)) if sign else self.power(depth)
+        return self._with_sign(self.accept("+", "-"), self.power(depth))
 
     def starts_factor(self) -> bool:
         token = self.peek()
@@ -134,15 +139,8 @@ class Parser:
         while self.accept("!"):
             node = Apply("!!" if self.accept("!") else "!", (node,))
         if self.accept("^"):
-            return Apply("^", (node, self.exponent(depth + 1)))
+            return Apply("^", (node, self._signed_power(depth + 1)))
         return node
-
-    def exponent(self, depth: int) -> Node:
-        if depth > MAX_DEPTH:
-            raise NotAnExpression("too deep")
-        sign = self.accept("+", "-")
-        node = self.power(depth)
-        return self._with_sign(sign, node) if sign else node
 
     def primary(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
@@ -213,7 +211,7 @@ class Parser:
         if name == "sqrt":
             return self._root(depth)
         base = (self._argument(depth),) if name == "log" and self.accept("_") else ()
-        power = self.exponent(depth + 1) if self.accept("^") else None
+        power = self._signed_power(depth + 1) if self.accept("^") else None
         node = Apply(name, (self._function_argument(depth), *base))
         if power == Apply("-", (Number(Fraction(1)),)):
             return Apply(f"arc{name}", (node.arguments[0],))
@@ -235,7 +233,7 @@ class Parser:
         node = self.power(depth + 1)
         while self.starts_factor() and not self._at_function():
             node = Apply("*", (node, self.power(depth + 1)))
-        return Apply("-", (node,)) if sign else node
+        return self._with_sign(sign, node)
 
     def _at_function(self) -> bool:
         token = self.peek()
