@@ -157,7 +157,7 @@ def _first(entry: TrainingSet, prompts: list[Entry], first: int | None) -> list[
             f"{entry.name}: no prompt is left without near-duplicates: all have conflicting answers. Check the column "
             "of the answers, or leave out --drop-near-duplicates."
         )
-    if first is not None and first > len(prompts):
+    if (first or 0) > len(prompts):
         raise DataError(
             f"{entry.name}: has {len(prompts):,} prompts, and the first {first:,} were asked for. Ask for less."
         )
@@ -200,7 +200,10 @@ def without_duplicates(entries: Iterable[Entry], drop: bool) -> list[Entry]:
             f"{len(conflicts)} repeated prompts have different answers: {_pairs(conflicts, first)}. Decide which is "
             "right, and remove the others."
         )
-    _refuse_repeated_ids(first.values())
+    by_id: dict[str, Entry] = {}
+    for item in first.values():
+        if (other := by_id.setdefault(item.id, item)) is not item:
+            raise DataError(f"{other.where} and {item.where} have the same id {item.id!r}. Give each its own.")
     return list(first.values())
 
 
@@ -234,11 +237,3 @@ def _gold(named: str, value: object) -> str | None:
 def _pairs(repeated: Sequence[Entry], first: dict[str, Entry]) -> str:
     shown = ", ".join(f"{item.where} as {first[item.problem].where}" for item in repeated[:SHOWN])
     return shown + (", …" if len(repeated) > SHOWN else "")
-
-
-def _refuse_repeated_ids(entries: Iterable[Entry]) -> None:
-    seen: dict[str, str] = {}
-    for item in entries:
-        if item.id in seen:
-            raise DataError(f"{seen[item.id]} and {item.where} have the same id {item.id!r}. Give each its own.")
-        seen[item.id] = item.where
