@@ -9,11 +9,10 @@ import typer
 from rich.table import Table
 
 from restrain_openrlhf.commands.options import BenchmarkDir, to_file, to_folder, wide_console
-from restrain_openrlhf.data.benchmarks import BENCHMARKS
+from restrain_openrlhf.data.benchmarks import BENCHMARKS, copy_benchmark, copy_problems, load_benchmark
 from restrain_openrlhf.data.contamination import NGRAM, Band, Overlap, overlaps, words
 from restrain_openrlhf.data.gold import sidecar_path
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.loading import copy_benchmark, copy_problems, load_benchmark
 from restrain_openrlhf.data.prepare import Prepared, read_entries
 from restrain_openrlhf.data.prepare import prepare as write
 from restrain_openrlhf.data.problems import without_kind

@@ -49,13 +49,17 @@ def set_digest(texts: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(text_hash(text) for text in texts)).encode()).hexdigest()
 
 
-def model_fingerprint(model: str, revision: str | None = None) -> str:
+def model_fingerprint(model: str) -> str:
     """`commit:<sha>` for a hub id (from the local cache when offline), `files:<digest>` for a local path.
 
+    The digest is SHA-256 over the names and the whole contents of the model's files (`model_digests`), in hex.
     Raises ConfigError where the model cannot be found, or is an adapter alone.
     """
     folder = model_folder(model)
-    return f"files:{folder_digest(folder)}" if folder is not None else f"commit:{hub_commit(model, revision)}"
+    if folder is None:
+        return f"commit:{hub_commit(model)}"
+    lines = [f"{digest}  {name}\n" for name, digest in sorted(model_digests(folder).items())]
+    return f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
 
 
 def model_folder(model: str) -> Path | None:
@@ -69,15 +73,6 @@ def model_folder(model: str) -> Path | None:
     return None
 
 
-def folder_digest(folder: Path) -> str:
-    """SHA-256 over the names and the whole contents of the model's files (`model_digests`), in hex.
-
-    Raises ConfigError for a folder that holds no model.
-    """
-    lines = [f"{digest}  {name}\n" for name, digest in sorted(model_digests(folder).items())]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
 def model_digests(folder: Path) -> dict[str, str]:
     """SHA-256 of each file that a policy's responses depend on, by its name: MODEL_FILES.
 
@@ -89,13 +84,13 @@ def model_digests(folder: Path) -> dict[str, str]:
     return {path.name: digest for path, digest in file_digests(sorted(files)).items()}
 
 
-def hub_commit(model: str, revision: str | None = None) -> str:
+def hub_commit(model: str) -> str:
     """The commit a hub id resolves to. Raises ConfigError where neither the hub nor the cache knows it."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - not needed for local models
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
     try:
-        config = Path(hf_hub_download(model, "config.json", revision=revision))
+        config = Path(hf_hub_download(model, "config.json"))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ConfigError(
             f"{model}: is neither a local model folder nor a model the hub or its local cache can give ({error}). "
