@@ -160,8 +160,8 @@ class Parser:
         return self._product(depth)
 
     def _with_sign(self, sign: str | None, node: Node) -> Node:
-        negative = {"-": True, "pm": self.plus_minus < 0, "mp": self.plus_minus > 0}.get(sign, False)
-        return Apply("-", (node,)) if negative else node
+        minus = ("-", "mp" if self.plus_minus > 0 else "pm")
+        return Apply("-", (node,)) if sign in minus else node
 
     def _product(self, depth: int) -> Node:
         node = self.power(depth)

@@ -194,7 +194,8 @@ def overlap(
     tests = {entry.name: [(problem.id, problem.problem) for problem in entry.problems] for entry in loaded}
     found = overlaps(rows, tests, n)
     if out:
-        write_rows(out, sorted(found, key=lambda pair: -pair.share))
+        nearest_first = sorted(found, key=lambda pair: -pair.share)
+        write_rows(out, nearest_first)
     wide_console().print(_band_table(found, tests, n))
 
 

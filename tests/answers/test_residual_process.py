@@ -63,14 +63,6 @@ def test_a_checkout_that_is_importable_by_its_place_alone_is_found():
     assert place == str(ROOT / "restrain_openrlhf" / "__init__.py")
 
 
-def test_the_worker_tells_which_file_it_took_for_its_module(folder):
-    for name in SHADOWS[1:]:
-        (folder / f"{name}.py").unlink()
-    words = [sys.executable, residual_worker.__file__, str(ROOT)]
-    said = json.loads(run(words, folder, str(folder)).stdout)
-    assert f"its module 'gen' was taken from {folder / 'gen.py'}" in said["error"]
-
-
 @pytest.mark.parametrize(
     ("worker", "found"),
     [
