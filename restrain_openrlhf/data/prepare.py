@@ -99,7 +99,7 @@ def prepare(
     """Write `out` (prompts only), its gold sidecar and its description; `supervised` gets prompts with their answers.
 
     The whole set is checked; with `first`, so many of its prompts are written. A prompt that is one of the problems
-    `held_out` is left out; of equal prompts the first is kept, of near ones what `Grouped.dropped` leaves. Raises
+    `held_out` is left out; of equal prompts the first is kept, of near ones what `near_duplicates` leaves. Raises
     DataError for missing columns, empty prompts, duplicates, another count than the known set's, fewer prompts than
     `first`, and for prompts without an answer where `supervised` is asked for.
     """
@@ -114,8 +114,11 @@ def prepare(
     apart = [item for item in whole if tuple(words(item.problem)) not in problems]
     digest = set_digest(item.problem for item in apart)
     copy = CopyCheck(count=len(apart), digest=digest, known_count=entry.count, known_digest=entry.digest)
-    distinct, near = _without_near_duplicates(apart, drop_near_duplicates)
-    kept = _first(entry, distinct, first)
+    near, going = near_duplicates([item.problem for item in apart], [item.answer for item in apart])
+    if drop_near_duplicates:
+        near = near.model_copy(update={"dropped": len(going)})
+        apart = [item for place, item in enumerate(apart) if place not in going]
+    kept = _first(entry, apart, first)
     if supervised is not None:
         write_rows(supervised, _supervised_rows(entry, kept))
     gold = {text_hash(item.problem): item.answer for item in kept if item.answer is not None}
@@ -131,24 +134,12 @@ def prepare(
         whole_set=copy,
         dropped_duplicates=len(entries) - len(whole),
         near_duplicates=near,
-        dropped_held_out=len(whole) - len(apart),
+        dropped_held_out=len(whole) - copy.count,
     )
     about = out.with_name(f"{out.stem}.about.json")
     with whole_file(about) as file:
         file.write(prepared.model_dump_json(indent=2) + "\n")
     return prepared
-
-
-def _without_near_duplicates(whole: list[Entry], drop: bool) -> tuple[list[Entry], NearDuplicates]:
-    found = near_duplicates([item.problem for item in whole], [item.answer for item in whole])
-    dropped = found.dropped() if drop else frozenset()
-    numbers = NearDuplicates(
-        groups=len(found.groups),
-        prompts=sum(map(len, found.groups)),
-        conflicting=len(found.conflicting) if any(item.answer is not None for item in whole) else None,
-        dropped=len(dropped),
-    )
-    return [item for place, item in enumerate(whole) if place not in dropped], numbers
 
 
 def _first(entry: TrainingSet, prompts: list[Entry], first: int | None) -> list[Entry]:
