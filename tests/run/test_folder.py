@@ -222,3 +222,14 @@ def test_rows_of_a_hub_set_are_compared_by_what_is_read_of_them(made, monkeypatc
     rows[0]["problem"] = "1 + 2"
     with pytest.raises(RunError, match=r"- data\.prompt_dataset was rows:"):
         folder.claim(run, flags)
+
+
+def test_a_folder_that_recorded_no_digests_is_refused(made):
+    """What it was made from cannot be compared."""
+    folder, run, flags = made
+    folder.claim(run, flags)
+    earlier = json.loads(folder.resolved.read_text())
+    del earlier["contents"]
+    folder.resolved.write_text(json.dumps(earlier))
+    with pytest.raises(RunError, match="data.prompt_dataset was not there and is sha256:"):
+        folder.claim(run, flags)
