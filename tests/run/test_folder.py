@@ -231,5 +231,5 @@ def test_a_folder_that_recorded_no_digests_is_refused(made):
     earlier = json.loads(folder.resolved.read_text())
     del earlier["contents"]
     folder.resolved.write_text(json.dumps(earlier))
-    with pytest.raises(RunError, match="data.prompt_dataset was not there and is sha256:"):
+    with pytest.raises(RunError, match=r"data\.prompt_dataset was not there and is sha256:"):
         folder.claim(run, flags)
