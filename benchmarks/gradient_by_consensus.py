@@ -32,9 +32,9 @@ from restrain_openrlhf.answers import canonical_key, final_answer
 from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass, from_reference
 from restrain_openrlhf.commands.premise.learning import quarters
 from restrain_openrlhf.commands.premise.shared import common_answers
-from restrain_openrlhf.data.gold import SupervisedRow
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import read_rows
+from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.method import build, parse_settings
@@ -183,7 +183,7 @@ def from_files(given: argparse.Namespace) -> Measured:
     """A model and its offline pass. Raises DataError where a template was applied, which this script does not do."""
     frozen, made = from_reference(given.reference, given.gold), load_reference(given.reference).provenance
     rows = {group.row.problem_hash: group.row for group in frozen.groups}
-    found = [(one, rows.get(text_hash(one.problem))) for one in read_rows(given.gold, SupervisedRow)]
+    found = [(one, rows.get(text_hash(one.problem))) for one in read_rows(given.gold, Problem)]
     prompts = [Prompt(one.problem, one.answer, row) for one, row in found if row is not None]
     if any(prompt.row.prompt_hash != prompt.row.problem_hash for prompt in prompts):
         raise DataError(f"{given.reference}: was sampled with a template; this script gives the model bare problems.")

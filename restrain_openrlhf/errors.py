@@ -58,6 +58,11 @@ class RunError(RestrainError):
     """A run stopped before its end, or two would share one folder."""
 
 
+def reason_of(error: Exception) -> str:
+    """What an error of another library says, in one line of at most 300 characters; its type where it says nothing."""
+    return " ".join(str(error).split())[:300] or type(error).__name__
+
+
 def did_you_mean(word: object, known: Iterable[str], n: int = 1, block: str = "") -> str:
     """` Did you mean 'kappa'?`, with a space before it, of the nearest names; empty where none is near.
 

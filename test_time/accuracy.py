@@ -9,10 +9,10 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.data.benchmarks import LoadedBenchmark, load_benchmark
 from restrain_openrlhf.data.gold import PromptOnly, identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.loading import LoadedBenchmark, load_benchmark
 from restrain_openrlhf.data.problems import Problem, without_kind
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.protocol import Request

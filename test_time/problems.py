@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.data.benchmarks import BENCHMARKS
+from restrain_openrlhf.data.benchmarks import BENCHMARKS, load_benchmark
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
-from restrain_openrlhf.data.loading import load_benchmark
 from restrain_openrlhf.data.problems import PROBLEM_COLUMNS, choice_columns, lists_choices, without_kind
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
 from restrain_openrlhf.errors import DataError

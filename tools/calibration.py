@@ -10,7 +10,7 @@ import torch
 
 from restrain_openrlhf.answers import final_answer
 from restrain_openrlhf.answers.votes import votes_of
-from restrain_openrlhf.data.demo_tasks.problems import TaskProblem
+from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import maj_at_k
 from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers
@@ -76,7 +76,7 @@ def refuse_outside(found: Calibration, bounds: Sequence[Bound]) -> None:
         )
 
 
-def calibrate(model: Any, tokenizer: Any, problems: Sequence[TaskProblem], seed: int = 1) -> Calibration:
+def calibrate(model: Any, tokenizer: Any, problems: Sequence[Problem], seed: int = 1) -> Calibration:
     """Sample the model on the problems and grade it, as evaluation does."""
     torch.manual_seed(seed)
     grades = [grade_answers(row.id, answers, row.answer) for row, answers in _sampled(model, tokenizer, problems)]
@@ -101,11 +101,9 @@ def _shortcuts(row: GradeRow) -> float:
     return sum(answer == SHORTCUT_ANSWER for answer in row.answers) / len(row.answers)
 
 
-def _sampled(
-    model: Any, tokenizer: Any, problems: Sequence[TaskProblem]
-) -> Iterator[tuple[TaskProblem, list[str | None]]]:
+def _sampled(model: Any, tokenizer: Any, problems: Sequence[Problem]) -> Iterator[tuple[Problem, list[str | None]]]:
     """Each problem with the answers of its rollouts."""
-    by_length: dict[int, list[TaskProblem]] = defaultdict(list)
+    by_length: dict[int, list[Problem]] = defaultdict(list)
     for problem in problems:
         by_length[len(problem.problem)].append(problem)
     for same in by_length.values():
@@ -115,7 +113,7 @@ def _sampled(
 
 
 def rollouts_of(
-    model: Any, tokenizer: Any, problems: Sequence[TaskProblem]
+    model: Any, tokenizer: Any, problems: Sequence[Problem]
 ) -> tuple[torch.Tensor, torch.Tensor, list[list[str | None]]]:
     """16 rollouts of each of b problems whose texts are equally long.
 

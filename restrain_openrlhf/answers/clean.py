@@ -4,6 +4,8 @@ import re
 
 from restrain_openrlhf.answers.structure import separator
 
+# Degrees are a unit to drop, but not inside a trigonometric function.
+_DEGREE = re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°")
 _REPLACEMENTS = (
     (re.compile(r"\\[dtc]frac"), r"\\frac"),
     (
@@ -20,7 +22,7 @@ _REPLACEMENTS = (
         ),
         "",
     ),
-    (re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°"), " "),
+    (_DEGREE, " "),
     (re.compile(r"\\?%"), ""),
     (re.compile(r"\\(?:leqslant|leq|le)(?![a-zA-Z])|≤|<="), r"\\le "),
     (re.compile(r"\\(?:geqslant|geq|ge)(?![a-zA-Z])|≥|>="), r"\\ge "),
@@ -42,8 +44,6 @@ _REPLACEMENTS = (
 )
 # Text in a formula, with the exponent that makes a unit of area or volume of it.
 _TEXT = re.compile(r"\\(?:text|textnormal|mbox|hbox)\s*\{([^{}]*)\}(\s*\^\s*\{?[23]\}?)?")
-# Degrees are a unit to drop, but not inside a trigonometric function.
-_DEGREE = re.compile(r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree|°")
 _TRIGONOMETRIC = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")
 _UNIT_AND = re.compile(r"([A-Za-z]+)\s+(and|or)")
 _EMPTY_ITEM = re.compile(r",\s*,")

@@ -16,24 +16,22 @@ from restrain_openrlhf.answers.value import (
     variables,
 )
 
-INEQUALITY, LESS = ("<", ">", r"\le", r"\ge"), ("<", r"\le")
-STRICT = ("<", ">")
+LESS = ("<", r"\le")
+MIRRORED = {">": "<", r"\ge": r"\le"}
 _LEFT_RAY = re.compile(r"(?:tuple|half \(\]) -infinity, value (?P<bound>\S+) 0")
 _RIGHT_RAY = re.compile(r"(?:tuple|half \[\)) value (?P<bound>\S+) 0, \+infinity")
 
 
 def inequality_key(sides: list[str], signs: list[str]) -> str | None:
     """One variable between bounds is an interval; other inequalities are equal up to a positive scale."""
-    if not all(sign in INEQUALITY for sign in signs):
+    if signs[0] in MIRRORED:
+        sides, signs = sides[::-1], [MIRRORED.get(sign, "") for sign in reversed(signs)]
+    if not all(sign in LESS for sign in signs):
         return None
-    if len(sides) == 3 and all(sign in LESS for sign in signs) and is_name(sides[1]):  # noqa: PLR2004 - a < x < b
-        return _interval(sides[0], signs[0] in STRICT, sides[2], signs[1] in STRICT)
-    if len(sides) == 3 and not any(sign in LESS for sign in signs) and is_name(sides[1]):  # noqa: PLR2004
-        return _interval(sides[2], signs[1] in STRICT, sides[0], signs[0] in STRICT)
-    if len(sides) != 2:  # noqa: PLR2004 - two sides
-        return None
-    left, right = sides if signs[0] in LESS else sides[::-1]
-    return _one_sided(left, right, signs[0] in STRICT)
+    strict = [sign == "<" for sign in signs]
+    if len(sides) == 3 and is_name(sides[1]):  # noqa: PLR2004 - a < x < b
+        return _interval(sides[0], strict[0], sides[2], strict[1])
+    return _one_sided(sides[0], sides[1], strict[0]) if len(sides) == 2 else None  # noqa: PLR2004 - two sides
 
 
 def _interval(low: str, low_open: bool, high: str, high_open: bool) -> str | None:

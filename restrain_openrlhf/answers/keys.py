@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from restrain_openrlhf.answers.clean import clean
-from restrain_openrlhf.answers.lists import KeyOf, list_key, matrix_key, union_key, unordered
+from restrain_openrlhf.answers.lists import list_key, matrix_key, union_key, unordered
 from restrain_openrlhf.answers.plain_text import is_plain, is_statement
-from restrain_openrlhf.answers.relations import assignment, relation_key
+from restrain_openrlhf.answers.relations import KeyOf, assignment, relation_key
 from restrain_openrlhf.answers.residual import residual_key
 from restrain_openrlhf.answers.structure import Bracketed, bracket_kind, bracketed, split_top_level, unwrap_braces
 from restrain_openrlhf.answers.value import fingerprints, values_of

@@ -6,7 +6,7 @@ How much a label may be dropped depends on what else its equation could say; doc
 import re
 from enum import Enum
 
-from restrain_openrlhf.answers.expression import CALLED, DECORATIONS, FUNCTIONS, WORD
+from restrain_openrlhf.answers.parser import CALLED, DECORATIONS, FUNCTIONS, WORD
 from restrain_openrlhf.answers.structure import bracketed, split_top_level, unwrap_braces
 from restrain_openrlhf.answers.value import CONSTANTS, values_of
 

@@ -4,14 +4,12 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 
-from restrain_openrlhf.answers.expression import DECORATIONS, NotAnExpression
 from restrain_openrlhf.answers.inequalities import are_disjoint_rays
-from restrain_openrlhf.answers.parser import parse
-from restrain_openrlhf.answers.relations import Assignment, assignment, top_level_signs
+from restrain_openrlhf.answers.parser import DECORATIONS, NotAnExpression, parse
+from restrain_openrlhf.answers.relations import Assignment, KeyOf, assignment, top_level_signs
 from restrain_openrlhf.answers.structure import alternatives, bracketed, split_top_level, unwrap_braces, with_commas
 from restrain_openrlhf.answers.value import real_number, variables
 
-KeyOf = Callable[[str], str]
 KeysOf = Callable[[str], list[str]]
 
 # Without their numbers, the names of solutions in the order in which they were found: x_1, x_2.
@@ -123,7 +121,7 @@ def _ascend(texts: list[str]) -> bool:
     return all(one is not None and other is not None and one <= other for one, other in pairwise(numbers))
 
 
-def matrix_key(text: str, key_of: Callable[[str], str]) -> str | None:
+def matrix_key(text: str, key_of: KeyOf) -> str | None:
     """The key of a matrix, with or without brackets around it; None for any other text."""
     rows = _rows(text)
     return "matrix " + ";".join("&".join(key_of(cell) for cell in row) for row in rows) if rows else None

@@ -1,29 +1,96 @@
-"""A small parser for the mathematics of final answers: recursive descent over LaTeX or plain notation, to a tree."""
+"""The mathematics of a final answer, LaTeX or plain, as a tree: its words, and recursive descent over them."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
 
-from restrain_openrlhf.answers.expression import (
-    CALLED,
-    CLOSING,
-    DECORATIONS,
-    FUNCTION_NAMES,
-    FUNCTIONS,
-    GREEK,
-    MAX_DEPTH,
-    MAX_LENGTH,
-    MAX_TOKENS,
-    SUBSCRIPT,
-    WORD,
-    Apply,
-    Node,
-    NotAnExpression,
-    Number,
-    Symbol,
-    Token,
-    number_of,
-    tokens,
+MAX_LENGTH = 1000
+MAX_DEPTH = 40
+# A product of so many factors is a tree as deep, and evaluation recurses over it.
+MAX_TOKENS = 250
+SUBSCRIPT = re.compile(r"_\{(?:[^{}]|\{[^{}]*\})*\}")
+GREEK = tuple(
+    "alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa lambda mu nu xi omicron rho varrho "
+    "sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega "
+    "pi infty ell hbar".split()
 )
+CLOSING = {"(": ")", "[": "]", "{": "}"}
+MAX_DIGITS = 400
+
+
+class NotAnExpression(Exception):  # noqa: N818 - a signal inside this package, not an error of the user's
+    """The text is no expression that this parser reads; it is then compared as text."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """An exact number."""
+
+    value: Fraction
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A variable, a constant such as pi, or infinity, by its LaTeX name with subscript."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Apply:
+    """An operator or function applied to its arguments."""
+
+    name: str
+    arguments: tuple["Node", ...]
+
+
+Node = Number | Symbol | Apply
+
+FUNCTIONS = tuple("arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc ln log lg exp sqrt abs".split())
+FUNCTION_NAMES = "|".join(FUNCTIONS)
+_TOKEN = re.compile(
+    rf"\s*(?:(?P<repeating>\d*\.\d*\\(?:overline|bar|dot)\s*\{{\s*\d+\s*\}})|(?P<number>\d+\.?\d*(?:[eE][-+]?\d{{1,3}}(?![a-zA-Z\d]))?|\.\d+)|\\(?P<command>[a-zA-Z]+)"
+    rf"|(?P<function>(?:{FUNCTION_NAMES}|pi)(?![a-zA-Z]))|(?P<letter>[a-zA-Z])|(?P<sign>[-+*/^_!|(){{}}\[\],']))"
+)
+WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{4,}")
+DECORATIONS = tuple("vec bar hat overline tilde overrightarrow widehat widetilde dot ddot".split())
+# A letter that names a function when brackets follow: f(x) is not f times x.
+CALLED = "fghFG"
+
+
+@dataclass(frozen=True)
+class Token:
+    """A word of the text: its kind (number, command, function, letter, sign) and itself."""
+
+    kind: str
+    text: str
+
+
+def tokens(text: str) -> Iterator[Token]:
+    """The text's words. Raises NotAnExpression at the first that is none."""
+    position = 0
+    text = text.rstrip()
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if not match or match.end() == position:
+            raise NotAnExpression(text)
+        yield Token(str(match.lastgroup), match[str(match.lastgroup)])
+        position = match.end()
+
+
+def number_of(token: Token) -> Number:
+    """An exact number. Raises NotAnExpression for one of too many digits."""
+    if sum(character.isdigit() for character in token.text) > MAX_DIGITS:
+        raise NotAnExpression("too many digits")
+    return Number(_repeating(token.text) if token.kind == "repeating" else Fraction(token.text))
+
+
+def _repeating(text: str) -> Fraction:
+    r"""`0.1\overline{6}` is a sixth: the digits once, and again after them without end."""
+    before, period = re.findall(r"\d*\.\d*|\d+", text)
+    scale = Fraction(1, 10 ** (len(before) - before.index(".") - 1))
+    return Fraction(before.strip(".") or 0) + scale * Fraction(int(period), 10 ** len(period) - 1)
 
 
 def parse(text: str, plus_minus: int = 1) -> Node:
@@ -92,9 +159,9 @@ class Parser:
             return self._with_sign(sign, self._signed_product(depth + 1))
         return self._product(depth)
 
-    def _with_sign(self, sign: str, node: Node) -> Node:
-        negative = {"+": False, "-": True, "pm": self.plus_minus < 0, "mp": self.plus_minus > 0}[sign]
-        return Apply("-", (node,)) if negative else node
+    def _with_sign(self, sign: str | None, node: Node) -> Node:
+        minus = ("-", "mp" if self.plus_minus > 0 else "pm")
+        return Apply("-", (node,)) if sign in minus else node
 
     def _product(self, depth: int) -> Node:
         node = self.power(depth)
@@ -118,8 +185,7 @@ class Parser:
         return Apply("+" if mixed else "*", (left, right))
 
     def _signed_power(self, depth: int) -> Node:
-        sign = self.accept("+", "-")
-        return self._with_sign(sign, self.power(depth)) if sign else self.power(depth)
+        return self._with_sign(self.accept("+", "-"), self.power(depth))
 
     def starts_factor(self) -> bool:
         token = self.peek()
@@ -134,15 +200,8 @@ class Parser:
         while self.accept("!"):
             node = Apply("!!" if self.accept("!") else "!", (node,))
         if self.accept("^"):
-            return Apply("^", (node, self.exponent(depth + 1)))
+            return Apply("^", (node, self._signed_power(depth + 1)))
         return node
-
-    def exponent(self, depth: int) -> Node:
-        if depth > MAX_DEPTH:
-            raise NotAnExpression("too deep")
-        sign = self.accept("+", "-")
-        node = self.power(depth)
-        return self._with_sign(sign, node) if sign else node
 
     def primary(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
@@ -213,7 +272,7 @@ class Parser:
         if name == "sqrt":
             return self._root(depth)
         base = (self._argument(depth),) if name == "log" and self.accept("_") else ()
-        power = self.exponent(depth + 1) if self.accept("^") else None
+        power = self._signed_power(depth + 1) if self.accept("^") else None
         node = Apply(name, (self._function_argument(depth), *base))
         if power == Apply("-", (Number(Fraction(1)),)):
             return Apply(f"arc{name}", (node.arguments[0],))
@@ -235,7 +294,7 @@ class Parser:
         node = self.power(depth + 1)
         while self.starts_factor() and not self._at_function():
             node = Apply("*", (node, self.power(depth + 1)))
-        return Apply("-", (node,)) if sign else node
+        return self._with_sign(sign, node)
 
     def _at_function(self) -> bool:
         token = self.peek()

@@ -2,7 +2,7 @@
 
 import re
 
-from restrain_openrlhf.answers.expression import FUNCTIONS
+from restrain_openrlhf.answers.parser import FUNCTIONS
 
 # Letters that stand for variables side by side: abc, xyz, the points of a figure. All other runs may be words.
 _FAMILIES = tuple(map(frozenset, ("abcixyz", "uvw", "ABCD", "PQRS", "XYZ")))

@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import threading
-from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -36,19 +36,18 @@ PROBE, PROBE_KEY = r"\frac{1}{2}", f"value {fingerprint(Fraction(1, 2))}"
 LIBRARY = "latex2sympy2"
 
 
+class Lost(threading.local):
+    """How many texts of the calling thread got no key: what one group cost, while others are scored."""
+
+    timed_out = 0
+    died = 0
+
+
 @dataclass
 class Residual:
-    """One worker, started when first needed, replaced when it ends; safe from any thread.
+    """One worker, started when first needed, replaced when it ends; safe from any thread."""
 
-    `asked`, `answered`, `timed_out` and `died` count what became of the texts.
-    """
-
-    asked: int = 0
-    answered: int = 0
-    timed_out: int = 0
-    died: int = 0
-    _timed_out_by_thread: Counter[int] = field(default_factory=Counter)
-    _died_by_thread: Counter[int] = field(default_factory=Counter)
+    lost: Lost = field(default_factory=Lost)
     _worker: WorkerProcess | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -58,31 +57,16 @@ class Residual:
         Raises GraderError where a new worker does not start, or cannot read a half.
         """
         with self._lock:
-            self.asked += 1
             if self._worker is None or not self._worker.is_ready:
                 self._worker = _started()
             try:
                 key: str | None = self._worker.ask(text, DEADLINE_SECONDS)
+                return key
             except TimeoutError:
-                self.timed_out += 1
-                self._timed_out_by_thread[threading.get_ident()] += 1
-                return None
+                self.lost.timed_out += 1
             except EOFError:
-                self.died += 1
-                self._died_by_thread[threading.get_ident()] += 1
-                return None
-            self.answered += key is not None
-            return key
-
-    @property
-    def timed_out_in_this_thread(self) -> int:
-        """As `timed_out`, of what the calling thread asked: what one group cost, while others are scored."""
-        return self._timed_out_by_thread[threading.get_ident()]
-
-    @property
-    def died_in_this_thread(self) -> int:
-        """As `died`, of what the calling thread asked."""
-        return self._died_by_thread[threading.get_ident()]
+                self.lost.died += 1
+            return None
 
     def close(self) -> None:
         """End the worker; the next text starts another."""
@@ -109,16 +93,11 @@ def _command() -> list[str]:
 
     No file of the working folder is then taken for a module: latex2sympy2 imports `gen`.
     """
-    package = Path(restrain_openrlhf.__file__).parents[1]
-    folders = [*_folders_of_the_library(), *(os.path.abspath(path) for path in sys.path if path)]
-    return [residual_worker.__file__, str(package), *folders]
-
-
-def _folders_of_the_library() -> list[str]:
-    try:
-        return [str(importlib.metadata.distribution(LIBRARY).locate_file(""))]
-    except importlib.metadata.PackageNotFoundError:
-        return []
+    package = str(Path(restrain_openrlhf.__file__).parents[1])
+    folders = [os.path.abspath(path) for path in sys.path if path]
+    with suppress(importlib.metadata.PackageNotFoundError):
+        folders.insert(0, str(importlib.metadata.distribution(LIBRARY).locate_file("")))
+    return [residual_worker.__file__, package, *folders]
 
 
 def _trouble(worker: WorkerProcess) -> str | None:

@@ -13,8 +13,6 @@ from typing import Any
 
 MEMORY_BYTES = 2 << 30
 POINTS = 3
-# What latex2sympy2 imports from the top level under a name that a user's file may have, too.
-SHADOWED = "gen"
 
 
 def main(package: str, *folders: str) -> None:
@@ -27,7 +25,7 @@ def main(package: str, *folders: str) -> None:
     try:
         read = _reader(package, folders)
     except Exception as error:  # noqa: BLE001 - whatever an import raises is told to the process that started this one
-        print(json.dumps({"error": _told(error)}), file=out, flush=True)
+        print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=out, flush=True)
         return
     print(json.dumps({"ready": True}), file=out, flush=True)
     for line in sys.stdin:
@@ -45,12 +43,6 @@ def _reader(package: str, folders: tuple[str, ...]) -> Callable[[str], Any]:
     sys.path.extend(folders)
     read: Callable[[str], Any] = import_module("latex2sympy2").latex2sympy
     return read
-
-
-def _told(error: Exception) -> str:
-    shadow = getattr(sys.modules.get(SHADOWED), "__file__", None)
-    where = f"; its module {SHADOWED!r} was taken from {shadow}" if shadow else ""
-    return f"{type(error).__name__}: {error}{where}"
 
 
 def key_of(read: Any, text: str) -> str | None:

@@ -10,8 +10,7 @@ from typing import Any
 
 import mpmath
 
-from restrain_openrlhf.answers.expression import Apply, Node, NotAnExpression, Number, Symbol
-from restrain_openrlhf.answers.parser import parse
+from restrain_openrlhf.answers.parser import Apply, Node, NotAnExpression, Number, Symbol, parse
 
 SIGNIFICANT = 30
 POINTS = 3

@@ -15,20 +15,16 @@ def votes_of(answers: Sequence[str | None]) -> Votes:
     return count_votes(classes(answers))
 
 
-def ranked_answers(answers: Sequence[str | None], votes: Votes | None = None) -> list[tuple[str | None, int]]:
-    """Each distinct answer, as its first rollout wrote it, with its votes: most first, ties in order of appearance.
-
-    `votes` is for other votes of the same rollouts than `votes_of` them: missing answers may be a label there.
-    """
-    counted = votes_of(answers) if votes is None else votes
-    labels = sorted(range(len(counted.counts)), key=lambda label: -counted.counts[label])
-    return [(answers[counted.classes.index(label)], counted.counts[label]) for label in labels]
+def ranked_answers(answers: Sequence[str | None]) -> list[tuple[str | None, int]]:
+    """Each distinct answer, as its first rollout wrote it, with its votes: most first, ties in order of appearance."""
+    votes = votes_of(answers)
+    labels = sorted(range(len(votes.counts)), key=lambda label: -votes.counts[label])
+    return [(answers[votes.classes.index(label)], votes.counts[label]) for label in labels]
 
 
-def majority_answer(answers: Sequence[str | None], votes: Votes | None = None) -> str | None:
+def majority_answer(answers: Sequence[str | None]) -> str | None:
     """The first of `ranked_answers`; None where no rollout gave an answer."""
-    ranked = ranked_answers(answers, votes)
-    return ranked[0][0] if ranked else None
+    return next((answer for answer, _ in ranked_answers(answers)), None)
 
 
 def end_of(response: str) -> str:

@@ -9,11 +9,10 @@ import typer
 from rich.table import Table
 
 from restrain_openrlhf.commands.options import BenchmarkDir, to_file, to_folder, wide_console
-from restrain_openrlhf.data.benchmarks import BENCHMARKS
-from restrain_openrlhf.data.contamination import NGRAM, Band, Overlap, nearest_pairs, overlaps, pair_lines, words
+from restrain_openrlhf.data.benchmarks import BENCHMARKS, copy_benchmark, copy_problems, load_benchmark
+from restrain_openrlhf.data.contamination import NGRAM, Band, Overlap, overlaps, words
 from restrain_openrlhf.data.gold import sidecar_path
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.loading import copy_benchmark, copy_problems, load_benchmark
 from restrain_openrlhf.data.prepare import Prepared, read_entries
 from restrain_openrlhf.data.prepare import prepare as write
 from restrain_openrlhf.data.problems import without_kind
@@ -172,15 +171,16 @@ def overlap(
     benchmark_dir: BenchmarkDir = None,
     prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
     n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
-    examples: Annotated[int, typer.Option(min=0, help="Show so many pairs of each band, those that share most.")] = 0,
-    out: Annotated[Path | None, to_file("Write every pair with its texts to this JSONL file.")] = None,
+    out: Annotated[
+        Path | None, to_file("Write every pair with its texts to this JSONL file, those that share most first.")
+    ] = None,
 ) -> None:
     """Count benchmark problems that share runs of words with a training prompt, by how much they share.
 
     A problem's share is the part of its n-grams that the nearest prompt has.
     Every problem is in one band: equal (the same words in the same order),
     0.5-1, 0.3-0.5, 0-0.3, or none. A small share is often a usual turn of
-    phrase: read the pairs (--examples, --out) before you call a problem leaked.
+    phrase: read the pairs (--out) before you call a problem leaked.
     """
     if out and out.resolve() == prompts.resolve():
         raise ConfigError(f"--out {out}: is the file of the prompts. Name another.")
@@ -194,11 +194,9 @@ def overlap(
     tests = {entry.name: [(problem.id, problem.problem) for problem in entry.problems] for entry in loaded}
     found = overlaps(rows, tests, n)
     if out:
-        write_rows(out, found)
+        nearest_first = sorted(found, key=lambda pair: -pair.share)
+        write_rows(out, nearest_first)
     wide_console().print(_band_table(found, tests, n))
-    for band in Band:
-        for pair in nearest_pairs(found, band, examples):
-            typer.echo("\n".join(pair_lines(pair)))
 
 
 def _band_table(found: Sequence[Overlap], tests: Mapping[str, Sequence[tuple[str, str]]], n: int) -> Table:

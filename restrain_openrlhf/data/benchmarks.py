@@ -1,8 +1,11 @@
-"""The paper's benchmarks and the TTRL line's AMC: where the hub has them, how their rows look, and their sizes."""
+"""Benchmarks: the paper's and the TTRL line's AMC by name, or any file; loaded, checked row by row, and copied."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from restrain_openrlhf.data.gold import PromptOnly
+from restrain_openrlhf.data.jsonl import AnyRow, write_rows
 from restrain_openrlhf.data.problems import (
     AMC,
     ANSWERED,
@@ -12,9 +15,11 @@ from restrain_openrlhf.data.problems import (
     OLYMPIAD,
     S1K,
     WORDED,
+    Problem,
     RowSchema,
 )
-from restrain_openrlhf.data.sources import HubSet
+from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
+from restrain_openrlhf.errors import DataError
 
 GPQA_GATE = (
     "open huggingface.co/datasets/Idavidrein/gpqa, accept its terms while logged in, then run `hf auth login` with a "
@@ -91,3 +96,132 @@ SUITES: Mapping[str, tuple[str, ...]] = {
     "table1": ("math500", "aime25", "olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond"),
     "table3": ("aime24", "amc83", "math500"),
 }
+
+
+@dataclass(frozen=True)
+class LoadedBenchmark:
+    """A benchmark's problems and where they came from; `warning` where their number is not the known one."""
+
+    name: str
+    title: str
+    source: str
+    problems: tuple[Problem, ...]
+    warning: str | None = None
+
+
+def load_benchmark(word: str, folder: Path | None = None) -> LoadedBenchmark:
+    """`aime24` (from `folder`/aime24.jsonl where there is one, else from the hub), `NAME=PATH`, or `PATH`.
+
+    Raises DataError for an unknown name, a set that cannot be had, a wrong row, a repeated id, an empty set.
+    """
+    name, path = _named(word)
+    if path is None and name not in BENCHMARKS:
+        raise DataError(
+            f"{word!r} is no known benchmark. Known: {', '.join(BENCHMARKS)}; for a file of your own give its path or "
+            "NAME=PATH."
+        )
+    known = BENCHMARKS.get(name)
+    place = _file_of(path) if path else _in_folder(name, folder)
+    source = str(known.hub) if known and place == HUB else str(place)
+    rows = load_rows(known.hub if known else None, str(place))
+    problems = tuple(
+        problem
+        for number, row in enumerate(rows)
+        if (problem := _problem(f"{name} ({source}), row {number + 1}", known, row, number))
+    )
+    _check(f"{name} ({source})", problems, len(rows))
+    return LoadedBenchmark(name, known.title if known else name, source, problems, _size_warning(known, len(problems)))
+
+
+def _named(word: str) -> tuple[str, Path | None]:
+    name, equals, path = word.partition("=")
+    if equals:
+        return name, Path(path)
+    if word in BENCHMARKS or not Path(word).suffix:
+        return word, None
+    return Path(word).stem, Path(word)
+
+
+def _in_folder(name: str, folder: Path | None) -> Path | str:
+    if folder is None:
+        return HUB
+    if place := copy_in(folder, name):
+        return _file_of(place)
+    raise DataError(
+        f"{folder}: has no {name}.jsonl, .parquet or .csv, and no folder {name}. Put the file there, or leave out the "
+        "folder."
+    )
+
+
+def copy_in(folder: Path, name: str) -> Path | None:
+    """The copy of a benchmark in a folder; None where there is none."""
+    places = (folder / f"{name}{suffix}" for suffix in (".jsonl", ".parquet", ".csv", ""))
+    return next((place for place in places if place.exists()), None)
+
+
+def _file_of(path: Path) -> Path:
+    """`path`, or the test.jsonl in it: Qwen2.5-Math's evaluation/data has a folder of one file for each set."""
+    return path / "test.jsonl" if (path / "test.jsonl").is_file() else path
+
+
+def _problem(where: str, known: Benchmark | None, row: Row, number: int) -> Problem | None:
+    """By the first schema whose columns the row has. Raises DataError where there is none, or a value is wrong."""
+    schemas = known.schemas if known else (WORDED,)
+    schema = next((schema for schema in schemas if schema.fits(row)), None)
+    try:
+        if schema is None:
+            raise DataError(f"its columns are {', '.join(sorted(map(str, row)))}")
+        return schema.read(row, number)
+    except DataError as error:
+        wanted = "; or ".join(map(str, schemas))
+        raise DataError(f"{where}: {error}. Give rows with {wanted}.{_hint(known, row)}") from None
+
+
+def _hint(known: Benchmark | None, row: Row) -> str:
+    """For a file of one's own, the benchmarks that have rows like this and are more than a problem and an answer."""
+    found = [name for name, entry in BENCHMARKS.items() if len(entry.schemas) > 1 and entry.schemas[0].fits(row)]
+    return f" It looks like {' or '.join(found)}: then give {found[0]}=PATH." if found and known is None else ""
+
+
+def _check(where: str, problems: tuple[Problem, ...], rows: int) -> None:
+    if not problems:
+        raise DataError(f"{where}: has no problems: none of its {rows} rows is one of the set. Give the whole set.")
+    seen: set[str] = set()
+    for problem in problems:
+        if problem.id in seen:
+            raise DataError(f"{where}: the id {problem.id!r} is there twice. Give every problem its own.")
+        if not problem.problem or not problem.answer:
+            raise DataError(f"{where}: the problem {problem.id!r} has an empty text or answer. Fix or remove it.")
+        seen.add(problem.id)
+
+
+def _size_warning(known: Benchmark | None, count: int) -> str | None:
+    if known is None or not known.sizes or count in known.sizes:
+        return None
+    return f"{known.name}: {count} problems, {' or '.join(map(str, known.sizes))} in the known set: not comparable."
+
+
+def copy_benchmark(name: str, folder: Path) -> Path:
+    """Write `folder`/NAME.jsonl with the hub's rows, unless a copy is there; either is checked as an evaluation does.
+
+    Raises DataError for an unknown name, a set that cannot be had, or a wrong row.
+    """
+    if place := copy_in(folder, name):
+        load_benchmark(name, folder)
+        return place
+    load_benchmark(name)
+    out = folder / f"{name}.jsonl"
+    write_rows(out, (AnyRow.model_validate(row) for row in load_rows(BENCHMARKS[name].hub, HUB)))
+    return out
+
+
+def copy_problems(name: str, folder: Path) -> Path:
+    """Write `folder`/NAME.jsonl with ids and problems alone, as test-time RL reads them, unless it is there.
+
+    Raises DataError as `copy_benchmark`.
+    """
+    out = folder / f"{name}.jsonl"
+    if not out.exists():
+        problems = load_benchmark(name).problems
+        write_rows(out, [PromptOnly(id=each.id, problem=each.problem) for each in problems])
+    return out

@@ -2,15 +2,12 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.errors import DataError
-
 NGRAM = 13
-SHOWN_LENGTH = 300
 _WORD = re.compile(r"\\?[^\W\d_]+|\d+|[^\s\w$,.;:!?'\"()\[\]{}]")
 
 
@@ -56,10 +53,8 @@ def overlaps(
 ) -> list[Overlap]:
     """Every benchmark problem that shares a run of `n` words with a prompt; both sides are (id, text).
 
-    A problem of fewer than n words counts only if a prompt is equal to it word by word. Raises DataError for n < 1.
+    A problem of fewer than n words counts only if a prompt is equal to it word by word.
     """
-    if n < 1:
-        raise DataError(f"n-grams of {n} words are asked for. Give a number of 1 or more; {NGRAM} is usual.")
     index = _Index(prompts, n)
     nearest = (index.nearest(name, problem) for name, problems in benchmarks.items() for problem in problems)
     return [found for found in nearest if found is not None]
@@ -108,20 +103,3 @@ class _Index:
             problem=problem[1],
             prompt=prompt,
         )
-
-
-def nearest_pairs(found: Sequence[Overlap], band: Band, count: int) -> list[Overlap]:
-    """The `count` pairs of a band that share most, in the order of the benchmarks where they share alike."""
-    return sorted((item for item in found if item.band is band), key=lambda item: -item.share)[:count]
-
-
-def pair_lines(pair: Overlap) -> Iterator[str]:
-    """A pair in three lines: who, the problem and the prompt, each cut to 300 characters."""
-    yield f"{pair.band}, share {pair.share:.2f}: {pair.benchmark} {pair.problem_id}, prompt {pair.prompt_id}"
-    yield f"  problem: {_shown(pair.problem)}"
-    yield f"  prompt:  {_shown(pair.prompt)}"
-
-
-def _shown(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN_LENGTH else line[: SHOWN_LENGTH - 1] + "…"

@@ -25,16 +25,6 @@ class PromptOnly(BaseModel):
     problem: str
 
 
-class SupervisedRow(BaseModel):
-    """A problem with its answer: for evaluation, and for gold GRPO, which alone trains on answers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    id: str
-    problem: str
-    answer: str
-
-
 class GoldAnswer(BaseModel):
     """A row of the sidecar; `prompt_hash` is the SHA-256 of the bare problem."""
 
@@ -64,17 +54,12 @@ def write_separated(out: Path, prompts: Sequence[PromptOnly], gold: Mapping[str,
 
 
 class _Row(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", coerce_numbers_to_str=True)
 
     prompt_hash: str | None = None
     problem: str | None = None
-    id: str | int | None = None
-    answer: str | int | float
-
-    @property
-    def hash(self) -> str | None:
-        """The problem's identity; None for a row without it, which is found by its id."""
-        return self.prompt_hash or (text_hash(self.problem) if self.problem else None)
+    id: str | None = None
+    answer: str
 
 
 @dataclass(frozen=True)
@@ -90,8 +75,8 @@ class GoldFile:
     """What a file says: answers by the problem's hash, and by id those of rows that have no problem."""
 
     path: Path
-    by_problem: Mapping[str, str]
-    by_id: Mapping[str, str]
+    by_problem: dict[str, str]
+    by_id: dict[str, str]
 
     def answers(self, where: str, asked: Sequence[ProblemIdentity]) -> dict[str, str]:
         """Answers by the hash of the problem, of those that have one; `where` names the problems in errors.
@@ -118,18 +103,13 @@ class GoldFile:
     def _by_id(self, where: str, asked: Sequence[ProblemIdentity]) -> dict[str, str]:
         """The problems' hashes by id, of the ids in this file."""
         found: dict[str, str] = {}
-        for each in asked if self.by_id else ():
-            if (
-                each.id is not None
-                and each.id in self.by_id
-                and found.setdefault(each.id, each.problem) != each.problem
-            ):
+        for each in asked:
+            if each.id in self.by_id and found.setdefault(str(each.id), each.problem) != each.problem:
                 raise DataError(
                     f"{where}: the id {each.id!r} is of two problems. Give gold with the problems' texts: rows "
                     "{problem, answer}."
                 )
-        unknown = [name for name in self.by_id if name not in found]
-        if unknown:
+        if unknown := [name for name in self.by_id if name not in found]:
             there = list(dict.fromkeys(each.id for each in asked if each.id is not None))
             has = f"the ids there are {_some(there)}" if there else "the problems there have no ids"
             raise DataError(
@@ -148,35 +128,29 @@ def identities(problems: Collection[tuple[str | int | None, str]]) -> list[Probl
 def load_gold(path: Path) -> GoldFile:
     """The answers of a file: rows with `answer` and one of `problem`, `prompt_hash` and `id`, or the sidecar of a set.
 
-    A row with both is found by its problem. Raises DataError for a row with none of them or an empty answer, for an id
-    that is there twice, and for one problem with two different answers.
+    A row with both is found by its problem. Raises DataError for a row with none of them or an empty answer, and for
+    one problem or id with two different answers.
     """
-    by_problem: dict[str, str] = {}
-    by_id: dict[str, str] = {}
+    gold = GoldFile(path, {}, {})
     for where, row in _rows(path):
-        answer = str(row.answer)
-        if not answer.strip():
+        problem = row.prompt_hash or (text_hash(row.problem) if row.problem else None)
+        name = problem or row.id
+        if not row.answer.strip():
             raise DataError(f"{path}, {where}: answer is empty. Fill it in, or remove the row.")
-        if row.hash is None:
-            by_id[_new_id(f"{path}, {where}", row, by_id)] = answer
-        elif by_problem.setdefault(row.hash, answer) != answer:
+        if not name:
             raise DataError(
-                f"{path}, {where}: the same problem has the answers {by_problem[row.hash]!r} and {answer!r}. Keep the "
-                "right one."
+                f"{path}, {where}: has none of `problem`, `prompt_hash` and `id`. Add the one that the problems are "
+                "known by."
             )
-    if not by_problem and not by_id:
+        before = (gold.by_problem if problem else gold.by_id).setdefault(name, row.answer)
+        if before != row.answer:
+            named = "the same problem" if problem else f"the id {name!r}"
+            raise DataError(
+                f"{path}, {where}: {named} has the answers {before!r} and {row.answer!r}. Keep the right one."
+            )
+    if not gold.by_problem and not gold.by_id:
         raise DataError(f"{path}: has no rows. Give a file with at least one answer.")
-    return GoldFile(path, by_problem, by_id)
-
-
-def _new_id(where: str, row: _Row, known: Collection[str]) -> str:
-    if row.id in (None, ""):
-        raise DataError(
-            f"{where}: has none of `problem`, `prompt_hash` and `id`. Add the one that the problems are known by."
-        )
-    if str(row.id) in known:
-        raise DataError(f"{where}: the id {str(row.id)!r} is there twice. Keep one row of each problem.")
-    return str(row.id)
+    return gold
 
 
 def _rows(path: Path) -> Iterator[tuple[str, _Row]]:

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import re
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.data.model_files import refuse_adapter
 from restrain_openrlhf.data.outputs import whole_file
-from restrain_openrlhf.errors import ConfigError, RestrainError
+from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 
 # Configuration and code, weights and their index, what ends a response, and how a text becomes tokens.
 MODEL_FILES = (
@@ -38,7 +37,6 @@ CACHED_FROM = 8 << 20
 # clock, so that nothing would tell the two contents apart.
 SETTLED_SECONDS = 2.0
 READERS = 4
-DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def text_hash(text: str) -> str:
@@ -51,13 +49,17 @@ def set_digest(texts: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(sorted(text_hash(text) for text in texts)).encode()).hexdigest()
 
 
-def model_fingerprint(model: str, revision: str | None = None) -> str:
+def model_fingerprint(model: str) -> str:
     """`commit:<sha>` for a hub id (from the local cache when offline), `files:<digest>` for a local path.
 
+    The digest is SHA-256 over the names and the whole contents of the model's files (`model_digests`), in hex.
     Raises ConfigError where the model cannot be found, or is an adapter alone.
     """
     folder = model_folder(model)
-    return f"files:{folder_digest(folder)}" if folder is not None else f"commit:{hub_commit(model, revision)}"
+    if folder is None:
+        return f"commit:{hub_commit(model)}"
+    lines = [f"{digest}  {name}\n" for name, digest in sorted(model_digests(folder).items())]
+    return f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
 
 
 def model_folder(model: str) -> Path | None:
@@ -71,15 +73,6 @@ def model_folder(model: str) -> Path | None:
     return None
 
 
-def folder_digest(folder: Path) -> str:
-    """SHA-256 over the names and the whole contents of the model's files (`model_digests`), in hex.
-
-    Raises ConfigError for a folder that holds no model.
-    """
-    lines = [f"{digest}  {name}\n" for name, digest in sorted(model_digests(folder).items())]
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
 def model_digests(folder: Path) -> dict[str, str]:
     """SHA-256 of each file that a policy's responses depend on, by its name: MODEL_FILES.
 
@@ -91,13 +84,13 @@ def model_digests(folder: Path) -> dict[str, str]:
     return {path.name: digest for path, digest in file_digests(sorted(files)).items()}
 
 
-def hub_commit(model: str, revision: str | None = None) -> str:
+def hub_commit(model: str) -> str:
     """The commit a hub id resolves to. Raises ConfigError where neither the hub nor the cache knows it."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - not needed for local models
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415
 
     try:
-        config = Path(hf_hub_download(model, "config.json", revision=revision))
+        config = Path(hf_hub_download(model, "config.json"))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ConfigError(
             f"{model}: is neither a local model folder nor a model the hub or its local cache can give ({error}). "
@@ -116,24 +109,22 @@ def file_digests(files: Iterable[Path]) -> dict[Path, str]:
 def file_digest(path: Path) -> str:
     """SHA-256 of the whole file, in hex, as sha256sum prints it. Raises OSError where it cannot be read.
 
-    A large file's is kept under its path, size, times of change and inode. An entry that is damaged is made again.
+    A large file's is kept under its path, size, times of change and inode.
     """
     before = _state(path)
-    entry = _entry(path, before)
-    kept = _kept(entry) if entry is not None else None
-    if kept is not None:
-        return kept
+    entry = _cache_entry(path, before)
+    # Without a cache that can be read or written, a digest is as right and costs its time again.
+    with suppress(OSError):
+        return entry.read_text(encoding="ascii").strip()
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
-    if entry is not None and _state(path) == before and _has_settled(path):
-        _keep(entry, found)
+    has_settled = time.time_ns() - max(before[1:3]) > SETTLED_SECONDS * 10**9
+    if before[0] >= CACHED_FROM and has_settled and _state(path) == before:
+        with suppress(OSError, DataError):
+            entry.parent.mkdir(parents=True, exist_ok=True)
+            with whole_file(entry) as text:
+                text.write(found)
     return found
-
-
-def cache_folder() -> Path | None:
-    """Where digests are kept, a small file each; None for a user without a home."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base, "restrain-openrlhf", "digests") if os.path.isabs(base) else None
 
 
 def _state(path: Path) -> tuple[int, ...]:
@@ -142,33 +133,12 @@ def _state(path: Path) -> tuple[int, ...]:
     return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev
 
 
-def _entry(path: Path, state: tuple[int, ...]) -> Path | None:
-    folder = cache_folder()
-    if folder is None or state[0] < CACHED_FROM:
-        return None
+def _cache_entry(path: Path, state: tuple[int, ...]) -> Path:
+    """The small file that has the digest of a file in this state, if any has."""
     key = "\n".join([str(path.resolve()), *map(str, state)])
-    return folder / hashlib.sha256(key.encode("utf-8", errors="surrogateescape")).hexdigest()
-
-
-def _kept(entry: Path) -> str | None:
-    try:
-        text = entry.read_text(encoding="ascii").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return text if DIGEST.fullmatch(text) else None
-
-
-def _has_settled(path: Path) -> bool:
-    found = path.stat()
-    return time.time() - max(found.st_mtime, found.st_ctime) > SETTLED_SECONDS
-
-
-def _keep(entry: Path, digest: str) -> None:
-    # Without a cache that can be written, a digest is as right and costs its time again.
-    with suppress(OSError):
-        entry.parent.mkdir(parents=True, exist_ok=True)
-        with whole_file(entry) as file:
-            file.write(digest + "\n")
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    # A user without a home has no cache: nothing is ever there.
+    return Path(base if os.path.isabs(base) else os.devnull) / "restrain-openrlhf" / "digests" / text_hash(key)
 
 
 class Provenance(BaseModel):

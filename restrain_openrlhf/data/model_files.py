@@ -4,7 +4,7 @@ import json
 import struct
 from pathlib import Path
 
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, reason_of
 
 INDEX = "model.safetensors.index.json"
 # Where a LoRA run keeps its adapter, beside the whole model; and the file by which an adapter's folder is known.
@@ -87,8 +87,7 @@ def _download(model: str) -> Path:
             snapshot_download(model, allow_patterns=["*.bin"])
         return folder
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, httpx.HTTPError, OSError) as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ConfigError(
-            f"{model}: could not be downloaded ({reason}). Check the name and the connection, then rerun: complete "
-            "files are kept. Gated models need `hf auth login`."
+            f"{model}: could not be downloaded ({reason_of(error)}). Check the name and the connection, then rerun: "
+            "complete files are kept. Gated models need `hf auth login`."
         ) from error

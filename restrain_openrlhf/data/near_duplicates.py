@@ -4,11 +4,9 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pydantic import BaseModel, ConfigDict
 
-Group = tuple[int, ...]
 # One way of writing for characters that look alike and mean the same.
 _ALIKE = str.maketrans(
     {
@@ -45,34 +43,35 @@ class NearDuplicates(BaseModel):
     groups: int
     prompts: int
     conflicting: int | None
-    dropped: int
+    dropped: int = 0
 
 
-@dataclass(frozen=True)
-class Grouped:
-    """Near-duplicates by their places in the set; groups in the order of their first prompts."""
-
-    groups: tuple[Group, ...]
-    conflicting: frozenset[Group]
-
-    def dropped(self) -> frozenset[int]:
-        """Places that go: all but the first of a group, and all of a group with different answers."""
-        return frozenset(place for group in self.groups for place in group[group not in self.conflicting :])
-
-
-def near_duplicates(problems: Sequence[str], answers: Sequence[str | None]) -> Grouped:
-    """Groups of two or more problems with one normal form; time is linear in the length of the texts.
+def near_duplicates(problems: Sequence[str], answers: Sequence[str | None]) -> tuple[NearDuplicates, frozenset[int]]:
+    """What is said of problems with one normal form, and the places that go; time is linear in the texts' length.
 
     A group conflicts where two of its answers differ as text, white space around them aside. `answers` has one for
-    each problem, None where there is none; a missing answer conflicts with nothing.
+    each problem, None where there is none; a missing answer conflicts with nothing. All but the first of a group go,
+    and all of a group that conflicts.
     """
+    groups = grouped(problems)
+    given = [{answer.strip() for place in group if (answer := answers[place]) is not None} for group in groups]
+    conflicts = [len(found) > 1 for found in given]
+    numbers = NearDuplicates(
+        groups=len(groups),
+        prompts=sum(map(len, groups)),
+        conflicting=sum(conflicts) if any(answer is not None for answer in answers) else None,
+    )
+    going = (group[not conflict :] for group, conflict in zip(groups, conflicts, strict=True))
+    return numbers, frozenset(place for places in going for place in places)
+
+
+def grouped(problems: Sequence[str]) -> list[list[int]]:
+    """The places of two or more problems with one normal form, in the order of their first ones."""
     places: dict[str, list[int]] = defaultdict(list)
     for place, problem in enumerate(problems):
         # A problem of nothing but punctuation is like itself alone.
         places[normal_form(problem) or problem].append(place)
-    groups = tuple(tuple(found) for found in places.values() if len(found) > 1)
-    given = {group: {answer.strip() for place in group if (answer := answers[place]) is not None} for group in groups}
-    return Grouped(groups, frozenset(group for group in groups if len(given[group]) > 1))
+    return [found for found in places.values() if len(found) > 1]
 
 
 def normal_form(text: str) -> str:

@@ -6,7 +6,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from restrain_openrlhf.errors import DataError
 
@@ -17,6 +17,7 @@ KINDS = {
     stat.S_IFIFO: "a pipe",
     stat.S_IFSOCK: "a socket",
 }
+STANDARD_OUTPUT = 1
 
 
 @contextmanager
@@ -25,11 +26,17 @@ def whole_file(path: Path) -> Iterator[IO[str]]:
 
     Behind a symbolic link it is the link's target, and the link stays. Raises DataError as `output_file`.
     """
-    target = output_file(path)
+    with replacing(output_file(path)) as file:
+        yield file
+
+
+@contextmanager
+def replacing(target: Path, mode: str = "w") -> Iterator[IO[Any]]:
+    """A file beside `target` that takes its place once it is complete. Raises OSError where the disk is full."""
     # Not the process's number: in pods that share a volume it is often 1.
     partial = target.with_name(f"{target.name}.{secrets.token_hex(4)}.partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
+        with partial.open(mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -45,20 +52,25 @@ def output_file(path: Path) -> Path:
     could not be written to, and for a file that the shell writes this command's own output to.
     """
     target = Path(os.path.realpath(path))
-    behind = "" if target == path.absolute() else f" ({target})"
     found = _stat(path)
-    if found is not None and not stat.S_ISREG(found.st_mode):
-        what = KINDS.get(stat.S_IFMT(found.st_mode), "a symbolic link to itself")
-        raise DataError(f"{path}{behind}: is {what}, not a file that can be written. Name a file.")
-    if found is not None and (found.st_dev, found.st_ino) in _standard_streams():
-        raise DataError(
-            f"{path}{behind}: is the file that the shell writes this command's own output to; replacing it would lose "
-            "what it holds. Name another."
-        )
-    if found is not None and not os.access(target, os.W_OK):
-        raise DataError(f"{path}{behind}: is a file that may not be written. Name another.")
+    if found is not None:
+        _refuse_special(f"{path}" if target == path.absolute() else f"{path} ({target})", found)
+        if not os.access(target, os.W_OK):
+            raise DataError(f"{path}: is a file that may not be written. Name another.")
     _refuse_unwritable(path, target.parent)
     return target
+
+
+def _refuse_special(named: str, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        what = KINDS.get(stat.S_IFMT(found.st_mode), "a symbolic link to itself")
+        raise DataError(f"{named}: is {what}, not a file that can be written. Name a file.")
+    with suppress(OSError):  # a process may have none
+        if os.path.samestat(found, os.fstat(STANDARD_OUTPUT)):
+            raise DataError(
+                f"{named}: is the file that the shell writes this command's own output to; replacing it would lose "
+                "what it holds. Name another."
+            )
 
 
 def output_folder(path: Path) -> Path:
@@ -87,23 +99,10 @@ def _stat(path: Path) -> os.stat_result | None:
 
     The kernel follows /dev/stdout to a pipe, which has no path. Raises DataError where this user may not look.
     """
+    leads_to_itself = os.path.islink(os.path.realpath(path)) and not path.exists()
     try:
-        return path.lstat() if _leads_to_itself(path) else path.stat()
+        return path.lstat() if leads_to_itself else path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise DataError(f"{path}: cannot be looked at ({error.strerror}). Name another place.") from None
-
-
-def _leads_to_itself(path: Path) -> bool:
-    return os.path.islink(os.path.realpath(path)) and not path.exists()
-
-
-def _standard_streams() -> set[tuple[int, int]]:
-    """Device and inode of standard input, output and error, of those that are open."""
-    found = set()
-    for number in (0, 1, 2):
-        with suppress(OSError):
-            made = os.fstat(number)
-            found.add((made.st_dev, made.st_ino))
-    return found

@@ -9,11 +9,12 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.data.contamination import words
-from restrain_openrlhf.data.gold import PromptOnly, SupervisedRow, write_separated
+from restrain_openrlhf.data.gold import PromptOnly, write_separated
 from restrain_openrlhf.data.identity import set_digest, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.near_duplicates import NearDuplicates, near_duplicates
 from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.data.sources import Row, TrainingSet, load_rows
 from restrain_openrlhf.errors import DataError
 
@@ -98,7 +99,7 @@ def prepare(
     """Write `out` (prompts only), its gold sidecar and its description; `supervised` gets prompts with their answers.
 
     The whole set is checked; with `first`, so many of its prompts are written. A prompt that is one of the problems
-    `held_out` is left out; of equal prompts the first is kept, of near ones what `Grouped.dropped` leaves. Raises
+    `held_out` is left out; of equal prompts the first is kept, of near ones what `near_duplicates` leaves. Raises
     DataError for missing columns, empty prompts, duplicates, another count than the known set's, fewer prompts than
     `first`, and for prompts without an answer where `supervised` is asked for.
     """
@@ -113,8 +114,11 @@ def prepare(
     apart = [item for item in whole if tuple(words(item.problem)) not in problems]
     digest = set_digest(item.problem for item in apart)
     copy = CopyCheck(count=len(apart), digest=digest, known_count=entry.count, known_digest=entry.digest)
-    distinct, near = _without_near_duplicates(apart, drop_near_duplicates)
-    kept = _first(entry, distinct, first)
+    near, going = near_duplicates([item.problem for item in apart], [item.answer for item in apart])
+    if drop_near_duplicates:
+        near = near.model_copy(update={"dropped": len(going)})
+        apart = [item for place, item in enumerate(apart) if place not in going]
+    kept = _first(entry, apart, first)
     if supervised is not None:
         write_rows(supervised, _supervised_rows(entry, kept))
     gold = {text_hash(item.problem): item.answer for item in kept if item.answer is not None}
@@ -130,24 +134,12 @@ def prepare(
         whole_set=copy,
         dropped_duplicates=len(entries) - len(whole),
         near_duplicates=near,
-        dropped_held_out=len(whole) - len(apart),
+        dropped_held_out=len(whole) - copy.count,
     )
     about = out.with_name(f"{out.stem}.about.json")
     with whole_file(about) as file:
         file.write(prepared.model_dump_json(indent=2) + "\n")
     return prepared
-
-
-def _without_near_duplicates(whole: list[Entry], drop: bool) -> tuple[list[Entry], NearDuplicates]:
-    found = near_duplicates([item.problem for item in whole], [item.answer for item in whole])
-    dropped = found.dropped() if drop else frozenset()
-    numbers = NearDuplicates(
-        groups=len(found.groups),
-        prompts=sum(map(len, found.groups)),
-        conflicting=len(found.conflicting) if any(item.answer is not None for item in whole) else None,
-        dropped=len(dropped),
-    )
-    return [item for place, item in enumerate(whole) if place not in dropped], numbers
 
 
 def _first(entry: TrainingSet, prompts: list[Entry], first: int | None) -> list[Entry]:
@@ -156,21 +148,21 @@ def _first(entry: TrainingSet, prompts: list[Entry], first: int | None) -> list[
             f"{entry.name}: no prompt is left without near-duplicates: all have conflicting answers. Check the column "
             "of the answers, or leave out --drop-near-duplicates."
         )
-    if first is not None and first > len(prompts):
+    if (first or 0) > len(prompts):
         raise DataError(
             f"{entry.name}: has {len(prompts):,} prompts, and the first {first:,} were asked for. Ask for less."
         )
     return prompts[:first]
 
 
-def _supervised_rows(entry: TrainingSet, kept: Sequence[Entry]) -> list[SupervisedRow]:
+def _supervised_rows(entry: TrainingSet, kept: Sequence[Entry]) -> list[Problem]:
     without = [item.where for item in kept if item.answer is None]
     if without:
         raise DataError(
             f"{entry.name}: {len(without)} of {len(kept)} prompts have no answer ({without[0]} is the first), so there "
             "is nothing to train on gold with. Name the column of the answers with --answer-column."
         )
-    return [SupervisedRow(id=item.id, problem=item.problem, answer=str(item.answer)) for item in kept]
+    return [Problem(id=item.id, problem=item.problem, answer=str(item.answer)) for item in kept]
 
 
 def read_entries(entry: TrainingSet, source: str) -> list[Entry]:
@@ -199,7 +191,10 @@ def without_duplicates(entries: Iterable[Entry], drop: bool) -> list[Entry]:
             f"{len(conflicts)} repeated prompts have different answers: {_pairs(conflicts, first)}. Decide which is "
             "right, and remove the others."
         )
-    _refuse_repeated_ids(first.values())
+    by_id: dict[str, Entry] = {}
+    for item in first.values():
+        if (other := by_id.setdefault(item.id, item)) is not item:
+            raise DataError(f"{other.where} and {item.where} have the same id {item.id!r}. Give each its own.")
     return list(first.values())
 
 
@@ -233,11 +228,3 @@ def _gold(named: str, value: object) -> str | None:
 def _pairs(repeated: Sequence[Entry], first: dict[str, Entry]) -> str:
     shown = ", ".join(f"{item.where} as {first[item.problem].where}" for item in repeated[:SHOWN])
     return shown + (", …" if len(repeated) > SHOWN else "")
-
-
-def _refuse_repeated_ids(entries: Iterable[Entry]) -> None:
-    seen: dict[str, str] = {}
-    for item in entries:
-        if item.id in seen:
-            raise DataError(f"{seen[item.id]} and {item.where} have the same id {item.id!r}. Give each its own.")
-        seen[item.id] = item.where

@@ -2,15 +2,15 @@
 
 import csv
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from restrain_openrlhf.data.jsonl import AnyRow, read_numbered_rows
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.data.jsonl import AnyRow, read_rows
+from restrain_openrlhf.errors import DataError, reason_of
 
 Row = Mapping[str, Any]
 HUB = "hub"
@@ -109,19 +109,20 @@ def _from_path(path: Path, hub: HubSet | None) -> list[Row]:
         raise DataError(f"{path}: no such file or folder. Check the path, or say `hub`.")
     if path.is_dir():
         return load_dataset(str(path), hub.config if hub else None, hub.split if hub else "train", None)
-    readers = {".jsonl": _from_jsonl, ".csv": _from_csv, ".parquet": _from_parquet}
-    if path.suffix.lower() not in readers:
-        raise DataError(f"{path}: is none of {', '.join(readers)}. Convert it to one of them.")
-    return readers[path.suffix.lower()](path)
-
-
-def _from_jsonl(path: Path) -> list[Row]:
-    return [row.model_dump() for _, row in read_numbered_rows(path, AnyRow)]
+    match path.suffix.lower():
+        case ".jsonl":
+            return [row.model_dump() for row in read_rows(path, AnyRow)]
+        case ".csv":
+            return _from_csv(path)
+        case ".parquet":
+            return load_dataset("parquet", None, "train", None, data_files=str(path))
+    raise DataError(f"{path}: is none of .jsonl, .csv, .parquet. Convert it to one of them.")
 
 
 def _from_csv(path: Path) -> list[Row]:
     """Every cell as text: a guessed type would change answers such as 007 and 1.0."""
-    with path.open(encoding="utf-8-sig", newline="") as file, _cells_of_any_length():
+    csv.field_size_limit(sys.maxsize)  # a cell may be longer than the 131,072 characters that are usual
+    with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         try:
             _refuse_other_separators(path, reader.fieldnames or ())
@@ -130,16 +131,6 @@ def _from_csv(path: Path) -> list[Row]:
             raise DataError(f"{path}: is not UTF-8 text ({error}). Save it as UTF-8.") from None
         except csv.Error as error:
             raise DataError(f"{path}, line {reader.line_num}: is not valid CSV ({error}). Fix the line.") from None
-
-
-@contextmanager
-def _cells_of_any_length() -> Iterator[None]:
-    # The module's limit is the whole process's: 131,072 characters unless somebody has set another.
-    before = csv.field_size_limit(sys.maxsize)
-    try:
-        yield
-    finally:
-        csv.field_size_limit(before)
 
 
 def _refuse_other_separators(path: Path, header: Sequence[str]) -> None:
@@ -158,10 +149,6 @@ def _whole(path: Path, number: int, row: Row) -> Row:
             f"{path}, row {number}: has another number of cells than the header. Put cells with commas in quotes."
         )
     return row
-
-
-def _from_parquet(path: Path) -> list[Row]:
-    return load_dataset("parquet", None, "train", None, data_files=str(path))
 
 
 def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> list[Row]:
@@ -184,7 +171,7 @@ def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, 
 
 
 def _why(name: str, hub: HubSet | None, error: Exception, options: Mapping[str, Any]) -> str:
-    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    reason = reason_of(error)
     if hub is None:
         return (
             f"{options.get('data_files', name)}: cannot be loaded ({reason}). Check the file, or the folder's layout."

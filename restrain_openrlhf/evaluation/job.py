@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+from restrain_openrlhf.data.benchmarks import LoadedBenchmark
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
-from restrain_openrlhf.data.loading import LoadedBenchmark
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.grade import ResponseRow
 from restrain_openrlhf.evaluation.protocol import (

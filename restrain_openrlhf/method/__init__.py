@@ -2,7 +2,7 @@
 
 import restrain_openrlhf.method.methods  # noqa: F401  (each file in it registers its methods)
 from restrain_openrlhf.method.composition import Method
-from restrain_openrlhf.method.registry import METHODS, MethodSettings, build, parse_settings, register, setting_names
+from restrain_openrlhf.method.settings import METHODS, MethodSettings, build, parse_settings, register, setting_names
 from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts, ReferenceVote, Votes
 
 __all__ = [

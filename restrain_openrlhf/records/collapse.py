@@ -7,12 +7,10 @@ rewards rises, then falls. docs/concepts/evaluation.md has the definition in wor
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import pairwise
 from math import sqrt
 from pathlib import Path
 from statistics import NormalDist
 
-from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.records.metrics import HeldOutAccuracy, StepRow, read_held_out, read_steps
 
 # Ours. The chance that noise alone lets a run that stands still look collapsed.
@@ -93,25 +91,19 @@ def of_votes(rows: Sequence[StepRow]) -> Collapse:
     It falls where one answer spreads over the prompts, and where answers are lost. The size of majorities and the
     entropy are no part of it: they change alike in a run that learns.
     """
-    found = [_of_block(block) for block in _blocks(rows)]
+    found = list(_of_blocks(rows))
     return Collapse(collapse_step(found), Signal.VOTES, len(found))
 
 
-def _blocks(rows: Sequence[StepRow]) -> Iterator[list[StepRow]]:
-    """Neighbouring steps with at least PROMPTS prompts together; a rest at the end that has fewer is left out."""
-    block: list[StepRow] = []
+def _of_blocks(rows: Sequence[StepRow]) -> Iterator[Measurement]:
+    """Of neighbouring steps with at least PROMPTS prompts together; a rest at the end that has fewer is left out."""
+    weighted, prompts = 0.0, 0
     for row in rows:
-        block.append(row)
-        if sum(one.votes["prompts"] for one in block) >= PROMPTS:
-            yield block
-            block = []
-
-
-def _of_block(block: Sequence[StepRow]) -> Measurement:
-    prompts = [row.votes["prompts"] for row in block]
-    shares = [(1 - row.votes["top_answer_share"]) * (1 - row.votes["missing_share_of_voters"]) for row in block]
-    weighted = sum(share * count for share, count in zip(shares, prompts, strict=True))
-    return Measurement(block[-1].step, weighted / sum(prompts), sum(prompts))
+        share = (1 - row.votes["top_answer_share"]) * (1 - row.votes["missing_share_of_voters"])
+        weighted, prompts = weighted + share * row.votes["prompts"], prompts + row.votes["prompts"]
+        if prompts >= PROMPTS:
+            yield Measurement(row.step, weighted / prompts, prompts)
+            weighted, prompts = 0.0, 0
 
 
 def collapse_step(measurements: Sequence[Measurement]) -> int | None:
@@ -120,10 +112,7 @@ def collapse_step(measurements: Sequence[Measurement]) -> int | None:
     A share is the best, noise aside, unless it is further below the highest one than `tolerance` standard deviations
     of their difference. A run loses it for good if the last two shares at least are below that and have lost a fifth
     of the highest one. A run of n equal shares is called collapsed with a chance of at most 1 %.
-
-    Raises DataError for shares outside [0, 1], for no samples, and for steps that do not increase.
     """
-    _refuse_unusable(measurements)
     if len(measurements) <= LAST:
         return None
     best = max(measurements, key=lambda each: each.share)
@@ -142,17 +131,3 @@ def tolerance(count: int) -> float:
     (Bonferroni), and the difference of two shares is taken as normal.
     """
     return NormalDist().inv_cdf(1 - FALSE_ALARM / count)
-
-
-def _refuse_unusable(measurements: Sequence[Measurement]) -> None:
-    for each in measurements:
-        if not (0 <= each.share <= 1 and each.samples > 0):
-            raise DataError(
-                f"Step {each.step} has the accuracy {each.share} of {each.samples} samples: a share from 0 to 1 of at "
-                "least one sample is needed. Look into the run's evaluations.jsonl and metrics.jsonl."
-            )
-    for one, following in pairwise(measurements):
-        if following.step <= one.step:
-            raise DataError(
-                f"Step {following.step} comes after step {one.step}: steps must increase. Give one run's files alone."
-            )

@@ -12,7 +12,6 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.records.mlflow_run import say
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
 MODEL = "actor.model_name_or_path"
@@ -43,7 +42,7 @@ def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]
     found |= _model(str(flags[MODEL])) if flags.get(MODEL) else {}
     found |= {name: _data(name, flags) for name in DATA if flags.get(name)}
     if config.reference is not None and config.reference.exists():
-        found["reference"] = Content(str(config.reference), _of_file(config.reference))
+        found["reference"] = Content(str(config.reference), f"sha256:{file_digest(config.reference)}")
     return found
 
 
@@ -58,16 +57,12 @@ def _model(model: str) -> dict[str, Content]:
 def _data(name: str, flags: Mapping[str, Any]) -> Content:
     path = Path(str(flags[name]))
     if path.is_file():
-        return Content(str(path), _of_file(path))
+        return Content(str(path), f"sha256:{file_digest(path)}")
     if path.is_dir():
         inside = file_digests(sorted(each for each in path.rglob("*") if each.is_file()))
         lines = (f"{digest}  {each.relative_to(path)}\n" for each, digest in inside.items())
         return Content(str(path), f"files:{hashlib.sha256(''.join(lines).encode()).hexdigest()}")
     return Content(str(path), f"rows:{_of_rows(name, flags)}")
-
-
-def _of_file(path: Path) -> str:
-    return f"sha256:{file_digest(path)}"
 
 
 def _of_rows(name: str, flags: Mapping[str, Any]) -> str:
@@ -89,9 +84,8 @@ def digests(found: Mapping[str, Content]) -> dict[str, str]:
 
 def refuse_changed(where: Path, before: Mapping[str, str], now: Mapping[str, Content]) -> None:
     """Raises RunError naming each thing that changed: where it is, what it was and what it is."""
-    names = sorted({*before, *now})
-    known = digests(now)
-    changed = [_change(name, before.get(name), now.get(name)) for name in names if before.get(name) != known.get(name)]
+    names = sorted({name for name, _ in before.items() ^ digests(now).items()})
+    changed = [_change(name, before.get(name), now.get(name)) for name in names]
     if changed:
         raise RunError(
             f"{where} holds a run that was made from something else:\n"
@@ -117,16 +111,6 @@ def claim_checkpoints(config: HookConfig, flags: Mapping[str, Any]) -> None:
     record, now = folder / RECORD, contents(config, flags)
     if resumes and record.exists():
         refuse_changed(folder, json.loads(record.read_text(encoding="utf-8")), now)
-    elif resumes:
-        tell_unrecorded(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with whole_file(record) as file:
         file.write(json.dumps(digests(now), indent=2) + "\n")
-
-
-def tell_unrecorded(where: Path) -> None:
-    """Of a run from a version that recorded no digests: that it cannot be seen whether it has changed."""
-    say(
-        f"{where} holds a run of an earlier version, which recorded no digests of its model, prompts and reference: "
-        "whether they are still the same cannot be seen. Go on only if you know that they are."
-    )

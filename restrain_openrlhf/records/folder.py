@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from restrain_openrlhf.config.yaml_file import Key, RunConfig
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError, RunError
-from restrain_openrlhf.records.contents import contents, digests, refuse_changed, tell_unrecorded
+from restrain_openrlhf.records.contents import contents, digests, refuse_changed
 
 # OpenRLHF's flags that change nothing a run computes; beside the configuration's own keys of this kind.
 CHANGEABLE_FLAGS = ("logger.", "ckpt.max_num", "ckpt.max_mem", "ckpt.save_steps")
@@ -104,19 +104,13 @@ class RunFolder:
         self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
 
     def refuse_another(self, config: RunConfig, flags: dict[str, object]) -> None:
-        """Raises RunError where the folder belongs to a run with another configuration, or one made from other content.
-
-        A run of an earlier version has no digests: that its content cannot be compared is said on stderr.
-        """
+        """Raises RunError where the folder is of a run with another configuration, or made from other content."""
         if not self.resolved.exists():
             return
         old = self.record()
-        before = old.pop(CONTENTS, None)
+        before = old.pop(CONTENTS, {})
         _refuse_difference(self, old, _resolved(config, flags))
-        if before is None:
-            tell_unrecorded(self.path)
-        else:
-            refuse_changed(self.path, before, contents(config, flags))
+        refuse_changed(self.path, before, contents(config, flags))
 
     def lock(self) -> int:
         """A locked file descriptor; a child that inherits it holds the lock too. Raises RunError if it is taken."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.data.outputs import replacing
 
 HELD_OUT_FILE = "evaluations.jsonl"
 PASS_AT_1 = "_pass1"
@@ -26,10 +27,6 @@ GRADIENT_NORM = "actor_grad_norm"
 NOT_FINITE = "restrain/not_finite_numbers"
 # Of a policy that is broken, one of these is no finite number.
 VITAL = (KL, ENTROPY, LOSS, GRADIENT_NORM)
-# OpenRLHF's own numbers, which stand for them in runs from before they were logged.
-BEFORE_TOKEN_MEANS = {KL: "kl", ENTROPY: "entropy_loss", LOSS: "policy_loss"}
-# Earlier names of these columns, so that older runs can be plotted and resumed.
-EARLIER_NAMES = {"rollouts": "voters", "missing_share_of_rollouts": "missing_share_of_voters"}
 
 
 @dataclass(frozen=True)
@@ -51,18 +48,7 @@ class StepRow:
 
 def read_steps(path: Path) -> list[StepRow]:
     """All whole rows, in order; a last line that is still being written is left out."""
-    return [_step(row) for row in _whole_rows(path)]
-
-
-def _step(row: dict[str, Any]) -> StepRow:
-    votes = {EARLIER_NAMES.get(name, name): value for name, value in row.pop("votes").items()}
-    return StepRow(step=row.pop("step"), votes=votes, numbers=_with_token_means(row))
-
-
-def _with_token_means(row: dict[str, Any]) -> dict[str, Any]:
-    if LOSS in row:
-        return row
-    return {**row, **{name: row[earlier] for name, earlier in BEFORE_TOKEN_MEANS.items() if earlier in row}}
+    return [StepRow(step=row.pop("step"), votes=row.pop("votes"), numbers=row) for row in _whole_rows(path)]
 
 
 @dataclass(frozen=True)
@@ -105,8 +91,7 @@ def append_row(path: Path, step: int, row: Mapping[str, Any]) -> None:
     before = path.read_text(encoding="utf-8") if path.exists() else ""
     kept = "".join(line for line in whole_lines(path) if json.loads(line)["step"] < step)
     if kept != before:
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(kept, encoding="utf-8")
-        partial.replace(path)
+        with replacing(path) as file:
+            file.write(kept)
     with path.open("a", encoding="utf-8") as file:
         file.write(dump({"step": step, **row}))

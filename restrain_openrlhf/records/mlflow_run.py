@@ -13,7 +13,8 @@ from typing import Any
 
 from restrain_openrlhf.config.blocks import MlflowSettings
 from restrain_openrlhf.config.host_flags import SECRET_FLAGS
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, reason_of
+from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import HELD_OUT_FILE, whole_lines
 
 # MLflow would try for minutes, and reports its use as it is imported. Whoever sets these variables has the last word.
@@ -40,17 +41,13 @@ class MlflowRun:
     run_id: str
     seen: set[str] = field(default_factory=set)
     waiting: list[list[Any]] = field(default_factory=list)
-    size: int = 0
     silent_until: float = 0.0
 
     def send_new(self) -> int:
         """Send the rows that were written since; returns how many MLflow lacks because it does not answer."""
-        size = _size(self.folder)
-        for line in _written(self.folder) if size != self.size else ():
-            if line not in self.seen:
-                self.seen.add(line)
-                self.waiting.append(_metrics(json.loads(line)))
-        self.size = size
+        new = [line for line in _written(self.folder) if line not in self.seen]
+        self.seen.update(new)
+        self.waiting += [_metrics(json.loads(line)) for line in new]
         if time.monotonic() >= self.silent_until:
             while self.waiting and self.ask(lambda client: client.log_batch(self.run_id, self.waiting[0])):
                 self.waiting.pop(0)
@@ -58,29 +55,32 @@ class MlflowRun:
 
     def ask(self, request: Callable[[Any], object]) -> bool:
         """Whether MLflow took the request. That it does not answer is told once, until it answers again."""
+        was_silent, self.silent_until = self.silent_until > 0, 0.0
         try:
             request(client_of(self.place))
         except Exception as error:  # noqa: BLE001 - the rows are in their files; whatever it is, training goes on
-            if not self.silent_until:
-                say(
-                    f"MLflow at {self.place.tracking_uri} does not answer ({_short(error)}). Training goes on; every "
-                    f"row is in {self.folder}, and is sent once MLflow answers."
-                )
             self.silent_until = time.monotonic() + PAUSE_SECONDS
+            if not was_silent:
+                self._say(
+                    f"does not answer ({reason_of(error)}). Training goes on; every row is in {self.folder}, and is "
+                    "sent once MLflow answers."
+                )
             return False
-        if self.silent_until:
-            say(f"MLflow at {self.place.tracking_uri} answers again.")
-        self.silent_until = 0.0
+        if was_silent:
+            self._say("answers again.")
         return True
 
     def end(self, status: str) -> None:
         """Send what is left, and say how the run ended. Where that fails it is told, and changes nothing else."""
         self.silent_until = min(self.silent_until, time.monotonic())
         if self.send_new() or not self.ask(lambda client: client.set_terminated(self.run_id, status=status)):
-            say(
-                f"MLflow at {self.place.tracking_uri} was not told that the run ended as {status}, and lacks "
-                f"{len(self.waiting)} rows. They are in {self.folder}."
+            self._say(
+                f"was not told that the run ended as {status}, and lacks {len(self.waiting)} rows. They are in "
+                f"{self.folder}."
             )
+
+    def _say(self, what: str) -> None:
+        print(f"restrain: MLflow at {self.place.tracking_uri} {what}", file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -119,15 +119,15 @@ def _opened(place: MlflowSettings, folder: Path) -> MlflowRun:
         run.ask(lambda client: client.update_run(run.run_id, status="RUNNING"))
         return run
     try:
-        run = MlflowRun(place, folder, _made(place, folder))
+        run_id = _made(place, folder)
     except Exception as error:
         raise ConfigError(
-            f"mlflow.tracking_uri {place.tracking_uri}: cannot be used ({_short(error)}). Correct it, start the "
+            f"mlflow.tracking_uri {place.tracking_uri}: cannot be used ({reason_of(error)}). Correct it, start the "
             "server, or leave `mlflow:` out."
         ) from error
-    made = {"place": place.model_dump(), "run_id": run.run_id}
+    made = {"place": place.model_dump(), "run_id": run_id}
     (folder / KEPT).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    return run
+    return MlflowRun(place, folder, run_id)
 
 
 def _made(place: MlflowSettings, folder: Path) -> str:
@@ -153,10 +153,6 @@ def _written(folder: Path) -> list[str]:
     return [line for name in FILES for line in whole_lines(folder / name)]
 
 
-def _size(folder: Path) -> int:
-    return sum((folder / name).stat().st_size for name in FILES if (folder / name).exists())
-
-
 def _metrics(row: dict[str, Any]) -> list[Any]:
     """The row's numbers; one that was not finite is null in it, and blocks of others are no numbers."""
     from mlflow.entities import Metric  # noqa: PLC0415 - see _opened
@@ -168,12 +164,10 @@ def _metrics(row: dict[str, Any]) -> list[Any]:
 
 def _settings(folder: Path) -> dict[str, str]:
     """The resolved configuration by `block.key`."""
-    path = folder / "run.json"
-    resolved = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    blocks = {block: keys for block, keys in RunFolder(folder).record().items() if isinstance(keys, dict)}
     return {
         f"{block}.{key}": str(value)
-        for block, keys in resolved.items()
-        if isinstance(keys, dict)
+        for block, keys in blocks.items()
         for key, value in keys.items()
         if value is not None and key not in SECRET_FLAGS
     }
@@ -182,12 +176,3 @@ def _settings(folder: Path) -> dict[str, str]:
 def metric_name(name: str) -> str:
     """A name that MLflow takes: letters, digits, and the signs _ - . : / and space."""
     return re.sub(r"[^A-Za-z0-9_\-.:/ ]", "_", name).strip("/")
-
-
-def say(text: str) -> None:
-    """To the process' stderr."""
-    print(f"restrain: {text}", file=sys.stderr, flush=True)
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:300] or type(error).__name__

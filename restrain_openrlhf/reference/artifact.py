@@ -78,7 +78,7 @@ def _vote(answers: Sequence[str | None]) -> dict[str, Any]:
         "n": votes.n,
         "answers": tuple(answers),
         "counts": votes.counts,
-        "majority": majority_answer(answers, votes),
+        "majority": majority_answer(answers),
         "majority_count": votes.majority_count,
         "majority_share": votes.majority_count / votes.n,
         "missing_share": votes.classes.count(None) / votes.n,

@@ -44,14 +44,14 @@ class GroupScorer:
         method draws, a prompt that the reference lacks, no gold for a method that reads it, or latex2sympy2 does not
         work.
         """
-        timeouts, deaths = RESIDUAL.timed_out_in_this_thread, RESIDUAL.died_in_this_thread
+        timeouts, deaths = RESIDUAL.lost.timed_out, RESIDUAL.lost.died
         score = score_group(self.method, answers, self._reference_row(prompt), gold, prompt, entropies)
         majority = majority_answer(answers)
         return replace(
             score,
             majority_key=None if majority is None else canonical_key(majority),
-            residual_timeouts=RESIDUAL.timed_out_in_this_thread - timeouts,
-            residual_deaths=RESIDUAL.died_in_this_thread - deaths,
+            residual_timeouts=RESIDUAL.lost.timed_out - timeouts,
+            residual_deaths=RESIDUAL.lost.died - deaths,
         )
 
     def check(self, prompt: str, gold: str | None = None) -> None:

@@ -252,7 +252,7 @@ def test_ctrl_c_between_two_benchmarks_keeps_the_first(tmp_path):
     """The copy that is there is not fetched again: only the one that was interrupted is."""
     (tmp_path / "aime24.jsonl").write_text("kept\n")
     words = ("data", "benchmarks", "aime24,amc23", "--problems-only", "--out", tmp_path)
-    said = interrupted("data.loading", "load_benchmark", *words)
+    said = interrupted("data.benchmarks", "load_benchmark", *words)
     assert "interrupted: run the same command to resume." in said
     assert (tmp_path / "aime24.jsonl").read_text() == "kept\n"
 

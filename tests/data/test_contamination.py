@@ -10,12 +10,9 @@ from restrain_openrlhf.data.contamination import (
     Band,
     Overlap,
     band_of,
-    nearest_pairs,
     overlaps,
-    pair_lines,
     words,
 )
-from restrain_openrlhf.errors import DataError
 
 LONG = "a train leaves the station at noon and travels north at 60 miles per hour for three hours"
 
@@ -67,7 +64,7 @@ def cut(count):
     return " ".join(PROBLEM.split()[:count])
 
 
-def test_every_problem_is_in_one_band_and_the_nearest_pairs_come_first():
+def test_every_problem_is_in_one_band_with_its_nearest_prompt():
     other = PROBLEM.upper().replace(" ", " z")  # shares no run with the rest
     problems = {"one": [("q", PROBLEM), ("r", other), ("s", "x")], "two": [("q", f"{cut(7)} u v w x y z"), ("t", "u")]}
     prompts = [("3", cut(4)), ("7", cut(7))]
@@ -76,22 +73,8 @@ def test_every_problem_is_in_one_band_and_the_nearest_pairs_come_first():
         ("one", "q", 0.6, Band.MOST),
         ("two", "q", 0.5, Band.MOST),
     ]
-    assert [item.benchmark for item in nearest_pairs(found[::-1], Band.MOST, 1)] == ["one"]
-    assert nearest_pairs(found, Band.SOME, 5) == []
     less = overlaps(prompts[:1], problems, n=2)
     assert [(item.share, item.band) for item in less] == [(0.3, Band.SOME), (0.25, Band.LITTLE)]
-
-
-def test_a_long_pair_is_shown_on_three_lines():
-    (found,) = overlaps([("t", "x \n" * 400)], {"b": [("q", "X " * 400)]}, n=3)
-    head, problem, prompt = pair_lines(found)
-    assert head == "equal, share 1.00: b q, prompt t"
-    assert (len(problem), len(prompt), prompt[-1]) == (311, 311, "…")
-
-
-def test_a_run_of_no_words_is_refused():
-    with pytest.raises(DataError, match="1 or more"):
-        overlaps([], {}, n=0)
 
 
 @given(st.lists(st.sampled_from("a b c d".split()), min_size=1, max_size=12), st.integers(1, 6))

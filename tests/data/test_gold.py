@@ -202,7 +202,7 @@ def test_gold_of_more_problems_than_are_asked_for_is_taken_by_text(write_jsonl):
             [{"problem": "p", "answer": "1"}, {"problem": "p", "answer": "2"}],
             "line 2: the same problem has",
         ),
-        ([{"id": 1, "answer": "1"}, {"id": "1", "answer": "1"}], "line 2: the id '1' is there twice"),
+        ([{"id": 1, "answer": "1"}, {"id": "1", "answer": "2"}], "line 2: the id '1' has the answers"),
         ([{"id": 1, "answer": " "}], "line 1: answer is empty"),
         ([{"id": 1, "answer": None}], "line 1: answer"),
         ([], "has no rows"),
@@ -217,7 +217,7 @@ def test_bad_gold_is_refused(write_jsonl, rows, message):
     ("text", "message"),
     [
         ("id,gold\n1,4\n", "row 1: answer: Field required; the columns are id, gold"),
-        ("id,answer\n1,4\n1,5\n", "row 2: the id '1' is there twice"),
+        ("id,answer\n1,4\n1,5\n", "row 2: the id '1' has the answers '4' and '5'"),
         ("id,answer\n,4\n", "row 1: has none of `problem`, `prompt_hash` and `id`"),
         ("id,answer\n3,\n", "row 1: answer is empty"),
         ("id;answer\n3;4\n", "separated by ';'"),

@@ -112,16 +112,6 @@ def test_a_file_that_was_just_written_is_not_kept(model, cache):
     assert not cache.exists()
 
 
-@pytest.mark.parametrize("damage", [b"", b"0123", b"\xff\xfe" * 32, b"z" * 64])
-def test_a_damaged_entry_is_made_again(model, cache, monkeypatch, damage):
-    weights = settle(model / "model.safetensors", monkeypatch)
-    right = identity.file_digest(weights)
-    (entry,) = cache.iterdir()
-    entry.write_bytes(damage)
-    assert identity.file_digest(weights) == right
-    assert entry.read_text().strip() == right
-
-
 def test_a_cache_that_cannot_be_written_costs_time_alone(model, tmp_path, monkeypatch):
     (tmp_path / "cache").write_text("a file where the folder should be")
     weights = settle(model / "model.safetensors", monkeypatch)

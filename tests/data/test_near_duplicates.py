@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.data.near_duplicates import near_duplicates, normal_form
+from restrain_openrlhf.data.near_duplicates import NearDuplicates, grouped, near_duplicates, normal_form
 
 EQUAL = [
     ("Find $x-1$.", "find  x - 1"),
@@ -79,14 +79,14 @@ def test_layout_case_and_a_last_mark_never_matter(tokens, space, mark):
 
 def test_groups_stand_in_order_and_answers_conflict_as_text():
     problems = ["A?", "b", "a", "B!", "b.", "c", "a ?"]
-    found = near_duplicates(problems, ["1", "2", " 1", None, "3", "4", None])
-    assert found.groups == ((0, 2, 6), (1, 4))
-    assert found.conflicting == {(1, 4)}
-    assert found.dropped() == {2, 6, 1, 4}
+    assert grouped(problems) == [[0, 2, 6], [1, 4]]
+    found, going = near_duplicates(problems, ["1", "2", " 1", None, "3", "4", None])
+    assert found == NearDuplicates(groups=2, prompts=5, conflicting=1)
+    assert going == {2, 6, 1, 4}
 
 
 def test_prompts_of_punctuation_alone_are_not_one_group():
-    assert near_duplicates(["?", ":", "?"], [None] * 3).groups == ((0, 2),)
+    assert grouped(["?", ":", "?"]) == [[0, 2]]
 
 
 def test_of_1600_real_problems_only_equal_ones_are_near_duplicates(shared):
@@ -96,6 +96,6 @@ def test_of_1600_real_problems_only_equal_ones_are_near_duplicates(shared):
         for path in sorted((shared / "benchmarks").glob("*.jsonl"))
         for line in path.read_text(encoding="utf-8").splitlines()
     ]
-    found = near_duplicates(rows, [None] * len(rows))
-    assert (len(rows), len(found.groups)) == (1600, 40)
-    assert all(len({rows[place] for place in group}) == 1 for group in found.groups)
+    groups = grouped(rows)
+    assert (len(rows), len(groups)) == (1600, 40)
+    assert all(len({rows[place] for place in group}) == 1 for group in groups)

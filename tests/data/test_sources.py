@@ -1,6 +1,5 @@
 """Rows come through the hub's own loader or from local files, unchanged; what cannot be had is told with its remedy."""
 
-import csv as csv_module
 import json
 
 import pytest
@@ -92,12 +91,11 @@ def test_damaged_files_are_refused(tmp_path, name, content, message):
         load_rows(None, str(tmp_path / name))
 
 
-def test_a_long_cell_is_read_and_the_limit_of_others_stays(tmp_path):
+def test_a_long_cell_is_read(tmp_path):
     """The csv module's own limit is 131,072 characters."""
-    text, limit = "x" * 200_000, csv_module.field_size_limit()
+    text = "x" * 200_000
     (tmp_path / "a.csv").write_text(f"problem\n{text}\n")
     assert load_rows(None, str(tmp_path / "a.csv")) == [{"problem": text}]
-    assert csv_module.field_size_limit() == limit
 
 
 def test_a_missing_file_and_a_set_without_a_place_are_refused(tmp_path):

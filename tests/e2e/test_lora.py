@@ -46,13 +46,11 @@ def test_the_demo_learns_with_an_adapter(tmp_path):
 
 def accuracy(rollouts, folder) -> float:
     """pass@1 on the demo's held-out problems."""
-    from restrain_openrlhf.data.gold import SupervisedRow
-    from restrain_openrlhf.data.identity import text_hash
-    from restrain_openrlhf.data.jsonl import read_rows
+    from restrain_openrlhf.data.gold import load_gold
     from restrain_openrlhf.evaluation.result import accuracy as of
     from restrain_openrlhf.reference import load_reference
 
-    gold = {text_hash(row.problem): row.answer for row in read_rows(folder / "heldout.jsonl", SupervisedRow)}
+    gold = load_gold(folder / "heldout.jsonl").by_problem
     return of(load_reference(rollouts).rows, gold).pass_at_1
 
 

@@ -5,8 +5,7 @@ import json
 
 import pytest
 
-from restrain_openrlhf.data.benchmarks import BENCHMARKS
-from restrain_openrlhf.data.loading import load_benchmark
+from restrain_openrlhf.data.benchmarks import BENCHMARKS, load_benchmark
 from restrain_openrlhf.data.problems import problem_of, with_choices
 from restrain_openrlhf.errors import DataError
 from tests.data.hub_layout import parquet_folder, text_folder

@@ -5,7 +5,7 @@ import json
 import datasets
 import pytest
 
-from restrain_openrlhf.data.loading import copy_benchmark, copy_problems, load_benchmark
+from restrain_openrlhf.data.benchmarks import copy_benchmark, copy_problems, load_benchmark
 from tests.commands import restrain
 
 ROWS = [{"problem": "1+1?", "answer": "2", "unique_id": "a/1"}, {"problem": "2+2?", "answer": "4", "unique_id": "a/2"}]

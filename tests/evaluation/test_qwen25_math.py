@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from restrain_openrlhf.data.benchmarks import BENCHMARKS
-from restrain_openrlhf.data.loading import load_benchmark
+from restrain_openrlhf.data.benchmarks import BENCHMARKS, load_benchmark
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.job import benchmark_prompts
 from restrain_openrlhf.evaluation.protocol import (

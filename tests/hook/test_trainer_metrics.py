@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from restrain_openrlhf.hook.logging.trainer import append_step
-from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, read_steps
+from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.scoring.vote_statistics import step_votes
 
 
@@ -58,25 +58,6 @@ def test_shares_are_of_voters_where_more_vote_than_are_trained_on():
     assert found.voters == 6
     assert found.missing_share_of_voters == 4 / 6
     assert found.truncated_share_of_voters == 3 / 6
-
-
-def test_a_run_that_began_with_the_earlier_names_can_be_read(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    path.write_text('{"step": 1, "votes": {"rollouts": 96, "missing_share_of_rollouts": 0.25, "prompts": 8}}\n')
-    (row,) = read_steps(path)
-    assert row.votes == {"voters": 96, "missing_share_of_voters": 0.25, "prompts": 8}
-
-
-def test_the_hosts_numbers_stand_for_the_token_means_in_a_run_from_before_them(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    rows = [
-        {"step": 1, "kl": 0.5, "entropy_loss": 2.0, "policy_loss": 0.1, "votes": {}},
-        {"step": 2, "kl": 0.5, "policy_loss": 0.1, "restrain/policy_loss": 0.2, "votes": {}},
-    ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    before, now = (row.numbers for row in read_steps(path))
-    assert (before[KL], before[ENTROPY], before[LOSS]) == (0.5, 2.0, 0.1)
-    assert (now.get(KL), now[LOSS]) == (None, 0.2)
 
 
 def test_rows_of_a_killed_run_are_replaced(tmp_path):

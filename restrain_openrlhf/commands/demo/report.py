@@ -7,8 +7,8 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from pydantic import BaseModel, ValidationError
 
-from restrain_openrlhf.data.demo_tasks.problems import gold_of
 from restrain_openrlhf.data.demo_tasks.tasks import Task
+from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
 from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures
@@ -144,6 +144,6 @@ def base_reliability(out: Path) -> list[SizeRow]:
 
     Their answers are read here, after training, for the picture alone.
     """
-    gold = gold_of(out / "prompts-with-gold.jsonl")
+    gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
     rows = load_reference(out / "reference.jsonl").rows
     return reliability([grade_answers(str(row.id), row.answers, gold[row.problem_hash]) for row in rows])

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from restrain_openrlhf.commands.demo.report import MethodResult, train_folder, write_report
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
-from restrain_openrlhf.data.demo_tasks.problems import gold_of, write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, Task
+from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.evaluation.result import accuracy
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.metrics import read_steps
@@ -109,7 +110,7 @@ def _run_method(
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)
-    gold, rows = gold_of(demo.heldout), load_reference(after).rows
+    gold, rows = load_gold(demo.heldout).by_problem, load_reference(after).rows
     result = MethodResult(
         method=method,
         problems=len(rows),

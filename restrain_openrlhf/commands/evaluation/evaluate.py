@@ -16,7 +16,7 @@ from restrain_openrlhf.evaluation.protocol import Request
 @with_options(Request)
 def evaluate(request: Request, second_grader: SecondGrader = None) -> None:
     """Evaluate a model on benchmarks and keep every response. To resume, run the same command."""
-    from restrain_openrlhf.data.loading import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
+    from restrain_openrlhf.data.benchmarks import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.evaluation.job import prepare  # noqa: PLC0415
     from restrain_openrlhf.evaluation.math_verify import second_grader as start  # noqa: PLC0415
     from restrain_openrlhf.evaluation.result import BenchmarkFolder  # noqa: PLC0415

@@ -4,7 +4,8 @@ import random
 import zlib
 from collections.abc import Iterator
 
-from restrain_openrlhf.data.demo_tasks.problems import TaskProblem, distinct
+from restrain_openrlhf.data.demo_tasks.problems import distinct
+from restrain_openrlhf.data.problems import Problem
 
 DIGITS = 3
 # One in this many additions is held out, by a hash of its text, so that both sets have all digits.
@@ -13,12 +14,12 @@ HELDOUT_ONE_IN = 10
 MOST_PROBLEMS = 40_000
 
 
-def training_problems(count: int, seed: int = 1) -> list[TaskProblem]:
+def training_problems(count: int, seed: int = 1) -> list[Problem]:
     """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
     return distinct(_drawn(seed, heldout=False), count, MOST_PROBLEMS)
 
 
-def heldout_problems(count: int, seed: int = 2) -> list[TaskProblem]:
+def heldout_problems(count: int, seed: int = 2) -> list[Problem]:
     """`count` distinct problems that are in no training set. Raises DataError if there are fewer."""
     return distinct(_drawn(seed, heldout=True), count, MOST_PROBLEMS)
 
@@ -28,13 +29,9 @@ def is_heldout(first: int, second: int) -> bool:
     return zlib.crc32(f"{min(first, second)}+{max(first, second)}".encode()) % HELDOUT_ONE_IN == 0
 
 
-def _drawn(seed: int, heldout: bool) -> Iterator[TaskProblem]:
-    for first, second in _operands(random.Random(seed)):
-        if is_heldout(first, second) == heldout:
-            yield TaskProblem(f"add-{first}-{second}", f"{first}+{second}=", str(first + second))
-
-
-def _operands(rng: random.Random) -> Iterator[tuple[int, int]]:
-    low, high = 10 ** (DIGITS - 1), 10**DIGITS
+def _drawn(seed: int, heldout: bool) -> Iterator[Problem]:
+    rng, low, high = random.Random(seed), 10 ** (DIGITS - 1), 10**DIGITS
     while True:
-        yield rng.randrange(low, high), rng.randrange(low, high)
+        first, second = rng.randrange(low, high), rng.randrange(low, high)
+        if is_heldout(first, second) == heldout:
+            yield Problem(id=f"add-{first}-{second}", problem=f"{first}+{second}=", answer=str(first + second))

@@ -9,7 +9,8 @@ facts, are right: what the paper assumes of real prompts.
 import random
 from collections.abc import Iterator, Sequence
 
-from restrain_openrlhf.data.demo_tasks.problems import TaskProblem, distinct
+from restrain_openrlhf.data.demo_tasks.problems import distinct
+from restrain_openrlhf.data.problems import Problem
 
 COLUMNS = (1, 2, 3, 4, 5, 6)
 WEIGHTS = (1, 1, 1.5, 2, 2.5, 3)
@@ -22,12 +23,12 @@ MOST_PROBLEMS = 20_000
 Columns = tuple[Sequence[int], Sequence[int]]
 
 
-def training_problems(count: int, seed: int = 1) -> list[TaskProblem]:
+def training_problems(count: int, seed: int = 1) -> list[Problem]:
     """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
     return distinct(_drawn(seed, heldout=False), count, MOST_PROBLEMS)
 
 
-def heldout_problems(count: int, seed: int = 10) -> list[TaskProblem]:
+def heldout_problems(count: int, seed: int = 10) -> list[Problem]:
     """`count` distinct problems; those of two columns and more are in no training set. Raises DataError if too many."""
     return distinct(_drawn(seed, heldout=True), count, MOST_PROBLEMS)
 
@@ -38,11 +39,11 @@ def is_heldout(a: Sequence[int], b: Sequence[int]) -> bool:
     return (checksum * 2654435761 >> 7) % HELDOUT_ONE_IN == 0
 
 
-def _drawn(seed: int, heldout: bool) -> Iterator[TaskProblem]:
+def _drawn(seed: int, heldout: bool) -> Iterator[Problem]:
     rng = random.Random(seed)
     while True:
         a, b = columns(rng, heldout)
-        yield TaskProblem(f"mul-{_digits(a)}-{_digits(b)}", text(a, b), answer(a, b))
+        yield Problem(id=f"mul-{_digits(a)}-{_digits(b)}", problem=text(a, b), answer=answer(a, b))
 
 
 def columns(rng: random.Random, heldout: bool) -> Columns:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.data.demo_tasks import addition, premise
-from restrain_openrlhf.data.demo_tasks.problems import TaskProblem
+from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
 
 MODELS = Path(__file__).parent / "models"
@@ -21,8 +21,8 @@ class Task:
 
     name: str
     about: str
-    training_problems: Callable[[int], list[TaskProblem]]
-    heldout_problems: Callable[[int], list[TaskProblem]]
+    training_problems: Callable[[int], list[Problem]]
+    heldout_problems: Callable[[int], list[Problem]]
     config: Path
     steps: int
     methods: tuple[str, ...]
@@ -33,7 +33,7 @@ class Task:
         """The base model's folder."""
         return MODELS / self.name
 
-    def training_set(self, prompts: int) -> list[TaskProblem]:
+    def training_set(self, prompts: int) -> list[Problem]:
         """The problems of a run that reads `prompts` prompts."""
         return self.training_problems(prompts if self.episode is None else min(prompts, self.episode))
 

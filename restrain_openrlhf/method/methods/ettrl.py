@@ -11,9 +11,8 @@ from restrain_openrlhf.errors import GroupError
 from restrain_openrlhf.method.composition import Method, Transform
 from restrain_openrlhf.method.label_weightings import Majority
 from restrain_openrlhf.method.methods.ttrl import MajoritySettings
-from restrain_openrlhf.method.registry import register
 from restrain_openrlhf.method.rollout_plans import EntropyTrees
-from restrain_openrlhf.method.settings import Number
+from restrain_openrlhf.method.settings import Number, register
 from restrain_openrlhf.method.types import GroupScore, PromptFacts
 
 

@@ -13,8 +13,7 @@ from pydantic import Field, StrictBool, model_validator
 
 from restrain_openrlhf.method.composition import LabelWeighting, Method, Transform
 from restrain_openrlhf.method.label_weightings import Majority, Ties, Uniform
-from restrain_openrlhf.method.registry import register
-from restrain_openrlhf.method.settings import Amount, CommonSettings, Number
+from restrain_openrlhf.method.settings import Amount, CommonSettings, Number, register
 from restrain_openrlhf.method.types import AdvantagePair, Facts, Floats, GroupScore, PromptFacts, Votes
 
 

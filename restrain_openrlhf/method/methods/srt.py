@@ -10,8 +10,7 @@ from pydantic import Field, model_validator
 from restrain_openrlhf.method.composition import Method
 from restrain_openrlhf.method.label_weightings import Majority, StoredLabel
 from restrain_openrlhf.method.methods.ttrl import MajoritySettings
-from restrain_openrlhf.method.registry import register
-from restrain_openrlhf.method.settings import Number, OneLabelSettings
+from restrain_openrlhf.method.settings import Number, OneLabelSettings, register
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from pydantic import Field, StrictInt, model_validator
 
 from restrain_openrlhf.method.composition import Method
 from restrain_openrlhf.method.label_weightings import Majority, Ties
-from restrain_openrlhf.method.registry import register
 from restrain_openrlhf.method.rollout_plans import Independent
-from restrain_openrlhf.method.settings import OneLabelSettings
+from restrain_openrlhf.method.settings import OneLabelSettings, register
 
 
 class MajoritySettings(OneLabelSettings):

@@ -1,28 +1,110 @@
-"""Kept rollouts: what a run keeps of its groups, one Parquet file a step, written and read here."""
+"""Kept rollouts: `RUN/rollouts/step-000012.parquet`, one file a step with one row a rollout, written and read here."""
 
-from restrain_openrlhf.records.kept.files import (
-    FOLDER,
-    as_parquet,
-    drop_from,
-    kept_bytes,
-    kept_files,
-    read_file,
-    read_kept,
-    step_file,
-    write_step,
-)
-from restrain_openrlhf.records.kept.groups import KeptGroup, KeptRollout
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
 
-__all__ = [
-    "FOLDER",
-    "KeptGroup",
-    "KeptRollout",
-    "as_parquet",
-    "drop_from",
-    "kept_bytes",
-    "kept_files",
-    "read_file",
-    "read_kept",
-    "step_file",
-    "write_step",
-]
+from restrain_openrlhf.data.outputs import replacing
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.records.kept.groups import OF_GROUP, OF_ROLLOUT, arrow, schema
+from restrain_openrlhf.records.kept.groups import KeptGroup as KeptGroup
+from restrain_openrlhf.records.kept.groups import KeptRollout as KeptRollout
+
+FOLDER = "rollouts"
+FILE = re.compile(r"step-(\d+)\.parquet")
+
+
+def step_file(run: Path, step: int) -> Path:
+    """Where the groups of a step are."""
+    return run / FOLDER / f"step-{step:06d}.parquet"
+
+
+def as_parquet(groups: Sequence[KeptGroup]) -> bytes:
+    """The content of a step's file."""
+    rows = [
+        {name: getattr(group, name) for name in OF_GROUP}
+        | {column: getattr(rollout, name) for name, column in OF_ROLLOUT.items()}
+        for group in groups
+        for rollout in group.rollouts
+    ]
+    sink = arrow().BufferOutputStream()
+    arrow().parquet.write_table(arrow().Table.from_pylist(rows, schema=schema()), sink, compression="zstd")
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def write_step(run: Path, step: int, content: bytes) -> Path:
+    """Write a step's file whole: a reader never sees half of it. Raises OSError where the disk is full."""
+    path = step_file(run, step)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, "wb") as file:
+        file.write(content)
+    return path
+
+
+def kept_files(run: Path) -> dict[int, Path]:
+    """The files of a run, by step, in order; none where nothing was kept."""
+    found = ((FILE.fullmatch(path.name), path) for path in (run / FOLDER).glob("step-*.parquet"))
+    return dict(sorted((int(match[1]), path) for match, path in found if match))
+
+
+def kept_bytes(run: Path) -> int:
+    """What the kept rollouts of a run take of the disk."""
+    return sum(path.stat().st_size for path in kept_files(run).values())
+
+
+def drop_from(run: Path, step: int) -> None:
+    """Remove the files of this step and later ones, and what a kill left half-written."""
+    later = [path for number, path in kept_files(run).items() if number >= step]
+    for path in (*later, *(run / FOLDER).glob("step-*.partial")):
+        path.unlink()
+
+
+def read_kept(run: Path, steps: Collection[int] | None = None) -> Iterator[KeptGroup]:
+    """The kept groups of a run's folder, step by step; `steps` picks some of them. One file at a time is in memory.
+
+    Raises DataError where nothing was kept, none of `steps` was, or a file is damaged or of something else.
+    """
+    files = kept_files(run)
+    if not files:
+        raise DataError(
+            f"{run}: has no kept rollouts ({FOLDER}/step-*.parquet). Check that it is a run's folder. A run keeps them "
+            "with `rollouts: {keep: 8}` in its configuration, or `--set rollouts.keep=8`; a run that kept none before "
+            "may be continued with it."
+        )
+    chosen = files if steps is None else {step: path for step, path in files.items() if step in steps}
+    if not chosen:
+        raise DataError(
+            f"{run / FOLDER}: has no kept rollouts of the steps asked for; it has "
+            f"{len(files)} steps from {min(files)} to {max(files)}."
+        )
+    for path in chosen.values():
+        yield from read_file(path)
+
+
+def read_file(path: Path) -> list[KeptGroup]:
+    """The groups of one step's file. Raises DataError where it is damaged or of something else."""
+    try:
+        table = arrow().parquet.read_table(path)
+    except (OSError, arrow().ArrowException) as error:
+        raise DataError(
+            f"{path}: is no whole Parquet file ({error}). Remove it; the other steps can be read."
+        ) from None
+    _refuse_other_columns(path, table.schema)
+    return [_group(list(rows)) for _, rows in groupby(table.to_pylist(), key=lambda row: row["group"])]
+
+
+def _group(rows: Sequence[Mapping[str, Any]]) -> KeptGroup:
+    rollouts = (KeptRollout(**{name: row[column] for name, column in OF_ROLLOUT.items()}) for row in rows)
+    return KeptGroup(**{name: rows[0][name] for name in OF_GROUP}, rollouts=tuple(rollouts))
+
+
+def _refuse_other_columns(path: Path, found: Any) -> None:
+    wrong = [field.name for field in schema() if field.name not in found.names or found.field(field.name) != field]
+    if wrong:
+        raise DataError(
+            f"{path}: its columns are not those of kept rollouts: {', '.join(wrong)} missing or of another type. Give "
+            "the folder of a run of this version."
+        )

@@ -1,7 +1,8 @@
 """What is kept of one scored group, and its columns in Arrow's types: one row for each rollout."""
 
 from dataclasses import dataclass, fields
-from typing import Any
+from types import NoneType
+from typing import Any, get_args, get_type_hints
 
 from restrain_openrlhf.errors import DataError
 
@@ -68,37 +69,10 @@ def arrow() -> Any:
 
 
 def schema() -> Any:
-    """The columns of a file of kept rollouts, in order (docs/operations/running.md)."""
+    """The columns of a file of kept rollouts, in Arrow's types (docs/operations/running.md): those of the fields."""
     pa = arrow()
-    required = {
-        "step": pa.int32(),
-        "group": pa.int32(),
-        "prompt_id": pa.string(),
-        "prompt": pa.string(),
-        "rollout": pa.int32(),
-        "response": pa.string(),
-        "finished": pa.bool_(),
-        "trained": pa.bool_(),
-        "majority_count": pa.int32(),
-        "voters": pa.int32(),
-        "prompt_weight": pa.float64(),
-        "penalized": pa.bool_(),
-    }
-    optional = {
-        "answer": pa.string(),
-        "class": pa.int32(),
-        "class_votes": pa.int32(),
-        "label_weight": pa.float64(),
-        "advantage_pos": pa.float64(),
-        "advantage_neg": pa.float64(),
-        "log_prob_gap": pa.float64(),
-        "entropy": pa.float64(),
-    }
-    every = [pa.field(name, kind, nullable=False) for name, kind in required.items()]
-    return pa.schema([*every, *(pa.field(name, kind) for name, kind in optional.items())])
-
-
-def row_of(group: KeptGroup, rollout: KeptRollout) -> dict[str, Any]:
-    """One row, by column."""
-    of_group = {name: getattr(group, name) for name in OF_GROUP}
-    return of_group | {column: getattr(rollout, name) for name, column in OF_ROLLOUT.items()}
+    types = {int: pa.int32(), str: pa.string(), bool: pa.bool_(), float: pa.float64()}
+    group, rollout = get_type_hints(KeptGroup), get_type_hints(KeptRollout)
+    hints = {name: group[name] for name in OF_GROUP} | {OF_ROLLOUT[name]: hint for name, hint in rollout.items()}
+    kinds = {name: get_args(hint) or (hint,) for name, hint in hints.items()}
+    return pa.schema([pa.field(name, types[kind[0]], nullable=NoneType in kind) for name, kind in kinds.items()])

@@ -2,10 +2,9 @@
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
-from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -55,31 +54,9 @@ def token_entropy(log_probs: Sequence[float]) -> float:
     return sum(-p * math.log(p) for p in (*probabilities, rest) if p > 0)
 
 
-class Continue(Protocol):
-    """Samples a continuation of the prompt and these response tokens, to its end.
-
-    `place` is the rollout's place among all that the plan draws for the prompt.
-    """
-
-    async def __call__(self, response: Sequence[int], place: int) -> Chain: ...
-
-
-class RolloutPlan(Protocol):
-    """How the rollouts of one prompt are drawn; the first `trained` of `voters` are trained on.
-
-    `top_k` is how many of the most likely tokens it reads at each position; None: no probabilities.
-    """
-
-    @property
-    def voters(self) -> int: ...
-
-    @property
-    def trained(self) -> int: ...
-
-    @property
-    def top_k(self) -> int | None: ...
-
-    async def draw(self, continue_from: Continue) -> list[Chain]: ...
+# Samples a continuation of the prompt and these response tokens, to its end. The second argument is the rollout's place
+# among all that the plan draws for the prompt.
+Continue = Callable[[Sequence[int], int], Awaitable[Chain]]
 
 
 @dataclass(frozen=True)
@@ -142,3 +119,8 @@ class EntropyTrees:
         """
         ranked = sorted(range(len(chain.tokens)), key=lambda t: (-chain.entropies[t], t))
         return list(islice(cycle(ranked[: self.forks] or [0]), self.forks))
+
+
+# How the rollouts of one prompt are drawn; the first `trained` of `voters` are trained on. `top_k` is how many of the
+# most likely tokens are read at each position; None: no probabilities.
+RolloutPlan = Independent | EntropyTrees
