@@ -8,8 +8,8 @@ from pathlib import Path
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
-from restrain_openrlhf.data.loading import load_benchmark
-from restrain_openrlhf.data.problems import PROBLEM_COLUMNS, choice_columns, lists_choices, without_kind
+from restrain_openrlhf.data.loading import LoadedBenchmark, load_benchmark
+from restrain_openrlhf.data.problems import PROBLEM_COLUMNS, Problem, choice_columns, lists_choices, without_kind
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.protocol import INSTRUCTION
@@ -40,34 +40,34 @@ class Source:
         """Its name in folders and tables."""
         return self.word if self.is_benchmark else Path(self.word).stem
 
+    def load(self) -> LoadedBenchmark:
+        """As a benchmark, with its answers: a known one, or a file. Raises DataError where it cannot be had."""
+        return load_benchmark(self.word, self.folder)
+
 
 def load_problems(source: Source) -> list[PromptOnly]:
     """Every problem with its id and without its answer, in file order.
 
     Rows without ids are numbered from 1. Raises DataError naming all duplicate ids and all empty problems.
     """
-    problems = _benchmark(source) if source.is_benchmark else _rows(source)
+    problems = without_answers(source.load().problems) if source.is_benchmark else _rows(source)
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
-    _refuse_repeated_ids(source.word, [problem.id for problem in problems])
+    twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
+    if twice:
+        raise DataError(
+            f"{source.word}: {_counted(twice)} there more than once: {_named(twice)}. Give every problem an id of its "
+            "own."
+        )
     empty = [problem.id for problem in problems if not problem.problem.strip()]
     if empty:
         raise DataError(f"{source.word}: {_counted(empty)} empty: {_named(empty)}. Fill them in or remove the rows.")
     return problems
 
 
-def _refuse_repeated_ids(name: str, ids: Sequence[str]) -> None:
-    """Raises DataError naming every duplicate id."""
-    twice = [one for one, count in Counter(ids).items() if count > 1]
-    if twice:
-        raise DataError(
-            f"{name}: {_counted(twice)} there more than once: {_named(twice)}. Give every problem an id of its own."
-        )
-
-
-def _benchmark(source: Source) -> list[PromptOnly]:
-    loaded = load_benchmark(source.word, source.folder)
-    return [PromptOnly(id=problem.id, problem=without_kind(problem)) for problem in loaded.problems]
+def without_answers(problems: Sequence[Problem]) -> list[PromptOnly]:
+    """A benchmark's problems, without what their texts say because of their answers."""
+    return [PromptOnly(id=problem.id, problem=without_kind(problem)) for problem in problems]
 
 
 def _rows(source: Source) -> list[PromptOnly]:
