@@ -8,7 +8,8 @@ from matplotlib import image
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import reliability
 from restrain_openrlhf.evaluation.figures.curves import Panel, RunCurves, draw_panels, number
-from restrain_openrlhf.evaluation.figures.paper_figures import draw_effect, order, points, save_effect, save_reliability
+from restrain_openrlhf.evaluation.figures.effects import draw_effect, order, points, save_effect
+from restrain_openrlhf.evaluation.figures.reliability import save_reliability
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.records.collapse import Collapse, Signal
 from restrain_openrlhf.records.metrics import KL

@@ -1,7 +1,8 @@
 """`restrain analyze`: how far majorities can be trusted, of a file of rollouts or of a run's kept ones."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -9,9 +10,12 @@ from rich.table import Table
 
 from restrain_openrlhf.commands.options import GOLD, to_folder
 from restrain_openrlhf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from restrain_openrlhf.evaluation.label_quality import LabelQuality, Measures
+from restrain_openrlhf.evaluation.estimators import reliability
+from restrain_openrlhf.evaluation.grade import grade_rollouts, read_rollouts
+from restrain_openrlhf.evaluation.label_quality import LabelQuality, Measures, label_quality
+from restrain_openrlhf.evaluation.prompt_gold import gold_for
+from restrain_openrlhf.records.folder import RunFolder
+from restrain_openrlhf.records.kept import read_kept
 
 COLUMNS = ("groups", "majority right", "some right", "signal agrees", "weight on right")
 
@@ -37,29 +41,30 @@ def analyze(
 
 
 def _analyze_run(run: Path, gold: Path | None, out: Path, as_json: bool) -> None:
-    from restrain_openrlhf.evaluation.figures.label_figures import save_label_figures  # noqa: PLC0415 - imports matplotlib
-    from restrain_openrlhf.evaluation.label_quality import label_quality  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.prompt_gold import gold_for  # noqa: PLC0415
-    from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
-    from restrain_openrlhf.records.kept import read_kept  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: PLC0415 - imports matplotlib
+    from restrain_openrlhf.evaluation.figures.reliability import draw_labels  # noqa: PLC0415
 
     if gold is None:
         raise ConfigError(f"{run}: --gold FILE is needed: kept rollouts hold no gold. Give the prompts' answers.")
     answers = gold_for({group.prompt for group in read_kept(run)}, gold, RunFolder(run).flags())
     found = label_quality(run, gold, read_kept(run), answers)
-    paths, text = save_label_figures(found, out), found.model_dump_json(indent=2)
+    pictures, text = save_figures({"labels": draw_labels(found)}, out), found.model_dump_json(indent=2)
     (out / "labels.json").write_text(text + "\n", encoding="utf-8")
     if as_json:
         typer.echo(text)
         return
+    by_size = [(f"{row.size} of {row.voters}", row.measures) for row in found.by_size]
+    by_step = [
+        (str(row.first) if row.first == row.last else f"{row.first} to {row.last}", row.measures)
+        for row in found.by_window
+    ]
+    tables = (_totals(found), _parts("by its size", "majority", by_size), _parts("by step", "step", by_step))
     console = Console(soft_wrap=True, highlight=False)
-    for table in (_totals(found), *_parts(found)):
-        console.print(table)
-    for written in (out / "labels.json", *paths):
-        console.print(written, soft_wrap=True)
+    for part in (*tables, out / "labels.json", *pictures):
+        console.print(part)
 
 
-def _totals(found: "LabelQuality") -> Table:
+def _totals(found: LabelQuality) -> Table:
     table = Table("of the kept rollouts", "", title=found.run, title_justify="left")
     total = found.total
     bounds = f"[{_percent(total.label_low)}, {_percent(total.label_high)}]"
@@ -80,22 +85,12 @@ def _totals(found: "LabelQuality") -> Table:
     return table
 
 
-def _parts(found: "LabelQuality") -> tuple[Table, Table]:
-    """By the majority's size, and by step."""
-    by_size = Table("majority", *COLUMNS, "wrong among these and larger", title="by its size", title_justify="left")
-    wrong = {point.share: point.wrong for point in found.false_confidence}
-    for row in found.by_size:
-        by_size.add_row(f"{row.size} of {row.voters}", *_cells(row.measures), _percent(wrong[row.size / row.voters]))
-    by_step = Table("step", *COLUMNS, title="by step", title_justify="left")
-    for part in found.by_window:
-        steps = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
-        by_step.add_row(steps, *_cells(part.measures))
-    return by_size, by_step
-
-
-def _cells(measures: "Measures") -> list[str]:
-    shares = (measures.label_accuracy, measures.some_right, measures.reward_accuracy, measures.weight_on_right)
-    return [str(measures.groups), *map(_percent, shares)]
+def _parts(title: str, of: str, rows: Sequence[tuple[str, Measures]]) -> Table:
+    table = Table(of, *COLUMNS, title=title, title_justify="left")
+    for name, found in rows:
+        shares = (found.label_accuracy, found.some_right, found.reward_accuracy, found.weight_on_right)
+        table.add_row(name, str(found.groups), *map(_percent, shares))
+    return table
 
 
 def _percent(share: float | None) -> str:
@@ -103,17 +98,14 @@ def _percent(share: float | None) -> str:
 
 
 def _analyze_file(rollouts: Path, gold: Path | None, out: Path) -> None:
-    from restrain_openrlhf.evaluation.estimators import reliability  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.evaluation.figures.paper_figures import save_reliability  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.grade import grade_rollouts, read_rollouts  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.figures.reliability import save_reliability  # noqa: PLC0415 - imports matplotlib
 
     rows = reliability(grade_rollouts(read_rollouts(rollouts), rollouts, gold))
-    console = Console(soft_wrap=True, highlight=False)
+    console = Console(soft_wrap=True, highlight=False, markup=False)
     for row in rows:
         console.print(
             f"majority of {row.size} of {row.n}: {row.problems} problems, pass@{row.n} {row.pass_at_n:.1%}, "
-            f"majority right {row.majority_accuracy:.1%} [{row.majority_low:.1%}, {row.majority_high:.1%}]",
-            markup=False,
+            f"majority right {row.majority_accuracy:.1%} [{row.majority_low:.1%}, {row.majority_high:.1%}]"
         )
     for path in save_reliability(rows, rollouts.stem, out):
-        console.print(path, soft_wrap=True)
+        console.print(path)

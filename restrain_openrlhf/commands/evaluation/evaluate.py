@@ -1,28 +1,47 @@
-"""`restrain eval`: evaluation on benchmarks."""
+"""`restrain eval` and `regrade`: benchmarks sampled and graded, and stored responses graded again."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from restrain_openrlhf.commands.evaluation.regrade import SecondGrader, grade_folders
-from restrain_openrlhf.commands.options import parse_shard, with_options
+from restrain_openrlhf.commands.options import GOLD, parse_shard, to_file, with_options
+from restrain_openrlhf.data.benchmarks import SUITES
+from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.data.loading import load_benchmark
 from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.evaluation import job
+from restrain_openrlhf.evaluation.grade import differences, grade_rollouts, read_rollouts
+from restrain_openrlhf.evaluation.math_verify import MathVerify, grade_again
+from restrain_openrlhf.evaluation.math_verify import second_grader as start
 from restrain_openrlhf.evaluation.protocol import Request
+from restrain_openrlhf.evaluation.result import (
+    BenchmarkFolder,
+    Result,
+    Scores,
+    benchmark_folders,
+    grade_folder,
+    scores,
+)
+from restrain_openrlhf.reference.all_gpus import ShardedPass
+from restrain_openrlhf.reference.sampling_pass import Shard
+
+SecondGrader = Annotated[
+    str | None,
+    typer.Option(
+        "--second-grader", metavar="NAME[=FOLDER]", help="Grade by math-verify, too, and list where the two differ."
+    ),
+]
 
 
 @with_options(Request)
 def evaluate(request: Request, second_grader: SecondGrader = None) -> None:
     """Evaluate a model on benchmarks and keep every response. To resume, run the same command."""
-    from restrain_openrlhf.data.loading import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.evaluation.job import prepare  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.math_verify import second_grader as start  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.result import BenchmarkFolder  # noqa: PLC0415
-    from restrain_openrlhf.reference.all_gpus import ShardedPass  # noqa: PLC0415
-    from restrain_openrlhf.reference.sampling_pass import Shard  # noqa: PLC0415
-
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     output_folder(request.out)
     part = Shard(*parse_shard(request.shard))
@@ -34,25 +53,23 @@ def evaluate(request: Request, second_grader: SecondGrader = None) -> None:
     for entry in loaded:
         if entry.warning:
             console.print(f"note: {entry.warning}")
-    job = prepare(request, loaded, part)
+    sampling = job.prepare(request, loaded, part)
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.passes))
-        everywhere = ShardedPass([each.path for each in job.passes], request.tensor_parallel_size)
+        task = progress.add_task("responses", total=sum(len(each.prompts) for each in sampling.passes))
+        everywhere = ShardedPass([each.path for each in sampling.passes], request.tensor_parallel_size)
         shards = everywhere.shards() if part.count == 1 else [part]
         if len(shards) > 1:
             everywhere.run(shards, lambda rows: progress.advance(task, rows))
         else:
-            job.run(lambda done: progress.advance(task, done))
+            sampling.run(lambda done: progress.advance(task, done))
     if part.count == 1:
-        grade_folders([BenchmarkFolder(each.path.parent) for each in job.passes], second_grader)
+        _grade([BenchmarkFolder(each.path.parent) for each in sampling.passes], second_grader)
     else:
         again = f" --second-grader {second_grader}" if second_grader else ""
         console.print(f"shard {request.shard} is done. When all are: restrain regrade {request.out}{again}")
 
 
 def _words(benchmarks: str) -> list[str]:
-    from restrain_openrlhf.data.benchmarks import SUITES  # noqa: PLC0415
-
     given = [word.strip() for word in benchmarks.split(",") if word.strip()]
     words = list(dict.fromkeys(name for word in given for name in SUITES.get(word, (word,))))
     names = [word.partition("=")[0] if "=" in word else Path(word).stem for word in words]
@@ -62,3 +79,78 @@ def _words(benchmarks: str) -> list[str]:
         if not re.fullmatch(r"[\w-][\w.-]*", name):
             raise ConfigError(f"--benchmarks: {name!r} cannot name a folder. Use letters, digits, dots and dashes.")
     return words
+
+
+def regrade(
+    path: Annotated[Path, typer.Argument(help="Folder of `restrain eval`, or a file of rollouts with gold answers.")],
+    gold: Annotated[Path | None, typer.Option(help=f"For a file of rollouts without them. {GOLD}")] = None,
+    out: Annotated[Path | None, to_file("Output file for the grades of a file of rollouts.")] = None,
+    second_grader: SecondGrader = None,
+) -> None:
+    """Grade stored responses again. Where rows have a reference grading, list the differences."""
+    if path.is_dir():
+        if gold or out:
+            raise ConfigError(
+                f"{path}: is a folder of `restrain eval` and has its own gold and grades. Leave out --gold and --out."
+            )
+        _grade(benchmark_folders(path), second_grader)
+        return
+    if out and out.resolve() == path.resolve():
+        raise ConfigError(f"--out {out}: is the input file. Name another.")
+    if second_grader and not out:
+        raise ConfigError("--second-grader with a file of rollouts: give --out, differences are listed beside it.")
+    with start(second_grader) as grader:
+        _regrade_rollouts(path, gold, out, grader)
+
+
+def _grade(folders: Sequence[BenchmarkFolder], second: str | None) -> None:
+    """Grade every benchmark of an evaluation, and print its numbers."""
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    with start(second) as grader:
+        for folder in folders:
+            result, changed = grade_folder(folder, grader)
+            console.print(_line(result))
+            if result.second:
+                console.print(f"  {result.second}; differences: {folder.differences}")
+            if any(changed):
+                Console(stderr=True).print(f"{folder.path.name}: {sum(changed)} of {len(changed)} grades changed.")
+
+
+def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None, grader: MathVerify | None) -> None:
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    rollouts = read_rollouts(path)
+    grades = grade_rollouts(rollouts, path, gold)
+    if out:
+        write_rows(out, grades)
+    total = scores(grades)
+    size = f"{len(grades)} problems, {len(grades[0].correct)} responses each"
+    console.print(f"{size}: pass@1 {total.pass_at_1:.2%} {_intervals(total)}")
+    compared = sum(len(row.reference_correct or ()) for row in rollouts)
+    if compared:
+        found = differences(rollouts, grades)
+        console.print(f"reference grading: {compared - len(found)} of {compared} agree, {len(found)} differ")
+        for difference in found:
+            console.print(f"  {difference}")
+    if grader and out:
+        second, differing = grade_again(rollouts, grades, grader)
+        listed = out.with_name(f"{out.stem}.differences.jsonl")
+        write_rows(listed, differing)
+        console.print(f"  {second}; differences: {listed}")
+
+
+def _line(result: Result) -> str:
+    found, how = result.scores, result.provenance
+    return (
+        f"{how.title}: pass@1 {found.pass_at_1:.1%} {_intervals(found)}, "
+        f"pass@{how.n} {found.pass_at_k[how.n]:.1%}, maj@{how.n} {found.maj_at_k[how.n]:.1%}; "
+        f"{how.problems} problems, {how.n} responses each, {found.mean_tokens:.0f} tokens, "
+        f"truncated {found.truncated_share:.1%}, no answer {found.missing_share:.1%}; "
+        f"template {how.template}, protocol {how.protocol}"
+    )
+
+
+def _intervals(found: Scores) -> str:
+    over_problems = f"[{found.low:.1%}, {found.high:.1%}] over problems"
+    if found.samples_low is None:
+        return over_problems
+    return f"{over_problems}, [{found.samples_low:.1%}, {found.samples_high:.1%}] over samples"

@@ -1,16 +1,17 @@
 """`restrain table` and `restrain plot`: evaluated runs beside the paper's numbers, and pictures of runs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_file, to_folder
 from restrain_openrlhf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from restrain_openrlhf.evaluation.result import Result
+from restrain_openrlhf.evaluation.compare import compare
+from restrain_openrlhf.evaluation.published import Subject
+from restrain_openrlhf.evaluation.result import Result, load_results
+from restrain_openrlhf.evaluation.table import build_table, text_of_comparisons, text_of_table
 
 
 def table(
@@ -37,10 +38,6 @@ def table(
     out: Annotated[Path | None, to_file("Output file.", show_default="the terminal")] = None,
 ) -> None:
     """Print a table of runs by benchmarks: pass@1 with its interval, and the paper's rows of the same models."""
-    from restrain_openrlhf.evaluation.compare import compare  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.evaluation.published import Subject  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.table import build_table, text_of_comparisons, text_of_table  # noqa: PLC0415
-
     if differences and no_paper:
         raise ConfigError("--differences and --no-paper are both given. Give one.")
     results, given = _results(runs), Subject(base, method, data)
@@ -58,10 +55,8 @@ def table(
         out.write_text(text, encoding="utf-8")
 
 
-def _results(words: list[str]) -> "dict[str, list[Result]]":
+def _results(words: list[str]) -> dict[str, list[Result]]:
     """The results of each run by its name. Raises ConfigError where two have one name."""
-    from restrain_openrlhf.evaluation.result import load_results  # noqa: PLC0415
-
     parts = [word.partition("=") for word in words]
     named = [
         (name, Path(folder)) if equals else (Path(name).resolve().name, Path(name)) for name, equals, folder in parts
@@ -83,8 +78,7 @@ def plot(
 ) -> None:
     """Plot training curves and vote statistics of runs, and say where each collapses; or accuracy against a label."""
     from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib
-    from restrain_openrlhf.evaluation.figures.paper_figures import points, save_effect  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.result import load_results  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.figures.effects import points, save_effect  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     folder = out or runs[0] / "plots"

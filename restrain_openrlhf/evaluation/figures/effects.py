@@ -1,8 +1,7 @@
-"""The paper's figures: accuracy against a label of evaluated runs (step, σ, δ, κ), and majority-vote reliability."""
+"""Accuracy against a label of evaluated runs (step, σ, δ, κ), as a figure and as its numbers."""
 
-import csv
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
@@ -11,8 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.estimators import SizeRow
-from restrain_openrlhf.evaluation.figures.page import save_figures
+from restrain_openrlhf.evaluation.figures.page import save_figures, save_numbers
 from restrain_openrlhf.evaluation.result import Result
 
 
@@ -117,38 +115,4 @@ def save_effect(found: Sequence[Point], x: str, out: Path) -> list[Path]:
     """Write effect-X.png and effect-X.csv into `out`; returns their paths."""
     paths = save_figures({f"effect-{x}": draw_effect(found, x)}, out)
     header = [{"x": x}.get(field.name, field.name) for field in fields(Point)]
-    return [*paths, _save_numbers(out / f"effect-{x}.csv", header, map(astuple, found))]
-
-
-def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
-    """Above: pass@n and the majority's accuracy (with its interval) by majority size. Below: how many problems."""
-    figure = Figure(figsize=(7, 6), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    sizes, n = [row.size for row in rows], rows[0].n
-    accuracy = [row.majority_accuracy for row in rows]
-    # Rounding puts a bound of the interval beyond an accuracy of 0 or 1, and matplotlib refuses negative lengths.
-    below = [max(0.0, row.majority_accuracy - row.majority_low) for row in rows]
-    above = [max(0.0, row.majority_high - row.majority_accuracy) for row in rows]
-    upper.plot(sizes, [row.pass_at_n for row in rows], marker="o", label=f"pass@{n}: some rollout is right")
-    upper.errorbar(sizes, accuracy, yerr=(below, above), marker="s", capsize=3, label="the majority is right")
-    upper.set(title=title, ylabel="share of problems", ylim=(-0.03, 1.03))
-    upper.grid(alpha=0.3)
-    upper.legend()
-    lower.bar(sizes, [row.problems for row in rows], color="tab:gray")
-    lower.set(xlabel=f"rollouts in the majority, of {n}", ylabel="problems")
-    lower.set_xticks(range(0, n + 1, max(1, n // 16)))
-    return figure
-
-
-def save_reliability(rows: Sequence[SizeRow], title: str, out: Path) -> list[Path]:
-    """Write reliability.png and reliability.csv into `out`; returns their paths."""
-    paths = save_figures({"reliability": draw_reliability(rows, title)}, out)
-    header = list(SizeRow.model_fields)
-    return [*paths, _save_numbers(out / "reliability.csv", header, (row.model_dump().values() for row in rows))]
-
-
-def _save_numbers(path: Path, header: Sequence[str], rows: Iterable[Iterable[object]]) -> Path:
-    """The numbers behind a figure."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
-    return path
+    return [*paths, save_numbers(out / f"effect-{x}.csv", header, map(astuple, found))]
