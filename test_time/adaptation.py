@@ -30,12 +30,8 @@ PRESETS = CONFIGS / "test_time" / "llama3.1-8b-instruct"
 SIZES = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
 # Where the files of each `--preset` are below a set's folder.
 FOLDERS = {"paper": ".", "ttrl_protocol": "ttrl_protocol"}
-DEFAULTS: Mapping[str, object] = {
-    # Saved models, to go back to the last good one.
-    "openrlhf.ckpt.save_hf": True,
-    # A resumed run ends with the same weights.
-    "seeded_rollouts": True,
-}
+# Saved models, to go back to the last good one; and a resumed run ends with the same weights.
+DEFAULTS: Mapping[str, object] = {"openrlhf.ckpt.save_hf": True, "seeded_rollouts": True}
 
 
 @dataclass(frozen=True)

@@ -53,15 +53,12 @@ def load_problems(source: Source) -> list[PromptOnly]:
     problems = without_answers(source.load().problems) if source.is_benchmark else _rows(source)
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
-    twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
-    if twice:
-        raise DataError(
-            f"{source.word}: {_counted(twice)} there more than once: {_named(twice)}. Give every problem an id of its "
-            "own."
-        )
+    counts = Counter(problem.id for problem in problems)
+    _refuse(
+        source.word, [one for one in counts if counts[one] > 1], "there more than once", "Give each an id of its own."
+    )
     empty = [problem.id for problem in problems if not problem.problem.strip()]
-    if empty:
-        raise DataError(f"{source.word}: {_counted(empty)} empty: {_named(empty)}. Fill them in or remove the rows.")
+    _refuse(source.word, empty, "empty", "Fill them in or remove the rows.")
     return problems
 
 
@@ -128,17 +125,13 @@ def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:
 def refuse_missing_gold(name: str, ids: Sequence[str], gold: Mapping[str, str]) -> None:
     """Raises DataError naming every problem that has no gold answer."""
     missing = [one for one in ids if one not in gold]
-    if missing:
-        raise DataError(
-            f"{name}: {_counted(missing)} without an answer there: {_named(missing)}. Add them: a row is found by its "
-            "problem's text where it has one, and by its id else."
-        )
+    advice = "Add them: a row is found by its problem's text where it has one, and by its id else."
+    _refuse(name, missing, "without an answer there", advice)
 
 
-def _counted(ids: Sequence[str]) -> str:
-    return f"{len(ids)} id is" if len(ids) == 1 else f"{len(ids)} ids are"
-
-
-def _named(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
-    return ", ".join(map(repr, ids[:MOST_NAMED])) + more
+def _refuse(name: str, ids: Sequence[str], what: str, advice: str) -> None:
+    """Raises DataError naming the ids of which `what` is said, if there are any."""
+    if ids:
+        counted = "1 id is" if len(ids) == 1 else f"{len(ids)} ids are"
+        more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
+        raise DataError(f"{name}: {counted} {what}: {', '.join(map(repr, ids[:MOST_NAMED]))}{more}. {advice}")

@@ -9,7 +9,7 @@ import pytest
 
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, grade_problem
+from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, grade_rollouts
 from restrain_openrlhf.evaluation.math_verify import (
     HOME,
     PACKAGES,
@@ -186,7 +186,7 @@ def test_the_real_one_reads_what_it_should(real):
 def test_the_real_one_on_real_rollouts(real, shared):
     rows = [json.loads(line) for line in (shared / "rollouts" / "math_50x8.jsonl").read_text().splitlines()]
     rows = [RolloutsRow.model_validate(row) for row in rows]
-    grades = [grade_problem(row.id, row.responses, row.answer) for row in rows]
+    grades = grade_rollouts(rows, Path("rollouts.jsonl"), None)
     with real as grader:
         grading, found = grade_again(rows, grades, grader)
     # Gold is 10{,}000; 9999 is within Qwen2.5-Math's relative tolerance, which is ours and not math-verify's.

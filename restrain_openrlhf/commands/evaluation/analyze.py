@@ -1,4 +1,4 @@
-"""`restrain analyze`: how far majorities can be trusted, of a file of rollouts or of a run's kept ones."""
+"""`restrain analyze`: were a run's pseudo-labels right, counted of its kept rollouts."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +9,6 @@ from rich.console import Console
 from rich.table import Table
 
 from restrain_openrlhf.commands.options import GOLD, to_folder
-from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.estimators import reliability
-from restrain_openrlhf.evaluation.grade import grade_rollouts, read_rollouts
 from restrain_openrlhf.evaluation.label_quality import LabelQuality, Measures, label_quality
 from restrain_openrlhf.evaluation.prompt_gold import gold_for
 from restrain_openrlhf.records.folder import RunFolder
@@ -21,35 +18,20 @@ COLUMNS = ("groups", "majority right", "some right", "signal agrees", "weight on
 
 
 def analyze(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="RUN|ROLLOUTS.jsonl", help="A run's folder; or rows {id, problem, responses, answer?}."),
-    ],
-    gold: Annotated[Path | None, typer.Option(help=GOLD)] = None,
-    out: Annotated[
-        Path | None, to_folder("Folder for pictures and numbers.", show_default="of a run: RUN/analysis")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Of a run: print JSON.")] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, with kept rollouts.")],
+    gold: Annotated[Path, typer.Option(help=GOLD)],
+    out: Annotated[Path | None, to_folder("Folder for picture and numbers.", show_default="RUN/analysis")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Count right answers: were a run's pseudo-labels right (RUN), how reliable are majorities (ROLLOUTS.jsonl)."""
-    if path.is_dir():
-        _analyze_run(path, gold, out or path / "analysis", as_json)
-    elif out is None or as_json:
-        raise ConfigError(f"{path}: is no run's folder. A file of rollouts needs --out FOLDER, and has no --json.")
-    else:
-        _analyze_file(path, gold, out)
-
-
-def _analyze_run(run: Path, gold: Path | None, out: Path, as_json: bool) -> None:
+    """Count by gold: were the majorities that a run trained on right, and did it push right rollouts up?"""
+    from restrain_openrlhf.evaluation.figures.curves import draw_labels  # noqa: PLC0415
     from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: PLC0415 - imports matplotlib
-    from restrain_openrlhf.evaluation.figures.reliability import draw_labels  # noqa: PLC0415
 
-    if gold is None:
-        raise ConfigError(f"{run}: --gold FILE is needed: kept rollouts hold no gold. Give the prompts' answers.")
+    folder = out or run / "analysis"
     answers = gold_for({group.prompt for group in read_kept(run)}, gold, RunFolder(run).flags())
     found = label_quality(run, gold, read_kept(run), answers)
-    pictures, text = save_figures({"labels": draw_labels(found)}, out), found.model_dump_json(indent=2)
-    (out / "labels.json").write_text(text + "\n", encoding="utf-8")
+    pictures, text = save_figures({"labels": draw_labels(found)}, folder), found.model_dump_json(indent=2)
+    (folder / "labels.json").write_text(text + "\n", encoding="utf-8")
     if as_json:
         typer.echo(text)
         return
@@ -60,7 +42,7 @@ def _analyze_run(run: Path, gold: Path | None, out: Path, as_json: bool) -> None
     ]
     tables = (_totals(found), _parts("by its size", "majority", by_size), _parts("by step", "step", by_step))
     console = Console(soft_wrap=True, highlight=False)
-    for part in (*tables, out / "labels.json", *pictures):
+    for part in (*tables, folder / "labels.json", *pictures):
         console.print(part)
 
 
@@ -95,17 +77,3 @@ def _parts(title: str, of: str, rows: Sequence[tuple[str, Measures]]) -> Table:
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
-
-
-def _analyze_file(rollouts: Path, gold: Path | None, out: Path) -> None:
-    from restrain_openrlhf.evaluation.figures.reliability import save_reliability  # noqa: PLC0415 - imports matplotlib
-
-    rows = reliability(grade_rollouts(read_rollouts(rollouts), rollouts, gold))
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    for row in rows:
-        console.print(
-            f"majority of {row.size} of {row.n}: {row.problems} problems, pass@{row.n} {row.pass_at_n:.1%}, "
-            f"majority right {row.majority_accuracy:.1%} [{row.majority_low:.1%}, {row.majority_high:.1%}]"
-        )
-    for path in save_reliability(rows, rollouts.stem, out):
-        console.print(path)

@@ -16,7 +16,7 @@ from restrain_openrlhf.data.loading import load_benchmark
 from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.evaluation.grade import differences, grade_rollouts, read_rollouts
+from restrain_openrlhf.evaluation.grade import grade_rollouts, read_rollouts
 from restrain_openrlhf.evaluation.math_verify import MathVerify, grade_again
 from restrain_openrlhf.evaluation.math_verify import second_grader as start
 from restrain_openrlhf.evaluation.protocol import Request
@@ -87,7 +87,7 @@ def regrade(
     out: Annotated[Path | None, to_file("Output file for the grades of a file of rollouts.")] = None,
     second_grader: SecondGrader = None,
 ) -> None:
-    """Grade stored responses again. Where rows have a reference grading, list the differences."""
+    """Grade stored responses again, and say what changed."""
     if path.is_dir():
         if gold or out:
             raise ConfigError(
@@ -125,12 +125,6 @@ def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None, grader: M
     total = scores(grades)
     size = f"{len(grades)} problems, {len(grades[0].correct)} responses each"
     console.print(f"{size}: pass@1 {total.pass_at_1:.2%} {_intervals(total)}")
-    compared = sum(len(row.reference_correct or ()) for row in rollouts)
-    if compared:
-        found = differences(rollouts, grades)
-        console.print(f"reference grading: {compared - len(found)} of {compared} agree, {len(found)} differ")
-        for difference in found:
-            console.print(f"  {difference}")
     if grader and out:
         second, differing = grade_again(rollouts, grades, grader)
         listed = out.with_name(f"{out.stem}.differences.jsonl")

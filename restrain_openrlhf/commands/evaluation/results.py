@@ -67,30 +67,15 @@ def _results(words: list[str]) -> dict[str, list[Result]]:
 
 
 def plot(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders; with --x those of `restrain eval --label ...`.")
-    ],
-    x: Annotated[
-        str | None, typer.Option(help="Of evaluations: the label on the x axis: step, sigma, delta, kappa, ...")
-    ] = None,
-    by: Annotated[str | None, typer.Option(help="With --x: label that separates the lines, such as method.")] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     out: Annotated[Path | None, to_folder("Output folder.", show_default="the first run's plots/")] = None,
 ) -> None:
-    """Plot training curves and vote statistics of runs, and say where each collapses; or accuracy against a label."""
+    """Plot training curves and vote statistics of runs, and say where each collapses."""
     from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib
-    from restrain_openrlhf.evaluation.figures.effects import points, save_effect  # noqa: PLC0415
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    folder = out or runs[0] / "plots"
-    if by and x is None:
-        raise ConfigError("--by separates the lines of a plot against a label. Name that label with --x.")
-    if x is not None:
-        results = [result for run in runs for result in load_results(run)]
-        paths = save_effect(points(results, x, by), x, folder)
-    else:
-        curves = [load_curves(run) for run in runs]
-        for run in curves:
-            console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
-        paths = save_run_figures(curves, folder)
-    for path in paths:
+    curves = [load_curves(run) for run in runs]
+    for run in curves:
+        console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
+    for path in save_run_figures(curves, out or runs[0] / "plots"):
         console.print(path)

@@ -1,4 +1,4 @@
-"""Training curves of one or several runs, their vote statistics and their speed, as figures."""
+"""Figures of runs: training curves, votes and speed, labels against gold, and how reliable majorities are."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -10,7 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.estimators import SizeRow
 from restrain_openrlhf.evaluation.figures.page import save_figures
+from restrain_openrlhf.evaluation.label_quality import LabelQuality
 from restrain_openrlhf.records.collapse import Collapse, read_collapse
 from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, read_steps
 
@@ -66,6 +68,14 @@ SPEED = (
     Panel("generated tokens per second", number("restrain/generated_tokens_per_second")),
     Panel("trained tokens per second", number("restrain/trained_tokens_per_second")),
 )
+# Measures of a run's pseudo-labels, and what the legend calls them.
+LABELS = {
+    "label_accuracy": "the majority is right",
+    "reward_accuracy": "the training signal agrees with gold",
+    "weight_on_right": "weight on right answers",
+    "rollout_accuracy": "rollouts that are right",
+}
+SHARES = (-0.03, 1.03)
 
 
 def load_curves(run_dir: Path) -> RunCurves:
@@ -132,3 +142,38 @@ def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
     figures = {name: draw_panels(runs, of) for name, of in panels.items()}
     return save_figures(figures | {f"majority-{run.name}": draw_majority_sizes(run) for run in runs}, out)
+
+
+def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
+    """Above: pass@n and the majority's accuracy (with its interval) by majority size. Below: how many problems."""
+    figure = Figure(figsize=(7, 6), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    sizes, n = [row.size for row in rows], rows[0].n
+    accuracy = [row.majority_accuracy for row in rows]
+    # Rounding puts a bound of the interval beyond an accuracy of 0 or 1, and matplotlib refuses negative lengths.
+    below = [max(0.0, row.majority_accuracy - row.majority_low) for row in rows]
+    above = [max(0.0, row.majority_high - row.majority_accuracy) for row in rows]
+    upper.plot(sizes, [row.pass_at_n for row in rows], marker="o", label=f"pass@{n}: some rollout is right")
+    upper.errorbar(sizes, accuracy, yerr=(below, above), marker="s", capsize=3, label="the majority is right")
+    upper.set(title=title, ylabel="share of problems", ylim=SHARES)
+    upper.grid(alpha=0.3)
+    upper.legend()
+    lower.bar(sizes, [row.problems for row in rows], color="tab:gray")
+    lower.set(xlabel=f"rollouts in the majority, of {n}", ylabel="problems")
+    lower.set_xticks(range(0, n + 1, max(1, n // 16)))
+    return figure
+
+
+def draw_labels(found: LabelQuality) -> Figure:
+    """Accuracies of labels, signals and rollouts, and the weight on right answers, over windows of steps."""
+    figure = Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    middles = [(row.first + row.last) / 2 for row in found.by_window]
+    for name, label in LABELS.items():
+        values = [getattr(row.measures, name) for row in found.by_window]
+        # A window without the number has a gap.
+        axes.plot(middles, [float("nan") if value is None else value for value in values], marker=".", label=label)
+    axes.set(title="Labels against gold", xlabel="training step", ylabel="share", ylim=SHARES)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    return figure

@@ -1,8 +1,7 @@
 """What a report leaves in a folder: figures as PNG files, and one self-contained HTML page of tables and figures."""
 
 import base64
-import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,13 +16,6 @@ def save_figures(figures: Mapping[str, Figure], out: Path) -> list[Path]:
     for path, figure in zip(paths, figures.values(), strict=True):
         figure.savefig(path, dpi=120)
     return paths
-
-
-def save_numbers(path: Path, header: Sequence[str], rows: Iterable[Iterable[object]]) -> Path:
-    """Write the numbers behind a figure as CSV."""
-    with path.open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
-    return path
 
 
 @dataclass(frozen=True)
