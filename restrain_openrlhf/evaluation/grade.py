@@ -6,10 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.answers import extract
 from restrain_openrlhf.answers.gold import is_right
-from restrain_openrlhf.data.gold import identities, load_gold
-from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import Identified, read_identified_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -92,24 +89,3 @@ def read_rollouts(path: Path) -> list[RolloutsRow]:
     if not rows:
         raise DataError(f"{path}: has no rows. Give a file of rollouts.")
     return [row for _, row in rows]
-
-
-def grade_rollouts(rollouts: Sequence[RolloutsRow], path: Path, gold: Path | None) -> list[GradeRow]:
-    """Grades of every row, its gold from `gold` (joined by problem or id) where given, else from the row.
-
-    Raises DataError for a row without gold, and for a gold file of other problems.
-    """
-    problems = identities([(row.id, row.problem) for row in rollouts])
-    by_problem = load_gold(gold).answers(str(path), problems) if gold else {}
-    return [
-        grade_answers(str(row.id), list(map(extract, row.responses)), _gold(row, path, by_problem, gold))
-        for row in rollouts
-    ]
-
-
-def _gold(row: RolloutsRow, path: Path, by_problem: dict[str, str], file: Path | None) -> str:
-    answer = by_problem.get(text_hash(row.problem)) if file else row.answer
-    if answer is None:
-        where = f"{file} has no answer to it" if file else "it has no `answer`"
-        raise DataError(f"{path}: the row {row.id!r} cannot be graded: {where}. Give its gold with --gold FILE.")
-    return str(answer)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation import math_verify_worker
-from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, RolloutsRow
+from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow
 from restrain_openrlhf.machine.worker_process import WorkerProcess
 
 NAME = "math-verify"
@@ -128,7 +128,7 @@ def second_grader(word: str | None) -> AbstractContextManager[MathVerify | None]
 
 
 def grade_again(
-    rows: Sequence[ResponseRow | RolloutsRow], grades: Sequence[GradeRow], grader: MathVerify
+    rows: Sequence[ResponseRow], grades: Sequence[GradeRow], grader: MathVerify
 ) -> tuple[SecondGrading, list[GradingDifference]]:
     """All responses by `grader`, beside our `grades` of them; every row has some."""
     verdicts = [

@@ -150,7 +150,7 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
         (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--out", "x.jsonl"), "is the file of the prompts"),
         (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--examples", "-1"), "--examples"),
         (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--n", "0"), "--n"),
-        (("regrade", "absent.jsonl"), "no such file"),
+        (("regrade", "absent.jsonl"), "holds no evaluation"),
         (("analyze", "absent.jsonl", "--gold", "absent.jsonl"), "has no kept rollouts"),
         (("table", "absent"), "holds no evaluation"),
         (("table", "absent", "--differences", "--no-paper"), "--differences and --no-paper are both given"),
@@ -221,32 +221,22 @@ def test_what_the_model_cannot_do_is_one_line(tmp_path, write_jsonl, words, mess
     assert message in refused(*EVAL, "--benchmarks", write_jsonl("own.jsonl", OWN), "--out", tmp_path / "o", *words)
 
 
-def test_regrade_of_a_file_writes_every_verdict(write_jsonl, tmp_path):
-    row = {"id": 7, "problem": "p", "responses": boxed("2", "3"), "answer": "2"}
-    done = restrain("regrade", write_jsonl("r.jsonl", [row]), "--out", tmp_path / "g.jsonl")
-    assert done.returncode == 0, done.stderr
-    assert "1 problems, 2 responses each: pass@1 50.00%" in done.stdout
-    assert rows_of(tmp_path / "g.jsonl") == [{"id": "7", "gold": "2", "answers": ["2", "3"], "correct": [True, False]}]
-
-
 @pytest.mark.parametrize(
     ("rows", "words", "message"),
     [
-        ([{"id": 1, "problem": "p", "responses": ["x"]}], (), "the row 1 cannot be graded: it has no `answer`"),
         ([{"id": 1, "problem": "p", "responses": []}], (), "line 1: responses is empty"),
         ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--gold", "GOLD"), "none of its"),
         ([], (), "has no rows"),
-        ([{"id": 1, "problem": "p", "responses": ["x"], "answer": 1}], ("--out", "SAME"), "is the input file"),
     ],
 )
 def test_rollouts_that_cannot_be_graded_are_refused(write_jsonl, rows, words, message):
     path = write_jsonl("r.jsonl", rows)
     gold = write_jsonl("gold.jsonl", OWN)
-    words = [{"GOLD": str(gold), "SAME": str(path)}.get(word, word) for word in words]
-    assert message in refused("regrade", path, *words)
+    words = [{"GOLD": str(gold)}.get(word, word) for word in words]
+    assert message in refused("premise", "--rollouts", path, *words)
 
 
-def test_tables_and_effects_of_runs(tmp_path):
+def test_tables_of_runs(tmp_path):
     runs = [
         write_run(tmp_path / name, result("aime24", "AIME24", value, sigma=sigma))
         for name, value, sigma in (("half", 0.2, "0.5"), ("one", 0.3, "1"))

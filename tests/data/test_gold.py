@@ -60,12 +60,6 @@ def write_gold(folder, form, key, answers=ANSWERS):
     return path
 
 
-def graded(folder, gold):
-    out = folder / "grades.jsonl"
-    assert restrain("regrade", folder / "rollouts.jsonl", "--gold", gold, "--out", out).returncode == 0
-    return [json.loads(line)["correct"] for line in out.read_text().splitlines()]
-
-
 def labels(folder, gold):
     found = json.loads(restrain("analyze", folder / "run", "--gold", gold, "--json").stdout)
     return found["total"]["label_accuracy"], found["prompts_without_gold"]
@@ -107,7 +101,6 @@ def adapted(folder, gold):
 
 # What each command has to find, counted by hand: right are 0 of q7 thrice, (1,2) of 007 once, 3 of x thrice.
 COMMANDS = {
-    "regrade": (graded, [[True, True, False, True], [True, False, False, False], [True, True, True, False]]),
     "analyze-run": (labels, (2 / 3, 0)),
     "premise-rollouts": (premise("--rollouts", "rollouts.jsonl"), (3, 7 / 12)),
     "premise-reference": (premise("--reference", "reference.jsonl"), (3, 7 / 12)),
@@ -131,7 +124,6 @@ def of_commands(folder, gold) -> dict[str, Done]:
     return {
         name: restrain(*words, "--gold", gold)
         for name, words in {
-            "regrade": ("regrade", folder / "rollouts.jsonl"),
             "labels": ("analyze", folder / "run"),
             "premise": ("premise", "--reference", folder / "reference.jsonl"),
             "votes": ("premise", "--rollouts", folder / "rollouts.jsonl"),

@@ -9,25 +9,15 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from restrain_openrlhf.commands.options import GOLD, parse_shard, to_file, with_options
+from restrain_openrlhf.commands.options import parse_shard, with_options
 from restrain_openrlhf.data.benchmarks import SUITES
-from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.loading import load_benchmark
 from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.evaluation.grade import grade_rollouts, read_rollouts
-from restrain_openrlhf.evaluation.math_verify import MathVerify, grade_again
 from restrain_openrlhf.evaluation.math_verify import second_grader as start
 from restrain_openrlhf.evaluation.protocol import Request
-from restrain_openrlhf.evaluation.result import (
-    BenchmarkFolder,
-    Result,
-    Scores,
-    benchmark_folders,
-    grade_folder,
-    scores,
-)
+from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder
 from restrain_openrlhf.reference.all_gpus import ShardedPass
 from restrain_openrlhf.reference.sampling_pass import Shard
 
@@ -82,25 +72,10 @@ def _words(benchmarks: str) -> list[str]:
 
 
 def regrade(
-    path: Annotated[Path, typer.Argument(help="Folder of `restrain eval`, or a file of rollouts with gold answers.")],
-    gold: Annotated[Path | None, typer.Option(help=f"For a file of rollouts without them. {GOLD}")] = None,
-    out: Annotated[Path | None, to_file("Output file for the grades of a file of rollouts.")] = None,
-    second_grader: SecondGrader = None,
+    run: Annotated[Path, typer.Argument(help="Folder of `restrain eval`.")], second_grader: SecondGrader = None
 ) -> None:
-    """Grade stored responses again, and say what changed."""
-    if path.is_dir():
-        if gold or out:
-            raise ConfigError(
-                f"{path}: is a folder of `restrain eval` and has its own gold and grades. Leave out --gold and --out."
-            )
-        _grade(benchmark_folders(path), second_grader)
-        return
-    if out and out.resolve() == path.resolve():
-        raise ConfigError(f"--out {out}: is the input file. Name another.")
-    if second_grader and not out:
-        raise ConfigError("--second-grader with a file of rollouts: give --out, differences are listed beside it.")
-    with start(second_grader) as grader:
-        _regrade_rollouts(path, gold, out, grader)
+    """Grade stored responses again, and say what changed. Joins the shards of an evaluation."""
+    _grade(benchmark_folders(run), second_grader)
 
 
 def _grade(folders: Sequence[BenchmarkFolder], second: str | None) -> None:
@@ -116,35 +91,15 @@ def _grade(folders: Sequence[BenchmarkFolder], second: str | None) -> None:
                 Console(stderr=True).print(f"{folder.path.name}: {sum(changed)} of {len(changed)} grades changed.")
 
 
-def _regrade_rollouts(path: Path, gold: Path | None, out: Path | None, grader: MathVerify | None) -> None:
-    console = Console(soft_wrap=True, highlight=False, markup=False)
-    rollouts = read_rollouts(path)
-    grades = grade_rollouts(rollouts, path, gold)
-    if out:
-        write_rows(out, grades)
-    total = scores(grades)
-    size = f"{len(grades)} problems, {len(grades[0].correct)} responses each"
-    console.print(f"{size}: pass@1 {total.pass_at_1:.2%} {_intervals(total)}")
-    if grader and out:
-        second, differing = grade_again(rollouts, grades, grader)
-        listed = out.with_name(f"{out.stem}.differences.jsonl")
-        write_rows(listed, differing)
-        console.print(f"  {second}; differences: {listed}")
-
-
 def _line(result: Result) -> str:
-    found, how = result.scores, result.provenance
+    scores, how = result.scores, result.provenance
+    intervals = f"[{scores.low:.1%}, {scores.high:.1%}] over problems"
+    if scores.samples_low is not None:
+        intervals += f", [{scores.samples_low:.1%}, {scores.samples_high:.1%}] over samples"
     return (
-        f"{how.title}: pass@1 {found.pass_at_1:.1%} {_intervals(found)}, "
-        f"pass@{how.n} {found.pass_at_k[how.n]:.1%}, maj@{how.n} {found.maj_at_k[how.n]:.1%}; "
-        f"{how.problems} problems, {how.n} responses each, {found.mean_tokens:.0f} tokens, "
-        f"truncated {found.truncated_share:.1%}, no answer {found.missing_share:.1%}; "
+        f"{how.title}: pass@1 {scores.pass_at_1:.1%} {intervals}, "
+        f"pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_k[how.n]:.1%}; "
+        f"{how.problems} problems, {how.n} responses each, {scores.mean_tokens:.0f} tokens, "
+        f"truncated {scores.truncated_share:.1%}, no answer {scores.missing_share:.1%}; "
         f"template {how.template}, protocol {how.protocol}"
     )
-
-
-def _intervals(found: Scores) -> str:
-    over_problems = f"[{found.low:.1%}, {found.high:.1%}] over problems"
-    if found.samples_low is None:
-        return over_problems
-    return f"{over_problems}, [{found.samples_low:.1%}, {found.samples_high:.1%}] over samples"
