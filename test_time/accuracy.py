@@ -125,7 +125,6 @@ def _results(
 
 def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:
     scores, how = sampled.scores, sampled.provenance
-    same = {"pass_at_1", "low", "high", "truncated_share", "samples_low", "samples_high"}
     return Score(
         policy=policy.name,
         benchmark=how.benchmark,
@@ -133,5 +132,5 @@ def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:
         greedy=greedy.scores.pass_at_1,
         n=how.n,
         majority=scores.maj_at_k[how.n],
-        **scores.model_dump(include=same),
+        **scores.model_dump(include=set(Score.model_fields)),
     )

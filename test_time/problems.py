@@ -53,10 +53,8 @@ def load_problems(source: Source) -> list[PromptOnly]:
     problems = without_answers(source.load().problems) if source.is_benchmark else _rows(source)
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
-    counts = Counter(problem.id for problem in problems)
-    _refuse(
-        source.word, [one for one in counts if counts[one] > 1], "there more than once", "Give each an id of its own."
-    )
+    twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
+    _refuse(source.word, twice, "there more than once", "Give every problem an id of its own.")
     empty = [problem.id for problem in problems if not problem.problem.strip()]
     _refuse(source.word, empty, "empty", "Fill them in or remove the rows.")
     return problems

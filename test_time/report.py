@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures
-from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, write_page
+from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, save_figures, write_page
 from test_time.accuracy import TEST, Score
 from test_time.adaptation import REPORT, Adaptation
 from test_time.outcome import BeforeAndAfter, Outcome, Prediction
@@ -17,8 +17,7 @@ def write_report(job: Adaptation, outcome: Outcome, rows: Sequence[Prediction]) 
     """Write report.html and its pictures."""
     plots = job.out / "plots"
     training, votes, speed, majority = save_run_figures([load_curves(job.training.path)], plots)
-    shares = plots / "shares.png"
-    draw_shares(rows).savefig(shares, dpi=120)
+    (shares,) = save_figures({"shares": draw_shares(rows)}, plots)
     write_page(
         job.out / REPORT,
         title=f"Test-time adaptation: {outcome.name}",

@@ -22,14 +22,12 @@ from restrain_openrlhf.reference.sampling_pass import WHOLE, SamplingPass, Shard
 class EvaluationJob:
     """One sampling pass per benchmark, ready to run with one engine."""
 
-    model: str
     passes: tuple[SamplingPass, ...]
-    sampling: Sampling
-    tokenizer: Any
+    engine: Callable[[], RolloutEngine]
 
     def run(self, on_progress: Callable[[int], None]) -> None:
         """Draw what is missing. The engine is started once, and only if something is."""
-        engine = cache(lambda: RolloutEngine(self.model, self.sampling, self.tokenizer))
+        engine = cache(self.engine)
         for each in self.passes:
             each.run(engine, on_progress)
 
@@ -68,7 +66,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
         folder.keep_problems(entry.problems)
         responses = folder.responses(shard)
         passes.append(SamplingPass(shard.of(prompts[entry.name]), provenance, responses, ResponseRow, chunk))
-    return EvaluationJob(request.model, tuple(passes), sampling, tokenizer)
+    return EvaluationJob(tuple(passes), lambda: RolloutEngine(request.model, sampling, tokenizer))
 
 
 def benchmark_prompts(

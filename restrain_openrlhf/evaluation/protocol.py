@@ -83,9 +83,7 @@ class Request(BaseModel, frozen=True):
     context: int | None = Field(None, ge=2, description="Longest prompt with response, in tokens; else the model's.")
     seed: int = Field(42, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
-    label: list[str] | None = Field(
-        None, description="KEY=VALUE: label for tables, such as method=restrain. Repeatable."
-    )
+    label: list[str] | None = Field(None, description="KEY=VALUE: label for figures, such as sigma=0.5. Repeatable.")
 
     def chosen_protocol(self) -> SamplingProtocol:
         """The protocol with the user's n, length and seed.

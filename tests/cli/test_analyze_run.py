@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import pytest
-from matplotlib import image
 
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.records.kept import as_parquet, write_step
@@ -28,7 +27,7 @@ def gold(write_jsonl):
     return write_jsonl("gold.jsonl", [{"problem": problem, "answer": answer} for problem, answer in ANSWERS.items()])
 
 
-def test_tables_pictures_and_numbers(run, gold):
+def test_tables_and_numbers(run, gold):
     done = restrain("analyze", run, "--gold", gold)
     assert done.returncode == 0, done.stderr
     cells = [[cell.strip() for cell in line.split("│")] for line in done.stdout.splitlines()]
@@ -40,7 +39,6 @@ def test_tables_pictures_and_numbers(run, gold):
     assert ["", "2", "3", "33.3%", "66.7%", "87.5%", "41.7%", ""] in cells
     found = json.loads((run / "analysis" / "labels.json").read_text())
     assert found["total"]["reward_accuracy"] == 11 / 16
-    assert image.imread(run / "analysis" / "labels.png").std() > 0.01
 
 
 def test_numbers_for_programs(run, gold, tmp_path):

@@ -20,17 +20,15 @@ COLUMNS = ("groups", "majority right", "some right", "signal agrees", "weight on
 def analyze(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, with kept rollouts.")],
     gold: Annotated[Path, typer.Option(help=GOLD)],
-    out: Annotated[Path | None, to_folder("Folder for picture and numbers.", show_default="RUN/analysis")] = None,
+    out: Annotated[Path | None, to_folder("Folder for labels.json.", show_default="RUN/analysis")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Count by gold: were the majorities that a run trained on right, and did it push right rollouts up?"""
-    from restrain_openrlhf.evaluation.figures.curves import draw_labels  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: PLC0415 - imports matplotlib
-
     folder = out or run / "analysis"
     answers = gold_for({group.prompt for group in read_kept(run)}, gold, RunFolder(run).flags())
     found = label_quality(run, gold, read_kept(run), answers)
-    pictures, text = save_figures({"labels": draw_labels(found)}, folder), found.model_dump_json(indent=2)
+    text = found.model_dump_json(indent=2)
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "labels.json").write_text(text + "\n", encoding="utf-8")
     if as_json:
         typer.echo(text)
@@ -42,7 +40,7 @@ def analyze(
     ]
     tables = (_totals(found), _parts("by its size", "majority", by_size), _parts("by step", "step", by_step))
     console = Console(soft_wrap=True, highlight=False)
-    for part in (*tables, folder / "labels.json", *pictures):
+    for part in (*tables, folder / "labels.json"):
         console.print(part)
 
 

@@ -40,9 +40,8 @@ def evaluate(request: Request, second_grader: SecondGrader = None) -> None:
     with start(second_grader):
         pass  # One that is not there is told before anything is sampled.
     loaded = [load_benchmark(word, request.benchmark_dir) for word in _words(request.benchmarks)]
-    for entry in loaded:
-        if entry.warning:
-            console.print(f"note: {entry.warning}")
+    for warning in filter(None, (entry.warning for entry in loaded)):
+        console.print(f"note: {warning}")
     sampling = job.prepare(request, loaded, part)
     with Progress(console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task("responses", total=sum(len(each.prompts) for each in sampling.passes))

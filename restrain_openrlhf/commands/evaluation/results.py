@@ -67,15 +67,24 @@ def _results(words: list[str]) -> dict[str, list[Result]]:
 
 
 def plot(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Run folders; with --x those of `restrain eval --label ...`.")
+    ],
+    x: Annotated[str | None, typer.Option(help="Of evaluations: the label on the x axis, such as sigma.")] = None,
     out: Annotated[Path | None, to_folder("Output folder.", show_default="the first run's plots/")] = None,
 ) -> None:
-    """Plot training curves and vote statistics of runs, and say where each collapses."""
-    from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib
+    """Plot training curves and vote statistics of runs, and say where each collapses; or accuracy against a label."""
+    from restrain_openrlhf.evaluation.figures import curves, page  # noqa: PLC0415 - imports matplotlib
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    curves = [load_curves(run) for run in runs]
-    for run in curves:
-        console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
-    for path in save_run_figures(curves, out or runs[0] / "plots"):
+    folder = out or runs[0] / "plots"
+    if x is not None:
+        results = [result for run in runs for result in load_results(run)]
+        paths = page.save_figures({f"effect-{x}": curves.draw_effect(results, x)}, folder)
+    else:
+        loaded = [curves.load_curves(run) for run in runs]
+        for run in loaded:
+            console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
+        paths = curves.save_run_figures(loaded, folder)
+    for path in paths:
         console.print(path)

@@ -1,4 +1,4 @@
-"""Figures of runs: training curves, votes and speed, labels against gold, and how reliable majorities are."""
+"""Figures of runs: training curves, votes and speed, accuracy against a label, and how reliable majorities are."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import SizeRow
 from restrain_openrlhf.evaluation.figures.page import save_figures
-from restrain_openrlhf.evaluation.label_quality import LabelQuality
+from restrain_openrlhf.evaluation.result import Result
 from restrain_openrlhf.records.collapse import Collapse, read_collapse
 from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, read_steps
 
@@ -68,14 +68,6 @@ SPEED = (
     Panel("generated tokens per second", number("restrain/generated_tokens_per_second")),
     Panel("trained tokens per second", number("restrain/trained_tokens_per_second")),
 )
-# Measures of a run's pseudo-labels, and what the legend calls them.
-LABELS = {
-    "label_accuracy": "the majority is right",
-    "reward_accuracy": "the training signal agrees with gold",
-    "weight_on_right": "weight on right answers",
-    "rollout_accuracy": "rollouts that are right",
-}
-SHARES = (-0.03, 1.03)
 
 
 def load_curves(run_dir: Path) -> RunCurves:
@@ -149,13 +141,10 @@ def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
     figure = Figure(figsize=(7, 6), layout="constrained")
     upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
     sizes, n = [row.size for row in rows], rows[0].n
-    accuracy = [row.majority_accuracy for row in rows]
-    # Rounding puts a bound of the interval beyond an accuracy of 0 or 1, and matplotlib refuses negative lengths.
-    below = [max(0.0, row.majority_accuracy - row.majority_low) for row in rows]
-    above = [max(0.0, row.majority_high - row.majority_accuracy) for row in rows]
     upper.plot(sizes, [row.pass_at_n for row in rows], marker="o", label=f"pass@{n}: some rollout is right")
-    upper.errorbar(sizes, accuracy, yerr=(below, above), marker="s", capsize=3, label="the majority is right")
-    upper.set(title=title, ylabel="share of problems", ylim=SHARES)
+    upper.plot(sizes, [row.majority_accuracy for row in rows], "s-", color="tab:orange", label="the majority is right")
+    upper.vlines(sizes, [row.majority_low for row in rows], [row.majority_high for row in rows], color="tab:orange")
+    upper.set(title=title, ylabel="share of problems", ylim=(-0.03, 1.03))
     upper.grid(alpha=0.3)
     upper.legend()
     lower.bar(sizes, [row.problems for row in rows], color="tab:gray")
@@ -164,16 +153,37 @@ def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
     return figure
 
 
-def draw_labels(found: LabelQuality) -> Figure:
-    """Accuracies of labels, signals and rollouts, and the weight on right answers, over windows of steps."""
-    figure = Figure(figsize=(7, 4), layout="constrained")
-    axes = figure.subplots()
-    middles = [(row.first + row.last) / 2 for row in found.by_window]
-    for name, label in LABELS.items():
-        values = [getattr(row.measures, name) for row in found.by_window]
-        # A window without the number has a gap.
-        axes.plot(middles, [float("nan") if value is None else value for value in values], marker=".", label=label)
-    axes.set(title="Labels against gold", xlabel="training step", ylabel="share", ylim=SHARES)
-    axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)
+def draw_effect(results: Sequence[Result], x: str) -> Figure:
+    """One small plot per benchmark: pass@1 of each evaluation, with its interval over problems, against its label `x`.
+
+    Raises DataError for an evaluation without the label.
+    """
+    titles = list(dict.fromkeys(result.provenance.title for result in results))
+    figure = Figure(figsize=(4.5 * len(titles), 3.5), layout="constrained")
+    ordered = sorted(results, key=lambda result: order(_label(result, x)))
+    for axes, title in zip(figure.subplots(1, len(titles), squeeze=False).flat, titles, strict=True):
+        shown = [result for result in ordered if result.provenance.title == title]
+        labels, scores = [_label(each, x) for each in shown], [each.scores for each in shown]
+        axes.plot(labels, [each.pass_at_1 for each in scores], "o")
+        axes.vlines(labels, [each.low for each in scores], [each.high for each in scores])
+        axes.set(title=title, xlabel=x, ylabel="pass@1")
+        axes.grid(alpha=0.3)
     return figure
+
+
+def _label(result: Result, name: str) -> str:
+    how = result.provenance
+    if name not in how.labels:
+        raise DataError(
+            f"The evaluation of {how.model} on {how.benchmark} has no label {name!r} "
+            f"(it has {', '.join(how.labels) or 'none'}). Evaluate with --label {name}=VALUE."
+        )
+    return how.labels[name]
+
+
+def order(x: str) -> tuple[float, str]:
+    """Numbers by size, `inf` and `∞` last of them; other words after all numbers, by the alphabet."""
+    try:
+        return float(x.replace("∞", "inf")), ""
+    except ValueError:
+        return float("inf"), x
