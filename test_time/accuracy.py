@@ -7,19 +7,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
-from restrain_openrlhf.data.benchmarks import LoadedBenchmark, load_benchmark
-from restrain_openrlhf.data.gold import PromptOnly, identities, load_gold
-from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.data.gold import identities, load_gold
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.problems import Problem, without_kind
+from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.protocol import Request
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.machine.processes import run_command
 from test_time.adaptation import Adaptation, Plan
-from test_time.problems import Source, boxed, load_problems, refuse_missing_gold
+from test_time.problems import boxed, load_problems, refuse_missing_gold, without_answers
 
 TEST = "test"
 BASE = "base model"
@@ -37,10 +35,8 @@ class Policy:
     responses: int = RESPONSES
 
 
-class Score(BaseModel):
+class Score(BaseModel, frozen=True):
     """One policy on one set, in [0, 1]: bounds of pass@1 as `Scores` has them, `majority` is maj@n; n responses."""
-
-    model_config = ConfigDict(frozen=True)
 
     policy: str
     benchmark: str
@@ -61,15 +57,11 @@ def gold_of(job: Adaptation) -> Mapping[str, str]:
 
     Raises DataError for a damaged file, and for one of other problems.
     """
-    if job.gold is not None:
-        problems = load_problems(job.problems)
-        answers = load_gold(job.gold).answers(
-            job.problems.word, identities([(row.id, row.problem) for row in problems])
-        )
-        hashes = {row.id: text_hash(row.problem) for row in problems}
-        return {name: answers[problem] for name, problem in hashes.items() if problem in answers}
-    loaded = load_benchmark(job.problems.word, job.problems.folder)
-    return {problem.id: problem.answer for problem in loaded.problems}
+    if job.gold is None:
+        return {problem.id: problem.answer for problem in job.problems.load().problems}
+    asked = identities([(row.id, row.problem) for row in load_problems(job.problems)])
+    answers = load_gold(job.gold).answers(job.problems.word, asked)
+    return {str(each.id): answers[each.problem] for each in asked if each.problem in answers}
 
 
 def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
@@ -79,16 +71,10 @@ def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
     for source in job.heldout:
         if [TEST, *(other.name for other in job.heldout)].count(source.name) > 1:
             raise ConfigError(f"--heldout: two sets would be called {source.name!r} in the tables. Rename one file.")
-        _heldout(source)
+        source.load()
 
 
-def _heldout(source: Source) -> LoadedBenchmark:
-    return load_benchmark(source.word, source.folder)
-
-
-def measure(
-    job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: Callable[[str], None] = lambda _name: None
-) -> list[Score]:
+def measure(job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: Callable[[str], None]) -> list[Score]:
     """Every policy on every set; stored responses are not drawn again. Raises RunError with the log's last lines."""
     sets = _write_sets(job, plan)
     scores = []
@@ -107,9 +93,8 @@ def _write_sets(job: Adaptation, plan: Plan) -> dict[str, Path]:
         gold = gold_of(job)
         sets[TEST] = [Problem(id=row.id, problem=row.problem, answer=gold[row.id]) for row in plan.problems]
     for source in job.heldout:
-        problems = _heldout(source).problems
-        bare = [PromptOnly(id=problem.id, problem=without_kind(problem)) for problem in problems]
-        worded = boxed(bare) if plan.boxed else bare
+        problems = source.load().problems
+        worded = boxed(without_answers(problems)) if plan.boxed else without_answers(problems)
         sets[source.name] = [
             problem.model_copy(update={"problem": one.problem}) for problem, one in zip(problems, worded, strict=True)
         ]
@@ -140,7 +125,6 @@ def _results(
 
 def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:
     scores, how = sampled.scores, sampled.provenance
-    same = {"pass_at_1", "low", "high", "truncated_share", "samples_low", "samples_high"}
     return Score(
         policy=policy.name,
         benchmark=how.benchmark,
@@ -148,5 +132,5 @@ def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:
         greedy=greedy.scores.pass_at_1,
         n=how.n,
         majority=scores.maj_at_k[how.n],
-        **scores.model_dump(include=same),
+        **scores.model_dump(include=set(Score.model_fields)),
     )

@@ -20,22 +20,17 @@ from test_time.stopping import StopRules
 # How the votes that give answers sample: as evaluations do, whatever training samples at. A rule fixed beforehand needs
 # no gold. Agreement could not choose: it grows as the temperature falls, right or wrong.
 VOTE_TEMPERATURE, VOTE_TOP_P = PAPER.temperature, PAPER.top_p
-# Files below the output folder. The problems as the policy gets them, before its chat template, without answers:
-PROMPTS = "prompts.jsonl"
-# An answer for every problem, and a page with tables and plots:
-PREDICTIONS, REPORT = "predictions.jsonl", "report.html"
+# Files below the output folder: the problems as the policy gets them, before its chat template, without answers; an
+# answer for every problem; and a page with tables and plots.
+PROMPTS, PREDICTIONS, REPORT = "prompts.jsonl", "predictions.jsonl", "report.html"
 # Written for this model on one node of eight GPUs; other models and layouts by --set.
 PRESETS = CONFIGS / "test_time" / "llama3.1-8b-instruct"
 # The sets that presets were written for, with their numbers of problems.
 SIZES = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
 # Where the files of each `--preset` are below a set's folder.
 FOLDERS = {"paper": ".", "ttrl_protocol": "ttrl_protocol"}
-DEFAULTS: Mapping[str, object] = {
-    # Saved models, to go back to the last good one.
-    "openrlhf.ckpt.save_hf": True,
-    # A resumed run ends with the same weights.
-    "seeded_rollouts": True,
-}
+# Saved models, to go back to the last good one; and a resumed run ends with the same weights.
+DEFAULTS: Mapping[str, object] = {"openrlhf.ckpt.save_hf": True, "seeded_rollouts": True}
 
 
 @dataclass(frozen=True)

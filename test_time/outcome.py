@@ -1,9 +1,8 @@
 """Results of an adaptation: an answer for every problem, and result.json, from which reports and tables are made."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.answers.votes import ranked_answers
@@ -11,12 +10,11 @@ from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.records.collapse import Collapse
 from restrain_openrlhf.reference import Reference, ReferenceRow
 from test_time.accuracy import Score
+from test_time.training import Trained
 
 
-class Prediction(BaseModel):
+class Prediction(BaseModel, frozen=True):
     """One problem: the majority answer and its vote share, the runner-up, and the base model's majority."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str | int | None
     answer: str | None
@@ -28,13 +26,11 @@ class Prediction(BaseModel):
     changed: bool
 
 
-class BeforeAndAfter(BaseModel):
+class BeforeAndAfter(BaseModel, frozen=True):
     """The answers of predictions.jsonl with gold: numbers of problems, and the ids of those newly solved and lost.
 
     `right_before` are right answers of the base model's vote; `greedy_before` its greedy pass@1, in [0, 1].
     """
-
-    model_config = ConfigDict(frozen=True)
 
     problems: int
     right: int
@@ -50,32 +46,20 @@ class BeforeAndAfter(BaseModel):
         return self.right < max(self.right_before, self.greedy_before * self.problems)
 
 
-class Outcome(BaseModel):
-    """`result.json`. Steps are training steps; `chosen_step` 0: the answers are the base model's.
+class Outcome(Trained, frozen=True):
+    """`result.json`: how training went, the answers and, with gold, what they are worth.
 
     `votes` rollouts per problem, at `vote_temperature` and `vote_top_p`, gave each answer, and the base model's.
-
-    `alarm` is the rule that fired, whether it `ended_early` the run or not. `unwatched` are signals that were not
-    logged. `collapse` is the Model Collapse Step of the training. `comparison` and `scores` need gold. `heldout` names
-    the sets among the scores that were not trained on.
+    `collapse` is the Model Collapse Step of the training. `comparison` and `scores` need gold. `heldout` names the sets
+    among the scores that were not trained on.
     """
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     model: str
     method: str
     configuration: str
     problems: int
-    steps: int
-    alarm: str | None
-    ended_early: bool
-    unwatched: tuple[str, ...]
     collapse: Collapse
-    chosen_step: int
-    chosen_model: str
-    best_step: int
-    best_model: str
     votes: int
     vote_temperature: float
     vote_top_p: float
@@ -83,10 +67,6 @@ class Outcome(BaseModel):
     comparison: BeforeAndAfter | None
     scores: tuple[Score, ...]
     heldout: tuple[str, ...]
-
-    def write(self, path: Path) -> None:
-        """Write it as JSON."""
-        path.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def predictions(before: Reference, after: Reference, ids: Sequence[str]) -> list[Prediction]:

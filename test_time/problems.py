@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.data.benchmarks import BENCHMARKS, load_benchmark
+from restrain_openrlhf.data.benchmarks import BENCHMARKS, LoadedBenchmark, load_benchmark
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
-from restrain_openrlhf.data.problems import PROBLEM_COLUMNS, choice_columns, lists_choices, without_kind
+from restrain_openrlhf.data.problems import PROBLEM_COLUMNS, Problem, choice_columns, lists_choices, without_kind
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.protocol import INSTRUCTION
@@ -39,34 +39,29 @@ class Source:
         """Its name in folders and tables."""
         return self.word if self.is_benchmark else Path(self.word).stem
 
+    def load(self) -> LoadedBenchmark:
+        """As a benchmark, with its answers: a known one, or a file. Raises DataError where it cannot be had."""
+        return load_benchmark(self.word, self.folder)
+
 
 def load_problems(source: Source) -> list[PromptOnly]:
     """Every problem with its id and without its answer, in file order.
 
     Rows without ids are numbered from 1. Raises DataError naming all duplicate ids and all empty problems.
     """
-    problems = _benchmark(source) if source.is_benchmark else _rows(source)
+    problems = without_answers(source.load().problems) if source.is_benchmark else _rows(source)
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
-    _refuse_repeated_ids(source.word, [problem.id for problem in problems])
+    twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
+    _refuse(source.word, twice, "there more than once", "Give every problem an id of its own.")
     empty = [problem.id for problem in problems if not problem.problem.strip()]
-    if empty:
-        raise DataError(f"{source.word}: {_counted(empty)} empty: {_named(empty)}. Fill them in or remove the rows.")
+    _refuse(source.word, empty, "empty", "Fill them in or remove the rows.")
     return problems
 
 
-def _refuse_repeated_ids(name: str, ids: Sequence[str]) -> None:
-    """Raises DataError naming every duplicate id."""
-    twice = [one for one, count in Counter(ids).items() if count > 1]
-    if twice:
-        raise DataError(
-            f"{name}: {_counted(twice)} there more than once: {_named(twice)}. Give every problem an id of its own."
-        )
-
-
-def _benchmark(source: Source) -> list[PromptOnly]:
-    loaded = load_benchmark(source.word, source.folder)
-    return [PromptOnly(id=problem.id, problem=without_kind(problem)) for problem in loaded.problems]
+def without_answers(problems: Sequence[Problem]) -> list[PromptOnly]:
+    """A benchmark's problems, without what their texts say because of their answers."""
+    return [PromptOnly(id=problem.id, problem=without_kind(problem)) for problem in problems]
 
 
 def _rows(source: Source) -> list[PromptOnly]:
@@ -127,17 +122,13 @@ def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:
 def refuse_missing_gold(name: str, ids: Sequence[str], gold: Mapping[str, str]) -> None:
     """Raises DataError naming every problem that has no gold answer."""
     missing = [one for one in ids if one not in gold]
-    if missing:
-        raise DataError(
-            f"{name}: {_counted(missing)} without an answer there: {_named(missing)}. Add them: a row is found by its "
-            "problem's text where it has one, and by its id else."
-        )
+    advice = "Add them: a row is found by its problem's text where it has one, and by its id else."
+    _refuse(name, missing, "without an answer there", advice)
 
 
-def _counted(ids: Sequence[str]) -> str:
-    return f"{len(ids)} id is" if len(ids) == 1 else f"{len(ids)} ids are"
-
-
-def _named(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
-    return ", ".join(map(repr, ids[:MOST_NAMED])) + more
+def _refuse(name: str, ids: Sequence[str], what: str, advice: str) -> None:
+    """Raises DataError naming the ids of which `what` is said, if there are any."""
+    if ids:
+        counted = "1 id is" if len(ids) == 1 else f"{len(ids)} ids are"
+        more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
+        raise DataError(f"{name}: {counted} {what}: {', '.join(map(repr, ids[:MOST_NAMED]))}{more}. {advice}")

@@ -1,32 +1,23 @@
-"""The page of an adaptation: accuracies, how the run ended, answers and curves; and the table of a sweep."""
+"""The page of an adaptation: accuracies, how the run ended, answers and curves."""
 
-import csv
 from collections.abc import Sequence
-from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures
-from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, write_page
+from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, save_figures, write_page
 from test_time.accuracy import TEST, Score
 from test_time.adaptation import REPORT, Adaptation
 from test_time.outcome import BeforeAndAfter, Outcome, Prediction
 
-mpl.use("Agg")
 SHOWN = 50
-# Columns of a policy's accuracies, in the page and in a sweep's table.
-GREEDY, SAMPLED, MAJORITY = "greedy pass@1", "pass@1 at T 0.6", "maj@n"
-ACCURACIES = ("policy", GREEDY, SAMPLED, MAJORITY, "n")
-SWEEP = ("set", "problems", "answers right", "base vote right", *ACCURACIES, "changed", "alarm", "collapse step")
 
 
 def write_report(job: Adaptation, outcome: Outcome, rows: Sequence[Prediction]) -> None:
     """Write report.html and its pictures."""
     plots = job.out / "plots"
     training, votes, speed, majority = save_run_figures([load_curves(job.training.path)], plots)
-    shares = plots / "shares.png"
-    draw_shares(rows).savefig(shares, dpi=120)
+    (shares,) = save_figures({"shares": draw_shares(rows)}, plots)
     write_page(
         job.out / REPORT,
         title=f"Test-time adaptation: {outcome.name}",
@@ -75,24 +66,22 @@ def _share(right: int, found: BeforeAndAfter) -> str:
 
 def score_tables(outcome: Outcome) -> list[PageTable]:
     """One table per set. The base model is first; its large vote is what an adaptation has to beat."""
-    header = ["policy", GREEDY, SAMPLED, "95 % over problems", "95 % over samples", MAJORITY, "n", "truncated"]
+    accuracies = ["greedy pass@1", "pass@1 at T 0.6", "95 % over problems", "95 % over samples", "maj@n"]
     tables = []
     for name in dict.fromkeys(score.benchmark for score in outcome.scores):
         scores = [score for score in outcome.scores if score.benchmark == name]
         what = "The problems adapted to" if name == TEST else f"Held out: {name} (damage shows here)"
-        tables.append(PageTable(f"{what}, {scores[0].problems}", header, list(map(_score_cells, scores))))
+        rows = list(map(_score_cells, scores))
+        tables.append(PageTable(f"{what}, {scores[0].problems}", ["policy", *accuracies, "n", "truncated"], rows))
     return tables
 
 
 def _score_cells(score: Score) -> list[str]:
-    policy, greedy, sampled, majority, n = _accuracies(score)
     cut = "–" if score.truncated_share is None else f"{score.truncated_share:.1%}"
     samples = "–" if score.samples_low is None else f"{score.samples_low:.1%} – {score.samples_high:.1%}"
-    return [policy, greedy, sampled, f"{score.low:.1%} – {score.high:.1%}", samples, majority, n, cut]
-
-
-def _accuracies(score: Score) -> list[str]:
-    return [score.policy, f"{score.greedy:.1%}", f"{score.pass_at_1:.1%}", f"{score.majority:.1%}", str(score.n)]
+    bounds = [f"{score.low:.1%} – {score.high:.1%}", samples]
+    sampled = [f"{score.pass_at_1:.1%}", *bounds, f"{score.majority:.1%}", str(score.n), cut]
+    return [score.policy, f"{score.greedy:.1%}", *sampled]
 
 
 def comparison_table(outcome: Outcome) -> list[PageTable]:
@@ -123,7 +112,6 @@ def run_table(outcome: Outcome) -> PageTable:
         ["alarm", outcome.alarm or "none"],
         ["Model Collapse Step", str(outcome.collapse)],
         ["last good model", f"step {outcome.chosen_step}: {outcome.chosen_model}"],
-        ["best by signals without gold", f"step {outcome.best_step}: {outcome.best_model}"],
         ["signals not logged, so not watched", ", ".join(outcome.unwatched) or "none"],
     ]
     return PageTable("The run", ["", ""], rows)
@@ -154,23 +142,3 @@ def draw_shares(rows: Sequence[Prediction]) -> Figure:
     axes.set(xlabel="share of votes before", ylabel="share of votes after", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
     axes.legend()
     return figure
-
-
-def write_sweep(out: Path, outcomes: Sequence[Outcome]) -> None:
-    """Write sweep.html and sweep.csv of the sets that are done."""
-    out.mkdir(parents=True, exist_ok=True)
-    rows = [cells for outcome in outcomes for cells in _sweep_cells(outcome)]
-    with (out / "sweep.csv").open("w", encoding="utf-8", newline="") as file:
-        csv.writer(file).writerows([SWEEP, *rows])
-    lead = f"{len(outcomes)} test sets, each from the same base model."
-    write_page(out / "sweep.html", "Test-time adaptation", lead, [PageTable("All sets", SWEEP, rows)], [])
-
-
-def _sweep_cells(outcome: Outcome) -> list[list[str]]:
-    """A line per policy on the set adapted to, with the accuracy of the answers handed back; dashes without gold."""
-    found, step = outcome.comparison, outcome.collapse.step
-    shares = [f"{right / found.problems:.1%}" for right in (found.right, found.right_before)] if found else ["–", "–"]
-    first = [outcome.name, str(outcome.problems), *shares]
-    last = [str(outcome.changed), outcome.alarm or "none", "–" if step is None else str(step)]
-    scores = [_accuracies(score) for score in outcome.scores if score.benchmark == TEST]
-    return [[*first, *cells, *last] for cells in scores or [["–"] * len(ACCURACIES)]]

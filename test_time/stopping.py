@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.metrics import ENTROPY, GRADIENT_NORM, KL, LOSS, StepRow
@@ -15,15 +15,13 @@ FEWEST_PROMPTS = 5
 FIRST_STEPS = 3
 
 
-class StopRules(BaseModel):
+class StopRules(BaseModel, frozen=True, extra="forbid"):
     """Limits. A rule fires when its limit is passed in `patience` steps in a row (docs/journeys/adapt.md).
 
     `kl`: mean KL to the base model over the tokens trained on, in nats (`restrain/kl`). `template`: rise of the share
     of prompts with the most common majority answer, over the base model's share. `entropy`: the policy's entropy as a
     share of its entropy in the first steps.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kl: float = Field(0.15, gt=0)
     template: float = Field(0.4, gt=0)
@@ -72,15 +70,13 @@ SIGNALS = {
 }
 # The signals that are numbers of the policy: whichever rules there are, none of them may be without a value.
 NUMBERS = {"kl": KL, "entropy": ENTROPY, "loss": LOSS, "gradient": GRADIENT_NORM}
-BROKEN = {number: name for name, number in NUMBERS.items()}
 
 
 def alarm(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> Alarm | None:
     """The first rule that fires, in order of steps; None if none does. The base model has this `top_answer_share`."""
     limits = _limits(rows, top_answer_share, rules)
-    streaks = [streak for name, limit in limits.items() if (streak := _first_streak(name, limit, rows, rules.patience))]
-    broken = _first_broken(rows)
-    found = [*streaks, broken] if broken else streaks
+    streaks = [_first_streak(name, limit, rows, rules.patience) for name, limit in limits.items()]
+    found = [one for one in (*streaks, _first_broken(rows)) if one is not None]
     return min(found, key=lambda one: (one.step, one.since), default=None)
 
 
@@ -105,7 +101,8 @@ def _limits(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) 
 
 def _first_broken(rows: Sequence[StepRow]) -> Alarm | None:
     row = next((row for row in rows if row.broken), None)
-    return Alarm(BROKEN[row.broken[0]], row.step, row.step, math.nan, math.nan) if row else None
+    names = {number: name for name, number in NUMBERS.items()}
+    return Alarm(names[row.broken[0]], row.step, row.step, math.nan, math.nan) if row else None
 
 
 def _first_streak(name: str, limit: float, rows: Sequence[StepRow], patience: int) -> Alarm | None:

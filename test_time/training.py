@@ -1,50 +1,37 @@
-"""Training on the test set's prompts: stop rules after each step; the last good and the best model are kept."""
+"""Training on the test set's prompts: stop rules after each step; the newest and the last good model are kept."""
 
-import math
 import re
 import shutil
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
+
+from pydantic import BaseModel
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.metrics import KL, StepRow, read_steps
+from restrain_openrlhf.records.metrics import StepRow, read_steps
 from restrain_openrlhf.reference import Reference
 from restrain_openrlhf.scoring.vote_statistics import top_answer_share
 from restrain_openrlhf.training.train import train
 from test_time.stopping import Alarm, StopRules, alarm, unwatched
 
-# Steps that a checkpoint's signal is averaged over, and how much a nat of KL counts against agreement (ours,
-# docs/journeys/adapt.md: measured on the study's runs).
-WINDOW = 3
-KL_COST = 3.0
 
+class Trained(BaseModel, frozen=True):
+    """How training went. `chosen_model` is the last good one, of step `chosen_step`.
 
-@dataclass(frozen=True)
-class SavedModel:
-    """The policy after `step` steps, a Hugging Face folder."""
-
-    step: int
-    path: Path
-
-
-@dataclass(frozen=True)
-class Trained:
-    """How training went. `chosen` is the last good model, `best` the best by signals without gold.
-
-    Both are None where no model was saved before the alarm; the base model's answers are used then. An alarm in the
-    last steps does not end a run early. `unwatched`: signals that the host did not log, so that their rules were off.
+    `chosen_step` 0 is the base model: none was saved before the alarm. `alarm` is the rule that fired, whether it
+    `ended_early` the run or not: an alarm in the last steps does not. `unwatched`: signals that the host did not log,
+    so that their rules were off.
     """
 
     steps: int
-    alarm: Alarm | None
+    alarm: str | None
     ended_early: bool
-    chosen: SavedModel | None
-    best: SavedModel | None
     unwatched: tuple[str, ...]
+    chosen_step: int
+    chosen_model: str
 
 
 def train_watched(
@@ -76,63 +63,46 @@ def train_watched(
     found = find_alarm(rows)
     prune(run, rows, found)
     models = saved_models(run, rows)
-    missing = tuple(unwatched(rows)) if rules else ()
-    chosen, highest = last_good(models, rows, found), best(models, rows, found)
-    return Trained(len(rows), found, completion.stopped is not None, chosen, highest, missing)
+    step = last_good(models, rows, found)
+    return Trained(
+        steps=len(rows),
+        alarm=str(found) if found else None,
+        ended_early=completion.stopped is not None,
+        unwatched=tuple(unwatched(rows)) if rules else (),
+        chosen_step=step,
+        chosen_model=str(models[step] if step else config.openrlhf["actor.model_name_or_path"]),
+    )
 
 
-def saved_models(folder: RunFolder, rows: Sequence[StepRow]) -> list[SavedModel]:
-    """Complete ones, in order of steps: those of ckpt.save_hf, and the last one if training has ended.
+def saved_models(folder: RunFolder, rows: Sequence[StepRow]) -> dict[int, Path]:
+    """Folders of complete models by their step, in order: those of ckpt.save_hf, and the last if training has ended.
 
     global_step<N>_hf has this name once it is whole (hook/fixes/checkpoints.py, save_model); it counts when the metrics
     have a later step, as the step that saves may still be repeated.
     """
     last = max((row.step for row in rows), default=0)
-    found = [
-        SavedModel(int(match[1]), path)
-        for path in folder.checkpoints.glob("global_step*_hf")
-        if (match := re.fullmatch(r"global_step(\d+)_hf", path.name)) and int(match[1]) < last
-    ]
+    named = ((re.fullmatch(r"global_step(\d+)_hf", path.name), path) for path in folder.checkpoints.glob("*_hf"))
+    found = {int(match[1]): path for match, path in named if match and int(match[1]) < last}
     completion = folder.completion()
-    ended = [SavedModel(last, folder.model)] if completion is not None and completion.stopped is None else []
-    return sorted([*found, *ended], key=lambda model: model.step)
+    if completion is not None and completion.stopped is None:
+        found[last] = folder.model
+    return dict(sorted(found.items()))
 
 
-def last_good(models: Sequence[SavedModel], rows: Sequence[StepRow], alarm: Alarm | None) -> SavedModel | None:
-    """The newest saved before the alarm's first step; None where there is none: the base model is used then."""
-    return max(_good(models, rows, alarm), key=lambda model: model.step, default=None)
+def last_good(steps: Collection[int], rows: Sequence[StepRow], alarm: Alarm | None) -> int:
+    """The last of the saved models' steps before the alarm; 0 where there is none.
 
-
-def _good(models: Sequence[SavedModel], rows: Sequence[StepRow], alarm: Alarm | None) -> list[SavedModel]:
-    """Those from before the alarm; never one whose step, or the next, which begins from it, has no finite numbers."""
-    broken = {row.step for row in rows if row.broken}
-    before = [model for model in models if alarm is None or model.step <= alarm.trusted_until]
-    return [model for model in before if broken.isdisjoint((model.step, model.step + 1))]
-
-
-def best(models: Sequence[SavedModel], rows: Sequence[StepRow], alarm: Alarm | None) -> SavedModel | None:
-    """The one with the highest `agreement_without_drift`, of those from before the alarm."""
-    worth = {model: agreement_without_drift(rows, model.step) for model in _good(models, rows, alarm)}
-    measured = [model for model, value in worth.items() if not math.isnan(value)]
-    return max(measured, key=lambda model: (worth[model], model.step), default=None)
-
-
-def agreement_without_drift(rows: Sequence[StepRow], step: int) -> float:
-    """Mean majority share minus three times the mean KL to the base model, over the last steps up to `step`.
-
-    Agreement alone is highest in a collapsed policy. Without gold, the KL tells a collapsed policy from one that
-    learned. A step without KL counts as 0; NaN where the KL was not finite.
+    Never one that has no finite numbers, or whose next step, which begins from it, has none.
     """
-    window = [row for row in rows if row.step <= step][-WINDOW:]
-    agreement = sum(float(row.votes["majority_share_mean"]) for row in window) / len(window)
-    drift = sum(row.numbers.get(KL, 0.0) for row in window) / len(window)
-    return agreement - KL_COST * drift
+    broken = {row.step for row in rows if row.broken}
+    before = [step for step in steps if alarm is None or step <= alarm.trusted_until]
+    return max((step for step in before if broken.isdisjoint((step, step + 1))), default=0)
 
 
 def prune(folder: RunFolder, rows: Sequence[StepRow], alarm: Alarm | None) -> None:
-    """Delete saved models that are neither newest, nor last good, nor best so far: they are large."""
+    """Delete saved models that are neither newest nor last good: they are large."""
     models = saved_models(folder, rows)
-    kept = {model.path for model in (*models[-1:], last_good(models, rows, alarm), best(models, rows, alarm)) if model}
-    for model in models:
-        if model.path not in kept:
-            shutil.rmtree(model.path)
+    kept = {max(models, default=0), last_good(models, rows, alarm)}
+    for step, path in models.items():
+        if step not in kept:
+            shutil.rmtree(path)

@@ -14,8 +14,7 @@ from restrain_openrlhf.commands.data import data
 from restrain_openrlhf.commands.demo.command import demo
 from restrain_openrlhf.commands.doctor import doctor
 from restrain_openrlhf.commands.evaluation.analyze import analyze
-from restrain_openrlhf.commands.evaluation.evaluate import evaluate
-from restrain_openrlhf.commands.evaluation.regrade import regrade
+from restrain_openrlhf.commands.evaluation.evaluate import evaluate, regrade
 from restrain_openrlhf.commands.evaluation.results import plot, table
 from restrain_openrlhf.commands.gpu_check.command import gpu_check
 from restrain_openrlhf.commands.k8s.command import k8s

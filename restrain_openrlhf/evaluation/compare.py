@@ -174,24 +174,18 @@ def why_none(subject: Subject, how: EvaluationProvenance) -> str:
 
 def _means(name: str, found: Mapping[str, Result], cells: Sequence[PaperCell]) -> Iterator[Comparison]:
     """The paper's averages over benchmarks that were all evaluated here."""
-    seen: dict[tuple[str | None, float, frozenset[str]], list[PaperCell]] = {}
-    for average in (cell for cell in cells if cell.benchmark == MEAN):
-        seen.setdefault((average.training, average.value, frozenset(_row_of(average, cells))), []).append(average)
-    for (_, _, over), averages in seen.items():
-        if over <= found.keys():
-            yield _mean(name, [found[each] for each in over], averages, _row_of(averages[0], cells))
+    for averages in _equal_cells(cell for cell in cells if cell.benchmark == MEAN):
+        row = _beside_average(averages[0], cells)
+        if row.keys() <= found.keys():
+            ours = Estimate(sum(100 * found[each].scores.pass_at_1 for each in row) / len(row))
+            own = sum(row.values()) / len(row)
+            # The cells are rounded too.
+            wrong = abs(averages[0].value - own) > 2 * HALF_A_DIGIT
+            notes = [f"the paper's own cells have the mean {own:.1f}"] if wrong else []
+            yield _beside(name, MEAN, f"mean of {len(row)}", ours, averages, notes)
 
 
-def _row_of(average: PaperCell, cells: Iterable[PaperCell]) -> dict[str, float]:
-    """The cells that the average stands beside."""
+def _beside_average(average: PaperCell, cells: Iterable[PaperCell]) -> dict[str, float]:
+    """The accuracies of the average's own row, by benchmark."""
     same = [cell for cell in cells if (cell.table, cell.row, cell.model) == (average.table, average.row, average.model)]
     return {cell.benchmark: cell.value for cell in same if cell.benchmark != MEAN}
-
-
-def _mean(name: str, results: Sequence[Result], averages: Sequence[PaperCell], row: Mapping[str, float]) -> Comparison:
-    ours = Estimate(sum(100 * result.scores.pass_at_1 for result in results) / len(results))
-    own = sum(row.values()) / len(row)
-    # The cells are rounded too.
-    wrong = abs(averages[0].value - own) > 2 * HALF_A_DIGIT
-    notes = [f"the paper's own cells have the mean {own:.1f}"] if wrong else []
-    return _beside(name, MEAN, f"mean of {len(row)}", ours, averages, notes)

@@ -6,10 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.answers import extract
 from restrain_openrlhf.answers.gold import is_right
-from restrain_openrlhf.data.gold import identities, load_gold
-from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import Identified, read_identified_rows
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -26,11 +23,6 @@ class GradeRow(BaseModel, frozen=True):
     correct: tuple[bool, ...]
 
 
-def grade_problem(problem_id: str, responses: Sequence[str], gold: str) -> GradeRow:
-    """All responses to one problem."""
-    return grade_answers(problem_id, [extract(response) for response in responses], gold)
-
-
 def grade_answers(problem_id: str, answers: Sequence[str | None], gold: str) -> GradeRow:
     """All answers to one problem (None: missing, which is wrong); each is compared with gold once."""
     verdicts = {answer: is_right(answer, gold) for answer in set(answers)}
@@ -41,7 +33,7 @@ def grade_answers(problem_id: str, answers: Sequence[str | None], gold: str) -> 
 class ResponseRow(SampledRow):
     """One problem's n responses; `tokens` their lengths, `truncated` whether each ran into the length limit.
 
-    Rows of `restrain score` and `restrain analyze` may hold the same keys. Gold is not among them.
+    Rows of `restrain score` and `restrain premise` may hold the same keys. Gold is not among them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -79,14 +71,12 @@ class ResponseRow(SampledRow):
 class RolloutsRow(Identified):
     """A row of a file of rollouts: a prompt and its responses; other keys are ignored.
 
-    `reference_correct`: another grader's verdicts, for `restrain regrade`. `entropies`: the mean token entropy of each
-    response that is trained on, for methods that reshape advantages by it.
+    `entropies`: the mean token entropy of each response that is trained on, for methods that reshape advantages by it.
     """
 
     problem: str
     responses: tuple[str, ...]
     answer: str | int | float | None = None
-    reference_correct: tuple[bool, ...] | None = None
     entropies: tuple[float, ...] | None = None
 
 
@@ -96,40 +86,6 @@ def read_rollouts(path: Path) -> list[RolloutsRow]:
     for number, row in rows:
         if not row.responses:
             raise DataError(f"{path}, line {number}: responses is empty. Remove the row.")
-        if row.reference_correct is not None and len(row.reference_correct) != len(row.responses):
-            raise DataError(f"{path}, line {number}: reference_correct has not one verdict per response. Fix the row.")
     if not rows:
         raise DataError(f"{path}: has no rows. Give a file of rollouts.")
     return [row for _, row in rows]
-
-
-def grade_rollouts(rollouts: Sequence[RolloutsRow], path: Path, gold: Path | None) -> list[GradeRow]:
-    """Grades of every row, its gold from `gold` (joined by problem or id) where given, else from the row.
-
-    Raises DataError for a row without gold, and for a gold file of other problems.
-    """
-    problems = identities([(row.id, row.problem) for row in rollouts])
-    by_problem = load_gold(gold).answers(str(path), problems) if gold else {}
-    return [grade_problem(str(row.id), row.responses, _gold(row, path, by_problem, gold)) for row in rollouts]
-
-
-def _gold(row: RolloutsRow, path: Path, by_problem: dict[str, str], file: Path | None) -> str:
-    answer = by_problem.get(text_hash(row.problem)) if file else row.answer
-    if answer is None:
-        where = f"{file} has no answer to it" if file else "it has no `answer`"
-        raise DataError(f"{path}: the row {row.id!r} cannot be graded: {where}. Give its gold with --gold FILE.")
-    return str(answer)
-
-
-def differences(rollouts: Sequence[RolloutsRow], grades: Sequence[GradeRow]) -> list[str]:
-    """One line for every response that the rows' reference grading judges otherwise."""
-    words = {True: "right", False: "wrong"}
-    return [
-        f"{row.id}, response {place}: {row.answers[place]!r} for gold {row.gold!r}: "
-        f"ours {words[correct]}, reference {words[verdict]}"
-        for given, row in zip(rollouts, grades, strict=True)
-        for place, (correct, verdict) in enumerate(
-            zip(row.correct, given.reference_correct or row.correct, strict=True)
-        )
-        if correct != verdict
-    ]

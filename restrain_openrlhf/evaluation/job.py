@@ -10,14 +10,7 @@ from restrain_openrlhf.data.benchmarks import LoadedBenchmark
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.grade import ResponseRow
-from restrain_openrlhf.evaluation.protocol import (
-    Example,
-    Request,
-    Template,
-    choose_template,
-    end_tokens,
-    render,
-)
+from restrain_openrlhf.evaluation.protocol import Example, Request, Template, choose_template, end_tokens, render
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, prompt_tokens
@@ -29,14 +22,12 @@ from restrain_openrlhf.reference.sampling_pass import WHOLE, SamplingPass, Shard
 class EvaluationJob:
     """One sampling pass per benchmark, ready to run with one engine."""
 
-    model: str
     passes: tuple[SamplingPass, ...]
-    sampling: Sampling
-    tokenizer: Any
+    engine: Callable[[], RolloutEngine]
 
     def run(self, on_progress: Callable[[int], None]) -> None:
         """Draw what is missing. The engine is started once, and only if something is."""
-        engine = cache(lambda: RolloutEngine(self.model, self.sampling, self.tokenizer))
+        engine = cache(self.engine)
         for each in self.passes:
             each.run(engine, on_progress)
 
@@ -51,7 +42,10 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
 
     tokenizer = AutoTokenizer.from_pretrained(request.model, trust_remote_code=True)
     config = AutoConfig.from_pretrained(request.model, trust_remote_code=True)
-    context = _context(request, int(config.get_text_config().max_position_embeddings))
+    most = int(config.get_text_config().max_position_embeddings)
+    context = request.context or most
+    if context > most:
+        raise ConfigError(f"--context {context}: {request.model} was made for {most} tokens at most. Lower it.")
     template = choose_template(request.template, tokenizer)
     prompts = {
         entry.name: benchmark_prompts(entry, template, tokenizer, request.examples(entry.name)) for entry in benchmarks
@@ -61,7 +55,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
         tensor_parallel_size=request.tensor_parallel_size,
         stops=template.stops,
         stop_tokens=end_tokens(tokenizer),
-        add_special_tokens=adds_special_tokens(template),
+        add_special_tokens=template.adds_special_tokens,
     )
     longest = max(_longest(name, group, tokenizer, sampling, context) for name, group in prompts.items())
     sampling = replace(sampling, max_len=longest + sampling.max_new_tokens)
@@ -72,21 +66,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
         folder.keep_problems(entry.problems)
         responses = folder.responses(shard)
         passes.append(SamplingPass(shard.of(prompts[entry.name]), provenance, responses, ResponseRow, chunk))
-    return EvaluationJob(request.model, tuple(passes), sampling, tokenizer)
-
-
-def _context(request: Request, most: int) -> int:
-    if request.context and request.context > most:
-        raise ConfigError(f"--context {request.context}: {request.model} was made for {most} tokens at most. Lower it.")
-    return request.context or most
-
-
-def adds_special_tokens(template: Template) -> bool:
-    """As vLLM does with a text prompt: the beginning mark a tokenizer adds, unless the chat template has written it.
-
-    A template that begins with the mark gets no second one (reference/offline_engine.py).
-    """
-    return not template.chat
+    return EvaluationJob(tuple(passes), lambda: RolloutEngine(request.model, sampling, tokenizer))
 
 
 def benchmark_prompts(
@@ -94,10 +74,8 @@ def benchmark_prompts(
 ) -> list[Prompt]:
     """The text that the model gets for each problem. Raises ConfigError where the template has no form for examples."""
     return [
-        Prompt(
-            problem.id, problem.problem, render(template, problem.problem, tokenizer, examples), f"problem {problem.id}"
-        )
-        for problem in benchmark.problems
+        Prompt(each.id, each.problem, render(template, each.problem, tokenizer, examples), f"problem {each.id}")
+        for each in benchmark.problems
     ]
 
 
@@ -121,12 +99,11 @@ def _provenance(
     examples = request.examples(entry.name)
     text = template.text + str(getattr(tokenizer, "chat_template", None) if template.chat else "")
     text += "".join(f"\0{example.question}\0{example.answer}" for example in examples)
-    pairs = [f"{problem.id}\0{problem.problem}" for problem in entry.problems]
     return EvaluationProvenance(
         benchmark=entry.name,
         title=entry.title,
         source=entry.source,
-        problems_digest=set_digest(pairs),
+        problems_digest=set_digest(f"{problem.id}\0{problem.problem}" for problem in entry.problems),
         problems=len(entry.problems),
         model=request.model,
         model_fingerprint=fingerprint,

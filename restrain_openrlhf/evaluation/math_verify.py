@@ -8,14 +8,13 @@ import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from pydantic import BaseModel
 
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation import math_verify_worker
-from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, RolloutsRow
+from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow
 from restrain_openrlhf.machine.worker_process import WorkerProcess
 
 NAME = "math-verify"
@@ -91,9 +90,7 @@ class MathVerify:
         self._start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self._worker.close()
 
     def grade(self, response: str, gold: str) -> Verdict:
@@ -131,7 +128,7 @@ def second_grader(word: str | None) -> AbstractContextManager[MathVerify | None]
 
 
 def grade_again(
-    rows: Sequence[ResponseRow | RolloutsRow], grades: Sequence[GradeRow], grader: MathVerify
+    rows: Sequence[ResponseRow], grades: Sequence[GradeRow], grader: MathVerify
 ) -> tuple[SecondGrading, list[GradingDifference]]:
     """All responses by `grader`, beside our `grades` of them; every row has some."""
     verdicts = [

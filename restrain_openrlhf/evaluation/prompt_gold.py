@@ -18,27 +18,20 @@ LONGEST_TEMPLATE = 4000
 
 
 @dataclass(frozen=True)
-class Margins:
-    """How many characters a prompt has before and after the problem as the data set states it."""
+class PromptGold:
+    """Gold answers by the hash of the problem; empty where the reader gave none.
 
+    `before` and `after`: characters of a prompt around the problem as the data set states it, its template.
+    """
+
+    answers: Mapping[str, str] = field(default_factory=dict)
     before: int = 0
     after: int = 0
 
-    def problem(self, prompt: str) -> str:
-        """The prompt without its template."""
-        return prompt[self.before : len(prompt) - self.after]
-
-
-@dataclass(frozen=True)
-class PromptGold:
-    """Gold answers by the hash of the problem; empty where the reader gave none."""
-
-    answers: Mapping[str, str] = field(default_factory=dict)
-    margins: Margins = Margins()
-
     def of(self, prompt: str) -> str | None:
         """The gold answer to a prompt as the policy saw it; None where there is none."""
-        return self.answers.get(text_hash(self.margins.problem(prompt))) if self.answers else None
+        problem = prompt[self.before : len(prompt) - self.after]
+        return self.answers.get(text_hash(problem)) if self.answers else None
 
     def right(self, prompt: str, answer: str | None) -> bool | None:
         """Whether the answer is right, by the rule of evaluation; None where the prompt has no gold answer."""
@@ -87,24 +80,20 @@ def _trained_on(flags: Mapping[str, Any]) -> list[ProblemIdentity]:
 
 
 def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | None:
-    """The answers, by the problem's hash, with the template around these prompts; None where no prompt has one."""
-    margins = margins_of(prompts, frozenset(answers))
-    return None if margins is None else PromptGold(answers, margins)
+    """The answers, with the template around these prompts; None where no prompt has one.
 
-
-def margins_of(prompts: Collection[str], problems: frozenset[str]) -> Margins | None:
-    """The template of a run's prompts, by trying what they all begin and end with; None where no problem is found.
-
-    `problems` are hashes. A hash that is met proves the cut, so nothing is guessed.
+    The template is found by trying what all prompts begin and end with. A hash that is met proves the cut, so nothing
+    is guessed.
     """
-    if any(text_hash(prompt) in problems for prompt in prompts):
-        return Margins()
+    bare = PromptGold(answers)
+    if any(bare.of(prompt) is not None for prompt in prompts):
+        return bare
     before, after = _shared(prompts), _shared([prompt[::-1] for prompt in prompts])
-    cuts = [Margins(one, other) for one in range(before + 1) for other in range(after + 1)]
+    cuts = [(one, other) for one in range(before + 1) for other in range(after + 1)]
     for prompt in list(prompts)[:TRIED]:
         for cut in cuts:
-            if text_hash(cut.problem(prompt)) in problems:
-                return cut
+            if (found := PromptGold(answers, *cut)).of(prompt) is not None:
+                return found
     return None
 
 

@@ -55,42 +55,11 @@ QWEN25_MATH = SamplingProtocol(
 PROTOCOLS: Mapping[str, SamplingProtocol] = {entry.name: entry for entry in (PAPER, GREEDY, QWEN25_MATH)}
 
 
-def choose_protocol(name: str, n: int | None, max_new_tokens: int | None, seed: int = 42) -> SamplingProtocol:
-    """The protocol with the user's n and length (None: its own).
-
-    Raises ConfigError for an unknown name, or n > 1 when greedy.
-    """
-    if name not in PROTOCOLS:
-        raise ConfigError(f"--protocol {name!r}: is no protocol. Known: {', '.join(PROTOCOLS)}.")
-    known = PROTOCOLS[name]
-    protocol = replace(known, max_new_tokens=max_new_tokens or known.max_new_tokens, seed=seed)
-    if n is None:
-        return protocol
-    if not protocol.temperature and n != 1:
-        raise ConfigError(f"--n {n} with --protocol {name}: greedy responses are all equal. Leave --n out.")
-    return replace(protocol, n=n)
-
-
 class Example(BaseModel, frozen=True):
     """A question with its worked answer."""
 
     question: str
     answer: str
-
-
-def examples_for(benchmark: str, shots: int) -> tuple[Example, ...]:
-    """The first `shots` examples of a benchmark, in their order. Raises ConfigError where there are not as many."""
-    if not shots:
-        return ()
-    if benchmark not in EXAMPLES_OF:
-        raise ConfigError(
-            f"--shots {shots}: there are no examples for {benchmark}. Those that have some: {', '.join(EXAMPLES_OF)}. "
-            "Evaluate the others by themselves, with --shots 0."
-        )
-    found = read_rows(EXAMPLES / f"{EXAMPLES_OF[benchmark]}.jsonl", Example)
-    if shots > len(found):
-        raise ConfigError(f"--shots {shots}: {benchmark} has {len(found)} examples. Give {len(found)} at most.")
-    return tuple(found[:shots])
 
 
 class Request(BaseModel, frozen=True):
@@ -117,13 +86,34 @@ class Request(BaseModel, frozen=True):
     label: list[str] | None = Field(None, description="KEY=VALUE: label for figures, such as sigma=0.5. Repeatable.")
 
     def chosen_protocol(self) -> SamplingProtocol:
-        """The protocol with the user's n, length and seed."""
-        return choose_protocol(self.protocol, self.n, self.max_new_tokens, self.seed)
+        """The protocol with the user's n, length and seed.
+
+        Raises ConfigError for an unknown name, or n > 1 when greedy.
+        """
+        if self.protocol not in PROTOCOLS:
+            raise ConfigError(f"--protocol {self.protocol!r}: is no protocol. Known: {', '.join(PROTOCOLS)}.")
+        known = PROTOCOLS[self.protocol]
+        if not known.temperature and (self.n or 1) != 1:
+            raise ConfigError(
+                f"--n {self.n} with --protocol {self.protocol}: greedy responses are all equal. Leave --n out."
+            )
+        length = self.max_new_tokens or known.max_new_tokens
+        return replace(known, n=self.n or known.n, max_new_tokens=length, seed=self.seed)
 
     def examples(self, benchmark: str) -> tuple[Example, ...]:
-        """Those of a benchmark. Raises ConfigError where there are not as many as asked for."""
+        """The first of a benchmark, in their order. Raises ConfigError where there are not as many as asked for."""
         shots = self.chosen_protocol().shots.get(benchmark, 0) if self.shots is None else self.shots
-        return examples_for(benchmark, shots)
+        if not shots:
+            return ()
+        if benchmark not in EXAMPLES_OF:
+            raise ConfigError(
+                f"--shots {shots}: there are no examples for {benchmark}. Those that have some: "
+                f"{', '.join(EXAMPLES_OF)}. Evaluate the others by themselves, with --shots 0."
+            )
+        found = read_rows(EXAMPLES / f"{EXAMPLES_OF[benchmark]}.jsonl", Example)
+        if shots > len(found):
+            raise ConfigError(f"--shots {shots}: {benchmark} has {len(found)} examples. Give {len(found)} at most.")
+        return tuple(found[:shots])
 
     def labels(self) -> dict[str, str]:
         """By name. Raises ConfigError for one that is not KEY=VALUE."""
@@ -154,6 +144,14 @@ class Template:
     stops: tuple[str, ...] = ()
     splitter: str | None = None
     one_turn: bool = False
+
+    @property
+    def adds_special_tokens(self) -> bool:
+        """As vLLM does with a text prompt: a tokenizer's beginning mark, unless the chat template has written it.
+
+        A template that begins with the mark gets no second one (reference/offline_engine.py).
+        """
+        return not self.chat
 
 
 TEMPLATES: Mapping[str, Template] = {

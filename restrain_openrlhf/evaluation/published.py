@@ -135,17 +135,15 @@ def _joined(tables: Mapping[int, Sequence[PaperCell]]) -> list[PaperLine]:
     lines: list[PaperLine] = []
     for table, cells in tables.items():
         values = {cell.benchmark: cell.value for cell in cells}
-        same = next((line for line in lines if _agree(line.values, values)), None)
+        same = next(
+            (line for line in lines if all(values.get(name, was) == was for name, was in line.values.items())), None
+        )
         if same is None:
             lines.append(PaperLine((table,), cells[0].row, cells[0].training, values))
         else:
             joined = replace(same, tables=(*same.tables, table), values={**same.values, **values})
             lines[lines.index(same)] = joined
     return lines
-
-
-def _agree(one: Mapping[str, float], other: Mapping[str, float]) -> bool:
-    return all(one[name] == value for name, value in other.items() if name in one)
 
 
 def row_words(row: str, training: str | None) -> str:
@@ -185,11 +183,13 @@ def subject_of(how: EvaluationProvenance, given: Subject) -> Subject:
     Labels are free: one that names no method is a method that the paper lacks. Raises ConfigError for a given method
     that there is none of, RunError for a run folder that cannot be read.
     """
-    labels = how.labels
-    found = Subject()
+    if given.method not in (None, BASE, *METHODS):
+        known = f"{BASE} (no training), {', '.join(METHODS)}"
+        raise ConfigError(f"--method {given.method!r}: is no method. Known: {known}.")
+    labels, found = how.labels, Subject()
     if None in (given.base, given.method, given.training):
         found = _of_run(Path(how.model)) or _of_hub_id(how.model)
-    method = _known_method(given.method) or labels.get("method") or found.method
+    method = given.method or labels.get("method") or found.method
     same = method == found.method
     return Subject(
         base=given.base or labels.get("base") or found.base,
@@ -198,12 +198,6 @@ def subject_of(how: EvaluationProvenance, given: Subject) -> Subject:
         ablation=_labelled_ablation(labels) or (found.ablation if same else None),
         own_settings=found.own_settings if same else False,
     )
-
-
-def _known_method(name: str | None) -> str | None:
-    if name is not None and name != BASE and name not in METHODS:
-        raise ConfigError(f"--method {name!r}: is no method. Known: {BASE} (no training), {', '.join(METHODS)}.")
-    return name
 
 
 def _labelled_ablation(labels: Mapping[str, str]) -> str | None:

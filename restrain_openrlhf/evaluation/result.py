@@ -1,13 +1,12 @@
 """One evaluated benchmark: its files, how its responses were drawn, and the numbers made of their grades."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.answers import EXTRACTOR_VERSION, extract
 from restrain_openrlhf.answers.gold import GRADER_VERSION
 from restrain_openrlhf.data.identity import Provenance
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
@@ -20,7 +19,7 @@ from restrain_openrlhf.evaluation.estimators import (
     mean_pass_at_k,
     powers_up_to,
 )
-from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers, grade_problem
+from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers
 from restrain_openrlhf.evaluation.math_verify import MathVerify, SecondGrading, grade_again
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.sampling_pass import Shard, join_parts
@@ -116,17 +115,14 @@ class BenchmarkFolder:
         if not parts:
             raise RunError(f"{self.path}: has no responses. Make them with `restrain eval`.")
         provenance, rows = join_parts(parts, EvaluationProvenance, ResponseRow)
-        return provenance, self._in_order(rows)
-
-    def _in_order(self, rows: dict[str, ResponseRow]) -> list[ResponseRow]:
-        problems = read_rows(self.problems, Problem)
-        missing = [problem.id for problem in problems if problem.id not in rows]
+        ids = [problem.id for problem in read_rows(self.problems, Problem)]
+        missing = [each for each in ids if each not in rows]
         if missing:
             raise RunError(
-                f"{self.path}: {len(missing)} of {len(problems)} problems have no responses yet, {missing[0]!r} first. "
+                f"{self.path}: {len(missing)} of {len(ids)} problems have no responses yet, {missing[0]!r} first. "
                 "Run the same `restrain eval` again, and every shard of it."
             )
-        return [rows[problem.id] for problem in problems]
+        return provenance, [rows[each] for each in ids]
 
 
 def scores(grades: Sequence[GradeRow], responses: Sequence[ResponseRow] = ()) -> Scores:
@@ -156,13 +152,12 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Scores:
 
     Raises DataError for a problem without gold.
     """
-    return scores([_graded(row, gold) for row in rows])
-
-
-def _graded(row: ReferenceRow, gold: Mapping[str, str]) -> GradeRow:
-    if row.problem_hash not in gold:
-        raise DataError(f"The problem of row {row.id!r} has no gold answer. Give the file the rollouts were made from.")
-    return grade_answers(str(row.id), row.answers, gold[row.problem_hash])
+    missing = next((row.id for row in rows if row.problem_hash not in gold), None)
+    if missing is not None:
+        raise DataError(
+            f"The problem of row {missing!r} has no gold answer. Give the file the rollouts were made from."
+        )
+    return scores([grade_answers(str(row.id), row.answers, gold[row.problem_hash]) for row in rows])
 
 
 def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> tuple[Result, list[bool]]:
@@ -173,7 +168,7 @@ def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> t
     """
     provenance, responses = folder.all_responses()
     gold = {problem.id: problem.answer for problem in read_rows(folder.problems, Problem)}
-    grades = [grade_problem(row.id, row.responses, gold[row.id]) for row in responses]
+    grades = [grade_answers(row.id, list(map(extract, row.responses)), gold[row.id]) for row in responses]
     folder.differences.unlink(missing_ok=True)
     before = {row.id: row for row in read_rows(folder.grades, GradeRow)} if folder.grades.exists() else {}
     changed = [
@@ -208,18 +203,13 @@ def benchmark_folders(run: Path) -> list[BenchmarkFolder]:
 
 def load_results(run: Path) -> list[Result]:
     """Every result of an evaluation. Raises RunError for one that is not finished or is damaged."""
-    return [load_result(folder) for folder in benchmark_folders(run)]
+    return [_load(folder.result, f"`restrain regrade {run}`") for folder in benchmark_folders(run)]
 
 
-def load_result(folder: BenchmarkFolder) -> Result:
-    """One benchmark's. Raises RunError where it is not finished or is damaged."""
+def _load(file: Path, again: str) -> Result:
     try:
-        return Result.model_validate(json.loads(folder.result.read_text(encoding="utf-8")))
+        return Result.model_validate_json(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise RunError(
-            f"{folder.path}: has no result yet. Finish all shards, then run `restrain regrade {folder.path.parent}`."
-        ) from None
-    except (json.JSONDecodeError, ValidationError):
-        raise RunError(
-            f"{folder.result}: is damaged. Make it again with `restrain regrade {folder.path.parent}`."
-        ) from None
+        raise RunError(f"{file.parent}: has no result yet. Finish all shards, then run {again}.") from None
+    except ValidationError:
+        raise RunError(f"{file}: is damaged. Make it again with {again}.") from None

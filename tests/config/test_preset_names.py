@@ -64,7 +64,6 @@ def test_a_word_that_names_nothing_gets_the_nearest_names(monkeypatch, tmp_path,
         (app, f"study {NAME} NAME"),
         (app, "k8s render NAME --overlay 8xa100-80g --out o"),
         (adaptations, "adapt --model m --prompts p.jsonl --out o --config NAME"),
-        (adaptations, "sweep --model m --prompts p.jsonl --out o --config NAME"),
     ],
 )
 def test_every_command_that_takes_a_configuration_says_so(monkeypatch, tmp_path, commands, words):

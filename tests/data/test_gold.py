@@ -60,17 +60,6 @@ def write_gold(folder, form, key, answers=ANSWERS):
     return path
 
 
-def graded(folder, gold):
-    out = folder / "grades.jsonl"
-    assert restrain("regrade", folder / "rollouts.jsonl", "--gold", gold, "--out", out).returncode == 0
-    return [json.loads(line)["correct"] for line in out.read_text().splitlines()]
-
-
-def reliability(folder, gold):
-    done = restrain("analyze", folder / "rollouts.jsonl", "--gold", gold, "--out", folder / "figures")
-    return [line for line in done.stdout.splitlines() if line.startswith("majority of")]
-
-
 def labels(folder, gold):
     found = json.loads(restrain("analyze", folder / "run", "--gold", gold, "--json").stdout)
     return found["total"]["label_accuracy"], found["prompts_without_gold"]
@@ -104,7 +93,7 @@ def studied(folder, gold):
 
 
 def adapted(folder, gold):
-    """As `test-time adapt` and `sweep` read it, before training and for the evaluation."""
+    """As `test-time adapt` reads it, before training and for the evaluation."""
     job = Adaptation(model="m", problems=Source(str(folder / "prompts.jsonl")), out=folder / "out", gold=gold)
     check_gold(job, list(PROBLEMS))
     return dict(gold_of(job))
@@ -112,11 +101,6 @@ def adapted(folder, gold):
 
 # What each command has to find, counted by hand: right are 0 of q7 thrice, (1,2) of 007 once, 3 of x thrice.
 COMMANDS = {
-    "regrade": (graded, [[True, True, False, True], [True, False, False, False], [True, True, True, False]]),
-    "analyze-rollouts": (
-        reliability,
-        ["majority of 3 of 4: 3 problems, pass@4 100.0%, majority right 66.7% [20.8%, 93.9%]"],
-    ),
     "analyze-run": (labels, (2 / 3, 0)),
     "premise-rollouts": (premise("--rollouts", "rollouts.jsonl"), (3, 7 / 12)),
     "premise-reference": (premise("--reference", "reference.jsonl"), (3, 7 / 12)),
@@ -140,8 +124,6 @@ def of_commands(folder, gold) -> dict[str, Done]:
     return {
         name: restrain(*words, "--gold", gold)
         for name, words in {
-            "regrade": ("regrade", folder / "rollouts.jsonl"),
-            "analyze": ("analyze", folder / "rollouts.jsonl", "--out", folder / "figures"),
             "labels": ("analyze", folder / "run"),
             "premise": ("premise", "--reference", folder / "reference.jsonl"),
             "view": ("view", folder / "run", "--export", folder / "page.html"),

@@ -1,14 +1,14 @@
 """Grading depends on the text alone, follows the policy of evaluation, and never fails."""
 
 import json
-import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restrain_openrlhf.answers import extract
 from restrain_openrlhf.answers.gold import grade
-from restrain_openrlhf.evaluation.grade import differences, grade_problem, grade_rollouts, read_rollouts
+from restrain_openrlhf.evaluation.grade import grade_answers, read_rollouts
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_golden_grades(response, gold, answer, correct):
 
 @given(st.lists(st.sampled_from([r"\boxed{1}", r"\boxed{2}", r"\boxed{1.0}", "none", "1"]), min_size=1, max_size=8))
 def test_the_same_text_has_the_same_grade_wherever_it_stands(responses):
-    row = grade_problem("p", responses, "1")
+    row = grade_answers("p", list(map(extract, responses)), "1")
     for place, response in enumerate(responses):
         assert (row.answers[place], row.correct[place]) == (grade(response, "1").answer, grade(response, "1").correct)
 
@@ -39,17 +39,12 @@ def test_any_text_is_graded(response, gold):
 
 def test_real_rollouts_agree_with_the_reference_grading_but_for_one_problem(shared):
     path = shared / "rollouts" / "math_50x8.jsonl"
-    rollouts = read_rollouts(path)
-    found = differences(rollouts, grade_rollouts(rollouts, path, None))
+    reference = [json.loads(line)["reference_correct"] for line in path.read_text().splitlines()]
+    differing = [
+        (row.id, row.answer, ours, theirs)
+        for row, verdicts in zip(read_rollouts(path), reference, strict=True)
+        for response, theirs in zip(row.responses, verdicts, strict=True)
+        if (ours := grade(response, str(row.answer)).correct) != theirs
+    ]
     # Gold is 10{,}000, which the reference grader does not read as a number; 9999 is within its own 1e-4.
-    line = re.compile(r"72, response \d: .* for gold '10\{,\}000': ours right, reference wrong")
-    assert all(map(line.fullmatch, found))
-    assert len(found) == 5
-
-
-def test_gold_may_stand_in_a_file_of_its_own(write_jsonl, tmp_path):
-    path = write_jsonl("r.jsonl", [{"id": 1, "problem": "1+1=", "responses": [r"\boxed{2}", r"\boxed{3}"]}])
-    gold = write_jsonl("gold.jsonl", [{"problem": "1+1=", "answer": 2}, {"problem": "2+2=", "answer": 4}])
-    (row,) = grade_rollouts(read_rollouts(path), path, gold)
-    assert row.correct == (True, False)
-    assert json.loads(row.model_dump_json())["gold"] == "2"
+    assert differing == [("72", "10{,}000", True, False)] * 5

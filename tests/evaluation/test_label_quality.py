@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.evaluation.label_quality import (
-    label_quality,
-    majority,
-    majority_is_right,
-    right_rollouts,
-    weight_on_right,
-)
+from restrain_openrlhf.evaluation.label_quality import GroupFacts, label_quality, majority, weight_on_right
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
 from restrain_openrlhf.hook.logging.keeping import kept_group
 from restrain_openrlhf.method import build, parse_settings
@@ -94,9 +88,9 @@ def test_a_run_counted_by_hand():
 
 def test_by_step_and_by_size():
     found = quality()
-    assert [(row.step, row.measures.groups) for row in found.by_step] == [(1, 2), (2, 3)]
-    assert [row.measures.label_accuracy for row in found.by_step] == [1 / 2, 1 / 3]
-    assert [row.measures.reward_accuracy for row in found.by_step] == [4 / 8, 7 / 8]
+    assert [(row.first, row.last, row.measures.groups) for row in found.by_window] == [(1, 1, 2), (2, 2, 3)]
+    assert [row.measures.label_accuracy for row in found.by_window] == [1 / 2, 1 / 3]
+    assert [row.measures.reward_accuracy for row in found.by_window] == [4 / 8, 7 / 8]
     assert [(row.size, row.voters) for row in found.by_size] == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     assert [row.measures.label_accuracy for row in found.by_size] == [0, 0, 1, 0, 1]
     assert found.by_size[4].measures.reward_accuracy is None, "a unanimous group pushes nothing"
@@ -108,11 +102,6 @@ def test_windows_hold_every_step_once():
     assert windows == [(3 + 6 * place, 7 + 6 * place, 3) for place in range(16)] + [(99, 99, 1)]
 
 
-def test_false_confidence_is_of_majorities_of_at_least_a_share():
-    points = [(point.share, point.groups, point.wrong) for point in quality().false_confidence]
-    assert points == [(0, 5, 3 / 5), (0.25, 4, 2 / 4), (0.5, 3, 1 / 3), (0.75, 2, 1 / 2), (1, 1, 0)]
-
-
 def test_who_only_votes_counts_for_the_majority_and_not_for_the_signal():
     voted = group(1, "1+1=", ["2", "3", "3", "2", "2", "2"], net=[0.5, -0.5], weights=[1.0, 0.0], trained=2)
     total = quality([voted]).total
@@ -122,10 +111,10 @@ def test_who_only_votes_counts_for_the_majority_and_not_for_the_signal():
 
 def test_right_or_wrong_of_one_group():
     first, _, tied, *_, empty = RUN
-    assert right_rollouts(first, "2") == (True, True, False, False)
+    assert GroupFacts.of(first, "2").right == (True, True, False, False)
     assert majority(tied) is tied.rollouts[0]
-    assert majority_is_right(tied, right_rollouts(tied, "1"))
-    assert weight_on_right(first, right_rollouts(first, "3")) == 0.3
+    assert GroupFacts.of(tied, "1").majority_right
+    assert GroupFacts.of(first, "3").weight_on_right == 0.3
     assert (majority(empty), weight_on_right(empty, (False,) * 4)) == (None, 0)
     unweighed = group(1, "1+1=", ["2", "2", "3", "3"], net=[0] * 4)
     assert weight_on_right(unweighed, (True, True, False, False)) is None
@@ -147,18 +136,14 @@ def test_parts_add_up_whatever_the_order(drawn, chance):
     groups = [scored(step, answers, method) for step, answers in drawn]
     gold = {text_hash("x"): "2"}
     found = quality(groups, gold)
-    for rows in (found.by_step, found.by_window, found.by_size):
+    for rows in (found.by_window, found.by_size):
         assert sum(row.measures.groups for row in rows) == found.total.groups == len(groups)
         right = sum(row.measures.groups * row.measures.label_accuracy for row in rows)
         assert right == pytest.approx(found.total.groups * found.total.label_accuracy)
         assert sum(row.measures.signals for row in rows) == found.total.signals
-    first, *_ = points = found.false_confidence
-    assert (first.groups, first.wrong) == (len(groups), pytest.approx(1 - found.total.label_accuracy))
-    assert [point.groups for point in points] == sorted((point.groups for point in points), reverse=True)
     chance.shuffle(groups)
     again = quality(groups, gold)
     assert again.total.model_dump() == pytest.approx(found.total.model_dump())
-    assert again.false_confidence == found.false_confidence
 
 
 @given(st.lists(ANSWERS.filter(any), min_size=1, max_size=5))

@@ -13,7 +13,7 @@ from restrain_openrlhf.answers import canonical_key, extract
 from restrain_openrlhf.answers.gold import grade
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.problems import Problem
-from restrain_openrlhf.evaluation.grade import ResponseRow, grade_rollouts, read_rollouts
+from restrain_openrlhf.evaluation.grade import ResponseRow
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, accuracy, grade_folder
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceRow
@@ -117,13 +117,6 @@ def demo(response: str, gold: str, tmp_path: Path) -> float:
     return found.pass_at_1
 
 
-def regrade(response: str, gold: str, tmp_path: Path) -> float:
-    path = tmp_path / "r.jsonl"
-    path.write_text(json.dumps({"id": 1, "problem": "p", "responses": [response], "answer": gold}) + "\n")
-    (row,) = grade_rollouts(read_rollouts(path), path, None)
-    return float(row.correct[0])
-
-
 def gold_reward(response: str, gold: str, tmp_path: Path) -> float:
     scorer = GroupScorer(build(parse_settings({"name": "grpo_gold"})))
     score = scorer.score("p", [extract(response), "-1"], gold)
@@ -131,7 +124,7 @@ def gold_reward(response: str, gold: str, tmp_path: Path) -> float:
 
 
 HOST = pytest.param(study, marks=pytest.mark.host, id="study")
-MEASURES = [in_training, through_the_service, HOST, adaptation_report, demo, regrade, gold_reward]
+MEASURES = [in_training, through_the_service, HOST, adaptation_report, demo, gold_reward]
 
 
 def test_the_lenient_cases_are_no_equal_votes():

@@ -14,19 +14,23 @@ from restrain_openrlhf.evaluation.protocol import (
     PROTOCOLS,
     TEMPLATES,
     Request,
-    choose_protocol,
-    examples_for,
     render,
 )
 
 GOLDEN = json.loads((Path(__file__).parent / "golden" / "qwen25_math.json").read_text(encoding="utf-8"))
+
+
+def asking(**changes):
+    return Request(model="m", benchmarks="", out=Path("out"), **changes)
+
+
 KEYS = sorted({(each["benchmark"], each["template"], each["shots"]) for each in GOLDEN["prompts"]})
 
 
 @pytest.mark.parametrize(("benchmark", "template", "shots"), KEYS)
 def test_prompts_are_those_of_their_code(write_jsonl, benchmark, template, shots):
     loaded = load_benchmark(benchmark, write_jsonl(f"{benchmark}.jsonl", GOLDEN["rows"][benchmark]).parent)
-    ours = benchmark_prompts(loaded, TEMPLATES[template], None, examples_for(benchmark, shots))
+    ours = benchmark_prompts(loaded, TEMPLATES[template], None, asking(shots=shots).examples(benchmark))
     theirs = [
         each
         for each in GOLDEN["prompts"]
@@ -45,13 +49,13 @@ def test_the_golden_file_has_every_set_with_examples_and_every_template_that_tak
 
 
 def test_the_protocol_is_that_of_their_script():
-    protocol = choose_protocol("qwen25-math", None, None)
+    request = asking(protocol="qwen25-math")
+    protocol = request.chosen_protocol()
     assert (protocol.n, protocol.temperature, protocol.top_p, protocol.max_new_tokens) == (1, 0.0, 1.0, 2048)
-    request = Request(model="m", benchmarks="", out=Path("out"), protocol="qwen25-math")
     assert {name: len(request.examples(name)) for name in BENCHMARKS} == dict.fromkeys(BENCHMARKS, 0) | {"mmlu_stem": 5}
     assert len(request.model_copy(update={"shots": 4}).examples("math500")) == 4
     assert not request.model_copy(update={"shots": 0}).examples("mmlu_stem")
-    assert choose_protocol("qwen25-math", None, 100).max_new_tokens == 100
+    assert asking(protocol="qwen25-math", max_new_tokens=100).chosen_protocol().max_new_tokens == 100
     assert PROTOCOLS["paper"].max_new_tokens == 4096
 
 
@@ -61,12 +65,12 @@ def test_the_protocol_is_that_of_their_script():
 )
 def test_examples_that_there_are_not_are_refused(benchmark, shots, message):
     with pytest.raises(ConfigError, match=message):
-        examples_for(benchmark, shots)
+        asking(shots=shots).examples(benchmark)
 
 
 def test_a_template_without_a_form_for_examples_is_refused():
     with pytest.raises(ConfigError, match=r"--template plain: has no form for examples. Choose one of qwen25-math-cot"):
-        render(TEMPLATES["plain"], "1+1=", None, examples_for("amc23", 1))
+        render(TEMPLATES["plain"], "1+1=", None, asking(shots=1).examples("amc23"))
 
 
 def test_the_examples_travel_with_their_licence():

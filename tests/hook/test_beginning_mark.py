@@ -8,7 +8,6 @@ pytest.importorskip("transformers", reason="needs the training stack: make insta
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.evaluation.job import adds_special_tokens  # noqa: E402
 from restrain_openrlhf.evaluation.protocol import choose_template, render  # noqa: E402
 from restrain_openrlhf.reference.offline_engine import Sampling, prompt_tokens  # noqa: E402
 from restrain_openrlhf.reference.prompts import Prompt, refuse_lost_mark  # noqa: E402
@@ -38,7 +37,7 @@ def test_the_host_and_evaluation_give_the_same_tokens_to_the_same_template():
     llama = tokenizer(adds_mark=True)
     trained = llama(text=TEMPLATE.format("a sum"), add_special_tokens=False)["input_ids"]
     template = choose_template(TEMPLATE, llama)
-    sampling = Sampling(add_special_tokens=adds_special_tokens(template))
+    sampling = Sampling(add_special_tokens=template.adds_special_tokens)
     evaluated = prompt_tokens(of(render(template, "a sum", llama)), llama, sampling)
     assert trained == evaluated == [BOS, 2, 3, 4, 5]
 

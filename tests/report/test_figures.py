@@ -1,14 +1,20 @@
-"""The paper's figures: their numbers worked by hand, their pictures really drawn."""
-
-import csv
+"""Reliability of majorities, and training curves: their numbers worked by hand, their pictures really drawn."""
 
 import pytest
 from matplotlib import image
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import reliability
-from restrain_openrlhf.evaluation.figures.curves import Panel, RunCurves, draw_panels, number
-from restrain_openrlhf.evaluation.figures.paper_figures import draw_effect, order, points, save_effect, save_reliability
+from restrain_openrlhf.evaluation.figures.curves import (
+    Panel,
+    RunCurves,
+    draw_effect,
+    draw_panels,
+    draw_reliability,
+    number,
+    order,
+)
+from restrain_openrlhf.evaluation.figures.page import save_figures
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.records.collapse import Collapse, Signal
 from restrain_openrlhf.records.metrics import KL
@@ -44,61 +50,32 @@ def test_sizes_count_equal_answers_and_compare_at_one_n():
 
 @pytest.mark.parametrize("count", range(1, 10))
 def test_the_reliability_figure_of_majorities_that_are_all_right_is_drawn(tmp_path, count):
-    save_reliability(reliability([graded("1", "1")] * count), "toy", tmp_path)
-
-
-def test_the_reliability_figure_and_its_table_are_written(tmp_path):
-    picture, table = save_reliability(reliability([graded("1", "1"), graded("1", "2")]), "toy", tmp_path)
+    figure = draw_reliability(reliability([graded("1", "1")] * count), "toy")
+    (picture,) = save_figures({"reliability": figure}, tmp_path)
     assert image.imread(picture).std() > 0.01
-    with table.open() as file:
-        rows = list(csv.DictReader(file))
-    assert [(row["size"], row["pass_at_n"]) for row in rows] == [("1", "1.0"), ("2", "1.0")]
 
 
 def sweep():
     values = [("0", 0.2), ("0.5", 0.4), ("inf", 0.3), ("2", 0.35), ("10", 0.1)]
-    return [result("aime24", "AIME24", value, sigma=x, method="restrain") for x, value in values]
+    return [result("aime24", "AIME24", value, sigma=x) for x, value in values]
 
 
 def test_values_stand_in_order_with_infinity_last():
-    assert [point.x for point in points(sweep(), "sigma", None)] == ["0", "0.5", "2", "10", "inf"]
     assert sorted(["∞", "none", "10", "9", "-1"], key=order) == ["-1", "9", "10", "∞", "none"]
 
 
-def test_seeds_of_one_value_are_averaged_with_their_range():
-    results = [result("a", "A", value, step="10", method="ttrl") for value in (0.2, 0.4)]
-    (point,) = points(results, "step", "method")
-    assert (point.benchmark, point.line, point.x, point.runs) == ("A", "ttrl", "10", 2)
-    assert (point.pass_at_1, point.low, point.high) == pytest.approx((0.3, 0.2, 0.4))
-    (single,) = points(results[:1], "step", "method")
-    assert (single.low, single.high) == pytest.approx((0.15, 0.25))
-    assert (single.samples_low, single.samples_high) == pytest.approx((0.18, 0.22))
-    assert point.samples_low is None
+def test_accuracy_is_drawn_against_a_label_with_its_interval():
+    first, second = draw_effect([*sweep(), result("amc23", "AMC23", 0.7, sigma="1")], "sigma").axes
+    assert [axes.get_title() for axes in (first, second)] == ["AIME24", "AMC23"]
+    assert [label.get_text() for label in first.get_xticklabels()] == ["0", "0.5", "2", "10", "inf"]
+    assert list(first.lines[0].get_ydata()) == pytest.approx([0.2, 0.4, 0.35, 0.1, 0.3])
+    (intervals,) = second.collections
+    assert intervals.get_segments()[0][:, 1].tolist() == pytest.approx([0.65, 0.75])
 
 
-def test_a_single_runs_interval_over_samples_is_a_stroke_inside_the_band():
-    (point,) = points([result("a", "A", 0.2, step="10")], "step", None)
-    line, stroke = draw_effect([point], "step").axes[0].lines
-    assert list(stroke.get_ydata()) == pytest.approx([0.18, 0.22])
-    assert list(line.get_ydata()) == pytest.approx([0.2])
-
-
-def test_lines_are_drawn_to_scale_only_where_every_value_is_a_number():
-    finite = points([one for one in sweep() if one.provenance.labels["sigma"] != "inf"], "sigma", "method")
-    axes = draw_effect(finite, "sigma").axes[0]
-    assert list(axes.lines[0].get_xdata()) == [0.0, 0.5, 2.0, 10.0]
-    axes = draw_effect(points(sweep(), "sigma", "method"), "sigma").axes[0]
-    assert list(axes.lines[0].get_xdata()) == [0.0, 1.0, 2.0, 3.0, 4.0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "0.5", "2", "10", "inf"]
-    assert list(axes.lines[0].get_ydata()) == pytest.approx([0.2, 0.4, 0.35, 0.1, 0.3])
-
-
-def test_the_effect_figure_and_its_table_are_written(tmp_path):
-    results = [*sweep(), result("amc23", "AMC23", 0.7, sigma="1")]
-    picture, table = save_effect(points(results, "sigma", None), "sigma", tmp_path / "new")
-    assert image.imread(picture).std() > 0.01
-    assert table.read_text().splitlines()[0] == "benchmark,line,sigma,pass_at_1,low,high,runs,samples_low,samples_high"
-    assert len(table.read_text().splitlines()) == 7
+def test_a_run_without_the_label_is_refused():
+    with pytest.raises(DataError, match=r"no label 'delta' \(it has sigma\).*--label delta=VALUE"):
+        draw_effect(sweep(), "delta")
 
 
 def test_a_runs_collapse_is_marked_in_every_curve_of_it():
@@ -113,11 +90,6 @@ def test_a_runs_collapse_is_marked_in_every_curve_of_it():
     assert not second.lines
     assert draw_panels(runs, panels).get_supxlabel() == "dotted: Model Collapse Step"
     assert draw_panels(runs[1:], panels).get_supxlabel() == ""
-
-
-def test_a_run_without_the_label_is_refused():
-    with pytest.raises(DataError, match=r"no label 'delta' \(it has sigma, method\).*--label delta=VALUE"):
-        points(sweep(), "delta", None)
 
 
 def test_a_step_whose_number_was_not_finite_is_marked_even_where_every_step_is_such():

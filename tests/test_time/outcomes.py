@@ -46,8 +46,6 @@ def outcome(**changes) -> Outcome:
         collapse=Collapse(None, Signal.VOTES, 10),
         chosen_step=10,
         chosen_model="train/model",
-        best_step=8,
-        best_model="train/checkpoints/global_step8_hf",
         votes=16,
         vote_temperature=0.6,
         vote_top_p=0.95,

@@ -56,19 +56,17 @@ def test_a_table_for_the_set_and_one_for_each_held_out_one():
     assert [row[2] for row in heldout.rows] == ["50.0%", "40.0%"]
 
 
-def test_last_and_best_are_both_reported():
+def test_the_run_and_the_model_that_was_chosen_are_reported():
     collapse = Collapse(12, Signal.VOTES, 20)
     cells = {
         row[0]: row[1] for row in run_table(outcome(unwatched=("the KL to the base model",), collapse=collapse)).rows
     }
     assert cells["last good model"] == "step 10: train/model"
-    assert cells["best by signals without gold"] == "step 8: train/checkpoints/global_step8_hf"
     assert cells["votes that give answers"].startswith("16 rollouts per problem at T 0.6, top-p 0.95, as evaluations")
     assert cells["Model Collapse Step"] == "12 (by votes, without gold, 20 measurements)"
     assert cells["signals not logged, so not watched"] == "the KL to the base model"
 
 
-def test_an_outcome_is_read_as_it_was_written(tmp_path):
+def test_an_outcome_is_read_as_it_was_written():
     made = outcome(scores=SCORES, collapse=Collapse(12, Signal.VOTES, 20))
-    made.write(tmp_path / "result.json")
-    assert Outcome.model_validate_json((tmp_path / "result.json").read_text()) == made
+    assert Outcome.model_validate_json(made.model_dump_json()) == made

@@ -7,7 +7,7 @@ import pytest
 from restrain_openrlhf.commands.view.summary import Summaries, details
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.prompt_gold import Margins, PromptGold, gold_for, margins_of
+from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for, join
 from tests.view.runs import boxed, scored_group
 
 
@@ -70,7 +70,8 @@ def test_gold_is_found_under_any_template(template, write_jsonl):
 
 
 def test_one_prompt_alone_is_found_under_a_template():
-    assert margins_of(["<u>2 + 2<a>"], frozenset([text_hash("2 + 2")])) == Margins(3, 3)
+    answers = {text_hash("2 + 2"): "4"}
+    assert join(["<u>2 + 2<a>"], answers) == PromptGold(answers, before=3, after=3)
 
 
 def test_gold_of_other_problems_is_refused(write_jsonl):

@@ -11,9 +11,8 @@ from restrain_openrlhf.data.demo_tasks.tasks import Task
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
-from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures
+from restrain_openrlhf.evaluation.figures.curves import draw_reliability, load_curves, save_run_figures
 from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, save_figures, write_page
-from restrain_openrlhf.evaluation.figures.paper_figures import draw_reliability
 from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.evaluation.result import Scores
 from restrain_openrlhf.records.metrics import read_held_out

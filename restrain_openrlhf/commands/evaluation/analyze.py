@@ -1,65 +1,50 @@
-"""`restrain analyze`: how far majorities can be trusted, of a file of rollouts or of a run's kept ones."""
+"""`restrain analyze`: were a run's pseudo-labels right, counted of its kept rollouts."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from restrain_openrlhf.commands.options import GOLD, to_folder
-from restrain_openrlhf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from restrain_openrlhf.evaluation.label_quality import LabelQuality, Measures
+from restrain_openrlhf.evaluation.label_quality import LabelQuality, Measures, label_quality
+from restrain_openrlhf.evaluation.prompt_gold import gold_for
+from restrain_openrlhf.records.folder import RunFolder
+from restrain_openrlhf.records.kept import read_kept
 
 COLUMNS = ("groups", "majority right", "some right", "signal agrees", "weight on right")
 
 
 def analyze(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="RUN|ROLLOUTS.jsonl", help="A run's folder; or rows {id, problem, responses, answer?}."),
-    ],
-    gold: Annotated[Path | None, typer.Option(help=GOLD)] = None,
-    out: Annotated[
-        Path | None, to_folder("Folder for pictures and numbers.", show_default="of a run: RUN/analysis")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Of a run: print JSON.")] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, with kept rollouts.")],
+    gold: Annotated[Path, typer.Option(help=GOLD)],
+    out: Annotated[Path | None, to_folder("Folder for labels.json.", show_default="RUN/analysis")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Count right answers: were a run's pseudo-labels right (RUN), how reliable are majorities (ROLLOUTS.jsonl)."""
-    if path.is_dir():
-        _analyze_run(path, gold, out or path / "analysis", as_json)
-    elif out is None or as_json:
-        raise ConfigError(f"{path}: is no run's folder. A file of rollouts needs --out FOLDER, and has no --json.")
-    else:
-        _analyze_file(path, gold, out)
-
-
-def _analyze_run(run: Path, gold: Path | None, out: Path, as_json: bool) -> None:
-    from restrain_openrlhf.evaluation.figures.label_figures import save_label_figures  # noqa: PLC0415 - imports matplotlib
-    from restrain_openrlhf.evaluation.label_quality import label_quality  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.prompt_gold import gold_for  # noqa: PLC0415
-    from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
-    from restrain_openrlhf.records.kept import read_kept  # noqa: PLC0415 - keeps `restrain --help` quick
-
-    if gold is None:
-        raise ConfigError(f"{run}: --gold FILE is needed: kept rollouts hold no gold. Give the prompts' answers.")
+    """Count by gold: were the majorities that a run trained on right, and did it push right rollouts up?"""
+    folder = out or run / "analysis"
     answers = gold_for({group.prompt for group in read_kept(run)}, gold, RunFolder(run).flags())
     found = label_quality(run, gold, read_kept(run), answers)
-    paths, text = save_label_figures(found, out), found.model_dump_json(indent=2)
-    (out / "labels.json").write_text(text + "\n", encoding="utf-8")
+    text = found.model_dump_json(indent=2)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "labels.json").write_text(text + "\n", encoding="utf-8")
     if as_json:
         typer.echo(text)
         return
+    by_size = [(f"{row.size} of {row.voters}", row.measures) for row in found.by_size]
+    by_step = [
+        (str(row.first) if row.first == row.last else f"{row.first} to {row.last}", row.measures)
+        for row in found.by_window
+    ]
+    tables = (_totals(found), _parts("by its size", "majority", by_size), _parts("by step", "step", by_step))
     console = Console(soft_wrap=True, highlight=False)
-    for table in (_totals(found), *_parts(found)):
-        console.print(table)
-    for written in (out / "labels.json", *paths):
-        console.print(written, soft_wrap=True)
+    for part in (*tables, folder / "labels.json"):
+        console.print(part)
 
 
-def _totals(found: "LabelQuality") -> Table:
+def _totals(found: LabelQuality) -> Table:
     table = Table("of the kept rollouts", "", title=found.run, title_justify="left")
     total = found.total
     bounds = f"[{_percent(total.label_low)}, {_percent(total.label_high)}]"
@@ -80,40 +65,13 @@ def _totals(found: "LabelQuality") -> Table:
     return table
 
 
-def _parts(found: "LabelQuality") -> tuple[Table, Table]:
-    """By the majority's size, and by step."""
-    by_size = Table("majority", *COLUMNS, "wrong among these and larger", title="by its size", title_justify="left")
-    wrong = {point.share: point.wrong for point in found.false_confidence}
-    for row in found.by_size:
-        by_size.add_row(f"{row.size} of {row.voters}", *_cells(row.measures), _percent(wrong[row.size / row.voters]))
-    by_step = Table("step", *COLUMNS, title="by step", title_justify="left")
-    for part in found.by_window:
-        steps = str(part.first) if part.first == part.last else f"{part.first} to {part.last}"
-        by_step.add_row(steps, *_cells(part.measures))
-    return by_size, by_step
-
-
-def _cells(measures: "Measures") -> list[str]:
-    shares = (measures.label_accuracy, measures.some_right, measures.reward_accuracy, measures.weight_on_right)
-    return [str(measures.groups), *map(_percent, shares)]
+def _parts(title: str, of: str, rows: Sequence[tuple[str, Measures]]) -> Table:
+    table = Table(of, *COLUMNS, title=title, title_justify="left")
+    for name, found in rows:
+        shares = (found.label_accuracy, found.some_right, found.reward_accuracy, found.weight_on_right)
+        table.add_row(name, str(found.groups), *map(_percent, shares))
+    return table
 
 
 def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
-
-
-def _analyze_file(rollouts: Path, gold: Path | None, out: Path) -> None:
-    from restrain_openrlhf.evaluation.estimators import reliability  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.evaluation.figures.paper_figures import save_reliability  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.grade import grade_rollouts, read_rollouts  # noqa: PLC0415
-
-    rows = reliability(grade_rollouts(read_rollouts(rollouts), rollouts, gold))
-    console = Console(soft_wrap=True, highlight=False)
-    for row in rows:
-        console.print(
-            f"majority of {row.size} of {row.n}: {row.problems} problems, pass@{row.n} {row.pass_at_n:.1%}, "
-            f"majority right {row.majority_accuracy:.1%} [{row.majority_low:.1%}, {row.majority_high:.1%}]",
-            markup=False,
-        )
-    for path in save_reliability(rows, rollouts.stem, out):
-        console.print(path, soft_wrap=True)

@@ -1,28 +1,36 @@
-"""`restrain eval`: evaluation on benchmarks."""
+"""`restrain eval` and `regrade`: benchmarks sampled and graded, and stored responses graded again."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from restrain_openrlhf.commands.evaluation.regrade import SecondGrader, grade_folders
 from restrain_openrlhf.commands.options import parse_shard, with_options
+from restrain_openrlhf.data.benchmarks import SUITES, load_benchmark
 from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.evaluation import job
+from restrain_openrlhf.evaluation.math_verify import second_grader as start
 from restrain_openrlhf.evaluation.protocol import Request
+from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder
+from restrain_openrlhf.reference.all_gpus import ShardedPass
+from restrain_openrlhf.reference.sampling_pass import Shard
+
+SecondGrader = Annotated[
+    str | None,
+    typer.Option(
+        "--second-grader", metavar="NAME[=FOLDER]", help="Grade by math-verify, too, and list where the two differ."
+    ),
+]
 
 
 @with_options(Request)
 def evaluate(request: Request, second_grader: SecondGrader = None) -> None:
     """Evaluate a model on benchmarks and keep every response. To resume, run the same command."""
-    from restrain_openrlhf.data.benchmarks import load_benchmark  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.evaluation.job import prepare  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.math_verify import second_grader as start  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.result import BenchmarkFolder  # noqa: PLC0415
-    from restrain_openrlhf.reference.all_gpus import ShardedPass  # noqa: PLC0415
-    from restrain_openrlhf.reference.sampling_pass import Shard  # noqa: PLC0415
-
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     output_folder(request.out)
     part = Shard(*parse_shard(request.shard))
@@ -31,28 +39,25 @@ def evaluate(request: Request, second_grader: SecondGrader = None) -> None:
     with start(second_grader):
         pass  # One that is not there is told before anything is sampled.
     loaded = [load_benchmark(word, request.benchmark_dir) for word in _words(request.benchmarks)]
-    for entry in loaded:
-        if entry.warning:
-            console.print(f"note: {entry.warning}")
-    job = prepare(request, loaded, part)
+    for warning in filter(None, (entry.warning for entry in loaded)):
+        console.print(f"note: {warning}")
+    sampling = job.prepare(request, loaded, part)
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("responses", total=sum(len(each.prompts) for each in job.passes))
-        everywhere = ShardedPass([each.path for each in job.passes], request.tensor_parallel_size)
+        task = progress.add_task("responses", total=sum(len(each.prompts) for each in sampling.passes))
+        everywhere = ShardedPass([each.path for each in sampling.passes], request.tensor_parallel_size)
         shards = everywhere.shards() if part.count == 1 else [part]
         if len(shards) > 1:
             everywhere.run(shards, lambda rows: progress.advance(task, rows))
         else:
-            job.run(lambda done: progress.advance(task, done))
+            sampling.run(lambda done: progress.advance(task, done))
     if part.count == 1:
-        grade_folders([BenchmarkFolder(each.path.parent) for each in job.passes], second_grader)
+        _grade([BenchmarkFolder(each.path.parent) for each in sampling.passes], second_grader)
     else:
         again = f" --second-grader {second_grader}" if second_grader else ""
         console.print(f"shard {request.shard} is done. When all are: restrain regrade {request.out}{again}")
 
 
 def _words(benchmarks: str) -> list[str]:
-    from restrain_openrlhf.data.benchmarks import SUITES  # noqa: PLC0415
-
     given = [word.strip() for word in benchmarks.split(",") if word.strip()]
     words = list(dict.fromkeys(name for word in given for name in SUITES.get(word, (word,))))
     names = [word.partition("=")[0] if "=" in word else Path(word).stem for word in words]
@@ -62,3 +67,37 @@ def _words(benchmarks: str) -> list[str]:
         if not re.fullmatch(r"[\w-][\w.-]*", name):
             raise ConfigError(f"--benchmarks: {name!r} cannot name a folder. Use letters, digits, dots and dashes.")
     return words
+
+
+def regrade(
+    run: Annotated[Path, typer.Argument(help="Folder of `restrain eval`.")], second_grader: SecondGrader = None
+) -> None:
+    """Grade stored responses again, and say what changed. Joins the shards of an evaluation."""
+    _grade(benchmark_folders(run), second_grader)
+
+
+def _grade(folders: Sequence[BenchmarkFolder], second: str | None) -> None:
+    """Grade every benchmark of an evaluation, and print its numbers."""
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    with start(second) as grader:
+        for folder in folders:
+            result, changed = grade_folder(folder, grader)
+            console.print(_line(result))
+            if result.second:
+                console.print(f"  {result.second}; differences: {folder.differences}")
+            if any(changed):
+                Console(stderr=True).print(f"{folder.path.name}: {sum(changed)} of {len(changed)} grades changed.")
+
+
+def _line(result: Result) -> str:
+    scores, how = result.scores, result.provenance
+    intervals = f"[{scores.low:.1%}, {scores.high:.1%}] over problems"
+    if scores.samples_low is not None:
+        intervals += f", [{scores.samples_low:.1%}, {scores.samples_high:.1%}] over samples"
+    return (
+        f"{how.title}: pass@1 {scores.pass_at_1:.1%} {intervals}, "
+        f"pass@{how.n} {scores.pass_at_k[how.n]:.1%}, maj@{how.n} {scores.maj_at_k[how.n]:.1%}; "
+        f"{how.problems} problems, {how.n} responses each, {scores.mean_tokens:.0f} tokens, "
+        f"truncated {scores.truncated_share:.1%}, no answer {scores.missing_share:.1%}; "
+        f"template {how.template}, protocol {how.protocol}"
+    )

@@ -1,16 +1,17 @@
 """`restrain table` and `restrain plot`: evaluated runs beside the paper's numbers, and pictures of runs."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_file, to_folder
 from restrain_openrlhf.errors import ConfigError
-
-if TYPE_CHECKING:
-    from restrain_openrlhf.evaluation.result import Result
+from restrain_openrlhf.evaluation.compare import compare
+from restrain_openrlhf.evaluation.published import Subject
+from restrain_openrlhf.evaluation.result import Result, load_results
+from restrain_openrlhf.evaluation.table import build_table, text_of_comparisons, text_of_table
 
 
 def table(
@@ -37,10 +38,6 @@ def table(
     out: Annotated[Path | None, to_file("Output file.", show_default="the terminal")] = None,
 ) -> None:
     """Print a table of runs by benchmarks: pass@1 with its interval, and the paper's rows of the same models."""
-    from restrain_openrlhf.evaluation.compare import compare  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.evaluation.published import Subject  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.table import build_table, text_of_comparisons, text_of_table  # noqa: PLC0415
-
     if differences and no_paper:
         raise ConfigError("--differences and --no-paper are both given. Give one.")
     results, given = _results(runs), Subject(base, method, data)
@@ -58,10 +55,8 @@ def table(
         out.write_text(text, encoding="utf-8")
 
 
-def _results(words: list[str]) -> "dict[str, list[Result]]":
+def _results(words: list[str]) -> dict[str, list[Result]]:
     """The results of each run by its name. Raises ConfigError where two have one name."""
-    from restrain_openrlhf.evaluation.result import load_results  # noqa: PLC0415
-
     parts = [word.partition("=") for word in words]
     named = [
         (name, Path(folder)) if equals else (Path(name).resolve().name, Path(name)) for name, equals, folder in parts
@@ -75,28 +70,21 @@ def plot(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN...", help="Run folders; with --x those of `restrain eval --label ...`.")
     ],
-    x: Annotated[
-        str | None, typer.Option(help="Of evaluations: the label on the x axis: step, sigma, delta, kappa, ...")
-    ] = None,
-    by: Annotated[str | None, typer.Option(help="With --x: label that separates the lines, such as method.")] = None,
+    x: Annotated[str | None, typer.Option(help="Of evaluations: the label on the x axis, such as sigma.")] = None,
     out: Annotated[Path | None, to_folder("Output folder.", show_default="the first run's plots/")] = None,
 ) -> None:
     """Plot training curves and vote statistics of runs, and say where each collapses; or accuracy against a label."""
-    from restrain_openrlhf.evaluation.figures.curves import load_curves, save_run_figures  # noqa: PLC0415 - imports matplotlib
-    from restrain_openrlhf.evaluation.figures.paper_figures import points, save_effect  # noqa: PLC0415
-    from restrain_openrlhf.evaluation.result import load_results  # noqa: PLC0415
+    from restrain_openrlhf.evaluation.figures import curves, page  # noqa: PLC0415 - imports matplotlib
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     folder = out or runs[0] / "plots"
-    if by and x is None:
-        raise ConfigError("--by separates the lines of a plot against a label. Name that label with --x.")
     if x is not None:
         results = [result for run in runs for result in load_results(run)]
-        paths = save_effect(points(results, x, by), x, folder)
+        paths = page.save_figures({f"effect-{x}": curves.draw_effect(results, x)}, folder)
     else:
-        curves = [load_curves(run) for run in runs]
-        for run in curves:
+        loaded = [curves.load_curves(run) for run in runs]
+        for run in loaded:
             console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
-        paths = save_run_figures(curves, folder)
+        paths = curves.save_run_figures(loaded, folder)
     for path in paths:
         console.print(path)

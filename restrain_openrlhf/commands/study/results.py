@@ -13,7 +13,7 @@ import numpy as np
 from restrain_openrlhf.commands.study.plan import StudyRun
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.figures.curves import Panel, number, vote
-from restrain_openrlhf.evaluation.label_quality import majority_is_right, right_rollouts
+from restrain_openrlhf.evaluation.label_quality import GroupFacts
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold, answers_to, join
 from restrain_openrlhf.records.collapse import Collapse, of_evaluations
 from restrain_openrlhf.records.folder import RunFolder
@@ -104,7 +104,7 @@ def maj_at_k(run: Path, gold: Mapping[str, str]) -> dict[int, float]:
     right: dict[int, list[bool]] = defaultdict(list)
     for group in read_kept(run):
         if (answer := answers.of(group.prompt)) is not None:
-            right[group.step].append(majority_is_right(group, right_rollouts(group, answer)))
+            right[group.step].append(GroupFacts.of(group, answer).majority_right)
     return {step: fmean(each) for step, each in right.items()}
 
 
