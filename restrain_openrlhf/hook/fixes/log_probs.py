@@ -34,7 +34,7 @@ def log_probs_from_logits(
     logits, labels, temperature = _bound(*args, **kwargs)
     if temperature != 1 or logits.dtype is not torch.float32 or not (torch.is_grad_enabled() and logits.requires_grad):
         return wrapped(*args, **kwargs)
-    found: torch.Tensor = _LogProbs.apply(logits, labels, not _read_again.get())
+    found: torch.Tensor = _LogProbs.apply(logits, labels, not _read_again.get())  # type: ignore[no-untyped-call]
     return found
 
 
@@ -59,7 +59,7 @@ class _LogProbs(torch.autograd.Function):
         logits, labels, normalizer = ctx.saved_tensors
         found = logits if ctx.in_place else logits.clone()
         parts = (found.view(-1, found.shape[-1]), normalizer, labels.reshape(-1), gradients[0].reshape(-1))
-        for rows, normalizers, chosen, gradient in zip(*(part.split(CHUNK) for part in parts), strict=True):
+        for rows, normalizers, chosen, gradient in zip(*(torch.split(part, CHUNK) for part in parts), strict=True):
             rows.sub_(normalizers[:, None]).exp_().mul_(-gradient[:, None])
             rows.scatter_add_(1, chosen[:, None], gradient[:, None])
         return found, None, None
