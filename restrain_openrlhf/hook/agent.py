@@ -16,7 +16,6 @@ from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
 from restrain_openrlhf.hook.install import contract
 from restrain_openrlhf.hook.install.environment import config_of_agent
 from restrain_openrlhf.hook.install.instrument import is_active
-from restrain_openrlhf.hook.install.patches import VLLM_ENGINE
 from restrain_openrlhf.hook.rollout.group_columns import (
     GENERATED,
     MAJORITY,
@@ -72,7 +71,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         check_version()
-        contract.check_module(VLLM_ENGINE)
+        contract.check_module(contract.VLLM_ENGINE)
         config = config_of_agent(hooked=is_active())
         self._method = build(config.method)
         self._scoring = scoring_of(config)

@@ -1,21 +1,21 @@
-"""The reference artifact: one row per prompt in JSON Lines, and its provenance in a file beside it."""
+"""The reference artifact: a row per prompt in JSON Lines, provenance beside it; joined from shards, or a subset."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION, final_answer
 from restrain_openrlhf.answers.votes import end_of, majority_answer, missing_warning, votes_of
 from restrain_openrlhf.data.identity import Provenance, text_hash
-from restrain_openrlhf.data.jsonl import read_numbered_rows
-from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
-from restrain_openrlhf.reference.prompts import Prompt
-from restrain_openrlhf.reference.sampling_pass import SampledRow
+from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
+from restrain_openrlhf.reference.sampling_pass import SampledRow, join_parts
 
 
 class ReferenceRow(SampledRow):
@@ -97,6 +97,8 @@ class ReferenceProvenance(Provenance):
     about = "Reference artifacts"
     remedy = "Make it again with `restrain reference`."
     error = ReferencePassError
+    # How rollouts are drawn, as `Sampling` has it.
+    DRAWN: ClassVar = frozenset({"n", "temperature", "top_p", "max_new_tokens", "max_len", "seed"})
 
     model: str
     model_fingerprint: str
@@ -126,6 +128,16 @@ class Reference:
     def by_prompt(self, prompt: str) -> ReferenceRow | None:
         """The row of a prompt with its template applied."""
         return self._by_prompt.get(text_hash(prompt))
+
+    def row(self, prompt: str, where: str = "the prompt") -> ReferenceRow:
+        """As `by_prompt`. Raises ReferencePassError, which names `where`, for a prompt without a row."""
+        found = self.by_prompt(prompt)
+        if found is None:
+            raise ReferencePassError(
+                f"{self.path} was made for another prompt set: it has no row for {where} {prompt[:80]!r}. Make it "
+                "again with `restrain reference` from the training file, with its template."
+            )
+        return found
 
     def by_problem(self, problem: str) -> ReferenceRow | None:
         """The row of a problem's bare text."""
@@ -176,3 +188,47 @@ def _refuse_other_rows(path: Path, numbered: Sequence[tuple[int, ReferenceRow]],
                 "the same; else make the file again with `restrain reference`."
             )
         first[row.key] = number
+
+
+def merge(shards: Sequence[Path], out: Path) -> int:
+    """Join shards into one artifact; returns the number of rows. A single shard may be `out` itself.
+
+    Raises ReferencePassError where shards differ in provenance, DataError where prompts are missing or overlap.
+    """
+    provenance, rows = join_parts(shards, ReferenceProvenance, ReferenceRow)
+    if len(rows) != provenance.prompt_count:
+        raise DataError(
+            f"The {len(shards)} shards hold {len(rows)} of {provenance.prompt_count} prompts. Finish or add the "
+            "missing shards."
+        )
+    write_rows(out, rows.values())
+    provenance.write(out)
+    return len(rows)
+
+
+def subset(reference: Reference, out: Path, n: int | None = None, problems: Sequence[str] | None = None) -> int:
+    """Write the vote of the first `n` rollouts on `problems` (bare texts; default: all of both); returns the rows.
+
+    Raises ReferencePassError for more rollouts than were sampled, a problem without a row, or an `out` that is the
+    artifact itself.
+    """
+    made = reference.provenance
+    if n is not None and n > made.n:
+        raise ReferencePassError(
+            f"{reference.path} has {made.n} rollouts per prompt, and {n} are asked for. Sample more with "
+            "`restrain reference --n`, into another file."
+        )
+    if out.resolve() == reference.path.resolve():
+        raise ReferencePassError(f"--out {out}: is the artifact that is read. Name another file.")
+    found = reference.rows if problems is None else map(reference.by_problem, problems)
+    rows = [row.first(n or row.n) for row in found if row is not None]
+    if problems is not None and len(rows) < len(problems):
+        lacking = next(problem for problem in problems if reference.by_problem(problem) is None)
+        raise ReferencePassError(
+            f"{reference.path} has no row for the problem {lacking[:80]!r}. Sample it with `restrain reference`."
+        )
+    prompts = prompt_set_hash(row.prompt_hash for row in rows)
+    provenance = made.model_copy(update={"n": n or made.n, "prompt_count": len(rows), "prompt_set_hash": prompts})
+    write_rows(out, rows)
+    provenance.write(out)
+    return len(rows)

@@ -20,7 +20,7 @@ from restrain_openrlhf.config import host_flags  # noqa: E402
 from restrain_openrlhf.errors import HostError  # noqa: E402
 from restrain_openrlhf.hook.install import contract  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import install, is_active, uninstall  # noqa: E402
-from restrain_openrlhf.hook.install.patches import PATCHES  # noqa: E402
+from restrain_openrlhf.hook.install.contract import PATCHES  # noqa: E402
 from restrain_openrlhf.machine.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
 from restrain_openrlhf.machine.patching import Replacement, Wrapping, load  # noqa: E402
 

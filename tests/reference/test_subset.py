@@ -4,7 +4,7 @@ import pytest
 
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.offline_pass import subset
+from restrain_openrlhf.reference.artifact import subset
 from tests.reference.test_offline_pass import Engine, prompts, provenance, run_pass
 
 

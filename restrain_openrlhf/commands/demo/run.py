@@ -18,7 +18,7 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import StepRow
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.reference_pass import sample_reference
+from restrain_openrlhf.reference.offline_pass import sample_reference
 from restrain_openrlhf.training.train import train
 
 ROLLOUTS = 16

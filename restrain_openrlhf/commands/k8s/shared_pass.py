@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from restrain_openrlhf.config.blocks import EngineLimits
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.reference.reference_pass import OfflineOptions
+from restrain_openrlhf.reference.offline_pass import OfflineOptions
 from restrain_openrlhf.reference.sampling_pass import Shard
 
 FOLDER = PurePosixPath("/mnt/work/passes")

@@ -1,115 +1,90 @@
-"""Everything of the host that the hook relies on, checked against what is installed: its patches, and the rest."""
+"""Everything of the host that the hook relies on, by its record, checked against what is installed: patches too."""
 
+import asyncio
 import importlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
-from restrain_openrlhf.config.host_flags import check_version
-from restrain_openrlhf.hook.install.patches import EXPERIENCE_MAKER as MAKER
-from restrain_openrlhf.hook.install.patches import (
-    LAUNCHER,
-    PATCHES,
-    PPO_ACTOR,
-    PPO_TRAINER,
-    PROMPTS_DATASET,
-    SAMPLES,
-    STRATEGY,
-    VLLM_ENGINE,
-)
-from restrain_openrlhf.hook.install.shared_group import SharedGroup
+import yaml
+
+from restrain_openrlhf.config.host_flags import SUPPORTED_OPENRLHF, check_version
+from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine.host_methods import HostAttributes, HostMethod
+from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping
 
-# What the hook calls, has called by the host, or puts something else in the place of for a moment.
-CALLED = (
-    HostMethod(PPO_TRAINER, "BasePPOTrainer.init_checkpoint_states", "(self)"),
-    HostMethod(PPO_TRAINER, "PPOTrainer.evaluate", "(self, global_step, **generate_kwargs)"),
-    HostMethod("openrlhf.utils.logging_utils", "WandbLogger.log_train", "(self, global_step, logs_dict)"),
-    HostMethod("openrlhf.utils.logging_utils", "WandbLogger.log_eval", "(self, global_step, logs_dict)"),
-    HostMethod("openrlhf.utils.logging_utils", "WandbLogger.close", "(self)"),
-    HostMethod(
-        PPO_ACTOR, "PolicyModelActor.init_model_from_pretrained", "(self, strategy, pretrain, max_steps, vllm_engines)"
-    ),
-    HostMethod(VLLM_ENGINE, "RolloutRayActor.generate", "(self, prompt_token_ids, sampling_params, multi_modal_data)"),
-    HostMethod(
-        VLLM_ENGINE,
-        "RolloutRayActor.generate_responses",
-        "(self, prompt, label, sampling_params, max_length, hf_tokenizer, num_samples, images)",
-    ),
-    HostMethod(
-        "openrlhf.utils.agent",
-        "SingleTurnAgentExecutor.execute",
-        "(self, prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images)",
-    ),
-    HostMethod("openrlhf.utils.agent", "SingleTurnAgentExecutor.__init__", "(self, remote_rm_url)"),
-    HostMethod(LAUNCHER, "BaseModelActor.execute_batch", "(self, method_name, all_data, start_idx, end_idx)"),
-    HostMethod(STRATEGY, "DeepspeedStrategy._unwrap_model", "(self, model)"),
-    HostMethod(STRATEGY, "DeepspeedStrategy.is_rank_0", "(self)"),
-    HostMethod(STRATEGY, "DeepspeedStrategy._get_ckpt_metric_path", "(self, ckpt_dir)"),
-    HostMethod(STRATEGY, "DeepspeedStrategy._read_ckpt_metric", "(self, ckpt_dir)"),
-    HostMethod(STRATEGY, "DeepspeedStrategy._write_ckpt_metric", "(self, ckpt_dir, metric_value, metric_key)"),
-    HostMethod(
-        "deepspeed.runtime.engine",
-        "DeepSpeedEngine.save_checkpoint",
-        "(self, save_dir, tag, client_state, save_latest, exclude_frozen_parameters)",
-    ),
-    HostMethod("peft.tuners.lora", "Linear.get_delta_weight", "(self, adapter)"),
-    HostMethod(
-        "openrlhf.models.loss",
-        "PolicyLoss.forward",
-        "(self, log_probs, old_log_probs, advantages, action_mask, rollout_log_probs, dp_size, batch_num_tokens, "
-        "global_batch_size)",
-    ),
-    HostMethod(
-        PPO_ACTOR,
-        "compute_approx_kl",
-        "(log_probs, log_probs_base, log_probs_old, kl_estimator, unbiased_gradient)",
-    ),
+_FILE = Path(__file__).with_name(f"openrlhf-{SUPPORTED_OPENRLHF[-1]}.yaml")
+# Part, module, name, and what is recorded of it.
+RECORD: Mapping[str, Mapping[str, Mapping[str, Any]]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
+ROLLOUTS = 3
+
+
+@dataclass
+class _Recorder:
+    """An executor that notes what it is given, and how many rollouts had been started when the first went on."""
+
+    given: list[object] = field(default_factory=list)
+    started_together: int = 0
+
+    async def execute(self, *_: Any, sampling_params: object, **__: Any) -> None:
+        self.given.append(sampling_params)
+        await asyncio.sleep(0)
+        self.started_together = self.started_together or len(self.given)
+
+
+@dataclass(frozen=True)
+class SharedGroup:
+    """An actor class whose `generate_responses` starts all rollouts of a prompt at once, with one object in common."""
+
+    module: str
+    qualname: str
+
+    def check(self) -> None:
+        """Call it over an executor of our own. Raises HostError where a group could not be told by that object."""
+        owner, name = HostMethod(self.module, f"{self.qualname}.generate_responses", "").locate()
+        recorder = _Recorder()
+        drawing = getattr(owner, name)(
+            SimpleNamespace(executor=recorder),
+            prompt="1+1=",
+            label="",
+            sampling_params=object(),
+            max_length=8,
+            hf_tokenizer=None,
+            num_samples=ROLLOUTS,
+        )
+        # The thread that imports the host may be running a loop already.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, drawing).result()
+        if recorder.started_together != ROLLOUTS or len({id(each) for each in recorder.given}) != 1:
+            raise HostError(
+                f"{self.module}.{self.qualname}.generate_responses started {recorder.started_together} of {ROLLOUTS} "
+                f"rollouts at once, with {len({id(each) for each in recorder.given})} sampling_params objects; groups "
+                "are told apart by that object. Install the openrlhf that `restrain doctor` names, unchanged."
+            )
+
+
+def _recorded(part: str) -> Iterator[tuple[str, str, Any]]:
+    return ((module, name, row) for module, rows in RECORD[part].items() for name, row in rows.items())
+
+
+def _ours(row: Mapping[str, str]) -> tuple[str, str]:
+    return row["takes"], f"restrain_openrlhf.hook.{row['ours']}"
+
+
+PATCHES: tuple[Patch, ...] = (
+    *(Wrapping(module, name, *_ours(row)) for module, name, row in _recorded("wrapped")),
+    *(Replacement(module, name, *_ours(row)) for module, name, row in _recorded("replaced")),
 )
-LOGGING = ("args", "experience_maker", "tensorboard_logger", "wandb_logger")
-READ = (
-    HostAttributes(PPO_TRAINER, "PPOTrainer", (*LOGGING, "eval_dataloader", "generate_kwargs", "samples_generator")),
-    HostAttributes("openrlhf.trainer.ppo_trainer_async", "TrainingActor", LOGGING),
-    HostAttributes(MAKER, "RemoteExperienceMaker", ("actor_model_group", "args", "initial_model_group", "tokenizer")),
-    HostAttributes(SAMPLES, "SamplesGenerator", ("args",)),
-    HostAttributes(PPO_ACTOR, "ActorPPOTrainer", ("actor", "actor_loss_fn", "args", "strategy")),
-    HostAttributes("openrlhf.models.loss", "PolicyLoss", ("token_level_loss",)),
-    HostAttributes(LAUNCHER, "RayActorGroup", ("_actor_handlers", "ray_actor_type")),
-    HostAttributes(LAUNCHER, "ReferenceModelActor", ("__ray_call__",)),
-    HostAttributes(PPO_ACTOR, "PolicyModelActor", ("__ray_call__", "actor")),
+CONTRACT: tuple[HostMethod | HostAttributes | SharedGroup, ...] = (
+    *PATCHES,
+    *(HostMethod(module, name, takes) for module, name, takes in _recorded("called")),
+    *(HostAttributes(module, name, tuple(attributes)) for module, name, attributes in _recorded("read")),
     SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
-    HostAttributes(VLLM_ENGINE, "RolloutRayActor", ("kwargs",)),
-    HostAttributes(PROMPTS_DATASET, "PromptDataset", ("prompts", "labels", "images", "datasources")),
-    HostAttributes(
-        STRATEGY,
-        "DeepspeedStrategy",
-        ("all_reduce", "args", "ds_device_mesh", "seed", "stage", "use_dynamic_batch"),
-    ),
-    HostAttributes(
-        "openrlhf.trainer.ppo_utils.experience",
-        "Experience",
-        (
-            "sequences",
-            "action_mask",
-            "action_log_probs",
-            "base_action_log_probs",
-            "rollout_log_probs",
-            "advantages",
-            "rewards",
-            "truncated",
-            "prompts",
-            "labels",
-            "info",
-        ),
-    ),
-    HostAttributes("deepspeed.runtime.engine", "DeepSpeedEngine", ("global_steps",)),
-    HostAttributes("ray.actor", "_ActorClassMetadata", ("class_name", "modified_class")),
-    HostAttributes("vllm.engine.arg_utils", "EngineArgs", ("logprobs_mode", "max_num_batched_tokens", "max_num_seqs")),
-    HostAttributes(
-        "vllm.sampling_params", "SamplingParams", ("detokenize", "logprobs", "max_tokens", "min_tokens", "seed")
-    ),
-    HostAttributes("vllm.outputs", "RequestOutput", ("outputs",)),
-    HostAttributes("vllm.outputs", "CompletionOutput", ("finish_reason", "logprobs", "token_ids")),
-    HostAttributes("vllm.logprobs", "Logprob", ("logprob", "rank")),
 )
-CONTRACT: tuple[HostMethod | HostAttributes | SharedGroup, ...] = (*PATCHES, *CALLED, *READ)
 HOST_MODULES = frozenset(relied_on.module for relied_on in CONTRACT)
 
 

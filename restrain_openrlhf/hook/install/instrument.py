@@ -2,7 +2,7 @@
 
 from restrain_openrlhf.config.host_flags import check_version
 from restrain_openrlhf.hook.install import contract
-from restrain_openrlhf.hook.install.patches import PATCHES
+from restrain_openrlhf.hook.install.contract import PATCHES
 from restrain_openrlhf.machine.patching import expect, expect_no_more, is_expected, lost
 
 
