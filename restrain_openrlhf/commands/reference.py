@@ -9,7 +9,6 @@ from rich.progress import Progress
 
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, ShardOption, parse_shard, to_file, with_options
 from restrain_openrlhf.data.outputs import output_file
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
 from restrain_openrlhf.reference.sampling_pass import Shard
 
@@ -79,21 +78,11 @@ def merge_reference(
 def subset_reference(
     artifact: Annotated[Path, typer.Argument(help="A complete reference file.")],
     out: Annotated[Path, to_file("The smaller reference file.")],
-    n: Annotated[int | None, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")] = None,
-    prompts: Annotated[
-        str | None, typer.Option(help="Keep only these problems: JSONL, CSV, Parquet, or a hub data set.")
-    ] = None,
-    input_key: Annotated[str, typer.Option(help="Column of the prompt (data.input_key).")] = "problem",
+    n: Annotated[int, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")],
 ) -> None:
-    """Make a reference file for fewer rollouts or fewer prompts, without sampling again."""
+    """Make a reference file for fewer rollouts, without sampling again."""
     from restrain_openrlhf.reference import load_reference  # noqa: PLC0415
     from restrain_openrlhf.reference.artifact import subset  # noqa: PLC0415
-    from restrain_openrlhf.reference.prompts import PromptSource, load_prompts  # noqa: PLC0415 - see reference
 
-    if n is None and prompts is None:
-        raise ConfigError(
-            "Neither --n nor --prompts is given, so the subset would be the whole file. Give one or both."
-        )
-    kept = None if prompts is None else [row.problem for row in load_prompts(PromptSource(prompts, input_key))]
-    count = subset(load_reference(artifact), out, n, kept)
+    count = subset(load_reference(artifact), out, n)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)

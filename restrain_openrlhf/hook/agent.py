@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypedDict
 
 from openrlhf.utils.agent import SingleTurnAgentExecutor
@@ -27,7 +28,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (
 )
 from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
-from restrain_openrlhf.hook.rollout.rollout_engine import CountingEngine, PlannedEngine, SeededEngine
+from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEngine
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow
 from restrain_openrlhf.hook.rollout.unmarked_rows import Drawn, UnmarkedRows
 from restrain_openrlhf.method import GroupScore, build
@@ -100,7 +101,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
     async def _group(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
         """The whole group: evaluation's graded one by one, training's scored as one."""
-        drawn = Drawn.of(call.sampling_params, n)
+        drawn = Drawn(float(call.sampling_params.temperature), n)
         if not is_active() and self._unmarked.are_evaluation(call.label, drawn, call.prompt):
             return await all_or_none([self._evaluate(call) for _ in range(n)])
         return await self._train(call, row, n)
@@ -119,16 +120,16 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
                 "rollout.n_samples_per_prompt to 2 or more (the paper uses 16)."
             )
         needed = await self._needed(call, n)
-        counting = CountingEngine(call.llm_engine)
-        outputs, chains = await self._draw(replace(call, llm_engine=counting), row, n)
+        outputs, chains, tokens = await self._draw(call, row, n)
         request = group_request(call, row, outputs, chains)
         score = await self._scoring.score(request, needed)
-        extras = extra_logs(request, score, row, counting.tokens)
+        rewards = score.rewards if is_active() else score.pair.net
+        extras = extra_logs(request, score, row, tokens)
         carried = labels(ScoredGroup(request, score), n, self._carries)
         return [
-            {**output, "reward": reward, "scores": float(expected), "label": label, "extra_logs": extra}
+            {**output, "reward": reward, "scores": expected, "label": label, "extra_logs": extra}
             for output, reward, expected, label, extra in zip(
-                outputs, rewards_of(score), score.rewards, carried, extras, strict=True
+                outputs, rewards.tolist(), score.rewards.tolist(), carried, extras, strict=True
             )
         ]
 
@@ -155,24 +156,21 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             self._model = asyncio.ensure_future(asyncio.to_thread(model_fingerprint, str(engine.kwargs["model"])))
         return await asyncio.shield(self._model)
 
-    async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[HostRollout], list[Chain] | None]:
-        """The n trained rollouts as the host has them, and all of the method's plan where it has one."""
+    async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[HostRollout], list[Chain], int]:
+        """The n trained rollouts as the host has them, all of the method's plan where it has one, tokens generated."""
         asked = without_text(call.sampling_params)
         if is_active():
             # For the gap between these and the policy's (hook/policy/experience.py).
             asked.logprobs = asked.logprobs or 0
         plan, seed = self._method.rollouts, row.visit.seed if row.visit else None
-        if plan is None:
-            seeded = call.llm_engine if seed is None else SeededEngine(call.llm_engine, seed)
-            return await self._draw_all(replace(call, sampling_params=asked, llm_engine=seeded), n), None
-        if reason := other_size(plan, n):
+        if plan is not None and (reason := other_size(plan, n)):
             raise ConfigError(reason)
-        planned = PlannedEngine(call.llm_engine, plan, seed)
-        outputs = await self._draw_all(replace(call, sampling_params=asked, llm_engine=planned), n)
-        return outputs, planned.drawn()
-
-    async def _draw_all(self, call: Call, n: int) -> list[HostRollout]:
-        return await all_or_none([self._draw_one(call) for _ in range(n)])
+        # A plan's requests have their places in it, and not in the order in which they come.
+        engine = GroupEngine(call.llm_engine, seed if plan is None else None)
+        planned = None if plan is None else PlannedEngine(engine, plan, seed)
+        one = replace(call, sampling_params=asked, llm_engine=planned or engine)
+        outputs = await all_or_none([self._draw_one(one) for _ in range(n)])
+        return outputs, [] if planned is None else planned.drawn(), engine.tokens
 
     async def _draw_one(self, call: Call) -> HostRollout:
         rollout: HostRollout = await super().execute(**vars(call))
@@ -213,31 +211,16 @@ def texts_of(outputs: Sequence[HostRollout], tokenizer: Any) -> list[str]:
 
 
 def group_request(
-    call: Call, row: TrainingRow, outputs: Sequence[HostRollout], chains: Sequence[Chain] | None
+    call: Call, row: TrainingRow, outputs: Sequence[HostRollout], chains: Sequence[Chain]
 ) -> GroupRequest:
-    """The trained rollouts first, then those that only vote."""
-    texts = texts_of(outputs, call.hf_tokenizer)
-    responses = [
-        GroupResponse(text=text, finished=not output["truncated"]) for text, output in zip(texts, outputs, strict=True)
-    ]
-    entropies = None
-    if chains is not None:
-        responses += [
-            GroupResponse(
-                text=call.hf_tokenizer.decode(list(chain.tokens), skip_special_tokens=True),
-                finished=not chain.is_truncated,
-            )
-            for chain in chains[len(outputs) :]
-        ]
-        if any(chain.entropies for chain in chains):
-            entropies = tuple(chain.mean_entropy for chain in chains[: len(outputs)])
+    """The trained rollouts first, then those of the plan that only vote."""
+    voting, trained = chains[len(outputs) :], chains[: len(outputs)]
+    decode = partial(call.hf_tokenizer.decode, skip_special_tokens=True)
+    texts = [*texts_of(outputs, call.hf_tokenizer), *(decode(list(chain.tokens)) for chain in voting)]
+    cut = [*(output["truncated"] for output in outputs), *(chain.is_truncated for chain in voting)]
+    responses = [GroupResponse(text=text, finished=not end) for text, end in zip(texts, cut, strict=True)]
+    entropies = tuple(chain.mean_entropy for chain in trained) if any(chain.entropies for chain in chains) else None
     return GroupRequest(prompt=call.prompt, responses=tuple(responses), gold=row.gold, entropies=entropies)
-
-
-def rewards_of(score: GroupScore) -> list[float]:
-    """The host's rewards of the trained rollouts: under our entry point each is the expected one, as its score is."""
-    rewards: list[float] = (score.rewards if is_active() else score.pair.net).tolist()
-    return rewards
 
 
 def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, tokens: int) -> list[dict[str, float]]:

@@ -51,8 +51,7 @@ class Wrapping(HostMethod):
 
     def _layer(self) -> Any:
         ours = load(self.ours)
-        wrappers = (layer for layer in layers(self) if isinstance(layer, wrapt.FunctionWrapper))
-        return next((layer for layer in wrappers if layer._self_wrapper is ours), None)
+        return next((layer for layer in layers(self) if getattr(layer, "_self_wrapper", None) is ours), None)
 
 
 @dataclass(frozen=True)

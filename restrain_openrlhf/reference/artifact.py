@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -14,7 +15,7 @@ from restrain_openrlhf.data.identity import Provenance, text_hash
 from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
-from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
+from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.sampling_pass import SampledRow, join_parts
 
 
@@ -122,8 +123,14 @@ class Reference:
     path: Path
     provenance: ReferenceProvenance
     rows: tuple[ReferenceRow, ...]
-    _by_prompt: Mapping[str, ReferenceRow]
-    _by_problem: Mapping[str, ReferenceRow]
+
+    @cached_property
+    def _by_prompt(self) -> Mapping[str, ReferenceRow]:
+        return {row.prompt_hash: row for row in self.rows}
+
+    @cached_property
+    def _by_problem(self) -> Mapping[str, ReferenceRow]:
+        return {row.problem_hash: row for row in self.rows}
 
     def by_prompt(self, prompt: str) -> ReferenceRow | None:
         """The row of a prompt with its template applied."""
@@ -164,13 +171,7 @@ def load_reference(path: Path) -> Reference:
             f"{path}: {len(rows)} of {provenance.prompt_count} prompts. Run the same `restrain reference` command "
             "again to finish it, or merge all shards with `restrain merge-reference`."
         )
-    return Reference(
-        path=path,
-        provenance=provenance,
-        rows=rows,
-        _by_prompt={row.prompt_hash: row for row in rows},
-        _by_problem={row.problem_hash: row for row in rows},
-    )
+    return Reference(path, provenance, rows)
 
 
 def _refuse_other_rows(path: Path, numbered: Sequence[tuple[int, ReferenceRow]], n: int) -> None:
@@ -206,29 +207,19 @@ def merge(shards: Sequence[Path], out: Path) -> int:
     return len(rows)
 
 
-def subset(reference: Reference, out: Path, n: int | None = None, problems: Sequence[str] | None = None) -> int:
-    """Write the vote of the first `n` rollouts on `problems` (bare texts; default: all of both); returns the rows.
+def subset(reference: Reference, out: Path, n: int) -> int:
+    """Write the vote of the first `n` rollouts of each prompt; returns the number of rows.
 
-    Raises ReferencePassError for more rollouts than were sampled, a problem without a row, or an `out` that is the
-    artifact itself.
+    Raises ReferencePassError for more rollouts than were sampled, or an `out` that is the artifact itself.
     """
     made = reference.provenance
-    if n is not None and n > made.n:
+    if n > made.n:
         raise ReferencePassError(
             f"{reference.path} has {made.n} rollouts per prompt, and {n} are asked for. Sample more with "
             "`restrain reference --n`, into another file."
         )
     if out.resolve() == reference.path.resolve():
         raise ReferencePassError(f"--out {out}: is the artifact that is read. Name another file.")
-    found = reference.rows if problems is None else map(reference.by_problem, problems)
-    rows = [row.first(n or row.n) for row in found if row is not None]
-    if problems is not None and len(rows) < len(problems):
-        lacking = next(problem for problem in problems if reference.by_problem(problem) is None)
-        raise ReferencePassError(
-            f"{reference.path} has no row for the problem {lacking[:80]!r}. Sample it with `restrain reference`."
-        )
-    prompts = prompt_set_hash(row.prompt_hash for row in rows)
-    provenance = made.model_copy(update={"n": n or made.n, "prompt_count": len(rows), "prompt_set_hash": prompts})
-    write_rows(out, rows)
-    provenance.write(out)
-    return len(rows)
+    write_rows(out, (row.first(n) for row in reference.rows))
+    made.model_copy(update={"n": n}).write(out)
+    return len(reference.rows)

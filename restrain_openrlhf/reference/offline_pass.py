@@ -106,7 +106,7 @@ class OfflinePass:
             prompt_count=len(prompts),
             extractor_version=EXTRACTOR_VERSION,
             restrain_version=__version__,
-            **options.model_dump(include=ReferenceProvenance.DRAWN),
+            **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
         return cls(options, shard, shard.of(prompts), provenance, tokenizer)
 

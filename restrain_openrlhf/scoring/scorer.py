@@ -62,13 +62,7 @@ class GroupScorer:
     def _reference_row(self, prompt: str) -> ReferenceRow | None:
         if self.reference is None:
             return None
-        row = self.reference.by_prompt(prompt)
-        if row is None and self.method.needs_reference:
-            raise ReferencePassError(
-                f"{self.reference.path} has no row for the prompt {prompt[:80]!r}. It was made for other prompts or "
-                "another template: make it again with `restrain reference` from the same file."
-            )
-        return row
+        return self.reference.row(prompt) if self.method.needs_reference else self.reference.by_prompt(prompt)
 
 
 def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupScore:

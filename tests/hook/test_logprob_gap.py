@@ -15,6 +15,7 @@ detect().install()
 
 from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import (  # noqa: E402
+    LAST_STEP,
     LogProbGap,
     logprob_gap,
     refuse_mismatch,
@@ -128,7 +129,7 @@ def test_a_step_whose_rollouts_are_another_policys_is_not_trained_on(hooked):
     maker, make = step_of_a_stale_vllm(hooked)
     with pytest.raises(PolicyMismatchError, match="vLLM does not have the policy's weights"):
         make()
-    assert maker.restrain_step.gap.relative == pytest.approx(1 - SURE / math.log(0.5))
+    assert LAST_STEP[maker].gap.relative == pytest.approx(1 - SURE / math.log(0.5))
 
 
 @pytest.mark.parametrize(
@@ -139,4 +140,4 @@ def test_a_step_whose_rollouts_are_another_policys_is_not_trained_on(hooked):
 def test_it_is_trained_on_where_that_is_expected(hooked, settings):
     maker, make = step_of_a_stale_vllm(hooked, **settings)
     assert len(make()) == 1
-    assert maker.restrain_step.gap.relative > 0.4
+    assert LAST_STEP[maker].gap.relative > 0.4

@@ -24,6 +24,7 @@ from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.policy import actor  # noqa: E402
 from restrain_openrlhf.hook.rollout import samples  # noqa: E402
 from restrain_openrlhf.hook.rollout.progress import (  # noqa: E402
+    PROGRESS,
     Progress,
     rollout_seed,
     visit,
@@ -128,7 +129,7 @@ def test_a_checkpoint_at_any_step_goes_on_with_the_same_rollouts(seeded):
     for step, state in enumerate(states[:-1], 1):
         resumed = Generator(PROMPTS, backwards=True)
         resumed.prompts_dataloader.load_state_dict(pickle.loads(state))
-        resumed.restrain_progress = Progress(steps=step, prompts=3 * step)
+        PROGRESS[resumed] = Progress(steps=step, prompts=3 * step)
         rest = []
         while len(rest) < 6 - step:
             rest += [drawn] if (drawn := resumed.batch()) else []
@@ -165,6 +166,7 @@ class Policy:
     """What the hook reads of ActorPPOTrainer."""
 
     args = SimpleNamespace(train=SimpleNamespace(seed=42))
+    actor_loss_fn = torch.nn.Identity()
     strategy = SimpleNamespace(ds_device_mesh={"dp": SimpleNamespace(get_group=lambda: None)})
 
     def __init__(self, optimizer_steps):

@@ -259,7 +259,7 @@ def test_a_pass_with_many_missing_answers_ends_with_a_warning_and_what_was_not_r
     assert [row.unread for row in rows] == [(), ("Here it is: ```python print(5) ```",)]
 
     class Job:
-        shard, sampling, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1), everything
+        shard, options, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1), everything
 
         def run(self, out, _on_progress):
             write_rows(out, rows)

@@ -105,17 +105,13 @@ def whole_weights(
         if found:
             whole = MergedWeight(layer, adapted[layer], tensor) if rest == "weight" else tensor
             yield f"{layer}.{rest}", whole
-        elif not _is_adapters(name):
+        elif "lora_" not in name:
+            # As peft tells its own parameters (tuners/lora/model.py, LoraModel.prefix).
             yield name, tensor
 
 
 def _adapted_layers(model: PeftModel) -> dict[str, Any]:
     return {name: layer for name, layer in model.get_base_model().named_modules() if isinstance(layer, LoraLayer)}
-
-
-def _is_adapters(name: str) -> bool:
-    """As peft tells its own parameters (tuners/lora/model.py, LoraModel.prefix)."""
-    return "lora_" in name
 
 
 def initialise_actor(wrapped: Callable[..., None], actor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -10,24 +10,6 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-import ray
-
-
-def replaces_reference(group: Any, strategy: Any) -> bool:
-    """Whether `group` is to hold the reference policy of a LoRA run (trainer/ray/launcher.py, ReferenceModelActor)."""
-    return bool(strategy.args.ds.lora.rank > 0 and _class_name(group) == "ReferenceModelActor")
-
-
-def _class_name(group: Any) -> str:
-    name: str = group.ray_actor_type.__ray_metadata__.class_name
-    return name
-
-
-def end_processes(group: Any) -> None:
-    """End a group's processes before they load a model. The host makes them wherever there is a KL term."""
-    for actor in group._actor_handlers:
-        ray.kill(actor)
-
 
 def dispatch_forward(wrapped: Callable[..., Any], maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """RemoteExperienceMaker._dispatch_forward: in a LoRA run, what is for the reference policy goes to the policy."""

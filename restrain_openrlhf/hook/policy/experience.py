@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -110,7 +111,7 @@ def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What is known of a step's rollouts before it is trained on; the experience maker has the last step's.
+    """What is known of a step's rollouts before it is trained on.
 
     `rounding` is the least of the steps so far: the first is a new adapter's or an unmoved policy's, or the first after
     a resume. `rollout_gaps` has a gap for each trained rollout where rollouts are kept.
@@ -130,6 +131,10 @@ class StepRecord:
         return named if self.update_arrived is None else {**named, UPDATE_ARRIVED: self.update_arrived}
 
 
+# Of each of the host's experience makers.
+LAST_STEP: WeakKeyDictionary[object, StepRecord] = WeakKeyDictionary()
+
+
 def make_experience_batch(
     wrapped: Callable[..., list[Any]], maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[Any]:
@@ -141,11 +146,11 @@ def make_experience_batch(
     samples = args[0] if args else kwargs["rollout_samples"]
     n = maker.args.rollout.n_samples_per_prompt
     votes, scored = take_votes(samples, n), take_scored(samples, n)
-    before: StepRecord | None = getattr(maker, "restrain_step", None)
+    before = LAST_STEP.get(maker)
     has_warned = _warn_of_missing(votes, scored, before is not None and before.has_warned)
     experiences = wrapped(*args, **kwargs)
     rounding = min(before.rounding if before is not None else math.inf, rounding_of(experiences))
-    maker.restrain_step = StepRecord(
+    LAST_STEP[maker] = step = StepRecord(
         votes=votes,
         scored=scored,
         gap=logprob_gap(experiences),
@@ -156,7 +161,7 @@ def make_experience_batch(
     )
     if not maker.args.train.async_enable:
         # The asynchronous trainer's rollouts may be of earlier weights, by design.
-        refuse_mismatch(maker.restrain_step.gap, config_here().logprob_gap_limit)
+        refuse_mismatch(step.gap, config_here().logprob_gap_limit)
     for experience in experiences:
         experience.advantages = None
     return experiences

@@ -1,9 +1,16 @@
 """How far a run has come, counted on from its checkpoint, and the seeds that follow from that alone."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from weakref import WeakKeyDictionary
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One visit of training to a prompt: the `place`-th since the run began, and the seed of its group."""
+
+    place: int
+    seed: int
 
 
 @dataclass
@@ -13,26 +20,19 @@ class Progress:
     steps: int = 0
     prompts: int = 0
 
+    def next_visit(self, train_seed: int) -> Visit:
+        """Of the prompt that is dispatched now."""
+        self.prompts += 1
+        return visit(train_seed, self.prompts - 1)
 
-def resume_counting(generator: Any, states: Mapping[str, Any]) -> None:
-    """Begin where the checkpoint ends that the host is about to go on from (BasePPOTrainer.init_checkpoint_states)."""
-    generator.restrain_progress = Progress(steps=states["global_step"], prompts=states["total_consumed_prompts"])
+
+# By the host's sample generator. Filled anew where it goes on from a checkpoint (hook/logging/trainer.py).
+PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 
 
-def progress_of(generator: Any) -> Progress:
+def progress_of(generator: object) -> Progress:
     """The count that goes with the host's sample generator."""
-    if not hasattr(generator, "restrain_progress"):
-        generator.restrain_progress = Progress()
-    progress: Progress = generator.restrain_progress
-    return progress
-
-
-@dataclass(frozen=True)
-class Visit:
-    """One visit of training to a prompt: the `place`-th since the run began, and the seed of its group."""
-
-    place: int
-    seed: int
+    return PROGRESS.setdefault(generator, Progress())
 
 
 def visit(train_seed: int, place: int) -> Visit:

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import torch
@@ -11,7 +10,7 @@ import torch
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.hook.rollout.progress import Progress, Visit, visit
+from restrain_openrlhf.hook.rollout.progress import Progress, Visit
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import selected
@@ -49,13 +48,10 @@ def refuse_unlabelled(dataset: Any) -> None:
 
 def with_visits(labels: Sequence[Any], progress: Progress, train_seed: int) -> list[Any]:
     """The labels of one dispatch; training rows get the next visits of the run, counted in `progress`."""
-    return [_with_visit(label, progress, train_seed) if isinstance(label, TrainingRow) else label for label in labels]
-
-
-def _with_visit(row: TrainingRow, progress: Progress, train_seed: int) -> TrainingRow:
-    visited = replace(row, visit=visit(train_seed, progress.prompts))
-    progress.prompts += 1
-    return visited
+    return [
+        replace(label, visit=progress.next_visit(train_seed)) if isinstance(label, TrainingRow) else label
+        for label in labels
+    ]
 
 
 def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -84,9 +80,9 @@ def prepare_training(dataset: Any, strategy: Any, config: HookConfig) -> None:
 
 def keep_selected(dataset: Any, config: HookConfig) -> None:
     """Leave out the prompts that the method does not train on: the schedule is made from the data set's length."""
-    kept = _kept(config, tuple(dataset.prompts))
-    if kept is not None:
-        _take(dataset, kept)
+    selection = build(config.method).selection
+    if selection is not None and config.reference is not None:
+        _take(dataset, selected(selection, load_reference(config.reference), dataset.prompts))
 
 
 def fill_last_batch(dataset: Any, batch: int, seed: int) -> None:
@@ -105,14 +101,6 @@ def fill_last_batch(dataset: Any, batch: int, seed: int) -> None:
 def _take(dataset: Any, positions: Sequence[int]) -> None:
     for column in COLUMNS:
         setattr(dataset, column, [getattr(dataset, column)[position] for position in positions])
-
-
-@cache
-def _kept(config: HookConfig, prompts: tuple[str, ...]) -> list[int] | None:
-    selection = build(config.method).selection
-    if selection is None or config.reference is None:
-        return None
-    return selected(selection, load_reference(config.reference), prompts)
 
 
 def preprocess_data(

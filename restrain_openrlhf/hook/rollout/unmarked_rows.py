@@ -7,7 +7,7 @@ nothing else is changed (trainer/ppo_trainer.py, fit; trainer/ppo_trainer_async.
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from restrain_openrlhf.config.blocks import EvaluationDraws
 from restrain_openrlhf.errors import ConfigError, DataError
@@ -19,11 +19,6 @@ class Drawn:
 
     temperature: float
     n: int
-
-    @classmethod
-    def of(cls, sampling_params: Any, n: int) -> Self:
-        """A group of n rollouts with these parameters of vLLM's."""
-        return cls(float(sampling_params.temperature), n)
 
     def __str__(self) -> str:
         return f"temperature {self.temperature:g}, {self.n} rollouts of a prompt"
