@@ -10,11 +10,12 @@ from typing import Any, TypedDict
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from restrain_openrlhf.answers.gold import grade
+from restrain_openrlhf.config.blocks import EvaluationDraws
 from restrain_openrlhf.config.checks import other_size
 from restrain_openrlhf.config.host_flags import check_version
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
-from restrain_openrlhf.hook.install import contract
+from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.environment import config_of_agent
 from restrain_openrlhf.hook.install.instrument import is_active
 from restrain_openrlhf.hook.rollout.group_columns import (
@@ -30,7 +31,7 @@ from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_o
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
 from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEngine
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow
-from restrain_openrlhf.hook.rollout.unmarked_rows import Drawn, UnmarkedRows
+from restrain_openrlhf.hook.rollout.unmarked_rows import UnmarkedRows
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain
 from restrain_openrlhf.reference.checks import NeededReference
@@ -59,7 +60,7 @@ class Call:
     max_length: int
     hf_tokenizer: Any
     llm_engine: Any
-    images: Any
+    images: Any = None
 
 
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
@@ -72,7 +73,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         check_version()
-        contract.check_module(contract.VLLM_ENGINE)
+        instrument.check_module(instrument.VLLM_ENGINE)
         config = config_of_agent(hooked=is_active())
         self._method = build(config.method)
         self._scoring = scoring_of(config)
@@ -82,26 +83,20 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         self._settings = config
         self._model: asyncio.Future[str] | None = None
 
-    async def execute(
-        self,
-        prompt: str,
-        label: Any,
-        sampling_params: Any,
-        max_length: int,
-        hf_tokenizer: Any,
-        llm_engine: Any,
-        images: Any = None,
-    ) -> HostRollout:
-        """One rollout, with the host's keys. Raises a RestrainError where its group cannot be scored."""
-        call = Call(prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images)
+    async def execute(self, **asked: Any) -> HostRollout:
+        """One rollout of what is `asked` (Call), with the host's keys.
+
+        Raises a RestrainError where its group cannot be scored.
+        """
+        call = Call(**asked)
         row = training_row(call)
         if row is None:
             return await self._evaluate(call)
-        return await self._groups.member(sampling_params, prompt, lambda n: self._group(call, row, n))
+        return await self._groups.member(call.sampling_params, call.prompt, lambda n: self._group(call, row, n))
 
     async def _group(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
         """The whole group: evaluation's graded one by one, training's scored as one."""
-        drawn = Drawn(float(call.sampling_params.temperature), n)
+        drawn = EvaluationDraws.model_construct(temperature=float(call.sampling_params.temperature), n=n)
         if not is_active() and self._unmarked.are_evaluation(call.label, drawn, call.prompt):
             return await all_or_none([self._evaluate(call) for _ in range(n)])
         return await self._train(call, row, n)

@@ -83,7 +83,10 @@ class RolloutEngine:
         tokens = [prompt_tokens(prompt, self._tokenizer, self._marks) for prompt in prompts]
         requests = [{"prompt_token_ids": ids} for ids in tokens]
         outputs = self._llm.generate(requests, [self._parameters(prompt) for prompt in prompts], use_tqdm=False)
-        return [[_rollout(completion) for completion in output.outputs] for output in outputs]
+        return [
+            [Rollout(each.text, len(each.token_ids), each.finish_reason == "length") for each in output.outputs]
+            for output in outputs
+        ]
 
     def _parameters(self, prompt: Prompt) -> Any:
         from vllm import SamplingParams  # noqa: PLC0415 - see __init__
@@ -130,7 +133,3 @@ def prompt_seed(seed: int, prompt: Prompt) -> int:
     """A seed of the prompt's own, so that shards and resumed passes draw what one whole pass would."""
     digest = hashlib.sha256(f"{seed}:{prompt.text}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
-
-
-def _rollout(completion: Any) -> Rollout:
-    return Rollout(completion.text, len(completion.token_ids), completion.finish_reason == "length")

@@ -18,9 +18,13 @@ detect().install()
 
 from restrain_openrlhf.config import host_flags  # noqa: E402
 from restrain_openrlhf.errors import HostError  # noqa: E402
-from restrain_openrlhf.hook.install import contract  # noqa: E402
-from restrain_openrlhf.hook.install.contract import PATCHES  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import install, is_active, uninstall  # noqa: E402
+from restrain_openrlhf.hook.install import instrument  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
+    PATCHES,
+    install,
+    is_active,
+    uninstall,
+)
 from restrain_openrlhf.machine.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
 from restrain_openrlhf.machine.patching import Replacement, Wrapping, load  # noqa: E402
 
@@ -34,7 +38,7 @@ def name_of(relied_on):
 @pytest.fixture
 def unhooked():
     """The host as it is, and again after the test."""
-    for module in contract.HOST_MODULES:
+    for module in instrument.HOST_MODULES:
         importlib.import_module(module)
     uninstall()
     yield
@@ -42,10 +46,10 @@ def unhooked():
 
 
 def test_the_installed_host_is_what_the_hook_was_written_for():
-    contract.check_all()
+    instrument.check_all()
 
 
-@pytest.mark.parametrize("relied_on", contract.CONTRACT, ids=name_of)
+@pytest.mark.parametrize("relied_on", instrument.CONTRACT, ids=name_of)
 def test_the_host_has_what_the_hook_relies_on(relied_on):
     relied_on.check()
 
@@ -116,7 +120,7 @@ def test_a_patchs_function_takes_what_it_is_called_with(patch):
 
 def everything():
     """All that the modules of the contract define, and all that their classes do."""
-    modules = [sys.modules[module] for module in contract.HOST_MODULES]
+    modules = [sys.modules[module] for module in instrument.HOST_MODULES]
     owners = modules + [patch.locate()[0] for patch in PATCHES]
     owners += [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
     return {(id(owner), name): value for owner in owners for name, value in vars(owner).items()}

@@ -2,7 +2,6 @@
 
 import json
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -87,7 +86,7 @@ def synchronous_trainer(script, arguments):
         time.sleep(0.05)
         return next(batches), None, 1, True
 
-    trainer.samples_generator = SimpleNamespace(generate_samples=generate_samples)
+    trainer.samples_generator = type("Drawing", (), {"generate_samples": staticmethod(generate_samples)})()
     trainer.broadcast_to_vllm = lambda: None
     return trainer
 

@@ -23,7 +23,7 @@ def setup() -> None:
 def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Raises HookNotActiveError if a process of the group (trainer/ray/launcher.py) lacks the hook or a part of it.
 
-    A LoRA run's reference policy is the policy without its adapter (hook/fixes/lora_reference.py), and needs no
+    A LoRA run's reference policy is the policy without its adapter (hook/fixes/lora.py), and needs no
     processes. The learning rate is
     planned for the steps that will be taken.
     """

@@ -1,4 +1,4 @@
-"""Wraps ActorPPOTrainer: each step reads the rollouts' pair, its loss is paired, and token means are kept."""
+"""The optimizer step: it reads the rollouts' pair, its loss is paired, all gradients count, token means are kept."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +12,8 @@ from restrain_openrlhf.hook.policy.token_means import LossBatch
 from restrain_openrlhf.hook.rollout.progress import shuffle_seed
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
+# Stage 0 adds gradients up in the parameters, and stage 3 until the optimizer's step.
+LOSING_STAGES = (1, 2)
 PEAK_MEMORY = "restrain/peak_gpu_memory_bytes"
 
 
@@ -67,3 +69,19 @@ def column(info: dict[str, Any], name: str) -> torch.Tensor:
         )
     values = info[name]
     return values if isinstance(values, torch.Tensor) else torch.stack(list(values))
+
+
+def get_ds_train_config(
+    wrapped: Callable[..., dict[str, Any]], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> dict[str, Any]:
+    """The host's configuration of DeepSpeed, with the end of an accumulation left to `step()` where it matters.
+
+    With dynamic batching the host tells DeepSpeed that each optimizer step has one micro-batch (utils/deepspeed/
+    deepspeed.py). ZeRO 1 and 2 of DeepSpeed 0.19.6 then overwrite the gradient at every backward pass
+    (runtime/zero/stage_1_and_2.py, independent_gradient_partition_epilogue), and the step uses the last one alone. This
+    can go when the host sets `managed_gradient_accumulation` itself.
+    """
+    config = wrapped(*args, **kwargs)
+    if strategy.use_dynamic_batch and strategy.stage in LOSING_STAGES:
+        config["managed_gradient_accumulation"] = False
+    return config

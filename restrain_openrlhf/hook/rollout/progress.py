@@ -21,9 +21,9 @@ class Progress:
     prompts: int = 0
 
     def next_visit(self, train_seed: int) -> Visit:
-        """Of the prompt that is dispatched now."""
-        self.prompts += 1
-        return visit(train_seed, self.prompts - 1)
+        """Of the prompt that is dispatched now: another at every visit to the same prompt."""
+        place, self.prompts = self.prompts, self.prompts + 1
+        return Visit(place, _seed("prompt", train_seed, place))
 
 
 # By the host's sample generator. Filled anew where it goes on from a checkpoint (hook/logging/trainer.py).
@@ -33,11 +33,6 @@ PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 def progress_of(generator: object) -> Progress:
     """The count that goes with the host's sample generator."""
     return PROGRESS.setdefault(generator, Progress())
-
-
-def visit(train_seed: int, place: int) -> Visit:
-    """The run's `place`-th dispatched prompt, which is another at every visit to the same prompt."""
-    return Visit(place, _seed("prompt", train_seed, place))
 
 
 def rollout_seed(group_seed: int, place: int) -> int:

@@ -1,9 +1,8 @@
 """Wraps the host's SamplesGenerator and its rollout actors' start: a run's end, seeds, order, log-probabilities."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.rollout.group_columns import PLACE
 from restrain_openrlhf.hook.rollout.progress import progress_of
@@ -24,7 +23,8 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
     samples, *rest = wrapped(*args, **kwargs)
     progress.steps += bool(samples)
     if config.seeded_rollouts:
-        samples = in_dispatch_order(samples)
+        # As their prompts were dispatched; the host has them as their groups were completed.
+        samples = sorted(samples, key=lambda sample: int(sample.info[PLACE].item()))
     return samples, *rest
 
 
@@ -34,19 +34,6 @@ def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[An
         numbered = with_visits(args[LABELS_POSITION], progress_of(generator), generator.args.train.seed)
         args = (*args[:LABELS_POSITION], numbered, *args[LABELS_POSITION + 1 :])
     return wrapped(*args, **kwargs)
-
-
-def in_dispatch_order(samples: Sequence[Any]) -> list[Any]:
-    """Rollouts as their prompts were dispatched; the host has them as their groups were completed.
-
-    Raises HookNotActiveError where they were drawn without a place.
-    """
-    if any(PLACE not in sample.info for sample in samples):
-        raise HookNotActiveError(
-            "seeded_rollouts is on and the rollouts were drawn without seeds, so the processes that read prompts or "
-            "drew rollouts are not hooked."
-        )
-    return sorted(samples, key=lambda sample: int(sample.info[PLACE].item()))
 
 
 async def initialise(actor: Any, *args: Any, **kwargs: Any) -> None:

@@ -65,21 +65,19 @@ def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any
     dataset, shuffled = args[0], args[3] if len(args) > 3 else kwargs.get("shuffle", True)  # noqa: PLR2004
     if all(hasattr(dataset, column) for column in COLUMNS):
         if shuffled:
-            prepare_training(dataset, strategy, config_here())
+            keep_selected(dataset, config_here())
+            fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
+            mark_training(dataset, build(config_here().method).reads_gold)
         else:
             refuse_unlabelled(dataset)
     return wrapped(*args, **kwargs)
 
 
-def prepare_training(dataset: Any, strategy: Any, config: HookConfig) -> None:
-    """The host's PromptDataset (datasets/prompts_dataset.py) of the prompts to train on, changed in place."""
-    keep_selected(dataset, config)
-    fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
-    mark_training(dataset, build(config.method).reads_gold)
-
-
 def keep_selected(dataset: Any, config: HookConfig) -> None:
-    """Leave out the prompts that the method does not train on: the schedule is made from the data set's length."""
+    """Leave the prompts that the method does not train on out of the host's PromptDataset, in place.
+
+    The schedule is made from the data set's length.
+    """
     selection = build(config.method).selection
     if selection is not None and config.reference is not None:
         _take(dataset, selected(selection, load_reference(config.reference), dataset.prompts))
