@@ -21,12 +21,12 @@ from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.policy import actor  # noqa: E402
-from restrain_openrlhf.hook.rollout.progress import (  # noqa: E402
+from restrain_openrlhf.hook.rollout.training_data import (  # noqa: E402
     PROGRESS,
     Progress,
+    TrainingRow,
     rollout_seed,
 )
-from restrain_openrlhf.hook.rollout.training_data import TrainingRow  # noqa: E402
 from tests.hook.in_process import Handle, Letters, host_arguments  # noqa: E402
 
 N = 4

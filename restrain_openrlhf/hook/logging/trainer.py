@@ -9,7 +9,7 @@ from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.logging.keeping import Keeping
 from restrain_openrlhf.hook.logging.step_records import finite, not_finite, numbers, publish, tokens_per_second
 from restrain_openrlhf.hook.policy.experience import LAST_STEP
-from restrain_openrlhf.hook.rollout.progress import PROGRESS, Progress
+from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress
 from restrain_openrlhf.records.metrics import HELD_OUT_FILE, append_row, read_held_out
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
 

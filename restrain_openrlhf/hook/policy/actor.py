@@ -9,7 +9,7 @@ from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.policy.paired_loss import PairedLoss, paired, weighted_kl
 from restrain_openrlhf.hook.policy.token_means import LossBatch
-from restrain_openrlhf.hook.rollout.progress import shuffle_seed
+from restrain_openrlhf.hook.rollout.training_data import shuffle_seed
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
 # Stage 0 adds gradients up in the parameters, and stage 3 until the optimizer's step.

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -65,18 +65,23 @@ class ScoreService:
     async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
         """As InProcess. Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s."""
         body = ScoreRequest(groups=(group,), method=dict(self.method), reference=needed).model_dump_json().encode()
-        found = "nothing"
-        async for _ in tries(self.patience):
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + self.patience, FIRST_PAUSE
+        while True:
             try:
-                reply = await self._post(body)
+                return self._group_of(await self._post(body), needed)
             except (aiohttp.ClientError, TimeoutError, _TryAgainError) as error:
                 found = str(error) or type(error).__name__
-            else:
-                return self._group_of(reply, needed)
-        raise ScoreServiceError(
-            f"The scoring service at {self.url} gave no answer for {self.patience:g} s; the last try found: {found}. "
-            "Look at its log and at /readyz, then start the run again: it goes on from its last checkpoint."
-        )
+            rest = until - loop.time()
+            if rest <= 0:
+                raise ScoreServiceError(
+                    f"The scoring service at {self.url} gave no answer for {self.patience:g} s; the last try found: "
+                    f"{found}. Look at its log and at /readyz, then start the run again: it goes on from its last "
+                    "checkpoint."
+                )
+            # The pauses grow, and differ by client.
+            await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _post(self, body: bytes) -> str:
         headers = {"Content-Type": "application/json"}
@@ -131,16 +136,3 @@ def try_service(config: HookConfig, url: str, prompt: str, n: int, needed: Neede
 
 class _TryAgainError(RestrainError):
     """The service answered that it cannot score now."""
-
-
-async def tries(patience: float) -> AsyncIterator[None]:
-    """One for each try, until `patience` seconds are over; the pauses between them grow, and differ by client."""
-    loop = asyncio.get_running_loop()
-    until, pause = loop.time() + patience, FIRST_PAUSE
-    while True:
-        yield
-        rest = until - loop.time()
-        if rest <= 0:
-            return
-        await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
-        pause = min(2 * pause, LONGEST_PAUSE)

@@ -10,7 +10,7 @@ from typing import Any, Self
 from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput
 
-from restrain_openrlhf.hook.rollout.progress import rollout_seed
+from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan, token_entropy
 
 

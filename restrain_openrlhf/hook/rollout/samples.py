@@ -5,8 +5,7 @@ from typing import Any
 
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.rollout.group_columns import PLACE
-from restrain_openrlhf.hook.rollout.progress import progress_of
-from restrain_openrlhf.hook.rollout.training_data import with_visits
+from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, with_visits
 from restrain_openrlhf.machine.patching import original_of
 
 LABELS_POSITION = 1
@@ -17,7 +16,7 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
 
     After the run's last step there is nothing more to train on, which ends the host's loops (PPOTrainer.fit).
     """
-    progress, config = progress_of(generator), config_here()
+    progress, config = PROGRESS.setdefault(generator, Progress()), config_here()
     if config.steps is not None and progress.steps >= config.steps:
         return [], None, 0, True
     samples, *rest = wrapped(*args, **kwargs)
@@ -31,7 +30,8 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
 def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Wraps SamplesGenerator._dispatch_prompts_to_vllm: with seeds, training prompts are numbered."""
     if config_here().seeded_rollouts:
-        numbered = with_visits(args[LABELS_POSITION], progress_of(generator), generator.args.train.seed)
+        progress = PROGRESS.setdefault(generator, Progress())
+        numbered = with_visits(args[LABELS_POSITION], progress, generator.args.train.seed)
         args = (*args[:LABELS_POSITION], numbered, *args[LABELS_POSITION + 1 :])
     return wrapped(*args, **kwargs)
 

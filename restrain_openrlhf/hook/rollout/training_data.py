@@ -1,22 +1,48 @@
-"""The host's data sets, changed in place: which prompts are trained on, in which order, and what their labels are."""
+"""Which prompts are trained on, in which order, with what labels and seeds: the host's data sets, changed in place."""
 
+import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.hook.rollout.progress import Progress, Visit
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import selected
 
 COLUMNS = ("prompts", "labels", "images", "datasources")
 LABEL_KEY_POSITION = 3
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One visit of training to a prompt: the `place`-th since the run began, and the seed of its group."""
+
+    place: int
+    seed: int
+
+
+@dataclass
+class Progress:
+    """Training steps (rollout batches) and prompts drawn since the run began, however often it was started."""
+
+    steps: int = 0
+    prompts: int = 0
+
+    def next_visit(self, train_seed: int) -> Visit:
+        """Of the prompt that is dispatched now: another at every visit to the same prompt."""
+        place, self.prompts = self.prompts, self.prompts + 1
+        return Visit(place, _seed("prompt", train_seed, place))
+
+
+# By the host's sample generator. Filled anew where it goes on from a checkpoint (hook/logging/trainer.py).
+PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -65,19 +91,21 @@ def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any
     dataset, shuffled = args[0], args[3] if len(args) > 3 else kwargs.get("shuffle", True)  # noqa: PLR2004
     if all(hasattr(dataset, column) for column in COLUMNS):
         if shuffled:
-            keep_selected(dataset, config_here())
-            fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
-            mark_training(dataset, build(config_here().method).reads_gold)
+            prepare_training(dataset, strategy, config_here())
         else:
             refuse_unlabelled(dataset)
     return wrapped(*args, **kwargs)
 
 
-def keep_selected(dataset: Any, config: HookConfig) -> None:
-    """Leave the prompts that the method does not train on out of the host's PromptDataset, in place.
+def prepare_training(dataset: Any, strategy: Any, config: HookConfig) -> None:
+    """The host's PromptDataset (datasets/prompts_dataset.py) of the prompts to train on, changed in place."""
+    keep_selected(dataset, config)
+    fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
+    mark_training(dataset, build(config.method).reads_gold)
 
-    The schedule is made from the data set's length.
-    """
+
+def keep_selected(dataset: Any, config: HookConfig) -> None:
+    """Leave out the prompts that the method does not train on: the schedule is made from the data set's length."""
     selection = build(config.method).selection
     if selection is not None and config.reference is not None:
         _take(dataset, selected(selection, load_reference(config.reference), dataset.prompts))
@@ -115,3 +143,19 @@ def preprocess_data(
     if label_key and label_key not in row:
         row = {**row, label_key: ""}
     return wrapped(row, *args[1:], **kwargs)
+
+
+def rollout_seed(group_seed: int, place: int) -> int:
+    """For the rollout at `place` in its group; rollouts of equal seeds would be equal."""
+    return _seed("rollout", group_seed, place)
+
+
+def shuffle_seed(train_seed: int, optimizer_steps: int) -> int:
+    """For what a policy process draws in the training step that begins after so many optimizer steps."""
+    return _seed("shuffle", train_seed, optimizer_steps)
+
+
+def _seed(use: str, *numbers: int) -> int:
+    """63 bits: torch and vLLM take a seed as a signed 64-bit number."""
+    digest = hashlib.sha256(":".join([use, *map(str, numbers)]).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

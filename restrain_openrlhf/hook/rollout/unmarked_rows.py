@@ -59,10 +59,11 @@ class UnmarkedRows:
     def _refuse_third(self, drawn: EvaluationDraws, training: EvaluationDraws) -> NoReturn:
         evaluation = "not set" if self.evaluation is None else in_words(self.evaluation)
         raise ConfigError(
-            f"A group is drawn with {in_words(drawn)}; training's have {in_words(training)}, and `evaluation` "
-            f"is {evaluation}. If it is evaluation, add "
-            f"`evaluation: {{temperature: {drawn.temperature:g}, n: {drawn.n}}}` (eval.temperature and eval.n_samples_per_prompt) to the file that RESTRAIN_CONFIG names; its rows are "
-            "then graded by their labels. Otherwise leave eval.dataset out."
+            f"A group is drawn with {in_words(drawn)}; training's have {in_words(training)}, and `evaluation` is "
+            f"{evaluation}. If it is evaluation, add "
+            f"`evaluation: {{temperature: {drawn.temperature:g}, n: {drawn.n}}}` (eval.temperature and "
+            "eval.n_samples_per_prompt) to the file that RESTRAIN_CONFIG names; its rows are then graded by their "
+            "labels. Otherwise leave eval.dataset out."
         )
 
     def _warn(self, drawn: EvaluationDraws) -> None:
