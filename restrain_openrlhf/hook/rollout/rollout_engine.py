@@ -7,9 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any, Self
 
-from vllm.logprobs import Logprob
-from vllm.outputs import CompletionOutput
-
 from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan, token_entropy
 
@@ -18,11 +15,14 @@ from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan, token_ent
 class PlannedOutput:
     """What the host reads of vLLM's RequestOutput (utils/agent.py, SingleTurnAgentExecutor.execute)."""
 
-    outputs: tuple[CompletionOutput, ...]
+    outputs: tuple[Any, ...]
 
     @classmethod
     def of(cls, chain: Chain) -> Self:
         """The chain as vLLM would have returned it."""
+        from vllm.logprobs import Logprob  # noqa: PLC0415 - must come after the device is prepared
+        from vllm.outputs import CompletionOutput  # noqa: PLC0415
+
         log_probs = [{token: Logprob(value)} for token, value in zip(chain.tokens, chain.log_probs, strict=True)]
         reason = chain.finish_reason
         return cls((CompletionOutput(0, "", list(chain.tokens), None, log_probs, finish_reason=reason),))

@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import torch
-
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.install.environment import config_here
@@ -87,6 +85,8 @@ def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any
     from start to start; this can go when its dataloader takes a seeded generator. The training set is the one that is
     shuffled (trainer/ppo_trainer.py, prepare_datasets).
     """
+    import torch  # noqa: PLC0415 - `restrain gpu-check` reads the seeds where there is no torch
+
     torch.manual_seed(strategy.seed)
     dataset, shuffled = args[0], args[3] if len(args) > 3 else kwargs.get("shuffle", True)  # noqa: PLR2004
     if all(hasattr(dataset, column) for column in COLUMNS):
