@@ -9,7 +9,7 @@ from restrain_openrlhf.records.collapse import read_collapse
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.records.metrics import StepRow
 from restrain_openrlhf.reference import Reference, load_reference
-from restrain_openrlhf.reference.reference_pass import sample_reference
+from restrain_openrlhf.reference.offline_pass import sample_reference
 from test_time.accuracy import BASE, BASE_RESPONSES, TEST, Policy, check_gold, gold_of, measure
 from test_time.adaptation import (
     PREDICTIONS,

@@ -12,7 +12,7 @@ from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.protocol import PAPER
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
-from restrain_openrlhf.reference.reference_pass import offline_pass
+from restrain_openrlhf.reference.offline_pass import offline_pass
 from restrain_openrlhf.training.train import check_flags
 from test_time.problems import Source, boxed, keep_problems
 from test_time.stopping import StopRules

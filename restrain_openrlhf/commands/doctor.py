@@ -118,8 +118,7 @@ def _of_the_accelerator() -> list[Finding]:
 
 def _contract() -> Finding:
     def found() -> str:
-        from restrain_openrlhf.hook.install.contract import CONTRACT, check_all  # noqa: PLC0415
-        from restrain_openrlhf.hook.install.instrument import install, uninstall, unpatched  # noqa: PLC0415
+        from restrain_openrlhf.hook.install.instrument import CONTRACT, check_all, install, uninstall, unpatched  # noqa: PLC0415  # noqa: PLC0415
         from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415
 
         detect().install()

@@ -1,7 +1,7 @@
 """`restrain reference`, `make-`, `merge-` and `subset-reference`: the offline pass of the frozen model."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -9,22 +9,15 @@ from rich.progress import Progress
 
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, ShardOption, parse_shard, to_file, with_options
 from restrain_openrlhf.data.outputs import output_file
-from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.reference.reference_pass import OfflineOptions
-
-if TYPE_CHECKING:
-    from restrain_openrlhf.reference.offline_pass import OfflinePass
+from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
+from restrain_openrlhf.reference.sampling_pass import Shard
 
 
 @with_options(OfflineOptions)
 def reference(options: OfflineOptions) -> None:
     """Sample the frozen model on every prompt, for u_x and SRT's labels. To resume, run the same command."""
-    from restrain_openrlhf.reference.offline_pass import OfflinePass  # noqa: PLC0415 - keeps `restrain --help` quick
-
     output_file(options.out)
-    shard = parse_shard(options.shard)
-    job = OfflinePass.prepare(options.model, options.source(), options.sampling(), *shard)
-    _run(job, options.out)
+    _run(OfflinePass.prepare(options, options.source(), Shard(*parse_shard(options.shard))), options.out)
 
 
 def make_reference(
@@ -36,24 +29,26 @@ def make_reference(
     """Sample the reference file that CONFIG names, with its model, prompts, template and sampling."""
     from restrain_openrlhf.config.command_line import parse_overrides  # noqa: PLC0415 - see reference
     from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
-    from restrain_openrlhf.reference.reference_pass import offline_pass  # noqa: PLC0415
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
     if resolved.reference is not None:
         output_file(resolved.reference)
-    job = offline_pass(resolved, n, *parse_shard(shard))
+    job = offline_pass(resolved, n, Shard(*parse_shard(shard)))
     assert resolved.reference is not None, "offline_pass refuses a configuration without one"
     _run(job, resolved.reference)
 
 
-def _run(job: "OfflinePass", out: Path) -> None:
+def _run(job: OfflinePass, out: Path) -> None:
     """This shard in this process; a whole pass on all visible GPUs, merged at the end."""
     from restrain_openrlhf.data.jsonl import read_rows  # noqa: PLC0415 - see reference
     from restrain_openrlhf.reference.all_gpus import ShardedPass  # noqa: PLC0415
-    from restrain_openrlhf.reference.artifact import ReferenceRow, missing_in  # noqa: PLC0415
-    from restrain_openrlhf.reference.offline_pass import merge  # noqa: PLC0415
+    from restrain_openrlhf.reference.artifact import (  # noqa: PLC0415
+        ReferenceRow,
+        merge,
+        missing_in,
+    )
 
-    everywhere = ShardedPass([out], job.sampling.tensor_parallel_size)
+    everywhere = ShardedPass([out], job.options.tensor_parallel_size)
     shards = everywhere.shards() if job.shard.count == 1 else [job.shard]
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
@@ -74,7 +69,7 @@ def merge_reference(
     out: Annotated[Path, to_file("The merged reference file.")],
 ) -> None:
     """Merge the shards of an offline pass. They must be complete and of the same pass."""
-    from restrain_openrlhf.reference.offline_pass import merge  # noqa: PLC0415
+    from restrain_openrlhf.reference.artifact import merge  # noqa: PLC0415
 
     count = merge(shards, out)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
@@ -83,21 +78,11 @@ def merge_reference(
 def subset_reference(
     artifact: Annotated[Path, typer.Argument(help="A complete reference file.")],
     out: Annotated[Path, to_file("The smaller reference file.")],
-    n: Annotated[int | None, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")] = None,
-    prompts: Annotated[
-        str | None, typer.Option(help="Keep only these problems: JSONL, CSV, Parquet, or a hub data set.")
-    ] = None,
-    input_key: Annotated[str, typer.Option(help="Column of the prompt (data.input_key).")] = "problem",
+    n: Annotated[int, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")],
 ) -> None:
-    """Make a reference file for fewer rollouts or fewer prompts, without sampling again."""
+    """Make a reference file for fewer rollouts, without sampling again."""
     from restrain_openrlhf.reference import load_reference  # noqa: PLC0415
-    from restrain_openrlhf.reference.offline_pass import subset  # noqa: PLC0415
-    from restrain_openrlhf.reference.prompts import PromptSource, load_prompts  # noqa: PLC0415 - see reference
+    from restrain_openrlhf.reference.artifact import subset  # noqa: PLC0415
 
-    if n is None and prompts is None:
-        raise ConfigError(
-            "Neither --n nor --prompts is given, so the subset would be the whole file. Give one or both."
-        )
-    kept = None if prompts is None else [row.problem for row in load_prompts(PromptSource(prompts, input_key))]
-    count = subset(load_reference(artifact), out, n, kept)
+    count = subset(load_reference(artifact), out, n)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -13,7 +13,7 @@ from restrain_openrlhf.evaluation.grade import ResponseRow
 from restrain_openrlhf.evaluation.protocol import Example, Request, Template, choose_template, end_tokens, render
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, prompt_tokens
+from restrain_openrlhf.reference.offline_engine import Marks, RolloutEngine, Sampling, prompt_tokens
 from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.sampling_pass import WHOLE, SamplingPass, Shard, prompts_per_chunk
 
@@ -50,15 +50,10 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
     prompts = {
         entry.name: benchmark_prompts(entry, template, tokenizer, request.examples(entry.name)) for entry in benchmarks
     }
-    sampling = Sampling(
-        **request.chosen_protocol().drawing,
-        tensor_parallel_size=request.tensor_parallel_size,
-        stops=template.stops,
-        stop_tokens=end_tokens(tokenizer),
-        add_special_tokens=template.adds_special_tokens,
-    )
-    longest = max(_longest(name, group, tokenizer, sampling, context) for name, group in prompts.items())
-    sampling = replace(sampling, max_len=longest + sampling.max_new_tokens)
+    marks = Marks(template.adds_special_tokens, template.stops, end_tokens(tokenizer))
+    sampling = Sampling(**request.chosen_protocol().drawing, tensor_parallel_size=request.tensor_parallel_size)
+    longest = max(_longest(name, group, tokenizer, marks, sampling, context) for name, group in prompts.items())
+    sampling = sampling.model_copy(update={"max_len": longest + sampling.max_new_tokens})
     chunk, passes = prompts_per_chunk(sampling.n, detect().has_gpus), []
     for entry in benchmarks:
         provenance = _provenance(request, entry, template, tokenizer, fingerprint, context)
@@ -66,7 +61,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
         folder.keep_problems(entry.problems)
         responses = folder.responses(shard)
         passes.append(SamplingPass(shard.of(prompts[entry.name]), provenance, responses, ResponseRow, chunk))
-    return EvaluationJob(tuple(passes), lambda: RolloutEngine(request.model, sampling, tokenizer))
+    return EvaluationJob(tuple(passes), lambda: RolloutEngine(request.model, sampling, tokenizer, marks))
 
 
 def benchmark_prompts(
@@ -79,9 +74,11 @@ def benchmark_prompts(
     ]
 
 
-def _longest(name: str, prompts: Sequence[Prompt], tokenizer: Any, sampling: Sampling, context: int) -> int:
+def _longest(
+    name: str, prompts: Sequence[Prompt], tokenizer: Any, marks: Marks, sampling: Sampling, context: int
+) -> int:
     """Tokens of the longest prompt. Nothing is cut: prompts without room for a response are an error."""
-    lengths = {prompt.id: len(prompt_tokens(prompt, tokenizer, sampling)) for prompt in prompts}
+    lengths = {prompt.id: len(prompt_tokens(prompt, tokenizer, marks)) for prompt in prompts}
     room = context - sampling.max_new_tokens
     long = [f"{prompt_id} ({length})" for prompt_id, length in lengths.items() if length > room]
     if long:

@@ -4,19 +4,20 @@ import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypedDict
 
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from restrain_openrlhf.answers.gold import grade
+from restrain_openrlhf.config.blocks import EvaluationDraws
 from restrain_openrlhf.config.checks import other_size
 from restrain_openrlhf.config.host_flags import check_version
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
-from restrain_openrlhf.hook.install import contract
+from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.environment import config_of_agent
 from restrain_openrlhf.hook.install.instrument import is_active
-from restrain_openrlhf.hook.install.patches import VLLM_ENGINE
 from restrain_openrlhf.hook.rollout.group_columns import (
     GENERATED,
     MAJORITY,
@@ -28,9 +29,9 @@ from restrain_openrlhf.hook.rollout.group_columns import (
 )
 from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
-from restrain_openrlhf.hook.rollout.rollout_engine import CountingEngine, PlannedEngine, SeededEngine
+from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEngine
 from restrain_openrlhf.hook.rollout.training_data import TrainingRow
-from restrain_openrlhf.hook.rollout.unmarked_rows import Drawn, UnmarkedRows
+from restrain_openrlhf.hook.rollout.unmarked_rows import UnmarkedRows
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain
 from restrain_openrlhf.reference.checks import NeededReference
@@ -59,7 +60,7 @@ class Call:
     max_length: int
     hf_tokenizer: Any
     llm_engine: Any
-    images: Any
+    images: Any = None
 
 
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
@@ -72,7 +73,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         check_version()
-        contract.check_module(VLLM_ENGINE)
+        instrument.check_module(instrument.VLLM_ENGINE)
         config = config_of_agent(hooked=is_active())
         self._method = build(config.method)
         self._scoring = scoring_of(config)
@@ -82,26 +83,20 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         self._settings = config
         self._model: asyncio.Future[str] | None = None
 
-    async def execute(
-        self,
-        prompt: str,
-        label: Any,
-        sampling_params: Any,
-        max_length: int,
-        hf_tokenizer: Any,
-        llm_engine: Any,
-        images: Any = None,
-    ) -> HostRollout:
-        """One rollout, with the host's keys. Raises a RestrainError where its group cannot be scored."""
-        call = Call(prompt, label, sampling_params, max_length, hf_tokenizer, llm_engine, images)
+    async def execute(self, **asked: Any) -> HostRollout:
+        """One rollout of what is `asked` (Call), with the host's keys.
+
+        Raises a RestrainError where its group cannot be scored.
+        """
+        call = Call(**asked)
         row = training_row(call)
         if row is None:
             return await self._evaluate(call)
-        return await self._groups.member(sampling_params, prompt, lambda n: self._group(call, row, n))
+        return await self._groups.member(call.sampling_params, call.prompt, lambda n: self._group(call, row, n))
 
     async def _group(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
         """The whole group: evaluation's graded one by one, training's scored as one."""
-        drawn = Drawn.of(call.sampling_params, n)
+        drawn = EvaluationDraws.model_construct(temperature=float(call.sampling_params.temperature), n=n)
         if not is_active() and self._unmarked.are_evaluation(call.label, drawn, call.prompt):
             return await all_or_none([self._evaluate(call) for _ in range(n)])
         return await self._train(call, row, n)
@@ -120,16 +115,16 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
                 "rollout.n_samples_per_prompt to 2 or more (the paper uses 16)."
             )
         needed = await self._needed(call, n)
-        counting = CountingEngine(call.llm_engine)
-        outputs, chains = await self._draw(replace(call, llm_engine=counting), row, n)
+        outputs, chains, tokens = await self._draw(call, row, n)
         request = group_request(call, row, outputs, chains)
         score = await self._scoring.score(request, needed)
-        extras = extra_logs(request, score, row, counting.tokens)
+        rewards = score.rewards if is_active() else score.pair.net
+        extras = extra_logs(request, score, row, tokens)
         carried = labels(ScoredGroup(request, score), n, self._carries)
         return [
-            {**output, "reward": reward, "scores": float(expected), "label": label, "extra_logs": extra}
+            {**output, "reward": reward, "scores": expected, "label": label, "extra_logs": extra}
             for output, reward, expected, label, extra in zip(
-                outputs, rewards_of(score), score.rewards, carried, extras, strict=True
+                outputs, rewards.tolist(), score.rewards.tolist(), carried, extras, strict=True
             )
         ]
 
@@ -156,24 +151,21 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             self._model = asyncio.ensure_future(asyncio.to_thread(model_fingerprint, str(engine.kwargs["model"])))
         return await asyncio.shield(self._model)
 
-    async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[HostRollout], list[Chain] | None]:
-        """The n trained rollouts as the host has them, and all of the method's plan where it has one."""
+    async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[HostRollout], list[Chain], int]:
+        """The n trained rollouts as the host has them, all of the method's plan where it has one, tokens generated."""
         asked = without_text(call.sampling_params)
         if is_active():
             # For the gap between these and the policy's (hook/policy/experience.py).
             asked.logprobs = asked.logprobs or 0
         plan, seed = self._method.rollouts, row.visit.seed if row.visit else None
-        if plan is None:
-            seeded = call.llm_engine if seed is None else SeededEngine(call.llm_engine, seed)
-            return await self._draw_all(replace(call, sampling_params=asked, llm_engine=seeded), n), None
-        if reason := other_size(plan, n):
+        if plan is not None and (reason := other_size(plan, n)):
             raise ConfigError(reason)
-        planned = PlannedEngine(call.llm_engine, plan, seed)
-        outputs = await self._draw_all(replace(call, sampling_params=asked, llm_engine=planned), n)
-        return outputs, planned.drawn()
-
-    async def _draw_all(self, call: Call, n: int) -> list[HostRollout]:
-        return await all_or_none([self._draw_one(call) for _ in range(n)])
+        # A plan's requests have their places in it, and not in the order in which they come.
+        engine = GroupEngine(call.llm_engine, seed if plan is None else None)
+        planned = None if plan is None else PlannedEngine(engine, plan, seed)
+        one = replace(call, sampling_params=asked, llm_engine=planned or engine)
+        outputs = await all_or_none([self._draw_one(one) for _ in range(n)])
+        return outputs, [] if planned is None else planned.drawn(), engine.tokens
 
     async def _draw_one(self, call: Call) -> HostRollout:
         rollout: HostRollout = await super().execute(**vars(call))
@@ -214,31 +206,16 @@ def texts_of(outputs: Sequence[HostRollout], tokenizer: Any) -> list[str]:
 
 
 def group_request(
-    call: Call, row: TrainingRow, outputs: Sequence[HostRollout], chains: Sequence[Chain] | None
+    call: Call, row: TrainingRow, outputs: Sequence[HostRollout], chains: Sequence[Chain]
 ) -> GroupRequest:
-    """The trained rollouts first, then those that only vote."""
-    texts = texts_of(outputs, call.hf_tokenizer)
-    responses = [
-        GroupResponse(text=text, finished=not output["truncated"]) for text, output in zip(texts, outputs, strict=True)
-    ]
-    entropies = None
-    if chains is not None:
-        responses += [
-            GroupResponse(
-                text=call.hf_tokenizer.decode(list(chain.tokens), skip_special_tokens=True),
-                finished=not chain.is_truncated,
-            )
-            for chain in chains[len(outputs) :]
-        ]
-        if any(chain.entropies for chain in chains):
-            entropies = tuple(chain.mean_entropy for chain in chains[: len(outputs)])
+    """The trained rollouts first, then those of the plan that only vote."""
+    voting, trained = chains[len(outputs) :], chains[: len(outputs)]
+    decode = partial(call.hf_tokenizer.decode, skip_special_tokens=True)
+    texts = [*texts_of(outputs, call.hf_tokenizer), *(decode(list(chain.tokens)) for chain in voting)]
+    cut = [*(output["truncated"] for output in outputs), *(chain.is_truncated for chain in voting)]
+    responses = [GroupResponse(text=text, finished=not end) for text, end in zip(texts, cut, strict=True)]
+    entropies = tuple(chain.mean_entropy for chain in trained) if any(chain.entropies for chain in chains) else None
     return GroupRequest(prompt=call.prompt, responses=tuple(responses), gold=row.gold, entropies=entropies)
-
-
-def rewards_of(score: GroupScore) -> list[float]:
-    """The host's rewards of the trained rollouts: under our entry point each is the expected one, as its score is."""
-    rewards: list[float] = (score.rewards if is_active() else score.pair.net).tolist()
-    return rewards
 
 
 def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, tokens: int) -> list[dict[str, float]]:

@@ -45,21 +45,17 @@ def wait_for_gpus(
     """
     end = time.monotonic() + patience
     while True:
-        found, why = _asked(count)
+        try:
+            found = count()
+            why = f"{found:g}"
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            # A head that is still starting refuses connections.
+            found, why = 0, f"not answered ({error})"
         if found >= needed:
             return
         if time.monotonic() > end:
             raise RunError(f"{needed} GPUs are needed, and after {patience:g} seconds the Ray cluster has {why}.")
         time.sleep(poll)
-
-
-def _asked(count: Callable[[], float]) -> tuple[float, str]:
-    """How many, and in words. A head that is still starting refuses connections."""
-    try:
-        found = count()
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        return 0, f"not answered ({error})"
-    return found, f"{found:g}"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Puts functions of ours around or in the place of a module's own, each checked and applied as the module is imported.
 
-Both the hook's table (patches.py) and what an accelerator needs (a Device's patches) are rows of these two classes.
+What the hook patches (hook/install/instrument.py) and what an accelerator needs (a Device's patches) are rows of these
+two classes.
 """
 
 import importlib

@@ -48,15 +48,14 @@ class ShardedPass:
         rows = RowCounter([shard.path(path) for shard in shards for path in self.files])
         engines = engine_gpus(visible_gpus(), self.size)
         slots = [{"CUDA_VISIBLE_DEVICES": ",".join(gpus)} for gpus in engines] or [{}]
-        commands = [Command([*self.words, "--shard", f"{each.index}/{each.count}"], self.log(each)) for each in shards]
+        # What a shard's process prints lies beside its first file.
+        logs = [each.path(self.files[0]).with_suffix(".log") for each in shards]
+        words = [[*self.words, "--shard", f"{each.index}/{each.count}"] for each in shards]
+        commands = list(map(Command, words, logs))
         try:
             run_together(commands, slots, lambda: on_progress(rows.new()))
         finally:
             on_progress(rows.new())
-
-    def log(self, shard: Shard) -> Path:
-        """What the shard's process prints, beside its first file."""
-        return shard.path(self.files[0]).with_suffix(".log")
 
 
 def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:

@@ -1,21 +1,22 @@
-"""The reference artifact: one row per prompt in JSON Lines, and its provenance in a file beside it."""
+"""The reference artifact: a row per prompt in JSON Lines, provenance beside it; joined from shards, or a subset."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import ConfigDict
 
 from restrain_openrlhf.answers import EXTRACTOR_VERSION, final_answer
 from restrain_openrlhf.answers.votes import end_of, majority_answer, missing_warning, votes_of
 from restrain_openrlhf.data.identity import Provenance, text_hash
-from restrain_openrlhf.data.jsonl import read_numbered_rows
-from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
-from restrain_openrlhf.reference.sampling_pass import SampledRow
+from restrain_openrlhf.reference.sampling_pass import SampledRow, join_parts
 
 
 class ReferenceRow(SampledRow):
@@ -97,6 +98,8 @@ class ReferenceProvenance(Provenance):
     about = "Reference artifacts"
     remedy = "Make it again with `restrain reference`."
     error = ReferencePassError
+    # How rollouts are drawn, as `Sampling` has it.
+    DRAWN: ClassVar = frozenset({"n", "temperature", "top_p", "max_new_tokens", "max_len", "seed"})
 
     model: str
     model_fingerprint: str
@@ -120,12 +123,28 @@ class Reference:
     path: Path
     provenance: ReferenceProvenance
     rows: tuple[ReferenceRow, ...]
-    _by_prompt: Mapping[str, ReferenceRow]
-    _by_problem: Mapping[str, ReferenceRow]
+
+    @cached_property
+    def _by_prompt(self) -> Mapping[str, ReferenceRow]:
+        return {row.prompt_hash: row for row in self.rows}
+
+    @cached_property
+    def _by_problem(self) -> Mapping[str, ReferenceRow]:
+        return {row.problem_hash: row for row in self.rows}
 
     def by_prompt(self, prompt: str) -> ReferenceRow | None:
         """The row of a prompt with its template applied."""
         return self._by_prompt.get(text_hash(prompt))
+
+    def row(self, prompt: str, where: str = "the prompt") -> ReferenceRow:
+        """As `by_prompt`. Raises ReferencePassError, which names `where`, for a prompt without a row."""
+        found = self.by_prompt(prompt)
+        if found is None:
+            raise ReferencePassError(
+                f"{self.path} was made for another prompt set: it has no row for {where} {prompt[:80]!r}. Make it "
+                "again with `restrain reference` from the training file, with its template."
+            )
+        return found
 
     def by_problem(self, problem: str) -> ReferenceRow | None:
         """The row of a problem's bare text."""
@@ -152,13 +171,7 @@ def load_reference(path: Path) -> Reference:
             f"{path}: {len(rows)} of {provenance.prompt_count} prompts. Run the same `restrain reference` command "
             "again to finish it, or merge all shards with `restrain merge-reference`."
         )
-    return Reference(
-        path=path,
-        provenance=provenance,
-        rows=rows,
-        _by_prompt={row.prompt_hash: row for row in rows},
-        _by_problem={row.problem_hash: row for row in rows},
-    )
+    return Reference(path, provenance, rows)
 
 
 def _refuse_other_rows(path: Path, numbered: Sequence[tuple[int, ReferenceRow]], n: int) -> None:
@@ -176,3 +189,37 @@ def _refuse_other_rows(path: Path, numbered: Sequence[tuple[int, ReferenceRow]],
                 "the same; else make the file again with `restrain reference`."
             )
         first[row.key] = number
+
+
+def merge(shards: Sequence[Path], out: Path) -> int:
+    """Join shards into one artifact; returns the number of rows. A single shard may be `out` itself.
+
+    Raises ReferencePassError where shards differ in provenance, DataError where prompts are missing or overlap.
+    """
+    provenance, rows = join_parts(shards, ReferenceProvenance, ReferenceRow)
+    if len(rows) != provenance.prompt_count:
+        raise DataError(
+            f"The {len(shards)} shards hold {len(rows)} of {provenance.prompt_count} prompts. Finish or add the "
+            "missing shards."
+        )
+    write_rows(out, rows.values())
+    provenance.write(out)
+    return len(rows)
+
+
+def subset(reference: Reference, out: Path, n: int) -> int:
+    """Write the vote of the first `n` rollouts of each prompt; returns the number of rows.
+
+    Raises ReferencePassError for more rollouts than were sampled, or an `out` that is the artifact itself.
+    """
+    made = reference.provenance
+    if n > made.n:
+        raise ReferencePassError(
+            f"{reference.path} has {made.n} rollouts per prompt, and {n} are asked for. Sample more with "
+            "`restrain reference --n`, into another file."
+        )
+    if out.resolve() == reference.path.resolve():
+        raise ReferencePassError(f"--out {out}: is the artifact that is read. Name another file.")
+    write_rows(out, (row.first(n) for row in reference.rows))
+    made.model_copy(update={"n": n}).write(out)
+    return len(reference.rows)

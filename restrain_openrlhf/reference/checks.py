@@ -64,11 +64,7 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
 def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:
     """Raises ReferencePassError for a prompt without a row. There may be more rows than are trained on, never fewer."""
     for prompt in prompts:
-        if reference.by_prompt(prompt.text) is None:
-            raise ReferencePassError(
-                f"{reference.path} was made for another prompt set: it has no row for {prompt.where} "
-                f"({prompt.problem[:60]!r}). {_REMEDY} from this file."
-            )
+        reference.row(prompt.text, prompt.where)
 
 
 def selected(selection: Selection, reference: Reference, prompts: Sequence[str]) -> list[int]:
@@ -76,14 +72,7 @@ def selected(selection: Selection, reference: Reference, prompts: Sequence[str])
 
     Raises ReferencePassError for a prompt without a row, and where none is kept.
     """
-    shares = []
-    for prompt in prompts:
-        row = reference.by_prompt(prompt)
-        if row is None:
-            raise ReferencePassError(
-                f"{reference.path} has no row for the prompt {prompt[:80]!r}. {_REMEDY} from the training file."
-            )
-        shares.append(row.majority_share)
+    shares = [reference.row(prompt).majority_share for prompt in prompts]
     kept = selection(shares)
     if not kept:
         raise ReferencePassError(

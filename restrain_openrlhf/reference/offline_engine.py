@@ -5,32 +5,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.reference.prompts import Prompt, begins_with_mark
 
 # Of prompts that are too long; a whole training set of them would fill the terminal.
 MOST_NAMED = 200
+# Of a GPU, for weights and cache.
+MEMORY_SHARE = 0.9
+
+
+class Sampling(BaseModel):
+    """How rollouts are drawn; lengths in tokens. An alias is OpenRLHF's flag of the same meaning."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    n: int = Field(16, alias="rollout.n_samples_per_prompt", ge=1, description="Rollouts per prompt.")
+    temperature: float = Field(1.0, alias="rollout.temperature", ge=0, description="Sampling temperature.")
+    top_p: float = Field(1.0, alias="rollout.top_p", ge=0, le=1, description="Top-p of nucleus sampling.")
+    max_new_tokens: int = Field(4096, alias="rollout.max_new_tokens", ge=1, description="Longest rollout, in tokens.")
+    max_len: int = Field(8192, alias="data.max_len", ge=2, description="Longest prompt with rollout, in tokens.")
+    seed: int = Field(42, description="The same seed gives the same rollouts, sharded or not.")
+    tensor_parallel_size: int = Field(1, alias="vllm.tensor_parallel_size", ge=1, description="GPUs per vLLM engine.")
+    # vLLM's own for offline sampling where None: 256 rollouts, 1,024 on an H100.
+    max_num_seqs: int | None = Field(None, ge=1, description="Rollouts that an engine works on at a time.")
+    max_num_batched_tokens: int | None = Field(None, ge=1, description="Tokens of one step of an engine.")
 
 
 @dataclass(frozen=True)
-class Sampling:
-    """How rollouts are drawn; lengths in tokens."""
+class Marks:
+    """What a template has beside its text: whether the tokenizer adds its own marks, and what ends a response."""
 
-    n: int = 16
-    temperature: float = 1.0
-    top_p: float = 1.0
-    max_new_tokens: int = 4096
-    max_len: int = 8192
-    seed: int = 42
-    tensor_parallel_size: int = 1
-    gpu_memory_utilization: float = 0.9
-    # vLLM's own for offline sampling where None: 256 rollouts, 1,024 on an H100.
-    max_num_seqs: int | None = None
-    max_num_batched_tokens: int | None = None
+    add_special_tokens: bool = False
     stops: tuple[str, ...] = ()
     stop_tokens: tuple[int, ...] = ()
-    add_special_tokens: bool = False
+
+
+# As training draws: the host adds no special token, and a response ends as the model ends it.
+PLAIN = Marks()
 
 
 @dataclass(frozen=True)
@@ -45,20 +59,19 @@ class Rollout:
 class RolloutEngine:
     """A vLLM engine for one model. Loading takes a while; use one for all prompts."""
 
-    def __init__(self, model: str, sampling: Sampling, tokenizer: Any) -> None:
+    def __init__(self, model: str, sampling: Sampling, tokenizer: Any, marks: Marks = PLAIN) -> None:
         device = detect()
         device.install()
         from vllm import LLM  # noqa: PLC0415 - must come after the device is prepared
 
-        self._sampling = sampling
-        self._tokenizer = tokenizer
+        self._sampling, self._tokenizer, self._marks = sampling, tokenizer, marks
         self._llm = LLM(
             model,
             dtype="bfloat16",
             seed=sampling.seed,
             max_model_len=sampling.max_len,
             tensor_parallel_size=sampling.tensor_parallel_size,
-            gpu_memory_utilization=sampling.gpu_memory_utilization,
+            gpu_memory_utilization=MEMORY_SHARE,
             max_num_seqs=sampling.max_num_seqs,
             max_num_batched_tokens=sampling.max_num_batched_tokens,
             trust_remote_code=True,
@@ -67,10 +80,13 @@ class RolloutEngine:
 
     def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
         """n rollouts per prompt."""
-        tokens = [prompt_tokens(prompt, self._tokenizer, self._sampling) for prompt in prompts]
+        tokens = [prompt_tokens(prompt, self._tokenizer, self._marks) for prompt in prompts]
         requests = [{"prompt_token_ids": ids} for ids in tokens]
         outputs = self._llm.generate(requests, [self._parameters(prompt) for prompt in prompts], use_tqdm=False)
-        return [[_rollout(completion) for completion in output.outputs] for output in outputs]
+        return [
+            [Rollout(each.text, len(each.token_ids), each.finish_reason == "length") for each in output.outputs]
+            for output in outputs
+        ]
 
     def _parameters(self, prompt: Prompt) -> Any:
         from vllm import SamplingParams  # noqa: PLC0415 - see __init__
@@ -81,18 +97,18 @@ class RolloutEngine:
             top_p=self._sampling.top_p,
             max_tokens=self._sampling.max_new_tokens,
             min_tokens=1,
-            stop=list(self._sampling.stops),
-            stop_token_ids=list(self._sampling.stop_tokens),
+            stop=list(self._marks.stops),
+            stop_token_ids=list(self._marks.stop_tokens),
             seed=prompt_seed(self._sampling.seed, prompt),
         )
 
 
-def prompt_tokens(prompt: Prompt, tokenizer: Any, sampling: Sampling) -> list[int]:
+def prompt_tokens(prompt: Prompt, tokenizer: Any, marks: Marks = PLAIN) -> list[int]:
     """Token ids as the host makes them (openrlhf/utils/agent.py), or with the marks that the tokenizer adds itself.
 
     A text that begins with the tokenizer's beginning mark gets no second one.
     """
-    special = sampling.add_special_tokens and not begins_with_mark(prompt.text, tokenizer)
+    special = marks.add_special_tokens and not begins_with_mark(prompt.text, tokenizer)
     ids: list[int] = tokenizer(text=prompt.text, add_special_tokens=special)["input_ids"]
     return ids
 
@@ -100,7 +116,7 @@ def prompt_tokens(prompt: Prompt, tokenizer: Any, sampling: Sampling) -> list[in
 def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sampling) -> None:
     """Raises DataError listing every prompt that the host would cut to leave room for a response."""
     room = sampling.max_len - sampling.max_new_tokens
-    lengths = [(prompt, len(prompt_tokens(prompt, tokenizer, sampling))) for prompt in prompts]
+    lengths = [(prompt, len(prompt_tokens(prompt, tokenizer))) for prompt in prompts]
     long = [f"{prompt.where} (id {prompt.id!r}): {length}" for prompt, length in lengths if length > room]
     if long:
         longest, most = max(lengths, key=lambda each: each[1])
@@ -117,7 +133,3 @@ def prompt_seed(seed: int, prompt: Prompt) -> int:
     """A seed of the prompt's own, so that shards and resumed passes draw what one whole pass would."""
     digest = hashlib.sha256(f"{seed}:{prompt.text}".encode()).digest()
     return int.from_bytes(digest[:4], "big") >> 1
-
-
-def _rollout(completion: Any) -> Rollout:
-    return Rollout(completion.text, len(completion.token_ids), completion.finish_reason == "length")

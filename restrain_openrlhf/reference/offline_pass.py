@@ -1,121 +1,154 @@
-"""Makes artifacts: sampled from what a user typed, joined from shards, or a subset of another's rollouts or prompts."""
+"""The offline pass of the frozen model: its options, which the command, a run's own pass and the manifests share."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.config.host_flags import check_version, flags_of
+from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
-from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.errors import DataError, ReferencePassError
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.reference.artifact import Reference, ReferenceProvenance, ReferenceRow
-from restrain_openrlhf.reference.checks import SAMPLING
+from restrain_openrlhf.machine.processes import run_command
+from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
 from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, refuse_long_prompts
 from restrain_openrlhf.reference.prompts import (
     Prompt,
     PromptSource,
     load_prompts,
     prompt_set_hash,
-    set_hash,
+    prompt_source,
     template_identity,
 )
-from restrain_openrlhf.reference.sampling_pass import SamplingPass, Shard, join_parts, prompts_per_chunk
+from restrain_openrlhf.reference.sampling_pass import WHOLE, SamplingPass, Shard, prompts_per_chunk
+
+
+class ModelAndPrompts(BaseModel):
+    """What is sampled, and into which file."""
+
+    model: str = Field(alias="actor.model_name_or_path", description="Frozen base model: a hub id or a local folder.")
+    prompts: str = Field(alias="data.prompt_dataset", description="Prompts: JSONL, CSV, Parquet, or a hub data set.")
+    out: Path = Field(description="The reference file (JSON Lines). Its provenance is written beside it.")
+    input_key: str = Field("problem", alias="data.input_key", description="Column of the prompt.")
+    input_template: str | None = Field(
+        None, alias="data.input_template", description="Prompt template; {} stands for the prompt."
+    )
+    apply_chat_template: bool = Field(
+        False, alias="data.apply_chat_template", description="Render prompts with the tokenizer's chat template."
+    )
+
+    def source(self) -> PromptSource:
+        """Where the prompts come from."""
+        return PromptSource(self.prompts, self.input_key, self.input_template, self.apply_chat_template)
+
+
+class OfflineOptions(Sampling, ModelAndPrompts):
+    """The options of `restrain reference`. An alias is OpenRLHF's flag of the same meaning."""
+
+    shard: str = Field("0/1", description="I/K: sample only shard I of K, counted from 0.")
+
+    @classmethod
+    def from_flags(cls, flags: Mapping[str, Any], **given: object) -> Self:
+        """From `given` options, and OpenRLHF's flags (dotted names) for the others; None counts as not given.
+
+        Raises ConfigError for a value that the option does not take.
+        """
+        names = {name: field.alias or name for name, field in cls.model_fields.items()}
+        chosen = {flag: flags.get(flag) if given.get(name) is None else given[name] for name, flag in names.items()}
+        try:
+            return cls.model_validate({flag: value for flag, value in chosen.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name, why = first["loc"][0], f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+            raise ConfigError(f"openrlhf: {name} is {first['input']!r}: {why}.") from None
+
+    def words(self) -> list[str]:
+        """The command's words for the options that were given; the rest keep the command's defaults."""
+        given = {f"--{name.replace('_', '-')}": value for name, value in self if name in self.model_fields_set}
+        valued = [
+            f"{word}={value}" for word, value in given.items() if value is not None and not isinstance(value, bool)
+        ]
+        return [*valued, *(word for word, value in given.items() if value is True)]
 
 
 @dataclass(frozen=True)
 class OfflinePass:
     """One shard of one pass, checked and ready to run."""
 
-    model: str
-    sampling: Sampling
+    options: OfflineOptions
     shard: Shard
     prompts: list[Prompt]
     provenance: ReferenceProvenance
     tokenizer: object
 
     @classmethod
-    def prepare(cls, model: str, source: PromptSource, sampling: Sampling, index: int, count: int) -> "OfflinePass":
+    def prepare(cls, options: OfflineOptions, source: PromptSource, shard: Shard) -> Self:
         """Load and check everything but the engine.
 
         Raises ConfigError for a model that does not exist, DataError for bad prompts or ones that are too long.
         """
-        fingerprint = model_fingerprint(model)
+        fingerprint = model_fingerprint(options.model)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=True)
+        tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
         prompts = load_prompts(source, tokenizer)
-        refuse_long_prompts(prompts, tokenizer, sampling)
+        refuse_long_prompts(prompts, tokenizer, options)
         provenance = ReferenceProvenance(
-            model=model,
+            model=options.model,
             model_fingerprint=fingerprint,
             template=template_identity(source, tokenizer),
-            prompt_set_hash=prompt_set_hash(prompts),
+            prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, prompts)),
             prompt_count=len(prompts),
             extractor_version=EXTRACTOR_VERSION,
             restrain_version=__version__,
-            **{name: getattr(sampling, name) for name in ("n", "max_len", "seed", *SAMPLING)},
+            **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
-        shard = Shard(index, count)
-        return cls(model, sampling, shard, shard.of(prompts), provenance, tokenizer)
+        return cls(options, shard, shard.of(prompts), provenance, tokenizer)
 
     def run(self, out: Path, on_progress: Callable[[int], None]) -> Path:
         """Sample what is missing; returns the file written (`out`, or this shard's part of it)."""
         path = self.shard.path(out)
-        chunk = prompts_per_chunk(self.sampling.n, detect().has_gpus)
+        chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
         sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow, chunk)
-        sampling.run(lambda: RolloutEngine(self.model, self.sampling, self.tokenizer), on_progress)
+        sampling.run(lambda: RolloutEngine(self.options.model, self.options, self.tokenizer), on_progress)
         return path
 
 
-def merge(shards: Sequence[Path], out: Path) -> int:
-    """Join shards into one artifact; returns the number of rows. A single shard may be `out` itself.
+def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given: str | float | None) -> None:
+    """Sample `n` rollouts of every prompt, on all visible GPUs; what is not `given` is as the configuration says.
 
-    Raises ReferencePassError where shards differ in provenance, DataError where prompts are missing or overlap.
+    `restrain reference` does so in a process of its own. Existing rollouts are kept. Raises RunError with the log's
+    last lines where it fails, ConfigError where the configuration names no model or limit of new tokens.
     """
-    provenance, rows = join_parts(shards, ReferenceProvenance, ReferenceRow)
-    if len(rows) != provenance.prompt_count:
-        raise DataError(
-            f"The {len(shards)} shards hold {len(rows)} of {provenance.prompt_count} prompts. Finish or add the "
-            "missing shards."
-        )
-    write_rows(out, rows.values())
-    provenance.write(out)
-    return len(rows)
+    check_version()
+    options = _options(config, flags_of(config), out, n, **given)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    run_command(["reference", *options.words()], out.parent / "sampling.log")
 
 
-def subset(reference: Reference, out: Path, n: int | None = None, problems: Sequence[str] | None = None) -> int:
-    """Write the vote of the first `n` rollouts on `problems` (bare texts; default: all of both); returns the rows.
+def offline_pass(config: RunConfig, n: int | None = None, shard: Shard = WHOLE) -> OfflinePass:
+    """The shard of the pass that the run needs, ready to run in this process.
 
-    Raises ReferencePassError for more rollouts than were sampled, a problem without a row, or an `out` that is the
-    artifact itself.
+    Raises ConfigError where the configuration names no reference, model or limit of new tokens; as OfflinePass.prepare.
     """
-    made = reference.provenance
-    if n is not None and n > made.n:
-        raise ReferencePassError(
-            f"{reference.path} has {made.n} rollouts per prompt, and {n} are asked for. Sample more with "
-            "`restrain reference --n`, into another file."
-        )
-    if out.resolve() == reference.path.resolve():
-        raise ReferencePassError(f"--out {out}: is the artifact that is read. Name another file.")
-    rows = [row.first(n or row.n) for row in _rows_of(reference, problems)]
-    prompts = set_hash(bytes.fromhex(row.prompt_hash) for row in rows)
-    provenance = made.model_copy(update={"n": n or made.n, "prompt_count": len(rows), "prompt_set_hash": prompts})
-    write_rows(out, rows)
-    provenance.write(out)
-    return len(rows)
+    if config.reference is None:
+        raise ConfigError("The configuration names no file for the reference. Set `reference:`.")
+    check_version()
+    flags = flags_of(config)
+    options = _options(config, flags, config.reference, n)
+    return OfflinePass.prepare(options, prompt_source(flags), shard)
 
 
-def _rows_of(reference: Reference, problems: Sequence[str] | None) -> Sequence[ReferenceRow]:
-    if problems is None:
-        return reference.rows
-    rows = []
-    for problem in problems:
-        row = reference.by_problem(problem)
-        if row is None:
-            raise ReferencePassError(
-                f"{reference.path} has no row for the problem {problem[:80]!r}. Sample it with `restrain reference`."
-            )
-        rows.append(row)
-    return rows
+def _options(
+    config: RunConfig, flags: dict[str, Any], out: Path, n: int | None, **given: str | float | None
+) -> OfflineOptions:
+    for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
+        if not flags[name]:
+            raise ConfigError(f"openrlhf: {name} is not set, and the offline pass samples as training will. Set it.")
+    limits = config.engine.options()
+    return OfflineOptions.from_flags(flags, out=out, n=n or config.reference_n, **limits, **given)

@@ -77,14 +77,14 @@ def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
                 "give data.input_template, or use the instruction-tuned model."
             )
         return lambda field: str(
-            tokenizer.apply_chat_template(_as_chat(field), tokenize=False, add_generation_prompt=True)
+            tokenizer.apply_chat_template(
+                [{"role": "user", "content": field}] if isinstance(field, str) else field,
+                tokenize=False,
+                add_generation_prompt=True,
+            )
         )
     template = source.input_template
     return lambda field: template.format(field) if template else str(field)
-
-
-def _as_chat(field: Any) -> Any:
-    return [{"role": "user", "content": field}] if isinstance(field, str) else field
 
 
 def begins_with_mark(text: str, tokenizer: Any) -> bool:
@@ -117,14 +117,9 @@ def template_identity(source: PromptSource, tokenizer: Any = None) -> str:
     return f"input template {source.input_template!r}" if source.input_template else "none"
 
 
-def prompt_set_hash(prompts: Iterable[Prompt]) -> str:
-    """Identity of a set of prompts, whatever their order."""
-    return set_hash(hashlib.sha256(prompt.text.encode()).digest() for prompt in prompts)
-
-
-def set_hash(digests: Iterable[bytes]) -> str:
-    """Identity of a set of prompts from the SHA-256 of each one's text."""
-    return hashlib.sha256(b"".join(sorted(digests))).hexdigest()
+def prompt_set_hash(hashes: Iterable[str]) -> str:
+    """Identity of a set of prompts, whatever their order, from the `text_hash` of each one's text."""
+    return hashlib.sha256(b"".join(sorted(map(bytes.fromhex, hashes)))).hexdigest()
 
 
 def all_rows(source: PromptSource) -> list[tuple[str, dict[str, Any]]]:

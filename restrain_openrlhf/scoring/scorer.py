@@ -62,13 +62,7 @@ class GroupScorer:
     def _reference_row(self, prompt: str) -> ReferenceRow | None:
         if self.reference is None:
             return None
-        row = self.reference.by_prompt(prompt)
-        if row is None and self.method.needs_reference:
-            raise ReferencePassError(
-                f"{self.reference.path} has no row for the prompt {prompt[:80]!r}. It was made for other prompts or "
-                "another template: make it again with `restrain reference` from the same file."
-            )
-        return row
+        return self.reference.row(prompt) if self.method.needs_reference else self.reference.by_prompt(prompt)
 
 
 def score_whole_group(scorer: GroupScorer, group: GroupRequest) -> GroupScore:
@@ -92,7 +86,8 @@ def score_group(
     is none.
     """
     refuse_lack_of_gold(method, gold, prompt)
-    told = _with_gold_for_right(answers, str(gold)) if method.reads_gold else answers
+    right = {answer for answer in set(answers) if is_right(answer, str(gold))} if method.reads_gold else set()
+    told = [gold if answer in right else answer for answer in answers]
     facts = PromptFacts(
         reference=ReferenceVote(row.majority_count, row.n) if row else None,
         stored_class=class_of(row.majority, told) if row else None,
@@ -100,11 +95,6 @@ def score_group(
         entropies=entropies,
     )
     return replace(method.score(classes(told), facts), answers=tuple(answers))
-
-
-def _with_gold_for_right(answers: Sequence[str | None], gold: str) -> list[str | None]:
-    right = {answer for answer in set(answers) if is_right(answer, gold)}
-    return [gold if answer in right else answer for answer in answers]
 
 
 def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:

@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel
 
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.hook.install.patches import PATCHES
+from restrain_openrlhf.hook.install.instrument import PATCHES
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 from tests.conftest import ROOT
 

@@ -23,8 +23,10 @@ from openrlhf.utils.config import hierarchize  # noqa: E402
 from transformers import AutoModelForCausalLM  # noqa: E402
 
 from restrain_openrlhf.config.host_flags import parse, to_arguments  # noqa: E402
-from restrain_openrlhf.hook.fixes.lora import WholeModel  # noqa: E402
-from restrain_openrlhf.hook.fixes.lora_reference import run_without_adapter  # noqa: E402
+from restrain_openrlhf.hook.fixes.lora import (  # noqa: E402
+    WholeModel,
+    run_without_adapter,
+)
 
 CONFIG = {
     "optim": "adam",

@@ -12,7 +12,8 @@ def write_reference(path, answers):
     path.write_text("".join(row.model_dump_json() + "\n" for row in rows))
     (n,) = {len(votes) for votes in answers.values()}
     made = ReferenceProvenance(
-        model="m", model_fingerprint="f", template="none", prompt_set_hash=prompt_set_hash(prompts),
+        model="m", model_fingerprint="f", template="none",
+        prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, prompts)),
         prompt_count=len(prompts), n=n, temperature=1.0, top_p=1.0, max_new_tokens=40, max_len=64, seed=1,
         extractor_version=EXTRACTOR_VERSION, restrain_version="0",
     )  # fmt: skip

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from restrain_openrlhf.evaluation.protocol import choose_template, render  # noqa: E402
-from restrain_openrlhf.reference.offline_engine import Sampling, prompt_tokens  # noqa: E402
+from restrain_openrlhf.reference.offline_engine import Marks, prompt_tokens  # noqa: E402
 from restrain_openrlhf.reference.prompts import Prompt, refuse_lost_mark  # noqa: E402
 
 TEMPLATE = "<s>{} box it"
@@ -37,13 +37,13 @@ def test_the_host_and_evaluation_give_the_same_tokens_to_the_same_template():
     llama = tokenizer(adds_mark=True)
     trained = llama(text=TEMPLATE.format("a sum"), add_special_tokens=False)["input_ids"]
     template = choose_template(TEMPLATE, llama)
-    sampling = Sampling(add_special_tokens=template.adds_special_tokens)
-    evaluated = prompt_tokens(of(render(template, "a sum", llama)), llama, sampling)
+    marks = Marks(add_special_tokens=template.adds_special_tokens)
+    evaluated = prompt_tokens(of(render(template, "a sum", llama)), llama, marks)
     assert trained == evaluated == [BOS, 2, 3, 4, 5]
 
 
 def test_evaluation_adds_the_mark_where_the_template_has_none():
-    assert prompt_tokens(of("a sum"), tokenizer(adds_mark=True), Sampling(add_special_tokens=True)) == [BOS, 2, 3]
+    assert prompt_tokens(of("a sum"), tokenizer(adds_mark=True), Marks(add_special_tokens=True)) == [BOS, 2, 3]
 
 
 @pytest.mark.parametrize(("adds", "text"), list(product([True, False], ["a sum", "<s>a sum"])))

@@ -20,7 +20,7 @@ from vllm import SamplingParams  # noqa: E402
 
 from restrain_openrlhf.errors import GroupError, HostError, ScoreServiceError  # noqa: E402
 from restrain_openrlhf.hook import agent  # noqa: E402
-from restrain_openrlhf.hook.install import shared_group  # noqa: E402
+from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering  # noqa: E402
 from tests.hook.in_process import Letters  # noqa: E402
 
@@ -206,6 +206,6 @@ class ParametersOfTheirOwn:
     [(OneAfterTheOther, "started 1 of 3 rollouts at once, with 1"), (ParametersOfTheirOwn, "started 3 .* with 3")],
 )
 def test_a_host_whose_groups_cannot_be_told_is_refused(host, found, monkeypatch):
-    monkeypatch.setattr(shared_group, "hosts_here", host, raising=False)
+    monkeypatch.setattr(instrument, "hosts_here", host, raising=False)
     with pytest.raises(HostError, match=found):
-        shared_group.SharedGroup("restrain_openrlhf.hook.install.shared_group", "hosts_here").check()
+        instrument.SharedGroup("restrain_openrlhf.hook.install.instrument", "hosts_here").check()

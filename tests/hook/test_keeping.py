@@ -21,7 +21,7 @@ from restrain_openrlhf.config.blocks import KeepRollouts  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
 from restrain_openrlhf.hook.logging.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
-from restrain_openrlhf.hook.policy.experience import rollout_gaps  # noqa: E402
+from restrain_openrlhf.hook.policy.experience import LAST_STEP, rollout_gaps  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.records.kept import kept_bytes, kept_files, read_kept, step_file  # noqa: E402
@@ -45,9 +45,7 @@ def step_of(case, hooked, tmp_path, keep="all", models=None):
 
 
 def kept_of(maker, tmp_path, keep="all"):
-    Keeping(tmp_path, KeepRollouts(keep=keep), seed=42).keep(
-        1, maker.restrain_step.scored, maker.restrain_step.rollout_gaps
-    )
+    Keeping(tmp_path, KeepRollouts(keep=keep), seed=42).keep(1, LAST_STEP[maker].scored, LAST_STEP[maker].rollout_gaps)
     return list(read_kept(tmp_path))
 
 
@@ -95,8 +93,8 @@ def test_the_leaves_of_trees_bring_their_entropies(hooked, tmp_path):
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_training_is_the_same_where_nothing_is_kept(case, hooked, tmp_path):
     maker, without = step_of(case, hooked, tmp_path, keep="none")
-    assert maker.restrain_step.scored == []
-    assert maker.restrain_step.rollout_gaps == []
+    assert LAST_STEP[maker].scored == []
+    assert LAST_STEP[maker].rollout_gaps == []
     _, kept = step_of(case, hooked, tmp_path)
     for name in (POSITIVE, NEGATIVE, "reward"):
         assert column(without, name) == column(kept, name)
@@ -116,7 +114,7 @@ def test_every_rollout_has_its_own_gap_whatever_the_micro_batches(hooked, tmp_pa
     script = {"1+1=": [r"\boxed{1}", r"\boxed{2}", r"\boxed{2}!!!!!", "none"]}
     maker.make_experience_batch(drawn_by_the_host(script, [""], host_arguments(1, 4)))
     apart = math.log(0.8) - math.log(0.5)
-    assert maker.restrain_step.rollout_gaps == pytest.approx([apart / 10, apart / 10, apart / 15, 0], rel=1e-5)
+    assert LAST_STEP[maker].rollout_gaps == pytest.approx([apart / 10, apart / 10, apart / 15, 0], rel=1e-5)
 
 
 def test_many_missing_answers_are_warned_of_once_a_run_with_what_was_not_read(hooked, tmp_path, caplog):

@@ -13,6 +13,7 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
+from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.method import METHODS  # noqa: E402
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
@@ -148,7 +149,7 @@ def test_every_method_has_a_group_worked_by_hand():
 
 def test_the_votes_of_a_step_are_counted_over_all_that_voted(hooked, tmp_path):
     maker, experiences = experiences_of(CASES["ttrl, votes"], hooked, tmp_path)
-    votes = maker.restrain_step.votes
+    votes = LAST_STEP[maker].votes
     assert len(column(experiences, "reward")) == 2 * N
     assert (votes.prompts, votes.voters) == (2, 12)
     assert votes.missing_share_of_voters == votes.truncated_share_of_voters == 1 / 12
@@ -162,6 +163,6 @@ def test_the_leaves_of_trees_carry_their_entropy_and_log_probabilities(hooked, t
     maker, experiences = experiences_of(CASES["ettrl"], hooked, tmp_path)
     entropy = [math.log(2) / tokens for tokens in (10, 10, 10, 20)]
     assert column(experiences, "restrain/entropy") == pytest.approx(entropy * 2)
-    assert maker.restrain_step.gap.mean == 0
+    assert LAST_STEP[maker].gap.mean == 0
     # The three branches go on after the seven tokens before the digit.
-    assert maker.restrain_step.votes.generated_tokens == 2 * (10 + 3 + 3 + 13)
+    assert LAST_STEP[maker].votes.generated_tokens == 2 * (10 + 3 + 3 + 13)

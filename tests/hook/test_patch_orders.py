@@ -13,7 +13,7 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.errors import HookNotActiveError, HostError  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
-from restrain_openrlhf.hook.install.patches import PATCHES  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import PATCHES  # noqa: E402
 from restrain_openrlhf.hook.install.worker import report  # noqa: E402
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.devices import detect  # noqa: E402

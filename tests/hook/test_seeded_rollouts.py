@@ -19,16 +19,14 @@ from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noq
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: E402
 from torchdata.stateful_dataloader import StatefulDataLoader  # noqa: E402
 
-from restrain_openrlhf.errors import HookNotActiveError  # noqa: E402
 from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.policy import actor  # noqa: E402
-from restrain_openrlhf.hook.rollout import samples  # noqa: E402
-from restrain_openrlhf.hook.rollout.progress import (  # noqa: E402
+from restrain_openrlhf.hook.rollout.training_data import (  # noqa: E402
+    PROGRESS,
     Progress,
+    TrainingRow,
     rollout_seed,
-    visit,
 )
-from restrain_openrlhf.hook.rollout.training_data import TrainingRow  # noqa: E402
 from tests.hook.in_process import Handle, Letters, host_arguments  # noqa: E402
 
 N = 4
@@ -128,7 +126,7 @@ def test_a_checkpoint_at_any_step_goes_on_with_the_same_rollouts(seeded):
     for step, state in enumerate(states[:-1], 1):
         resumed = Generator(PROMPTS, backwards=True)
         resumed.prompts_dataloader.load_state_dict(pickle.loads(state))
-        resumed.restrain_progress = Progress(steps=step, prompts=3 * step)
+        PROGRESS[resumed] = Progress(steps=step, prompts=3 * step)
         rest = []
         while len(rest) < 6 - step:
             rest += [drawn] if (drawn := resumed.batch()) else []
@@ -149,15 +147,10 @@ def test_evaluation_is_not_seeded(seeded):
     assert generator.batch() == Generator(PROMPTS).batch(), "an evaluation before changes nothing"
 
 
-def test_rollouts_that_come_without_a_place_stop_the_run():
-    with pytest.raises(HookNotActiveError, match="seeded_rollouts is on and the rollouts were drawn without seeds"):
-        samples.in_dispatch_order([SimpleNamespace(info={})])
-
-
 def test_seeds_are_the_same_in_every_release():
     """A run that was begun with one release goes on with the next."""
     digest = hashlib.sha256(b"prompt:42:7").digest()
-    assert visit(42, 7).seed == int.from_bytes(digest[:8], "big") >> 1
+    assert Progress(prompts=7).next_visit(42).seed == int.from_bytes(digest[:8], "big") >> 1
     assert rollout_seed(5, 0) == int.from_bytes(hashlib.sha256(b"rollout:5:0").digest()[:8], "big") >> 1
 
 
@@ -165,6 +158,7 @@ class Policy:
     """What the hook reads of ActorPPOTrainer."""
 
     args = SimpleNamespace(train=SimpleNamespace(seed=42))
+    actor_loss_fn = torch.nn.Identity()
     strategy = SimpleNamespace(ds_device_mesh={"dp": SimpleNamespace(get_group=lambda: None)})
 
     def __init__(self, optimizer_steps):

@@ -2,7 +2,6 @@
 
 import json
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -19,6 +18,7 @@ from openrlhf.trainer.ppo_trainer_async import TrainingActor  # noqa: E402
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: E402
 
 from restrain_openrlhf.hook.logging.step_records import tokens_per_second  # noqa: E402
+from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
 from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
 from tests.k8s import known_metrics  # noqa: E402
@@ -69,7 +69,7 @@ def test_a_step_sends_the_pair_to_the_policy_and_counts_votes(actor_class, hooke
     sent = trainer.actor_model_group.trained_on
     assert column(sent, POSITIVE) == [0, 0, 0]
     assert column(sent, NEGATIVE) == [-0.5, -0.5, -0.5]
-    numbers = trainer.experience_maker.restrain_step.scalars()
+    numbers = LAST_STEP[trainer.experience_maker].scalars()
     assert (step, status["policy_loss"], numbers["restrain/low_consensus_share"]) == (7, 0.5, 1)
     assert numbers["restrain/logprob_gap"] == 0
     assert not (tmp_path / "metrics.jsonl").exists(), "the host adds the time of generation later"
@@ -86,7 +86,7 @@ def synchronous_trainer(script, arguments):
         time.sleep(0.05)
         return next(batches), None, 1, True
 
-    trainer.samples_generator = SimpleNamespace(generate_samples=generate_samples)
+    trainer.samples_generator = type("Drawing", (), {"generate_samples": staticmethod(generate_samples)})()
     trainer.broadcast_to_vllm = lambda: None
     return trainer
 

@@ -26,7 +26,7 @@ def write_pass(path: Path, groups: Sequence[Group], unread: Sequence[Sequence[st
         model="base",
         model_fingerprint="folder:0",
         template="none",
-        prompt_set_hash=prompt_set_hash(prompts),
+        prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, prompts)),
         prompt_count=len(groups),
         n=len(groups[0]),
         temperature=1.0,

@@ -13,9 +13,9 @@ from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow, load_reference
+from restrain_openrlhf.reference.artifact import merge
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing
 from restrain_openrlhf.reference.offline_engine import Rollout, Sampling, prompt_seed, refuse_long_prompts
-from restrain_openrlhf.reference.offline_pass import merge
 from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
 from restrain_openrlhf.reference.sampling_pass import PROMPTS_PER_CHUNK, SamplingPass, Shard
 from restrain_openrlhf.scoring import GroupScorer
@@ -30,7 +30,7 @@ def provenance(everything, **changes):
         model="m",
         model_fingerprint="folder:1",
         template="none",
-        prompt_set_hash=prompt_set_hash(everything),
+        prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, everything)),
         prompt_count=len(everything),
         n=4,
         temperature=1.0,
@@ -259,7 +259,7 @@ def test_a_pass_with_many_missing_answers_ends_with_a_warning_and_what_was_not_r
     assert [row.unread for row in rows] == [(), ("Here it is: ```python print(5) ```",)]
 
     class Job:
-        shard, sampling, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1), everything
+        shard, options, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1), everything
 
         def run(self, out, _on_progress):
             write_rows(out, rows)

@@ -1,10 +1,10 @@
-"""A part of an offline pass is the pass itself, sampled less: fewer rollouts, fewer prompts, nothing drawn again."""
+"""A part of an offline pass is the pass itself, sampled less: fewer rollouts, nothing drawn again."""
 
 import pytest
 
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.offline_pass import subset
+from restrain_openrlhf.reference.artifact import subset
 from tests.reference.test_offline_pass import Engine, prompts, provenance, run_pass
 
 
@@ -26,23 +26,9 @@ def test_the_first_rollouts_vote_again(reference, tmp_path):
     assert made.provenance == reference.provenance.model_copy(update={"n": 3})
 
 
-def test_fewer_prompts_are_what_a_pass_over_them_would_be(reference, tmp_path):
-    few = prompts(2)
-    subset(reference, tmp_path / "two.jsonl", problems=[prompt.problem for prompt in few])
-    run_pass(few, provenance(few), tmp_path / "sampled.jsonl", Engine)
-    two, sampled = (load_reference(tmp_path / f"{name}.jsonl") for name in ("two", "sampled"))
-    assert two.rows == sampled.rows
-    assert two.provenance == sampled.provenance
-
-
 def test_more_rollouts_than_there_are_must_be_sampled(reference, tmp_path):
     with pytest.raises(ReferencePassError, match="has 4 rollouts per prompt, and 5 are asked for"):
         subset(reference, tmp_path / "o.jsonl", n=5)
-
-
-def test_a_problem_without_a_row_is_named(reference, tmp_path):
-    with pytest.raises(ReferencePassError, match=r"no row for the problem '9\+9='"):
-        subset(reference, tmp_path / "o.jsonl", problems=["9+9="])
 
 
 def test_answers_of_another_extractor_are_not_voted_on_again(reference, tmp_path):

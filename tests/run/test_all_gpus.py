@@ -16,7 +16,7 @@ from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine import processes
 from restrain_openrlhf.reference import all_gpus, load_reference
 from restrain_openrlhf.reference.all_gpus import RowCounter, ShardedPass, engine_gpus
-from restrain_openrlhf.reference.offline_pass import merge
+from restrain_openrlhf.reference.artifact import merge
 from restrain_openrlhf.reference.sampling_pass import WHOLE, Shard, prompts_per_chunk
 from tests.commands import restrain
 from tests.conftest import ROOT

@@ -14,8 +14,9 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ReferencePassError  # noqa: E402
 from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
-from restrain_openrlhf.reference import ReferenceRow, reference_pass  # noqa: E402
-from restrain_openrlhf.reference.reference_pass import offline_pass  # noqa: E402
+from restrain_openrlhf.reference import ReferenceRow  # noqa: E402
+from restrain_openrlhf.reference import offline_pass as made_by  # noqa: E402
+from restrain_openrlhf.reference.offline_pass import offline_pass  # noqa: E402
 from restrain_openrlhf.training.train import flags_here  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
@@ -49,7 +50,7 @@ def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
     config = configured(tmp_path)
     job = offline_pass(config)
     assert job.prompts[0].text.startswith("Q: ")
-    assert (job.sampling.n, job.sampling.max_new_tokens, job.sampling.max_len) == (16, 14, 32)
+    assert (job.options.n, job.options.max_new_tokens, job.options.max_len) == (16, 14, 32)
     sampled(job, tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
     check(config)
 
@@ -77,9 +78,9 @@ def test_training_refuses_a_reference_that_was_sampled_otherwise_unless_the_conf
 
 def test_the_pass_has_as_many_rollouts_as_the_configuration_says(tmp_path):
     config = configured(tmp_path, reference_n=3)
-    assert offline_pass(config).sampling.n == 3
-    assert offline_pass(config, n=2).sampling.n == 2
-    assert offline_pass(configured(tmp_path)).sampling.n == 16
+    assert offline_pass(config).options.n == 3
+    assert offline_pass(config, n=2).options.n == 2
+    assert offline_pass(configured(tmp_path)).options.n == 16
 
 
 def test_training_refuses_a_reference_with_another_number_of_rollouts(tmp_path):
@@ -91,7 +92,7 @@ def test_training_refuses_a_reference_with_another_number_of_rollouts(tmp_path):
 
 def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypatch):
     asked = []
-    monkeypatch.setattr(reference_pass, "run_command", lambda words, _log: asked.append(words))
+    monkeypatch.setattr(made_by, "run_command", lambda words, _log: asked.append(words))
     config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"})
     make_reference(StudyRun("srt_offline", "group", 42, tmp_path / "c.yaml", {}, config), print)
     assert "--n=3" in asked[0]

@@ -13,7 +13,7 @@ from restrain_openrlhf.reference.offline_engine import Rollout
 class Engine:
     """Every answer is its prompt's length."""
 
-    def __init__(self, _model, sampling, _tokenizer):
+    def __init__(self, _model, sampling, *_):
         self._n = sampling.n
         with Path(os.environ["SHARDED_NOTES"]).open("a") as notes:
             notes.write(f"{os.environ.get('CUDA_VISIBLE_DEVICES')} {os.getpid()}\n")

@@ -71,7 +71,7 @@ def stand_ins(tmp_path, monkeypatch) -> StandIns:
     append_step(tmp_path / "row.jsonl", 1, {"restrain/policy_entropy": 1.0}, votes())
     made = StandIns(json.loads((tmp_path / "row.jsonl").read_text()))
     for module in (job, offline_pass):
-        monkeypatch.setattr(module, "RolloutEngine", lambda model, sampling, _: Sampler(made.asked, model, sampling))
+        monkeypatch.setattr(module, "RolloutEngine", lambda model, sampling, *_: Sampler(made.asked, model, sampling))
     monkeypatch.setattr(all_gpus, "visible_gpus", lambda: ())
     monkeypatch.setattr(processes, "run_together", run_here)
     monkeypatch.setattr(train, "ENTRY_POINT", "tests.test_time.trainer")

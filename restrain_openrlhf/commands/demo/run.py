@@ -13,7 +13,7 @@ from restrain_openrlhf.evaluation.result import accuracy
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.reference_pass import sample_reference
+from restrain_openrlhf.reference.offline_pass import sample_reference
 from restrain_openrlhf.training.train import StepListener, train
 
 ROLLOUTS = 16

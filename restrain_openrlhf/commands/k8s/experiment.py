@@ -14,7 +14,7 @@ from restrain_openrlhf.config.nodes import LONGEST_PREFIX, Layout, NodeShape, fl
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.folder import adapts_at_test_time
-from restrain_openrlhf.reference.reference_pass import OfflineOptions
+from restrain_openrlhf.reference.offline_pass import OfflineOptions
 from restrain_openrlhf.reference.sampling_pass import Shard
 
 WORK = PurePosixPath("/mnt/work")

@@ -12,7 +12,7 @@ from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine.processes import MODULE, ending_with_us, python_environment, python_module
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.reference.reference_pass import sample_reference
+from restrain_openrlhf.reference.offline_pass import sample_reference
 from restrain_openrlhf.training.train import refuse_another_run
 
 POLL_SECONDS = 1.0

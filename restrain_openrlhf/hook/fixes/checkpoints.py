@@ -42,6 +42,11 @@ class Saving:
         given.apply_defaults()
         return cls(**given.arguments)
 
+    @property
+    def folder(self) -> Path:
+        """The checkpoint's; without a tag DeepSpeed counts its own steps (runtime/engine.py, save_checkpoint)."""
+        return Path(self.save_dir, self.tag if self.tag is not None else f"global_step{self.model.global_steps}")
+
 
 def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """In the place of the host's, which deletes old checkpoints, even the only one, before it writes the next.
@@ -72,17 +77,12 @@ def _write(strategy: Any, saving: Saving) -> None:
     saving.model.save_checkpoint(saving.save_dir, tag=saving.tag, client_state=state, save_latest=False)
     if not strategy.is_rank_0():
         return
-    folder, tag = Path(saving.save_dir), tag_of(saving)
+    folder = saving.folder
     if saving.tag is not None:
-        strategy._write_ckpt_metric(str(folder / tag), saving.metric_value, metric_key=saving.metric_key)
+        strategy._write_ckpt_metric(str(folder), saving.metric_value, metric_key=saving.metric_key)
     if saving.save_latest:
-        with whole_file(folder / LATEST) as file:
-            file.write(tag)
-
-
-def tag_of(saving: Saving) -> str:
-    """The checkpoint's folder; without a tag DeepSpeed counts its own steps (runtime/engine.py, save_checkpoint)."""
-    return saving.tag if saving.tag is not None else f"global_step{saving.model.global_steps}"
+        with whole_file(folder.with_name(LATEST)) as file:
+            file.write(folder.name)
 
 
 def delete_surplus(strategy: Any, saving: Saving) -> None:
@@ -91,7 +91,7 @@ def delete_surplus(strategy: Any, saving: Saving) -> None:
     A new best one takes the place of the earlier best ones. The others go by their metric: those without one first,
     then the worst, the oldest first. Those that a killed run has left unfinished go before all of them.
     """
-    new = Path(saving.save_dir) / tag_of(saving)
+    new = saving.folder
     others = [path for path in new.parent.iterdir() if path.is_dir() and path != new]
     best = [path for path in others if path.name.startswith(BEST)]
     regular = sorted((path for path in others if path not in best), key=lambda path: _worth(strategy, path))

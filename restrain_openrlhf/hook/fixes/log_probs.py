@@ -49,7 +49,8 @@ class _LogProbs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor, in_place: bool) -> torch.Tensor:
-        normalizer = torch.cat([rows.logsumexp(-1) for rows in logits.reshape(-1, logits.shape[-1]).split(CHUNK)])
+        flat = logits.reshape(-1, logits.shape[-1])
+        normalizer = torch.cat([flat[rows].logsumexp(-1) for rows in _chunks(len(flat))])
         ctx.save_for_backward(logits, labels, normalizer)
         ctx.in_place = in_place
         return logits.gather(-1, labels.unsqueeze(-1)).squeeze(-1) - normalizer.view(labels.shape)
@@ -58,8 +59,12 @@ class _LogProbs(torch.autograd.Function):
     def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         logits, labels, normalizer = ctx.saved_tensors
         found = logits if ctx.in_place else logits.clone()
-        parts = (found.view(-1, found.shape[-1]), normalizer, labels.reshape(-1), gradients[0].reshape(-1))
-        for rows, normalizers, chosen, gradient in zip(*(torch.split(part, CHUNK) for part in parts), strict=True):
-            rows.sub_(normalizers[:, None]).exp_().mul_(-gradient[:, None])
-            rows.scatter_add_(1, chosen[:, None], gradient[:, None])
+        flat, chosen, gradient = found.view(-1, found.shape[-1]), labels.reshape(-1, 1), gradients[0].reshape(-1, 1)
+        for rows in _chunks(len(flat)):
+            flat[rows].sub_(normalizer[rows, None]).exp_().mul_(-gradient[rows])
+            flat[rows].scatter_add_(1, chosen[rows], gradient[rows])
         return found, None, None
+
+
+def _chunks(count: int) -> list[slice]:
+    return [slice(start, start + CHUNK) for start in range(0, count, CHUNK)]

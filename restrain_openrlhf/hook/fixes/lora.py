@@ -1,9 +1,12 @@
 """LoRA: the host trains, checkpoints and keeps the adapter alone; vLLM and the saved model get it in whole weights.
 
-This can go when the host sends vLLM an adapter's whole update and saves a whole model (trainer/ray/ppo_actor.py,
-ActorPPOTrainer.broadcast_to_vllm; utils/deepspeed/deepspeed.py, DeepspeedStrategy.save_model).
+The reference policy is the policy's own base model with the adapter off, instead of a second copy. This can go when the
+host does so (trainer/ppo_utils/experience_maker.py, RemoteExperienceMaker), sends vLLM an adapter's whole update and
+saves a whole model (trainer/ray/ppo_actor.py, ActorPPOTrainer.broadcast_to_vllm; utils/deepspeed/deepspeed.py,
+DeepspeedStrategy.save_model).
 """
 
+import copy
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -105,17 +108,13 @@ def whole_weights(
         if found:
             whole = MergedWeight(layer, adapted[layer], tensor) if rest == "weight" else tensor
             yield f"{layer}.{rest}", whole
-        elif not _is_adapters(name):
+        elif "lora_" not in name:
+            # As peft tells its own parameters (tuners/lora/model.py, LoraModel.prefix).
             yield name, tensor
 
 
 def _adapted_layers(model: PeftModel) -> dict[str, Any]:
     return {name: layer for name, layer in model.get_base_model().named_modules() if isinstance(layer, LoraLayer)}
-
-
-def _is_adapters(name: str) -> bool:
-    """As peft tells its own parameters (tuners/lora/model.py, LoraModel.prefix)."""
-    return "lora_" in name
 
 
 def initialise_actor(wrapped: Callable[..., None], actor: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -224,3 +223,39 @@ def _drop_second_names(model: torch.nn.Module, state: dict[str, torch.Tensor], *
     names = {name for name, _ in model.named_parameters(remove_duplicate=False)}
     for name in names - {name for name, _ in model.named_parameters()}:
         state.pop(name, None)
+
+
+def dispatch_forward(wrapped: Callable[..., Any], maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """RemoteExperienceMaker._dispatch_forward: in a LoRA run, what is for the reference policy goes to the policy."""
+    group, *rest = args
+    if group is maker.initial_model_group and maker.args.ds.lora.rank > 0:
+        group = without_adapter(maker.actor_model_group)
+    return wrapped(group, *rest, **kwargs)
+
+
+def without_adapter(group: Any) -> Any:
+    """The policy's group as the host sends it batches (trainer/ray/launcher.py), which run with the adapter off."""
+    plain = copy.copy(group)
+    plain._actor_handlers = [_WithoutAdapter(actor) for actor in group._actor_handlers]
+    return plain
+
+
+@dataclass(frozen=True)
+class _WithoutAdapter:
+    """A policy process's handle."""
+
+    actor: Any
+
+    @property
+    def execute_batch(self) -> Any:
+        return SimpleNamespace(remote=partial(self.actor.__ray_call__.remote, run_without_adapter))
+
+    @property
+    def empty_cache(self) -> Any:
+        return self.actor.empty_cache
+
+
+def run_without_adapter(actor: Any, method: str, data: Any, start: int, end: int) -> Any:
+    """Inside a policy process: BaseModelActor.execute_batch with the base model alone."""
+    with actor.strategy._unwrap_model(actor.actor).disable_adapter():
+        return actor.execute_batch(method, data, start, end)

@@ -1,9 +1,106 @@
-"""Switches the hook on and off in one process: host modules are checked and patched as they are imported."""
+"""All of the host that the hook relies on, by its record: checked, and patched where the hook is switched on."""
 
-from restrain_openrlhf.config.host_flags import check_version
-from restrain_openrlhf.hook.install import contract
-from restrain_openrlhf.hook.install.patches import PATCHES
-from restrain_openrlhf.machine.patching import expect, expect_no_more, is_expected, lost
+import asyncio
+import importlib
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import yaml
+
+from restrain_openrlhf.config.host_flags import SUPPORTED_OPENRLHF, check_version
+from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.machine.host_methods import HostAttributes, HostMethod
+from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping, expect, expect_no_more, is_expected, lost
+
+_FILE = Path(__file__).with_name(f"openrlhf-{SUPPORTED_OPENRLHF[-1]}.yaml")
+# Part, module, name, and what is recorded of it.
+RECORD: Mapping[str, Mapping[str, Mapping[str, Any]]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
+VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
+ROLLOUTS = 3
+
+
+@dataclass
+class _Recorder:
+    """An executor that notes what it is given, and how many rollouts had been started when the first went on."""
+
+    given: list[object] = field(default_factory=list)
+    started_together: int = 0
+
+    async def execute(self, *_: Any, sampling_params: object, **__: Any) -> None:
+        self.given.append(sampling_params)
+        await asyncio.sleep(0)
+        self.started_together = self.started_together or len(self.given)
+
+
+@dataclass(frozen=True)
+class SharedGroup:
+    """An actor class whose `generate_responses` starts all rollouts of a prompt at once, with one object in common."""
+
+    module: str
+    qualname: str
+
+    def check(self) -> None:
+        """Call it over an executor of our own. Raises HostError where a group could not be told by that object."""
+        owner, name = HostMethod(self.module, f"{self.qualname}.generate_responses", "").locate()
+        recorder = _Recorder()
+        drawing = getattr(owner, name)(
+            SimpleNamespace(executor=recorder),
+            prompt="1+1=",
+            label="",
+            sampling_params=object(),
+            max_length=8,
+            hf_tokenizer=None,
+            num_samples=ROLLOUTS,
+        )
+        # The thread that imports the host may be running a loop already.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, drawing).result()
+        if recorder.started_together != ROLLOUTS or len({id(each) for each in recorder.given}) != 1:
+            raise HostError(
+                f"{self.module}.{self.qualname}.generate_responses started {recorder.started_together} of {ROLLOUTS} "
+                f"rollouts at once, with {len({id(each) for each in recorder.given})} sampling_params objects; groups "
+                "are told apart by that object. Install the openrlhf that `restrain doctor` names, unchanged."
+            )
+
+
+def _recorded(part: str) -> Iterator[tuple[str, str, Any]]:
+    return ((module, name, row) for module, rows in RECORD[part].items() for name, row in rows.items())
+
+
+def _ours(row: Mapping[str, str]) -> tuple[str, str]:
+    return row["takes"], f"restrain_openrlhf.hook.{row['ours']}"
+
+
+PATCHES: tuple[Patch, ...] = (
+    *(Wrapping(module, name, *_ours(row)) for module, name, row in _recorded("wrapped")),
+    *(Replacement(module, name, *_ours(row)) for module, name, row in _recorded("replaced")),
+)
+CONTRACT: tuple[HostMethod | HostAttributes | SharedGroup, ...] = (
+    *PATCHES,
+    *(HostMethod(module, name, takes) for module, name, takes in _recorded("called")),
+    *(HostAttributes(module, name, tuple(attributes)) for module, name, attributes in _recorded("read")),
+    SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
+)
+HOST_MODULES = frozenset(relied_on.module for relied_on in CONTRACT)
+
+
+def check_all() -> None:
+    """Import every host module relied on and check it. Takes seconds; used by `restrain doctor` and by the tests."""
+    check_version()
+    for module in sorted(HOST_MODULES):
+        importlib.import_module(module)
+        check_module(module)
+
+
+def check_module(module: str) -> None:
+    """Check what is relied on in one host module, as it is imported. Raises HostError naming what differs."""
+    for relied_on in CONTRACT:
+        if relied_on.module == module:
+            relied_on.check()
 
 
 def is_active() -> bool:
@@ -17,12 +114,12 @@ def install() -> None:
     Raises HostError where the installed OpenRLHF is not one the hook was written for.
     """
     check_version()
-    expect(contract.CONTRACT)
+    expect(CONTRACT)
 
 
 def uninstall() -> None:
     """Give the host its own methods back, with whatever wraps them beside the hook."""
-    expect_no_more(contract.CONTRACT)
+    expect_no_more(CONTRACT)
 
 
 def unpatched() -> list[str]:

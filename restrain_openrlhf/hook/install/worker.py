@@ -7,7 +7,6 @@ import ray
 
 from restrain_openrlhf.config.gpu_layout import optimizer_steps
 from restrain_openrlhf.errors import HookNotActiveError
-from restrain_openrlhf.hook.fixes.lora_reference import end_processes, replaces_reference
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.install.instrument import install, is_active, unpatched
 from restrain_openrlhf.machine.devices import detect
@@ -24,7 +23,8 @@ def setup() -> None:
 def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Raises HookNotActiveError if a process of the group (trainer/ray/launcher.py) lacks the hook or a part of it.
 
-    A LoRA run's reference policy is the policy without its adapter, and needs no processes. The learning rate is
+    A LoRA run's reference policy is the policy without its adapter (hook/fixes/lora.py), and needs no
+    processes. The learning rate is
     planned for the steps that will be taken.
     """
     answers = ray.get([actor.__ray_call__.remote(report) for actor in group._actor_handlers])
@@ -35,8 +35,10 @@ def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], k
     if missing:
         raise HookNotActiveError(f"The RESTRAIN hook is on in {name} processes, and not in {', '.join(missing)}.")
     strategy, model, *planned = args
-    if replaces_reference(group, strategy):
-        end_processes(group)
+    if name == "ReferenceModelActor" and strategy.args.ds.lora.rank > 0:
+        # The host makes them wherever there is a KL term; they have not loaded a model yet.
+        for actor in group._actor_handlers:
+            ray.kill(actor)
         return []
     return wrapped(strategy, model, *steps_to_plan(strategy, planned), **kwargs)
 

@@ -34,7 +34,10 @@ class Keeping:
     def keep(self, step: int, groups: Sequence[ScoredGroup], gaps: Gaps) -> dict[str, float]:
         """Write the step's file; the step's metrics of it. `gaps` has one number per trained rollout of all groups."""
         try:
-            self._begin(step)
+            if self.used is None:
+                # Files of this step or later are of a run that was killed.
+                drop_from(self.run, step)
+                self.used = kept_bytes(self.run)
             places = [] if self.stopped else chosen(self.rollouts.count(len(groups)), len(groups), self.seed, step)
             size = len(gaps) // max(len(groups), 1)
             kept = [
@@ -48,12 +51,6 @@ class Keeping:
             self._stop(step, f"{self.run}: writing failed ({error})")
             written = 0
         return {KEPT_GROUPS: float(written), KEPT_MIB: (self.used or 0) / MIB} if groups else {}
-
-    def _begin(self, step: int) -> None:
-        """Files of this step or later are of a run that was killed."""
-        if self.used is None:
-            drop_from(self.run, step)
-            self.used = kept_bytes(self.run)
 
     def _write(self, step: int, groups: Sequence[KeptGroup]) -> int:
         if not groups:

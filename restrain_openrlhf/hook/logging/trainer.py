@@ -8,7 +8,8 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.logging.keeping import Keeping
 from restrain_openrlhf.hook.logging.step_records import finite, not_finite, numbers, publish, tokens_per_second
-from restrain_openrlhf.hook.rollout.progress import resume_counting
+from restrain_openrlhf.hook.policy.experience import LAST_STEP
+from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress
 from restrain_openrlhf.records.metrics import HELD_OUT_FILE, append_row, read_held_out
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
 
@@ -31,7 +32,7 @@ def init_checkpoint_states(trainer: Any) -> dict[str, Any]:
     log_by_us(trainer)
     # The asynchronous trainer's rollouts and evaluations are drawn by another process.
     if hasattr(trainer, "samples_generator"):
-        resume_counting(trainer.samples_generator, states)
+        PROGRESS[trainer.samples_generator] = Progress(states["global_step"], states["total_consumed_prompts"])
         evaluate_left_out(trainer, states["global_step"])
     return states
 
@@ -42,26 +43,15 @@ def evaluate_left_out(trainer: Any, step: int) -> None:
     The host writes a checkpoint before it evaluates (trainer/ppo_trainer.py, PPOTrainer.fit), and never goes back: a
     run that was killed between the two would have no evaluation of that step.
     """
-    config = config_here()
-    if not trainer.eval_dataloader or not _is_due(config, trainer.args.eval.steps, step) or _is_kept(config, step):
+    config, asked = config_here(), trainer.args.eval
+    is_due = config.evaluate_first if step == 0 else config.metrics is not None and step % asked.steps == 0
+    kept = read_held_out(config.metrics.parent) if config.metrics is not None else ()
+    if not trainer.eval_dataloader or not is_due or any(evaluation.step == step for evaluation in kept):
         return
     if step:
         trainer.broadcast_to_vllm()
-    sampling = {
-        "temperature": trainer.args.eval.temperature,
-        "n_samples_per_prompt": trainer.args.eval.n_samples_per_prompt,
-    }
+    sampling = {"temperature": asked.temperature, "n_samples_per_prompt": asked.n_samples_per_prompt}
     trainer.evaluate(step, **{**trainer.generate_kwargs, **sampling})
-
-
-def _is_due(config: HookConfig, every: float, step: int) -> bool:
-    return config.evaluate_first if step == 0 else config.metrics is not None and step % every == 0
-
-
-def _is_kept(config: HookConfig, step: int) -> bool:
-    if config.metrics is None:
-        return False
-    return any(evaluation.step == step for evaluation in read_held_out(config.metrics.parent))
 
 
 def log_by_us(trainer: Any) -> None:
@@ -91,7 +81,7 @@ class RunLog:
 
     def log_train(self, global_step: int, logs_dict: dict[str, Any]) -> None:
         """Complete a step's numbers, and write them wherever the run has them."""
-        config, record = config_here(), self._maker.restrain_step
+        config, record = config_here(), LAST_STEP[self._maker]
         logs_dict |= record.scalars()
         logs_dict |= tokens_per_second(logs_dict)
         logs_dict |= not_finite(logs_dict)

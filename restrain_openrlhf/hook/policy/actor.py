@@ -1,4 +1,4 @@
-"""Wraps ActorPPOTrainer: each step reads the rollouts' pair, its loss is paired, and token means are kept."""
+"""The optimizer step: it reads the rollouts' pair, its loss is paired, token means are kept."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,9 +8,9 @@ import torch
 from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.fixes.log_probs import logits_read_again
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.hook.policy.paired_loss import paired, weighted_kl
-from restrain_openrlhf.hook.policy.token_means import LossBatch, TokenSums
-from restrain_openrlhf.hook.rollout.progress import shuffle_seed
+from restrain_openrlhf.hook.policy.paired_loss import PairedLoss, paired, weighted_kl
+from restrain_openrlhf.hook.policy.token_means import LossBatch
+from restrain_openrlhf.hook.rollout.training_data import shuffle_seed
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 
 PEAK_MEMORY = "restrain/peak_gpu_memory_bytes"
@@ -23,9 +23,9 @@ def ppo_train(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ...], 
     """
     if config_here().seeded_rollouts:
         torch.manual_seed(shuffle_seed(trainer.args.train.seed, trainer.actor.model.global_steps))
-    trainer.restrain_sums = TokenSums()
-    status = wrapped(*args, **kwargs)
-    means = trainer.restrain_sums.over_ranks(trainer.strategy.ds_device_mesh["dp"].get_group())
+    with paired(trainer) as loss:
+        status = wrapped(*args, **kwargs)
+    means = loss.sums.over_ranks(trainer.strategy.ds_device_mesh["dp"].get_group())
     return {**status, **means, **peak_memory(trainer.strategy)}
 
 
@@ -46,19 +46,14 @@ def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ..
             "The trainer process that made these rollouts' advantages is not hooked; training on them would not be "
             "RESTRAIN."
         )
-    positive = column(experience.info, POSITIVE)
-    negative = column(experience.info, NEGATIVE)
-    device = experience.sequences.device
-    experience.advantages = torch.stack([positive, negative]).unsqueeze(-1).to(device)
+    pair = torch.stack([column(experience.info, name) for name in (POSITIVE, NEGATIVE)])
+    experience.advantages = pair.unsqueeze(-1).to(experience.sequences.device)
+    loss: PairedLoss = trainer.actor_loss_fn
     has_entropy = trainer.args.actor.entropy_coef is not None
-    with (
-        paired(trainer) as loss,
-        weighted_kl(trainer, column(experience.info, KL_WEIGHT)) as kl,
-        logits_read_again(has_entropy),
-    ):
+    with weighted_kl(trainer, column(experience.info, KL_WEIGHT)) as kl, logits_read_again(has_entropy):
         status = wrapped(*args, **kwargs)
     batch = LossBatch.of(loss.batch, token_level=bool(loss.host_loss.token_level_loss))
-    trainer.restrain_sums.add_micro_batch(status["metrics"], batch, kl[0] if kl else None)
+    loss.sums.add_micro_batch(status["metrics"], batch, kl[0] if kl else None)
     return status
 
 

@@ -5,11 +5,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
 from restrain_openrlhf.answers.votes import missing_warning
-from restrain_openrlhf.errors import HookNotActiveError, PolicyMismatchError
+from restrain_openrlhf.errors import PolicyMismatchError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup, take_scored, take_votes, unread
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
@@ -38,13 +39,9 @@ class LogProbGap:
 def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
     """The gap over all response tokens of the host's experiences, whatever their micro-batches.
 
-    Each experience has `rollout_log_probs`, `action_log_probs` and `action_mask`, (B, T-1). Raises HookNotActiveError
-    where rollouts came without log-probabilities, which the hooked rollout actors always bring.
+    Each experience has `rollout_log_probs`, which the hooked rollout actors always bring, `action_log_probs` and
+    `action_mask`, (B, T-1).
     """
-    if any(experience.rollout_log_probs is None for experience in experiences):
-        raise HookNotActiveError(
-            "The rollouts carry no log-probabilities, so the rollout actors that drew them are not hooked."
-        )
     rollout, policy = _of_tokens(experiences, "rollout_log_probs"), _of_tokens(experiences, "action_log_probs")
     total, size = float((rollout - policy).abs().sum()), float(rollout.abs().sum())
     return LogProbGap(mean=total / max(len(rollout), 1), relative=total / size if total else 0.0)
@@ -110,7 +107,7 @@ def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """What is known of a step's rollouts before it is trained on; the experience maker has the last step's.
+    """What is known of a step's rollouts before it is trained on.
 
     `rounding` is the least of the steps so far: the first is a new adapter's or an unmoved policy's, or the first after
     a resume. `rollout_gaps` has a gap for each trained rollout where rollouts are kept.
@@ -130,6 +127,10 @@ class StepRecord:
         return named if self.update_arrived is None else {**named, UPDATE_ARRIVED: self.update_arrived}
 
 
+# Of each of the host's experience makers.
+LAST_STEP: WeakKeyDictionary[object, StepRecord] = WeakKeyDictionary()
+
+
 def make_experience_batch(
     wrapped: Callable[..., list[Any]], maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[Any]:
@@ -141,33 +142,26 @@ def make_experience_batch(
     samples = args[0] if args else kwargs["rollout_samples"]
     n = maker.args.rollout.n_samples_per_prompt
     votes, scored = take_votes(samples, n), take_scored(samples, n)
-    before: StepRecord | None = getattr(maker, "restrain_step", None)
-    has_warned = _warn_of_missing(votes, scored, before is not None and before.has_warned)
+    before = LAST_STEP.get(maker)
+    # Once a run, for later steps have `restrain/missing_share_of_voters`; examples are there where rollouts are kept.
+    warning = missing_warning(votes.missing_share_of_voters, unread(scored), "this step's rollouts")
+    has_warned = before is not None and before.has_warned
+    if warning and not has_warned:
+        logging.getLogger(__name__).warning("%s", warning)
     experiences = wrapped(*args, **kwargs)
     rounding = min(before.rounding if before is not None else math.inf, rounding_of(experiences))
-    maker.restrain_step = StepRecord(
+    LAST_STEP[maker] = step = StepRecord(
         votes=votes,
         scored=scored,
         gap=logprob_gap(experiences),
         rounding=rounding,
         update_arrived=update_arrived(experiences, rounding),
         rollout_gaps=rollout_gaps(experiences) if scored else [],
-        has_warned=has_warned,
+        has_warned=has_warned or bool(warning),
     )
     if not maker.args.train.async_enable:
         # The asynchronous trainer's rollouts may be of earlier weights, by design.
-        refuse_mismatch(maker.restrain_step.gap, config_here().logprob_gap_limit)
+        refuse_mismatch(step.gap, config_here().logprob_gap_limit)
     for experience in experiences:
         experience.advantages = None
     return experiences
-
-
-def _warn_of_missing(votes: StepVotes, scored: Sequence[ScoredGroup], has_warned: bool) -> bool:
-    """Whether it is done: once a run, for later steps have `restrain/missing_share_of_voters`.
-
-    Examples are there where rollouts are kept.
-    """
-    warning = missing_warning(votes.missing_share_of_voters, unread(scored), "this step's rollouts")
-    if warning and not has_warned:
-        logging.getLogger(__name__).warning("%s", warning)
-    return has_warned or bool(warning)

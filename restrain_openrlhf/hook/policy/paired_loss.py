@@ -8,12 +8,13 @@ from typing import Any
 import torch
 from torch import nn
 
+from restrain_openrlhf.hook.policy.token_means import TokenSums
+
 
 class PairedLoss(nn.Module):
     """Sum of the host's loss under A⁺ and under A⁻: exactly sum_j w_j loss(A_j), clipped or not.
 
-    Derivation: docs/concepts/method.md.
-
+    Derivation: docs/concepts/method.md. `sums` are the training step's, for its token means.
     `host_loss` is OpenRLHF's PolicyLoss (models/loss.py); any loss positively homogeneous in the advantage will do.
     """
 
@@ -21,6 +22,7 @@ class PairedLoss(nn.Module):
         super().__init__()
         self.host_loss = host_loss
         self.batch: dict[str, Any] = {}
+        self.sums = TokenSums()
 
     def forward(
         self, log_probs: torch.Tensor, old_log_probs: torch.Tensor, advantages: torch.Tensor, **batch: Any

@@ -30,11 +30,6 @@ class LossBatch:
     values: torch.Tensor
     token_divisor: torch.Tensor
 
-    @property
-    def tokens(self) -> torch.Tensor:
-        """How many response tokens, 0-D."""
-        return self.mask.sum()
-
     @classmethod
     def of(cls, batch: Mapping[str, Any], token_level: bool) -> "LossBatch":
         """From the keyword arguments that the host calls its loss with."""
@@ -61,7 +56,7 @@ class TokenSums:
 
     def add_micro_batch(self, metrics: Mapping[str, Any], batch: LossBatch, kl: torch.Tensor | None) -> None:
         """Add a micro-batch: `metrics` as the host's training_step returns them, `kl` per token, (B, T), unweighted."""
-        tokens = batch.tokens
+        tokens = batch.mask.sum()
         self.add(LOSS, metrics["policy_loss"] * batch.divisor, batch.values)
         self.add(CLIPPED, torch.where(tokens > 0, metrics["ppo_clip_ratio"] * tokens, 0.0), tokens)
         if "entropy_loss" in metrics:

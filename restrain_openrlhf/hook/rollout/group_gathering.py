@@ -32,7 +32,7 @@ class GroupGathering(Generic[T]):
 
     RolloutRayActor.generate_responses (trainer/ray/vllm_engine.py) starts all rollouts of a prompt before any of them
     goes on, and hands all of them the same sampling parameters, one object, which is the group's identity
-    (hook/install/contract.py checks both).
+    (hook/install/instrument.py checks both).
     """
 
     def __init__(self) -> None:
@@ -45,7 +45,12 @@ class GroupGathering(Generic[T]):
         the other members where one is cancelled.
         """
         group = self._joining.setdefault(id(shared), _Group(shared, prompt))
-        _refuse_other(group.prompt, prompt)
+        if group.prompt != prompt:
+            raise GroupError(
+                f"OpenRLHF handed two prompts the same sampling parameters, {group.prompt[:60]!r} and {prompt[:60]!r}. "
+                "Groups are told apart by them: votes would be wrong. Install the openrlhf that `restrain doctor` "
+                "names, unchanged."
+            )
         place = group.size
         group.size += 1
         try:
@@ -79,11 +84,3 @@ async def all_or_none(rollouts: Sequence[Awaitable[Any]]) -> list[Any]:
     finally:
         for task in tasks:
             task.cancel()
-
-
-def _refuse_other(one: str, other: str) -> None:
-    if one != other:
-        raise GroupError(
-            f"OpenRLHF handed two prompts the same sampling parameters, {one[:60]!r} and {other[:60]!r}. Groups are "
-            "told apart by them: votes would be wrong. Install the openrlhf that `restrain doctor` names, unchanged."
-        )

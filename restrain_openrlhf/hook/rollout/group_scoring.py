@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Self
 
 import aiohttp
 from pydantic import ValidationError
@@ -26,24 +26,12 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 WORTH_ANOTHER_TRY = frozenset({408, 429, 500, 502, 503, 504})
 
 
-class GroupScoring(Protocol):
-    """Scores whole groups."""
-
-    async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
-        """Raises a RestrainError where the group cannot be scored, or the reference is not the one that is needed."""
-
-
-def scoring_of(config: HookConfig) -> GroupScoring:
+def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
     """Raises a RestrainError where the reference, or the token, cannot be used."""
     if config.service is not None:
-        return service_of(config, config.service)
+        return ScoreService.of(config, config.service)
     reference = load_reference(config.reference) if config.reference else None
     return InProcess(GroupScorer(build(config.method), reference))
-
-
-def service_of(config: HookConfig, url: str, patience: float = PATIENCE_SECONDS) -> "ScoreService":
-    """Raises ConfigError where the token cannot be used."""
-    return ScoreService(url, config.method.model_dump(mode="json"), load_token(None), patience)
 
 
 @dataclass(frozen=True)
@@ -54,7 +42,7 @@ class InProcess:
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="score"))
 
     async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
-        """As GroupScoring."""
+        """Raises a RestrainError where the group cannot be scored, or the reference is not the one that is needed."""
         if needed is not None and self.scorer.reference is not None:
             refuse_mismatch(self.scorer.reference, needed)
         return await asyncio.get_running_loop().run_in_executor(self.thread, score_whole_group, self.scorer, group)
@@ -69,21 +57,31 @@ class ScoreService:
     token: str | None = None
     patience: float = PATIENCE_SECONDS
 
+    @classmethod
+    def of(cls, config: HookConfig, url: str, patience: float = PATIENCE_SECONDS) -> Self:
+        """Raises ConfigError where the token cannot be used."""
+        return cls(url, config.method.model_dump(mode="json"), load_token(None), patience)
+
     async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
-        """As GroupScoring. Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s."""
+        """As InProcess. Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s."""
         body = ScoreRequest(groups=(group,), method=dict(self.method), reference=needed).model_dump_json().encode()
-        found = "nothing"
-        async for _ in tries(self.patience):
+        loop = asyncio.get_running_loop()
+        until, pause = loop.time() + self.patience, FIRST_PAUSE
+        while True:
             try:
-                reply = await self._post(body)
+                return self._group_of(await self._post(body), needed)
             except (aiohttp.ClientError, TimeoutError, _TryAgainError) as error:
                 found = str(error) or type(error).__name__
-            else:
-                return self._group_of(reply, needed)
-        raise ScoreServiceError(
-            f"The scoring service at {self.url} gave no answer for {self.patience:g} s; the last try found: {found}. "
-            "Look at its log and at /readyz, then start the run again: it goes on from its last checkpoint."
-        )
+            rest = until - loop.time()
+            if rest <= 0:
+                raise ScoreServiceError(
+                    f"The scoring service at {self.url} gave no answer for {self.patience:g} s; the last try found: "
+                    f"{found}. Look at its log and at /readyz, then start the run again: it goes on from its last "
+                    "checkpoint."
+                )
+            # The pauses grow, and differ by client.
+            await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _post(self, body: bytes) -> str:
         headers = {"Content-Type": "application/json"}
@@ -133,21 +131,8 @@ def try_service(config: HookConfig, url: str, prompt: str, n: int, needed: Neede
         gold="0" if method.reads_gold else None,
         entropies=(1.0,) * trained if plan is not None and plan.top_k else None,
     )
-    asyncio.run(service_of(config, url, TRIAL_SECONDS).score(group, needed if method.needs_reference else None))
+    asyncio.run(ScoreService.of(config, url, TRIAL_SECONDS).score(group, needed if method.needs_reference else None))
 
 
 class _TryAgainError(RestrainError):
     """The service answered that it cannot score now."""
-
-
-async def tries(patience: float) -> AsyncIterator[None]:
-    """One for each try, until `patience` seconds are over; the pauses between them grow, and differ by client."""
-    loop = asyncio.get_running_loop()
-    until, pause = loop.time() + patience, FIRST_PAUSE
-    while True:
-        yield
-        rest = until - loop.time()
-        if rest <= 0:
-            return
-        await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
-        pause = min(2 * pause, LONGEST_PAUSE)

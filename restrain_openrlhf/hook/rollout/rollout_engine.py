@@ -5,85 +5,59 @@ from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
-from restrain_openrlhf.hook.rollout.progress import rollout_seed
+from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan, token_entropy
 
 
 @dataclass(frozen=True)
-class TokenLogProb:
-    """What the host reads of vLLM's Logprob, in nats."""
+class PlannedOutput:
+    """What the host reads of vLLM's RequestOutput (utils/agent.py, SingleTurnAgentExecutor.execute)."""
 
-    logprob: float
-
-
-@dataclass(frozen=True)
-class PlannedCompletion:
-    """What the host reads of vLLM's CompletionOutput (utils/agent.py, SingleTurnAgentExecutor.execute)."""
-
-    token_ids: list[int]
-    finish_reason: str | None
-    logprobs: list[dict[int, TokenLogProb]]
+    outputs: tuple[Any, ...]
 
     @classmethod
-    def of(cls, chain: Chain) -> "PlannedCompletion":
+    def of(cls, chain: Chain) -> Self:
         """The chain as vLLM would have returned it."""
-        log_probs = zip(chain.tokens, chain.log_probs, strict=True)
-        return cls(
-            list(chain.tokens), chain.finish_reason, [{token: TokenLogProb(value)} for token, value in log_probs]
-        )
+        from vllm.logprobs import Logprob  # noqa: PLC0415 - must come after the device is prepared
+        from vllm.outputs import CompletionOutput  # noqa: PLC0415
+
+        log_probs = [{token: Logprob(value)} for token, value in zip(chain.tokens, chain.log_probs, strict=True)]
+        reason = chain.finish_reason
+        return cls((CompletionOutput(0, "", list(chain.tokens), None, log_probs, finish_reason=reason),))
 
 
-@dataclass(frozen=True)
-class PlannedOutput:
-    """What the host reads of vLLM's RequestOutput."""
+class GroupEngine:
+    """The engine of one group's rollouts, in the order of their requests, with a seed for each where there is `seed`.
 
-    outputs: tuple[PlannedCompletion, ...]
+    The host hands all rollouts of a prompt the same sampling parameters. `tokens` counts what was generated: a tree's
+    shared tokens once.
+    """
 
-
-class CountingEngine:
-    """The engine of one group's rollouts, which counts the tokens that it generates: a tree's shared ones once."""
-
-    def __init__(self, engine: Any) -> None:
-        self._engine = engine
+    def __init__(self, engine: Any, seed: int | None = None) -> None:
+        self._engine, self._seed = engine, seed
+        self._turn = count()
         self.tokens = 0
 
     async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
         """What the engine generates."""
+        if self._seed is not None:
+            sampling_params = deepcopy(sampling_params)
+            sampling_params.seed = rollout_seed(self._seed, next(self._turn))
         output = await self._engine.generate(prompt_token_ids, sampling_params, multi_modal_data)
         self.tokens += len(output.outputs[0].token_ids)
         return output
 
 
-class SeededEngine:
-    """What the host's executor draws from, with a seed for each rollout.
-
-    The host hands all rollouts of a prompt the same sampling parameters.
-    """
-
-    def __init__(self, engine: Any, seed: int) -> None:
-        self._engine = engine
-        self._seed = seed
-        self._turn = count()
-
-    async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
-        """What the engine generates with this rollout's seed."""
-        parameters = deepcopy(sampling_params)
-        parameters.seed = rollout_seed(self._seed, next(self._turn))
-        return await self._engine.generate(prompt_token_ids, parameters, multi_modal_data)
-
-
 class PlannedEngine:
-    """As SeededEngine, for a plan: it is drawn when the host's first request brings the prompt and the parameters.
+    """As GroupEngine, for a plan: it is drawn when the host's first request brings the prompt and the parameters.
 
     Without a `seed`, vLLM draws from its engine's own.
     """
 
-    def __init__(self, engine: Any, plan: RolloutPlan, seed: int | None = None) -> None:
-        self._engine = engine
-        self._plan = plan
-        self._seed = seed
+    def __init__(self, engine: GroupEngine, plan: RolloutPlan, seed: int | None = None) -> None:
+        self._engine, self._plan, self._seed = engine, plan, seed
         self._turn = count()
         self._drawing: asyncio.Task[list[Chain]] | None = None
 
@@ -96,7 +70,7 @@ class PlannedEngine:
             top_k, seed = self._plan.top_k, self._seed
             sampler = Sampler(self._engine, prompt_token_ids, sampling_params, multi_modal_data, top_k, seed)
             self._drawing = asyncio.create_task(self._plan.draw(sampler))
-        return PlannedOutput((PlannedCompletion.of((await self._drawing)[turn]),))
+        return PlannedOutput.of((await self._drawing)[turn])
 
     def drawn(self) -> list[Chain]:
         """All rollouts of the plan, once the host has those that are trained on."""

@@ -1,13 +1,11 @@
 """Wraps the host's SamplesGenerator and its rollout actors' start: a run's end, seeds, order, log-probabilities."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from restrain_openrlhf.errors import HookNotActiveError
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.rollout.group_columns import PLACE
-from restrain_openrlhf.hook.rollout.progress import progress_of
-from restrain_openrlhf.hook.rollout.training_data import with_visits
+from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, with_visits
 from restrain_openrlhf.machine.patching import original_of
 
 LABELS_POSITION = 1
@@ -18,35 +16,24 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
 
     After the run's last step there is nothing more to train on, which ends the host's loops (PPOTrainer.fit).
     """
-    progress, config = progress_of(generator), config_here()
+    progress, config = PROGRESS.setdefault(generator, Progress()), config_here()
     if config.steps is not None and progress.steps >= config.steps:
         return [], None, 0, True
     samples, *rest = wrapped(*args, **kwargs)
     progress.steps += bool(samples)
     if config.seeded_rollouts:
-        samples = in_dispatch_order(samples)
+        # As their prompts were dispatched; the host has them as their groups were completed.
+        samples = sorted(samples, key=lambda sample: int(sample.info[PLACE].item()))
     return samples, *rest
 
 
 def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Wraps SamplesGenerator._dispatch_prompts_to_vllm: with seeds, training prompts are numbered."""
     if config_here().seeded_rollouts:
-        numbered = with_visits(args[LABELS_POSITION], progress_of(generator), generator.args.train.seed)
+        progress = PROGRESS.setdefault(generator, Progress())
+        numbered = with_visits(args[LABELS_POSITION], progress, generator.args.train.seed)
         args = (*args[:LABELS_POSITION], numbered, *args[LABELS_POSITION + 1 :])
     return wrapped(*args, **kwargs)
-
-
-def in_dispatch_order(samples: Sequence[Any]) -> list[Any]:
-    """Rollouts as their prompts were dispatched; the host has them as their groups were completed.
-
-    Raises HookNotActiveError where they were drawn without a place.
-    """
-    if any(PLACE not in sample.info for sample in samples):
-        raise HookNotActiveError(
-            "seeded_rollouts is on and the rollouts were drawn without seeds, so the processes that read prompts or "
-            "drew rollouts are not hooked."
-        )
-    return sorted(samples, key=lambda sample: int(sample.info[PLACE].item()))
 
 
 async def initialise(actor: Any, *args: Any, **kwargs: Any) -> None:

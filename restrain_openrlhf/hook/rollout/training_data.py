@@ -1,23 +1,46 @@
-"""The host's data sets, changed in place: which prompts are trained on, in which order, and what their labels are."""
+"""Which prompts are trained on, in which order, with what labels and seeds: the host's data sets, changed in place."""
 
+import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
-
-import torch
+from weakref import WeakKeyDictionary
 
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.hook.rollout.progress import Progress, Visit, visit
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import selected
 
 COLUMNS = ("prompts", "labels", "images", "datasources")
 LABEL_KEY_POSITION = 3
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One visit of training to a prompt: the `place`-th since the run began, and the seed of its group."""
+
+    place: int
+    seed: int
+
+
+@dataclass
+class Progress:
+    """Training steps (rollout batches) and prompts drawn since the run began, however often it was started."""
+
+    steps: int = 0
+    prompts: int = 0
+
+    def next_visit(self, train_seed: int) -> Visit:
+        """Of the prompt that is dispatched now: another at every visit to the same prompt."""
+        place, self.prompts = self.prompts, self.prompts + 1
+        return Visit(place, _seed("prompt", train_seed, place))
+
+
+# By the host's sample generator. Filled anew where it goes on from a checkpoint (hook/logging/trainer.py).
+PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -49,13 +72,10 @@ def refuse_unlabelled(dataset: Any) -> None:
 
 def with_visits(labels: Sequence[Any], progress: Progress, train_seed: int) -> list[Any]:
     """The labels of one dispatch; training rows get the next visits of the run, counted in `progress`."""
-    return [_with_visit(label, progress, train_seed) if isinstance(label, TrainingRow) else label for label in labels]
-
-
-def _with_visit(row: TrainingRow, progress: Progress, train_seed: int) -> TrainingRow:
-    visited = replace(row, visit=visit(train_seed, progress.prompts))
-    progress.prompts += 1
-    return visited
+    return [
+        replace(label, visit=progress.next_visit(train_seed)) if isinstance(label, TrainingRow) else label
+        for label in labels
+    ]
 
 
 def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -65,6 +85,8 @@ def setup_dataloader(wrapped: Callable[..., Any], strategy: Any, args: tuple[Any
     from start to start; this can go when its dataloader takes a seeded generator. The training set is the one that is
     shuffled (trainer/ppo_trainer.py, prepare_datasets).
     """
+    import torch  # noqa: PLC0415 - `restrain gpu-check` reads the seeds where there is no torch
+
     torch.manual_seed(strategy.seed)
     dataset, shuffled = args[0], args[3] if len(args) > 3 else kwargs.get("shuffle", True)  # noqa: PLR2004
     if all(hasattr(dataset, column) for column in COLUMNS):
@@ -84,9 +106,9 @@ def prepare_training(dataset: Any, strategy: Any, config: HookConfig) -> None:
 
 def keep_selected(dataset: Any, config: HookConfig) -> None:
     """Leave out the prompts that the method does not train on: the schedule is made from the data set's length."""
-    kept = _kept(config, tuple(dataset.prompts))
-    if kept is not None:
-        _take(dataset, kept)
+    selection = build(config.method).selection
+    if selection is not None and config.reference is not None:
+        _take(dataset, selected(selection, load_reference(config.reference), dataset.prompts))
 
 
 def fill_last_batch(dataset: Any, batch: int, seed: int) -> None:
@@ -107,14 +129,6 @@ def _take(dataset: Any, positions: Sequence[int]) -> None:
         setattr(dataset, column, [getattr(dataset, column)[position] for position in positions])
 
 
-@cache
-def _kept(config: HookConfig, prompts: tuple[str, ...]) -> list[int] | None:
-    selection = build(config.method).selection
-    if selection is None or config.reference is None:
-        return None
-    return selected(selection, load_reference(config.reference), prompts)
-
-
 def preprocess_data(
     wrapped: Callable[..., Any], _instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -129,3 +143,19 @@ def preprocess_data(
     if label_key and label_key not in row:
         row = {**row, label_key: ""}
     return wrapped(row, *args[1:], **kwargs)
+
+
+def rollout_seed(group_seed: int, place: int) -> int:
+    """For the rollout at `place` in its group; rollouts of equal seeds would be equal."""
+    return _seed("rollout", group_seed, place)
+
+
+def shuffle_seed(train_seed: int, optimizer_steps: int) -> int:
+    """For what a policy process draws in the training step that begins after so many optimizer steps."""
+    return _seed("shuffle", train_seed, optimizer_steps)
+
+
+def _seed(use: str, *numbers: int) -> int:
+    """63 bits: torch and vLLM take a seed as a signed 64-bit number."""
+    digest = hashlib.sha256(":".join([use, *map(str, numbers)]).encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1

@@ -7,26 +7,15 @@ nothing else is changed (trainer/ppo_trainer.py, fit; trainer/ppo_trainer_async.
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, Self
+from typing import Any, NoReturn
 
 from restrain_openrlhf.config.blocks import EvaluationDraws
 from restrain_openrlhf.errors import ConfigError, DataError
 
 
-@dataclass(frozen=True)
-class Drawn:
-    """How a group is drawn: the temperature, and n rollouts."""
-
-    temperature: float
-    n: int
-
-    @classmethod
-    def of(cls, sampling_params: Any, n: int) -> Self:
-        """A group of n rollouts with these parameters of vLLM's."""
-        return cls(float(sampling_params.temperature), n)
-
-    def __str__(self) -> str:
-        return f"temperature {self.temperature:g}, {self.n} rollouts of a prompt"
+def in_words(drawn: EvaluationDraws) -> str:
+    """How a group is drawn."""
+    return f"temperature {drawn.temperature:g}, {drawn.n} rollouts of a prompt"
 
 
 @dataclass
@@ -38,16 +27,16 @@ class UnmarkedRows:
     """
 
     evaluation: EvaluationDraws | None
-    _training: Drawn | None = field(default=None, init=False)
+    _training: EvaluationDraws | None = field(default=None, init=False)
     _has_warned: bool = field(default=False, init=False)
 
-    def are_evaluation(self, label: Any, drawn: Drawn, prompt: str) -> bool:
+    def are_evaluation(self, label: Any, drawn: EvaluationDraws, prompt: str) -> bool:
         """Whether a group is to be graded by its label, and not trained on.
 
         Raises ConfigError for a group that is drawn neither as training nor as evaluation, and where the two cannot be
         told apart; DataError for one of evaluation without a label.
         """
-        if self.evaluation is not None and drawn == Drawn(self.evaluation.temperature, self.evaluation.n):
+        if drawn == self.evaluation:
             self._refuse_training_alike(drawn)
             _refuse_unlabelled(label, prompt)
             return True
@@ -58,25 +47,26 @@ class UnmarkedRows:
             self._warn(drawn)
         return False
 
-    def _refuse_training_alike(self, drawn: Drawn) -> None:
+    def _refuse_training_alike(self, drawn: EvaluationDraws) -> None:
         if self._training is None:
             raise ConfigError(
-                f"The first group that this vLLM engine draws is drawn as `evaluation:` says ({drawn}). OpenRLHF "
-                "trains before it evaluates, so that training and evaluation are drawn alike, and gold would be "
-                "trained on. Give eval.temperature another value, such as 0.99, and write it under `evaluation:`; use "
-                "no more engines than rollout.batch_size."
+                f"The first group that this vLLM engine draws is drawn as `evaluation:` says ({in_words(drawn)}). "
+                "OpenRLHF trains before it evaluates, so that both are drawn alike, and gold would be trained on. Give "
+                "eval.temperature another value, such as 0.99, and write it under `evaluation:`; use no more engines "
+                "than rollout.batch_size."
             )
 
-    def _refuse_third(self, drawn: Drawn, training: Drawn) -> NoReturn:
-        evaluation = "not set" if self.evaluation is None else Drawn(self.evaluation.temperature, self.evaluation.n)
+    def _refuse_third(self, drawn: EvaluationDraws, training: EvaluationDraws) -> NoReturn:
+        evaluation = "not set" if self.evaluation is None else in_words(self.evaluation)
         raise ConfigError(
-            f"A group is drawn with {drawn}; training's have {training}, and `evaluation` is {evaluation}. If it is "
-            f"evaluation, add `evaluation: {{temperature: {drawn.temperature:g}, n: {drawn.n}}}` (eval.temperature and "
+            f"A group is drawn with {in_words(drawn)}; training's have {in_words(training)}, and `evaluation` is "
+            f"{evaluation}. If it is evaluation, add "
+            f"`evaluation: {{temperature: {drawn.temperature:g}, n: {drawn.n}}}` (eval.temperature and "
             "eval.n_samples_per_prompt) to the file that RESTRAIN_CONFIG names; its rows are then graded by their "
             "labels. Otherwise leave eval.dataset out."
         )
 
-    def _warn(self, drawn: Drawn) -> None:
+    def _warn(self, drawn: EvaluationDraws) -> None:
         """Once: every later row is alike."""
         if self._has_warned:
             return
@@ -85,7 +75,7 @@ class UnmarkedRows:
             "Rows have a label, and it is ignored: their groups (%s) vote, and no gold is trained on. Rows are graded "
             "by their labels only where the file that RESTRAIN_CONFIG names says how evaluation draws, as in "
             "`evaluation: {temperature: 0.6, n: 4}` (eval.temperature, eval.n_samples_per_prompt).",
-            drawn,
+            in_words(drawn),
         )
 
 

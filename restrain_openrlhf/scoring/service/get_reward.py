@@ -28,18 +28,13 @@ LABELLED = (
     "Evaluation: set it to evaluate, which grades every row with a label, and leave the labels of the training file "
     "empty. For both in one run use the agent (docs/journeys/integration.md)."
 )
-_REMEDY = (
-    "its gold would be trained on. Leave the labels of the training file empty, or set labelled_rows: vote; then start "
-    "service and run again."
+OF_TRAINING = (
+    "service.labelled_rows is evaluate, and a row with a label came {when}. OpenRLHF trains before it evaluates, and "
+    "never both at a time, so this is a training row, and its gold would be trained on. Leave the labels of the "
+    "training file empty, or set labelled_rows: vote; then start service and run again."
 )
-BEFORE_TRAINING = (
-    "service.labelled_rows is evaluate, and a row with a label came before any without one. OpenRLHF trains before it "
-    f"evaluates, so this is a training row, and {_REMEDY}"
-)
-AMONG_TRAINING = (
-    "service.labelled_rows is evaluate, and a row with a label came while rollouts without one wait for their group. "
-    f"OpenRLHF does not train and evaluate at a time, so this is a training row, and {_REMEDY}"
-)
+BEFORE_TRAINING = OF_TRAINING.format(when="before any without one")
+AMONG_TRAINING = OF_TRAINING.format(when="while rollouts without one wait for their group")
 IGNORED = "Rows have a label; it is ignored, they vote (service.labelled_rows: vote). Nothing is graded by gold."
 
 

@@ -2,12 +2,12 @@
 
 import os
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field
 
-from restrain_openrlhf.config.documents import blocks, read_yaml
-from restrain_openrlhf.errors import ConfigError, did_you_mean
+from restrain_openrlhf.config.documents import blocks, read_yaml, typed
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
 
 TOKEN_VARIABLE = "RESTRAIN_TOKEN"
@@ -73,15 +73,6 @@ class ServiceBlock(_Block):
     timing: Timing = Timing()
     limits: Limits = Limits()
 
-    @model_validator(mode="after")
-    def _ends_are_known(self) -> Self:
-        if (self.end_of_text is None) != (self.group_size is None):
-            raise ValueError(
-                "give both group_size and end_of_text (the texts that end a finished response, such as <|im_end|>; "
-                "[] if truncation cannot be seen), or neither"
-            )
-        return self
-
 
 class ServiceConfig(_Block):
     """A whole configuration file of `restrain serve`."""
@@ -100,24 +91,17 @@ class ServiceConfig(_Block):
 def load_service_config(path: Path) -> ServiceConfig:
     """A file with `method:`, `reference:` and `service:`. Raises ConfigError naming the file and the key."""
     document = blocks(read_yaml(path), path, ServiceConfig.model_fields)
-    try:
-        config = ServiceConfig.model_validate({**document, "service": document.get("service") or {}})
-    except ValidationError as error:
-        raise ConfigError(f"{path}: {_first(error)}") from None
-    method = build(config.method)
-    if config.service.group_size is not None and not (method.rollouts is None and method.selection is None):
+    config = typed(ServiceConfig, {**document, "service": document.get("service") or {}}, path)
+    method, block = build(config.method), config.service
+    if (block.end_of_text is None) != (block.group_size is None):
+        raise ConfigError(
+            f"{path}: service: give both group_size and end_of_text (the texts that end a finished response, such as "
+            "<|im_end|>; [] if truncation cannot be seen), or neither."
+        )
+    if block.group_size is not None and not (method.rollouts is None and method.selection is None):
         what = f"The method {method.name!r} draws its own rollouts or chooses prompts, which service.group_size "
         raise ConfigError(f"{what}does not allow. Leave it out; train with the agent (docs/journeys/integration.md).")
     return config
-
-
-def _first(error: ValidationError) -> str:
-    first = error.errors()[0]
-    what = first["msg"].removeprefix("Value error, ")
-    if first["type"] == "extra_forbidden":
-        known = [*ServiceBlock.model_fields, *Timing.model_fields, *Limits.model_fields]
-        what = f"unknown key.{did_you_mean(first['loc'][-1], known)}"
-    return f"{'.'.join(map(str, first['loc']))}: {what}"
 
 
 def load_token(file: Path | None) -> str | None:
