@@ -56,7 +56,7 @@ def test_what_is_not_known_refuses_nothing(asked, size):
 def driver(monkeypatch, tmp_path):
     """An nvidia-smi of two GPUs that notes what it was asked."""
     program = tmp_path / "nvidia-smi"
-    gpus = r"A GPU, 81000, 81559\nA GPU, 24000, 24564\n"
+    gpus = r"580.65.06, A GPU, 81000, 81559\n580.65.06, A GPU, 24000, 24564\n"
     program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nprintf "{gpus}"\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")

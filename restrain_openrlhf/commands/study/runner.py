@@ -14,7 +14,7 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.wait_for_gpus import cluster_gpus, refuse_shortage
-from restrain_openrlhf.machine.processes import MODULE, ending_with_us, python_environment, python_module
+from restrain_openrlhf.machine.processes import MODULE, ending_with_us, start_module
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_steps
@@ -97,10 +97,7 @@ def _train_all(waiting: Sequence[StudyRun], jobs: int, listener: StudyListener) 
 
 def _start(run: StudyRun) -> "subprocess.Popen[bytes]":
     sets = [word for key, value in run.overrides.items() for word in ("--set", f"{key}={_as_yaml(value)}")]
-    words = python_module(MODULE, ["train", str(run.source), *sets])
-    _log(run).parent.mkdir(parents=True, exist_ok=True)
-    with _log(run).open("ab") as file:
-        return subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, env=python_environment())
+    return start_module(MODULE, ["train", run.source, *sets], _log(run))
 
 
 def _as_yaml(value: object) -> str:
