@@ -80,7 +80,8 @@ class Wrapping(_OurFunction):
             self._exchange(layer, layer.__wrapped__)
 
     def _is_ours(self, layer: Any) -> bool:
-        return isinstance(layer, wrapt.FunctionWrapper) and layer._self_wrapper is load(self.ours)
+        # Not by wrapt's type: torch wraps a method that it takes from its class, where wrapt's wrapper is another type.
+        return getattr(layer, "_self_wrapper", None) is load(self.ours)
 
 
 class Replacement(_OurFunction):

@@ -80,10 +80,9 @@ def test_a_kernel_that_is_far_from_full_precision_fails():
 
 
 def rows(*gaps, kl=0.1):
-    return [
-        StepRow(step, {"restrain/logprob_gap_relative": value, "restrain/kl": kl}, {})
-        for step, value in enumerate(gaps, 1)
-    ]
+    """Of each gap a step; None where a step has none."""
+    found = [{} if gap is None else {"restrain/logprob_gap_relative": gap} for gap in gaps]
+    return [StepRow(step, {**numbers, "restrain/kl": kl}, {}) for step, numbers in enumerate(found, 1)]
 
 
 @pytest.mark.parametrize("broken", [(0.01, 0.2, 0.01), (0.01, None, 0.01), (0.01, math.nan), ()])

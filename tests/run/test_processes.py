@@ -66,7 +66,9 @@ def test_a_command_takes_the_next_free_slot_and_all_are_run(tmp_path, monkeypatc
 def test_the_first_failure_ends_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "MODULE", "tests.run.sleeper")
     begin, started = processes.start_module, []
-    monkeypatch.setattr(processes, "start_module", lambda *words, **how: started.append(begin(*words, **how)) or started[-1])
+    monkeypatch.setattr(
+        processes, "start_module", lambda *words, **how: started.append(begin(*words, **how)) or started[-1]
+    )
     with pytest.raises(RunError, match="status 3"):
         run_together([Command(["600"], tmp_path / "a"), Command(["0", "3"], tmp_path / "b")])
     assert [process.returncode for process in started] == [-signal.SIGTERM, 3]

@@ -1,11 +1,10 @@
 """Peak memory of a configuration's training step: measured with few layers, extrapolated, held against the estimate.
 
-Run as a program with `--layers L` and OpenRLHF's flags, it takes training steps of the configuration's model with L
-layers and random weights by the host's own trainer, and prints what the second one took as a JSON line. It needs CUDA:
-a CPU does not say what it gave to whom.
+Run as a program with a number of layers and OpenRLHF's flags, it takes training steps of the configuration's model with
+so many layers and random weights by the host's own trainer, and prints what the second one took as a JSON line. It
+needs CUDA: a CPU does not say what it gave to whom.
 """
 
-import argparse
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -14,13 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.commands.gpu_check.children import measured
-from restrain_openrlhf.commands.gpu_check.host_step import (
-    experience_of,
-    policy_of,
-    prepare_process,
-    strategy_of,
-    trainer_of,
-)
+from restrain_openrlhf.commands.gpu_check.host_step import experience_of, prepare_process, strategy_of, trainer_of
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, passed, skipped
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.config.memory import (
@@ -35,7 +28,6 @@ from restrain_openrlhf.config.memory import (
 from restrain_openrlhf.config.this_machine import on_this_machine, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 from restrain_openrlhf.training.train import flags_here
@@ -81,11 +73,11 @@ def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
 def extrapolate(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
     """The line through two measurements, at `layers`: embedding and head count once, each layer the same."""
 
-    def at(one: float, other: float) -> float:
-        return one + (other - one) * (layers - few.layers) / (more.layers - few.layers)
+    def at(name: str) -> float:
+        one, other = getattr(few, name), getattr(more, name)
+        return float(one + (other - one) * (layers - few.layers) / (more.layers - few.layers))
 
-    held, peak, seconds = at(few.held, more.held), at(few.peak, more.peak), at(few.seconds, more.seconds)
-    return replace(more, layers=layers, held=held, peak=peak, seconds=seconds)
+    return replace(more, layers=layers, **{name: at(name) for name in ("held", "peak", "seconds")})
 
 
 def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
@@ -96,15 +88,12 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
     if not device.has_gpus:
         return [skipped(name, "it is a GPU's memory that is measured")]
     words = to_arguments({**device.host_flags, **host_flags(on_this_machine(config))})
-    few, more = (_measured(layers, words, out / "memory" / f"layers-{layers}.log") for layers in LAYERS)
+    logs = [out / "memory" / f"layers-{layers}.log" for layers in LAYERS]
+    seen = [measured(__name__, [layers, *words], log)[0] for layers, log in zip(LAYERS, logs, strict=True)]
+    few, more = (TrainingStep(**each) for each in seen)
     layers = int(_model_config(str(config.openrlhf["actor.model_name_or_path"])).num_hidden_layers)
     whole = extrapolate(few, more, layers)
     return [report_peak(whole), check_estimate(whole, config), report_training(whole)]
-
-
-def _measured(layers: int, words: Sequence[str], log: Path) -> TrainingStep:
-    (seen,) = measured(__name__, ["--layers", layers, *words], log)
-    return TrainingStep(**seen)
 
 
 def report_peak(whole: TrainingStep) -> CheckOutcome:
@@ -154,12 +143,12 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
     from openrlhf.utils.config import hierarchize  # noqa: PLC0415
 
     args = hierarchize(parse(words))
-    micro_batch = _rollouts_at_once(args)
+    micro_batch = args.train.micro_batch_size = _rollouts_at_once(args)
     args.train.batch_size = micro_batch * MICRO_BATCHES
     args.rollout.batch_size, args.rollout.n_samples_per_prompt = MICRO_BATCHES, micro_batch
     strategy = strategy_of(args)
     model = _model(args, layers)
-    trainer = trainer_of(strategy, policy_of(model, args), _optimizer(args), micro_batch)
+    trainer = trainer_of(strategy, model, args)
     for _ in range(2):
         trainer.replay_buffer.clear()
         trainer.replay_buffer.append(_experience(args, model.config.vocab_size))
@@ -202,12 +191,6 @@ def _model(args: Any, layers: int) -> Any:
     return model
 
 
-def _optimizer(args: Any) -> Mapping[str, Any]:
-    """As trainer/ray/ppo_actor.py makes it (PolicyModelActor.init_model_from_pretrained)."""
-    actor = args.actor
-    return {"optim": actor.optim, "muon": vars(actor.muon), "adam": vars(actor.adam), "max_norm": actor.max_norm}
-
-
 def _experience(args: Any, vocabulary: int) -> Any:
     """Rollouts of the longest length: half of the tokens are the response, or as many as may be new."""
     import torch  # noqa: PLC0415
@@ -223,25 +206,17 @@ def _experience(args: Any, vocabulary: int) -> Any:
 
 
 def _model_config(model: str) -> Any:
-    """Raises ConfigError where its config.json cannot be had."""
+    """The measurement has read it already by the time the command does."""
     from transformers import AutoConfig  # noqa: PLC0415
 
-    try:
-        return AutoConfig.from_pretrained(model, trust_remote_code=True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{model}: its config.json cannot be read ({error}). Check actor.model_name_or_path."
-        ) from None
+    return AutoConfig.from_pretrained(model, trust_remote_code=True)
 
 
-def main(words: Sequence[str]) -> None:
+def main(layers: str, *words: str) -> None:
     """Print what one step with so many layers took."""
-    parser = argparse.ArgumentParser(description="Peak memory of one training step.", allow_abbrev=False)
-    parser.add_argument("--layers", type=int, required=True)
-    chosen, host_words = parser.parse_known_args(list(words))
     prepare_process()
-    sys.stdout.write("\n" + dump(asdict(measure(host_words, chosen.layers))))
+    sys.stdout.write("\n" + dump(asdict(measure(words, int(layers)))))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

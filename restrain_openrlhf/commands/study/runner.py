@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from restrain_openrlhf.commands.study.plan import StudyRun
+from restrain_openrlhf.config.command_line import override_words
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.errors import RunError
@@ -96,12 +95,7 @@ def _train_all(waiting: Sequence[StudyRun], jobs: int, listener: StudyListener) 
 
 
 def _start(run: StudyRun) -> "subprocess.Popen[bytes]":
-    sets = [word for key, value in run.overrides.items() for word in ("--set", f"{key}={_as_yaml(value)}")]
-    return start_module(MODULE, ["train", run.source, *sets], _log(run))
-
-
-def _as_yaml(value: object) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()
+    return start_module(MODULE, ["train", run.source, *override_words(run.overrides)], _log(run))
 
 
 def _log(run: StudyRun) -> Path:
