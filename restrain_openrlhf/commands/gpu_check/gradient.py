@@ -14,14 +14,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.commands.gpu_check import host_step
 from restrain_openrlhf.commands.gpu_check.children import measured
-from restrain_openrlhf.commands.gpu_check.host_step import (
-    experience_of,
-    policy_of,
-    prepare_process,
-    strategy_of,
-    trainer_of,
-)
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged, skipped
 from restrain_openrlhf.config.host_flags import parse, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig
@@ -123,12 +117,8 @@ def measure(case: GradientCase) -> dict[str, float]:
     paper = _direct(plain, experience, formula)
     wrong = {name: _direct(plain, experience, replace(formula, **changed)) for name, changed in WRONG.items()}
     found = {"hooked": _used_gradient(trainer.actor.model), **wrong}
-    return {name: relative(each, paper) for name, each in found.items()} | {"clipped_share": clipped_share}
-
-
-def relative(one: Any, other: Any) -> float:
-    """|one − other| / |other|."""
-    return float((one - other).norm() / other.norm())
+    apart = {name: float((each - paper).norm() / paper.norm()) for name, each in found.items()}
+    return {**apart, "clipped_share": clipped_share}
 
 
 def _arguments(case: GradientCase) -> Any:
@@ -166,11 +156,11 @@ def _prepare(case: GradientCase) -> tuple[Any, Any]:
     import torch  # noqa: PLC0415 - after the device is prepared
 
     args = _arguments(case)
-    strategy = strategy_of(args)
+    strategy = host_step.strategy_of(args)
     torch.manual_seed(0)
     model = _model(args)
-    plain = policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
-    return plain, trainer_of(strategy, model, args)
+    plain = host_step.policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
+    return plain, host_step.trainer_of(strategy, model, args)
 
 
 def _model(args: Any) -> Any:
@@ -210,7 +200,7 @@ def _experience(policy: Any) -> tuple[Any, float]:
     with torch.no_grad():
         current = policy(*(each.to(torch.cuda.current_device()) for each in (sequences, mask, attention))).float().cpu()
     old, base = (current + torch.randn(current.shape, generator=generator) * 0.5 for _ in range(2))
-    experience = experience_of(sequences, attention, mask, old * mask, base * mask, _scored())
+    experience = host_step.experience_of(sequences, attention, mask, old * mask, base * mask, _scored())
     clipped = ((current - old).exp()[mask.bool()] - 1).abs() > CLIP
     return experience, clipped.float().mean().item()
 
@@ -275,7 +265,7 @@ def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
 
 def main(words: Sequence[str]) -> None:
     """Print a JSON line for each of the cases."""
-    prepare_process()
+    host_step.prepare_process()
     for word in words:
         sys.stdout.write(dump(measure(GradientCase(**json.loads(word)))))
     sys.stdout.write(dump({"not_patched": unpatched()}))

@@ -6,25 +6,16 @@ needs CUDA: a CPU does not say what it gave to whom.
 """
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.commands.gpu_check.children import measured
 from restrain_openrlhf.commands.gpu_check.host_step import experience_of, prepare_process, strategy_of, trainer_of
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, passed, skipped
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, skipped
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
-from restrain_openrlhf.config.memory import (
-    CONTEXT,
-    GIB,
-    TRAINING,
-    NotCoveredError,
-    ShapeUnknownError,
-    estimate,
-    shape_of,
-)
+from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
 from restrain_openrlhf.config.this_machine import on_this_machine, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
@@ -47,13 +38,11 @@ PAIR = {POSITIVE: 0.5, NEGATIVE: -0.5, KL_WEIGHT: 1.0}
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """One GPU's bytes at `layers` layers: what stays between steps, and the step's peak; its seconds and tokens."""
+    """One GPU's bytes at `layers` layers: what stays between steps, and the step's peak."""
 
     layers: int
     held: float
     peak: float
-    seconds: float
-    tokens: int
 
 
 def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
@@ -73,11 +62,9 @@ def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
 def extrapolate(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
     """The line through two measurements, at `layers`: embedding and head count once, each layer the same."""
 
-    def at(name: str) -> float:
-        one, other = getattr(few, name), getattr(more, name)
-        return float(one + (other - one) * (layers - few.layers) / (more.layers - few.layers))
-
-    return replace(more, layers=layers, **{name: at(name) for name in ("held", "peak", "seconds")})
+    steps = (layers - few.layers) / (more.layers - few.layers)
+    held, peak = few.held + (more.held - few.held) * steps, few.peak + (more.peak - few.peak) * steps
+    return TrainingStep(layers, held, peak)
 
 
 def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
@@ -93,29 +80,24 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
     few, more = (TrainingStep(**each) for each in seen)
     layers = int(_model_config(str(config.openrlhf["actor.model_name_or_path"])).num_hidden_layers)
     whole = extrapolate(few, more, layers)
-    return [report_peak(whole), check_estimate(whole, config), report_training(whole)]
+    return [report_peak(whole), check_estimate(whole, config)]
 
 
 def report_peak(whole: TrainingStep) -> CheckOutcome:
     """What the step would take on one GPU; sharding divides the states among several."""
+    peak, held = whole.peak / GIB, whole.held / GIB
     found = (
-        f"{whole.peak / GIB:.1f} GiB at {whole.layers} layers by extrapolation, {whole.held / GIB:.1f} of them between "
-        "steps, on one GPU that shards with no other (reported)"
+        f"{peak:.1f} GiB at {whole.layers} layers by extrapolation, {held:.1f} of them between steps, on one GPU that "
+        "shards with no other (reported)"
     )
-    return passed("peak memory", found, peak_gib=whole.peak / GIB, held_gib=whole.held / GIB)
-
-
-def report_training(whole: TrainingStep) -> CheckOutcome:
-    """Training's speed at the configuration's shapes, on one GPU."""
-    rate = whole.tokens / whole.seconds
-    return passed("training speed", f"{rate:,.0f} tokens a second on one GPU by extrapolation (reported)", rate=rate)
+    return judged("peak memory", True, found, peak_gib=peak, held_gib=held)
 
 
 def check_estimate(whole: TrainingStep, config: RunConfig) -> CheckOutcome:
     """Skipped where `restrain show --memory` has no estimate."""
     try:
         alone, layout = estimated_bytes(flags_here(config))
-    except (ShapeUnknownError, NotCoveredError) as error:
+    except NoEstimateError as error:
         return skipped("memory estimate", f"`restrain show --memory` has none: {error}")
     return judge_estimate(whole, alone, layout, visible_memory())
 
@@ -155,12 +137,10 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        held, start = torch.cuda.memory_allocated(), time.monotonic()
+        held = torch.cuda.memory_allocated()
         trainer.ppo_train(args.algo.kl.init_coef)
         torch.cuda.synchronize()
-        seconds = time.monotonic() - start
-    peak = torch.cuda.max_memory_allocated()
-    return TrainingStep(layers, held, peak, seconds, tokens=args.train.batch_size * args.data.max_len)
+    return TrainingStep(layers, held, torch.cuda.max_memory_allocated())
 
 
 def _rollouts_at_once(args: Any) -> int:

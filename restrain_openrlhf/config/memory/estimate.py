@@ -10,11 +10,10 @@ from restrain_openrlhf.config.memory.lines import (
     ZERO_3,
     Held,
     MemoryLine,
-    NotCoveredError,
     Phase,
     product,
 )
-from restrain_openrlhf.config.memory.shape import ModelShape, ShapeUnknownError, shape_of
+from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError, shape_of
 
 BF16 = 2
 # fp32 master weights and Adam's two moments.
@@ -72,7 +71,7 @@ class MemoryEstimate:
 def estimate(flags: Flags, shape: ModelShape, gpu_bytes: int | None = None) -> MemoryEstimate:
     """The memory of a run with these flags (dotted names, as OpenRLHF's parser gives them).
 
-    Raises NotCoveredError for flags whose memory is not worked out.
+    Raises NoEstimateError for flags whose memory is not worked out.
     """
     held = Held.by(flags, shape)
     lines = (
@@ -217,7 +216,7 @@ def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
         return None
     try:
         found = estimate(flags, shape_of(str(flags["actor.model_name_or_path"])), gpu_bytes)
-    except (ShapeUnknownError, NotCoveredError):
+    except NoEstimateError:
         return None
     return _states_that_do_not_fit(found, gpu_bytes) or _engine_that_does_not_fit(
         found, gpu_bytes, float(flags["vllm.gpu_memory_utilization"])
