@@ -16,8 +16,8 @@ from rich.table import Table
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import HostError, RestrainError
 from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch, find_nvcc, why_not_compiled
+from restrain_openrlhf.machine.devices import detect, gpus
 from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension
-from restrain_openrlhf.machine.nvidia import gpus
 
 # What OpenRLHF 0.11.2 pins.
 PINNED = {
@@ -71,8 +71,6 @@ def _table(findings: list[Finding]) -> Table:
 
 def _findings() -> Iterator[Finding]:
     """Every check, in the order in which things depend on each other."""
-    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch on the CPU stack
-
     yield _python()
     yield from (_package(name) for name in PINNED)
     yield _compiler()
@@ -130,14 +128,10 @@ def _compiler() -> Finding:
 
 
 def _accelerator() -> str:
-    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch on the CPU stack
-
     if not detect().has_gpus:
         return f"no GPU; stand-in {detect().name!r}"
-    try:
-        import torch  # noqa: PLC0415
-    except ImportError:
-        raise HostError("PyTorch is not installed: `make install` sets up the training stack.") from None
+    import torch  # noqa: PLC0415 - costs seconds
+
     if not torch.cuda.is_available():
         raise HostError("The CUDA stack is installed, and torch sees no GPU here. Fine for a head node only.")
     return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
@@ -197,7 +191,6 @@ def _attention() -> Finding:
 def _contract() -> str:
     from restrain_openrlhf.hook.install.contract import CONTRACT, check_all  # noqa: PLC0415 - imports the host
     from restrain_openrlhf.hook.install.instrument import install, unpatched  # noqa: PLC0415
-    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415
 
     detect().install()
     check_all()
