@@ -38,9 +38,10 @@ PAIR = {POSITIVE: 0.5, NEGATIVE: -0.5, KL_WEIGHT: 1.0}
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """One GPU's bytes at `layers` layers: what stays between steps, and the step's peak."""
+    """One GPU's bytes at `layers` of the model's `whole` number of layers: between steps, and the step's peak."""
 
     layers: int
+    whole: int
     held: float
     peak: float
 
@@ -59,12 +60,11 @@ def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
     return alone - CONTEXT, layout
 
 
-def extrapolate(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
-    """The line through two measurements, at `layers`: embedding and head count once, each layer the same."""
-
-    steps = (layers - few.layers) / (more.layers - few.layers)
+def extrapolate(few: TrainingStep, more: TrainingStep) -> TrainingStep:
+    """The line through two measurements, at all layers: embedding and head count once, each layer the same."""
+    steps = (few.whole - few.layers) / (more.layers - few.layers)
     held, peak = few.held + (more.held - few.held) * steps, few.peak + (more.peak - few.peak) * steps
-    return TrainingStep(layers, held, peak)
+    return TrainingStep(few.whole, few.whole, held, peak)
 
 
 def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
@@ -75,11 +75,9 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
     if not device.has_gpus:
         return [skipped(name, "it is a GPU's memory that is measured")]
     words = to_arguments({**device.host_flags, **host_flags(on_this_machine(config))})
-    logs = [out / "memory" / f"layers-{layers}.log" for layers in LAYERS]
-    seen = [measured(__name__, [layers, *words], log)[0] for layers, log in zip(LAYERS, logs, strict=True)]
-    few, more = (TrainingStep(**each) for each in seen)
-    layers = int(_model_config(str(config.openrlhf["actor.model_name_or_path"])).num_hidden_layers)
-    whole = extrapolate(few, more, layers)
+    logs = {layers: out / "memory" / f"layers-{layers}.log" for layers in LAYERS}
+    few, more = (TrainingStep(**measured(__name__, [layers, *words], log)[0]) for layers, log in logs.items())
+    whole = extrapolate(few, more)
     return [report_peak(whole), check_estimate(whole, config)]
 
 
@@ -123,13 +121,16 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
     """A first step, which makes the optimizer's states, and a second one that is measured. `words` are the host's."""
     import torch  # noqa: PLC0415 - after the device is prepared
     from openrlhf.utils.config import hierarchize  # noqa: PLC0415
+    from transformers import AutoConfig  # noqa: PLC0415
 
     args = hierarchize(parse(words))
+    config = AutoConfig.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+    whole = config.num_hidden_layers
     micro_batch = args.train.micro_batch_size = _rollouts_at_once(args)
     args.train.batch_size = micro_batch * MICRO_BATCHES
     args.rollout.batch_size, args.rollout.n_samples_per_prompt = MICRO_BATCHES, micro_batch
     strategy = strategy_of(args)
-    model = _model(args, layers)
+    model = _model(args, config, layers)
     trainer = trainer_of(strategy, model, args)
     for _ in range(2):
         trainer.replay_buffer.clear()
@@ -140,7 +141,7 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
         held = torch.cuda.memory_allocated()
         trainer.ppo_train(args.algo.kl.init_coef)
         torch.cuda.synchronize()
-    return TrainingStep(layers, held, torch.cuda.max_memory_allocated())
+    return TrainingStep(layers, whole, held, torch.cuda.max_memory_allocated())
 
 
 def _rollouts_at_once(args: Any) -> int:
@@ -150,12 +151,11 @@ def _rollouts_at_once(args: Any) -> int:
     return max(1, int(args.train.max_tokens_per_gpu) // int(args.data.max_len))
 
 
-def _model(args: Any, layers: int) -> Any:
+def _model(args: Any, config: Any, layers: int) -> Any:
     """The configuration's model with few layers; as trainer/ray/ppo_actor.py makes it ready for training."""
     import torch  # noqa: PLC0415
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
-    config = _model_config(args.actor.model_name_or_path)
     config.num_hidden_layers = layers
     for name in ("layer_types", "max_window_layers"):
         value = getattr(config, name, None)
@@ -183,13 +183,6 @@ def _experience(args: Any, vocabulary: int) -> Any:
     zeros = torch.zeros_like(mask)
     info = {name: [torch.tensor(value)] * rollouts for name, value in PAIR.items()}
     return experience_of(sequences, torch.ones_like(sequences), mask, zeros, zeros, info)
-
-
-def _model_config(model: str) -> Any:
-    """The measurement has read it already by the time the command does."""
-    from transformers import AutoConfig  # noqa: PLC0415
-
-    return AutoConfig.from_pretrained(model, trust_remote_code=True)
 
 
 def main(layers: str, *words: str) -> None:
