@@ -107,12 +107,9 @@ def shipped() -> Mapping[str, ModelShape]:
 def _read(path: Path) -> ModelShape:
     """The shape that a config.json has. Raises NoEstimateError for what is not covered."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        given = {key: value for key, value in json.loads(path.read_bytes()).items() if value is not None}
+    except (OSError, ValueError, AttributeError) as error:
         raise NoEstimateError(f"{path}: cannot be read as a model's config.json ({error}). {HOW}") from None
-    if not isinstance(document, dict):
-        raise NoEstimateError(f"{path}: holds no keys and values. {HOW}")
-    given = {key: value for key, value in document.items() if value is not None}
     kind, experts = given.get("model_type"), [key for key in given if "expert" in key and given[key]]
     if kind not in DENSE or experts:
         what = f"has experts ({experts[0]})" if experts else f"is of the type {kind!r}"
