@@ -8,6 +8,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,12 +30,11 @@ def main() -> None:
     sizes = options.parse_args()
     prepare_process()
     stock_trainer, hooked_trainer, experiences = prepare(sizes.hidden, sizes.layers)
-    hooked_step = vars(type(hooked_trainer))["training_step"]
-    host_step = hooked_step.__wrapped__
+    stock_step = partial(vars(type(stock_trainer))["training_step"].__wrapped__, stock_trainer)
     stock, hooked, scoring, means = [], [], [], []
     for _ in track(range(REPEATS + 1), "measuring"):
-        stock.append(optimizer_pass(stock_trainer, host_step, experiences(hooked=False)))
-        hooked.append(optimizer_pass(hooked_trainer, hooked_step, experiences(hooked=True)))
+        stock.append(optimizer_pass(stock_step, experiences(hooked=False)))
+        hooked.append(optimizer_pass(hooked_trainer.training_step, experiences(hooked=True)))
         scoring.append(score_groups())
         means.append(token_means(hooked_trainer.actor_loss_fn.batch))
     # The first of each warms up.
@@ -57,6 +57,7 @@ def prepare(hidden: int, layers: int) -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from restrain_openrlhf.config.host_flags import parse, to_arguments
+    from restrain_openrlhf.hook.policy.token_means import TokenSums
 
     flags = {
         "train.batch_size": PROMPTS * N,
@@ -76,6 +77,8 @@ def prepare(hidden: int, layers: int) -> Any:
                     num_attention_heads=4, num_key_value_heads=2, head_dim=hidden // 4)
     ).bfloat16()  # fmt: skip
     hooked = trainer_of(strategy, model, args)
+    # As the hook's ppo_train begins a step.
+    hooked.restrain_sums = TokenSums()
     parts = (strategy, hooked.actor, None, hooked.actor_optim, hooked.actor_scheduler)
     stock = type(hooked)(*parts, micro_train_batch_size=MICRO)
     return stock, hooked, lambda hooked: [micro_batch(torch, hooked) for _ in range(PROMPTS * N // MICRO)]
@@ -102,14 +105,14 @@ def micro_batch(torch: Any, hooked: bool) -> Any:
     return experience.to_device(torch.cuda.current_device())
 
 
-def optimizer_pass(trainer: Any, training_step: Callable[..., Any], experiences: list[Any]) -> float:
+def optimizer_pass(training_step: Callable[..., Any], experiences: list[Any]) -> float:
     """Seconds of one optimizer step's micro-batches through this training_step, its kernels' end included."""
     import torch
 
     torch.cuda.synchronize()
     start = time.perf_counter()
     for step, experience in enumerate(experiences):
-        training_step(trainer, experience, 0.001, step, None)
+        training_step(experience, 0.001, step, None)
     torch.cuda.synchronize()
     return time.perf_counter() - start
 
