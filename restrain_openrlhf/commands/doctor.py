@@ -190,11 +190,13 @@ def _attention() -> Finding:
 
 def _contract() -> str:
     from restrain_openrlhf.hook.install.contract import CONTRACT, check_all  # noqa: PLC0415 - imports the host
-    from restrain_openrlhf.hook.install.instrument import install, unpatched  # noqa: PLC0415
+    from restrain_openrlhf.hook.install.instrument import install, uninstall, unpatched  # noqa: PLC0415
 
     detect().install()
     check_all()
     install()
-    if missing := unpatched():
+    missing = unpatched()
+    uninstall()
+    if missing:
         raise HostError(f"The hook does not reach {', '.join(missing)}. Report this with what `restrain doctor` says.")
     return f"{len(CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"

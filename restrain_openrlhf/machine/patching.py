@@ -7,10 +7,12 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import wrapt
 
+from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine.host_methods import ORIGINAL, HostMethod
 
 
@@ -26,20 +28,42 @@ class Expectation(Protocol):
 
 @dataclass(frozen=True)
 class _OurFunction(HostMethod):
-    """A host method and the function of ours for it, named as `module:function`."""
+    """A host method that a function of ours, named as `module:function`, wraps or takes the place of."""
 
     ours: str
 
     def is_on(self) -> bool:
-        """Whether a call of the method comes to our own function, whatever wraps that by now."""
-        owner, name = self.locate()
-        layer = vars(owner)[name]
-        while not self._is_ours(layer) and hasattr(layer, "__wrapped__"):
-            layer = layer.__wrapped__
-        return self._is_ours(layer)
+        """Whether a call of the method comes to our own function."""
+        return self._layer() is not None
 
     def _is_ours(self, layer: Any) -> bool:
         return layer is load(self.ours)
+
+    def _layer(self) -> Any:
+        """Our function among what a call of the method runs through; None where it is not there."""
+        return next(filter(self._is_ours, self._layers()), None)
+
+    def _layers(self) -> list[Any]:
+        """What a call runs through, outermost first: every wrapper, and what the last of them wraps."""
+        owner, name = self.locate()
+        found = [vars(owner)[name]]
+        while hasattr(found[-1], "__wrapped__"):
+            found.append(found[-1].__wrapped__)
+        return found
+
+    def _exchange(self, layer: Any, other: Any) -> None:
+        """Raises HostError where what wraps the layer is not wrapt's, and holds on to what it once was given."""
+        owner, name = self.locate()
+        outer = next((above for above, below in pairwise(self._layers()) if below is layer), None)
+        if outer is None:
+            setattr(owner, name, other)
+        elif isinstance(outer, wrapt.FunctionWrapper):
+            outer.__wrapped__ = other
+        else:
+            raise HostError(
+                f"{self.module}.{self.qualname} was decorated by {outer!r} after the hook was on, so that the hook "
+                "cannot be taken out of it. Decorate it before, or by wrapt."
+            )
 
 
 class Wrapping(_OurFunction):
@@ -49,6 +73,11 @@ class Wrapping(_OurFunction):
         """Wrap it, around whatever wraps it already, unless our own function does."""
         if not self.is_on():
             wrapt.wrap_function_wrapper(*self.locate(), load(self.ours))
+
+    def remove(self) -> None:
+        """Take our own function out and leave every other wrapper where it is. Raises HostError where it cannot."""
+        if layer := self._layer():
+            self._exchange(layer, layer.__wrapped__)
 
     def _is_ours(self, layer: Any) -> bool:
         # Not by wrapt's type: torch wraps a method that it takes from its class, where wrapt's wrapper is another type.
@@ -71,6 +100,13 @@ class Replacement(_OurFunction):
             # On the class, because it must travel with it to the actor's process.
             setattr(owner, ORIGINAL + name, vars(owner)[name])
             setattr(owner, name, load(self.ours))
+
+    def remove(self) -> None:
+        """Give the host its own back, under whatever wraps ours by now. Raises HostError where that cannot be."""
+        if layer := self._layer():
+            owner, name = self.locate()
+            self._exchange(layer, vars(owner)[ORIGINAL + name])
+            delattr(owner, ORIGINAL + name)
 
 
 Patch = Wrapping | Replacement
@@ -111,6 +147,13 @@ def expect(expectations: Sequence[Expectation]) -> None:
 def is_expected(expectation: Expectation) -> bool:
     """Whether this process has been told to expect it."""
     return expectation in _expected
+
+
+def expect_no_more(expectations: Sequence[Expectation]) -> None:
+    """Take the patches among them out again, with whatever wraps a method beside them left where it is."""
+    _expected[:] = [each for each in _expected if each not in expectations]
+    for patch in _imported(expectations):
+        patch.remove()
 
 
 def lost(patches: Sequence[Patch]) -> list[str]:

@@ -19,11 +19,10 @@ detect().install()
 from restrain_openrlhf.config import host_flags  # noqa: E402
 from restrain_openrlhf.errors import HostError  # noqa: E402
 from restrain_openrlhf.hook.install import contract  # noqa: E402
-from restrain_openrlhf.hook.install.instrument import install, is_active  # noqa: E402
+from restrain_openrlhf.hook.install.instrument import install, is_active, uninstall  # noqa: E402
 from restrain_openrlhf.hook.install.patches import PATCHES  # noqa: E402
 from restrain_openrlhf.machine.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
 from restrain_openrlhf.machine.patching import Replacement, Wrapping, load  # noqa: E402
-from tests.hook.unhooking import uninstall  # noqa: E402
 
 
 def name_of(relied_on):
@@ -121,7 +120,7 @@ def everything():
     return {(id(owner), name): value for owner in owners for name, value in vars(owner).items()}
 
 
-def test_the_hook_changes_what_is_in_its_table_alone(unhooked):
+def test_the_hook_changes_what_is_in_its_table_and_uninstall_restores_it(unhooked):
     before = everything()
     install()
     install()

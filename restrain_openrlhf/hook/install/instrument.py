@@ -1,9 +1,9 @@
-"""Switches the hook on in one process: host modules are checked and patched as they are imported."""
+"""Switches the hook on and off in one process: host modules are checked and patched as they are imported."""
 
 from restrain_openrlhf.config.host_flags import check_version
 from restrain_openrlhf.hook.install import contract
 from restrain_openrlhf.hook.install.patches import PATCHES
-from restrain_openrlhf.machine.patching import expect, is_expected, lost
+from restrain_openrlhf.machine.patching import expect, expect_no_more, is_expected, lost
 
 
 def is_active() -> bool:
@@ -18,6 +18,11 @@ def install() -> None:
     """
     check_version()
     expect(contract.CONTRACT)
+
+
+def uninstall() -> None:
+    """Give the host its own methods back, with whatever wraps them beside the hook."""
+    expect_no_more(contract.CONTRACT)
 
 
 def unpatched() -> list[str]:
