@@ -7,14 +7,15 @@ passes, which the hook does not touch, are left out, so that the shares printed 
 import argparse
 import statistics
 import time
+from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 
-from restrain_openrlhf.commands.gpu_check.host_step import policy_of, prepare_process, strategy_of, trainer_of
-from restrain_openrlhf.hook.install.instrument import install, uninstall
+from restrain_openrlhf.commands.gpu_check.host_step import prepare_process, strategy_of, trainer_of
 
 PROMPTS, N, MICRO = 32, 16, 32
 PROMPT_TOKENS, RESPONSE_TOKENS = 8, 32
@@ -29,12 +30,11 @@ def main() -> None:
     sizes = options.parse_args()
     prepare_process()
     stock_trainer, hooked_trainer, experiences = prepare(sizes.hidden, sizes.layers)
+    stock_step = partial(vars(type(stock_trainer))["training_step"].__wrapped__, stock_trainer)
     stock, hooked, scoring, means = [], [], [], []
     for _ in track(range(REPEATS + 1), "measuring"):
-        uninstall()
-        stock.append(optimizer_pass(stock_trainer, experiences(hooked=False)))
-        install()
-        hooked.append(optimizer_pass(hooked_trainer, experiences(hooked=True)))
+        stock.append(optimizer_pass(stock_step, experiences(hooked=False)))
+        hooked.append(optimizer_pass(hooked_trainer.training_step, experiences(hooked=True)))
         scoring.append(score_groups())
         means.append(token_means(hooked_trainer.actor_loss_fn.batch))
     # The first of each warms up.
@@ -57,6 +57,7 @@ def prepare(hidden: int, layers: int) -> Any:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     from restrain_openrlhf.config.host_flags import parse, to_arguments
+    from restrain_openrlhf.hook.policy.token_means import TokenSums
 
     flags = {
         "train.batch_size": PROMPTS * N,
@@ -75,12 +76,11 @@ def prepare(hidden: int, layers: int) -> Any:
         Qwen3Config(vocab_size=2048, hidden_size=hidden, intermediate_size=3 * hidden, num_hidden_layers=layers,
                     num_attention_heads=4, num_key_value_heads=2, head_dim=hidden // 4)
     ).bfloat16()  # fmt: skip
-    adam = {"lr": 1e-6, "betas": (0.9, 0.95), "eps": 1e-8, "weight_decay": 0.0}
-    optimizer = {"optim": "adam", "adam": adam, "max_norm": 1.0}
-    hooked = trainer_of(strategy, policy_of(model, args), optimizer, MICRO, dataloader_pin_memory=False)
-    uninstall()
+    hooked = trainer_of(strategy, model, args)
+    # As the hook's ppo_train begins a step.
+    hooked.restrain_sums = TokenSums()
     parts = (strategy, hooked.actor, None, hooked.actor_optim, hooked.actor_scheduler)
-    stock = type(hooked)(*parts, micro_train_batch_size=MICRO, dataloader_pin_memory=False)
+    stock = type(hooked)(*parts, micro_train_batch_size=MICRO)
     return stock, hooked, lambda hooked: [micro_batch(torch, hooked) for _ in range(PROMPTS * N // MICRO)]
 
 
@@ -105,14 +105,14 @@ def micro_batch(torch: Any, hooked: bool) -> Any:
     return experience.to_device(torch.cuda.current_device())
 
 
-def optimizer_pass(trainer: Any, experiences: list[Any]) -> float:
-    """Seconds of one optimizer step's micro-batches through the host's own training_step, its kernels' end included."""
+def optimizer_pass(training_step: Callable[..., Any], experiences: list[Any]) -> float:
+    """Seconds of one optimizer step's micro-batches through this training_step, its kernels' end included."""
     import torch
 
     torch.cuda.synchronize()
     start = time.perf_counter()
     for step, experience in enumerate(experiences):
-        trainer.training_step(experience, 0.001, step, None)
+        training_step(experience, 0.001, step, None)
     torch.cuda.synchronize()
     return time.perf_counter() - start
 

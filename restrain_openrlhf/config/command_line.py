@@ -49,6 +49,15 @@ def parse_overrides(items: Iterable[str], example: str = "method.eps=1e-6") -> d
     return found
 
 
+def override_words(overrides: Mapping[str, object]) -> list[str]:
+    """`--set KEY=VALUE` for each, as `parse_overrides` reads them."""
+    return [word for key, value in overrides.items() for word in ("--set", f"{key}={_as_yaml(value)}")]
+
+
+def _as_yaml(value: object) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()
+
+
 def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Collection[str]) -> None:
     """Put `--set` into the document, whose own keys are `keys`. Raises ConfigError for a key that there is not."""
     for key, value in overrides.items():

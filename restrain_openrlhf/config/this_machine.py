@@ -9,9 +9,8 @@ from restrain_openrlhf.config.host_flags import Flags, flags_of
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.device import Device
-from restrain_openrlhf.machine.devices import detect, visible_gpus
+from restrain_openrlhf.machine.devices import detect, gpus, visible_gpus
 from restrain_openrlhf.machine.flash_attention import has_extension
-from restrain_openrlhf.machine.nvidia import gpus
 from restrain_openrlhf.method import build
 
 # DeepSpeed moves the optimizer's states off the GPU, while vLLM draws, from this stage on.

@@ -50,8 +50,7 @@ def environment() -> Mapping[str, str]:
 
 def install() -> None:
     """Prepare this process. Host modules are adapted as they are imported; nothing heavy is imported here."""
-    for name, value in environment().items():
-        os.environ.setdefault(name, value)
+    os.environ.update(environment())
     provide_flash_attention()
     expect((ADAM, *EXTENSION_LOCK))
 

@@ -5,10 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 
-def _nothing() -> None:
-    """Some accelerators need no preparation."""
-
-
 @dataclass(frozen=True)
 class Unsupported:
     """An OpenRLHF flag that an accelerator cannot serve: a switch that is on, or the one value named here.
@@ -36,7 +32,7 @@ class Device:
     """
 
     name: str
-    install: Callable[[], None] = _nothing
+    install: Callable[[], None] = lambda: None
     environment: Mapping[str, str] = field(default_factory=dict)
     host_flags: Mapping[str, object] = field(default_factory=dict)
     engine_options: Mapping[str, Any] = field(default_factory=dict)

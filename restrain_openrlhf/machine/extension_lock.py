@@ -33,11 +33,8 @@ class ProcessLock:
 
     def wait(self) -> None:
         """Until whoever has the lock gives it back, or ends."""
-        file = os.open(self._path, os.O_CREAT | os.O_RDWR)
-        try:
+        with open(self._path, "a", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-        finally:
-            os.close(file)
 
     def release(self) -> None:
         """Give the lock back."""

@@ -28,8 +28,8 @@ class Expectation(Protocol):
 
 
 @dataclass(frozen=True)
-class Wrapping(HostMethod):
-    """A host method and the function of ours, named as `module:function`, that wraps it, whatever else does too."""
+class _OurFunction(HostMethod):
+    """A host method that a function of ours, named as `module:function`, wraps or takes the place of."""
 
     ours: str
 
@@ -37,39 +37,62 @@ class Wrapping(HostMethod):
         """Whether a call of the method comes to our own function."""
         return self._layer() is not None
 
+    def _is_ours(self, layer: Any) -> bool:
+        return layer is load(self.ours)
+
+    def _layer(self) -> Any:
+        """Our function among what a call of the method runs through; None where it is not there."""
+        return next(filter(self._is_ours, self._layers()), None)
+
+    def _layers(self) -> list[Any]:
+        """What a call runs through, outermost first: every wrapper, and what the last of them wraps."""
+        owner, name = self.locate()
+        found = [vars(owner)[name]]
+        while hasattr(found[-1], "__wrapped__"):
+            found.append(found[-1].__wrapped__)
+        return found
+
+    def _exchange(self, layer: Any, other: Any) -> None:
+        """Raises HostError where what wraps the layer is not wrapt's, and holds on to what it once was given."""
+        owner, name = self.locate()
+        outer = next((above for above, below in pairwise(self._layers()) if below is layer), None)
+        if outer is None:
+            setattr(owner, name, other)
+        elif isinstance(outer, wrapt.FunctionWrapper):
+            outer.__wrapped__ = other
+        else:
+            raise HostError(
+                f"{self.module}.{self.qualname} was decorated by {outer!r} after the hook was on, so that the hook "
+                "cannot be taken out of it. Decorate it before, or by wrapt."
+            )
+
+
+class Wrapping(_OurFunction):
+    """Our function wraps the method, whatever else does too."""
+
     def apply(self) -> None:
         """Wrap it, around whatever wraps it already, unless our own function does."""
         if not self.is_on():
-            owner, name = self.locate()
-            wrapt.wrap_function_wrapper(owner, name, load(self.ours))
+            wrapt.wrap_function_wrapper(*self.locate(), load(self.ours))
 
     def remove(self) -> None:
         """Take our own function out and leave every other wrapper where it is. Raises HostError where it cannot."""
-        layer = self._layer()
-        if layer is not None:
-            exchange(self, layer, layer.__wrapped__)
+        if layer := self._layer():
+            self._exchange(layer, layer.__wrapped__)
 
-    def _layer(self) -> Any:
-        ours = load(self.ours)
-        return next((layer for layer in layers(self) if getattr(layer, "_self_wrapper", None) is ours), None)
+    def _is_ours(self, layer: Any) -> bool:
+        # Not by wrapt's type: torch wraps a method that it takes from its class, where wrapt's wrapper is another type.
+        return getattr(layer, "_self_wrapper", None) is load(self.ours)
 
 
-@dataclass(frozen=True)
-class Replacement(HostMethod):
-    """A method and the function of ours, named as `module:function`, that takes its place; or a class and ours.
+class Replacement(_OurFunction):
+    """Our function takes the method's place; or a class of ours that of a class.
 
     For methods of Ray actor classes: when a class becomes an actor, Ray copies its inherited methods onto it
     (ray/util/tracing/tracing_helper.py), so that wrapping the base class would change nothing; and it pickles the
     class by value, so that changing it in the driver is enough. `ours` calls the base class, or what `original_of`
     gives.
     """
-
-    ours: str
-
-    def is_on(self) -> bool:
-        """Whether a call of the method comes to our own function."""
-        ours = load(self.ours)
-        return any(layer is ours for layer in layers(self))
 
     def apply(self) -> None:
         """Take its place, unless that is done already."""
@@ -81,40 +104,13 @@ class Replacement(HostMethod):
 
     def remove(self) -> None:
         """Give the host its own back, under whatever wraps ours by now. Raises HostError where that cannot be."""
-        if self.is_on():
+        if layer := self._layer():
             owner, name = self.locate()
-            exchange(self, load(self.ours), vars(owner)[ORIGINAL + name])
+            self._exchange(layer, vars(owner)[ORIGINAL + name])
             delattr(owner, ORIGINAL + name)
 
 
 Patch = Wrapping | Replacement
-
-
-def layers(method: HostMethod) -> list[Any]:
-    """What a call of the method runs through, outermost first: every wrapper, and what the last of them wraps."""
-    owner, name = method.locate()
-    found = [vars(owner)[name]]
-    while hasattr(found[-1], "__wrapped__"):
-        found.append(found[-1].__wrapped__)
-    return found
-
-
-def exchange(method: HostMethod, layer: Any, other: Any) -> None:
-    """Put `other` where `layer` is among the method's layers.
-
-    Raises HostError where what wraps it is not wrapt's, and holds on to what it once was given.
-    """
-    owner, name = method.locate()
-    outer = next((above for above, below in pairwise(layers(method)) if below is layer), None)
-    if outer is None:
-        setattr(owner, name, other)
-    elif isinstance(outer, wrapt.FunctionWrapper):
-        outer.__wrapped__ = other
-    else:
-        raise HostError(
-            f"{method.module}.{method.qualname} was decorated by {outer!r} after the hook was on, so that the hook "
-            "cannot be taken out of it. Decorate it before, or by wrapt."
-        )
 
 
 def original_of(actor: Any, method: str) -> Callable[..., Any]:

@@ -14,7 +14,6 @@ from itertools import takewhile
 from os import environ
 from pathlib import Path
 from types import FrameType
-from typing import Self
 
 import restrain_openrlhf
 from restrain_openrlhf.errors import RunError
@@ -48,6 +47,25 @@ def python_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]
     return {**rest, **({PYTHONPATH: os.pathsep.join(entries)} if entries else {}), **(extra or {})}
 
 
+def start_module(
+    module: str,
+    words: Sequence[object],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    start_new_session: bool = False,
+) -> "subprocess.Popen[bytes]":
+    """Start `python -m MODULE WORDS...` with `environment` beside our own; its output is appended to `log`."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as file:
+        return subprocess.Popen(
+            python_module(module, [*map(str, words)]),
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=python_environment(environment),
+            start_new_session=start_new_session,
+        )
+
+
 @dataclass(frozen=True)
 class Command:
     """`restrain WORDS...`, its output appended to `log`."""
@@ -71,42 +89,26 @@ def run_together(
     If one fails, end the others and raise RunError with its log's last lines. `on_poll` is called while they run.
     """
     free, waiting = list(slots or [{} for _ in commands]), list(commands)
-    running: list[_Running] = []
+    running: dict[subprocess.Popen[bytes], tuple[Command, Mapping[str, str]]] = {}
     with ending_with_us() as processes:
         while waiting or running:
             while waiting and free:
-                running.append(_Running.start(waiting.pop(0), free.pop(0)))
-                processes.append(running[-1].process)
+                command, slot = waiting.pop(0), free.pop(0)
+                processes.append(start_module(MODULE, command.words, command.log, slot, start_new_session=True))
+                running[processes[-1]] = command, slot
             time.sleep(POLL_SECONDS)
             on_poll()
-            for each in list(running):
-                if each.process.poll():
-                    what, log = f"`restrain {each.command.words[0]}`", each.command.log
-                    raise RunError(f"{what} stopped with status {each.process.returncode}.\n{tail(log)}\nLog: {log}")
-                if each.process.returncode == 0:
-                    running.remove(each)
-                    free.append(each.slot)
+            for process, (command, slot) in list(running.items()):
+                if status := process.poll():
+                    raise stopped(f"`restrain {command.words[0]}` stopped with status {status}", command.log)
+                if status == 0:
+                    del running[process]
+                    free.append(slot)
 
 
-@dataclass(frozen=True)
-class _Running:
-    """A command's process in its slot, with a process group of its own."""
-
-    command: Command
-    slot: Mapping[str, str]
-    process: "subprocess.Popen[bytes]"
-
-    @classmethod
-    def start(cls, command: Command, slot: Mapping[str, str]) -> Self:
-        with command.log.open("ab") as file:
-            process = subprocess.Popen(
-                python_module(MODULE, command.words),
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=python_environment(slot),
-                start_new_session=True,
-            )
-        return cls(command, slot, process)
+def stopped(what: str, log: Path) -> RunError:
+    """The error of a process that did not do what it was started for, with its log's last lines."""
+    return RunError(f"{what}.\n{tail(log)}\nLog: {log}")
 
 
 def printed_in(log: Path, since: int = 0) -> list[str]:

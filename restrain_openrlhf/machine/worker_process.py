@@ -5,8 +5,8 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 # For the status of a process that has closed its output.
@@ -35,20 +35,23 @@ class WorkerProcess:
 
     def ask(self, question: object, seconds: float) -> Any:
         """The answer. Raises TimeoutError and EOFError as `read`."""
-        assert self.process.stdin
-        # One that has ended is told apart when its answer is read.
-        with self._ended_by_any_exception(), suppress(BrokenPipeError):
-            self.process.stdin.write(json.dumps(question) + "\n")
-            self.process.stdin.flush()
-        return self.read(seconds)
+        return self._line(json.dumps(question) + "\n", seconds)
 
     def read(self, seconds: float) -> Any:
         """The next line. Raises TimeoutError where it does not come in time, EOFError where the process has ended.
 
         After any exception, one of the caller's own such as KeyboardInterrupt included, there is no process.
         """
+        return self._line("", seconds)
+
+    def _line(self, question: str, seconds: float) -> Any:
+        assert self.process.stdin
         assert self.process.stdout
-        with self._ended_by_any_exception():
+        try:
+            # One that has ended is told apart when its answer is read.
+            with suppress(BrokenPipeError):
+                self.process.stdin.write(question)
+                self.process.stdin.flush()
             ready, _, _ = select.select([self.process.stdout], [], [], seconds)
             if not ready:
                 raise TimeoutError
@@ -58,13 +61,8 @@ class WorkerProcess:
                 self.process.wait(END_SECONDS)
             self.process.kill()
             raise EOFError(f"ended with status {self.process.wait()}")
-
-    @contextmanager
-    def _ended_by_any_exception(self) -> Iterator[None]:
-        # An answer that nobody has read would be taken for the next question's.
-        try:
-            yield
         except BaseException:
+            # An answer that nobody has read would be taken for the next question's.
             self.close()
             raise
 

@@ -15,11 +15,10 @@ from restrain_openrlhf.commands.gpu_check.engine import (  # noqa: E402
     LENGTH,
     Question,
     ask_ranks,
+    ask_seeds,
     ask_sleep,
+    ask_stops,
     examine,
-    judge_ranks,
-    judge_seeds,
-    judge_stops,
     judge_tree,
 )
 
@@ -49,12 +48,17 @@ class ToyEngine:
     """Draws from that distribution. `fault` breaks one thing."""
 
     def __init__(self, fault=""):
-        self.fault, self.used, self.calls, self.stale = fault, 100, 0, False
+        self.fault, self.used, self.calls, self.running, self.stale = fault, 100, 0, 0, False
 
     async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
         self.calls += 1
+        self.running += 1
         await asyncio.sleep(0)
         seed = {"seeds ignored": self.calls, "one seed": 1}.get(self.fault, sampling_params.seed)
+        if self.fault == "batches differ" and self.running > 1:
+            seed += 1000
+        if self.fault == "one seed ignored" and seed == 107:
+            seed = self.calls
         generator, context = random.Random(seed), list(prompt_token_ids)
         tokens, entries, reason = [], [], "length"
         limit = sampling_params.max_tokens + (self.fault == "limit ignored")
@@ -66,7 +70,10 @@ class ToyEngine:
             entries.append(self._entries(found, token))
             context.append(token)
             stops = [] if self.fault == "stops ignored" else sampling_params.stop_token_ids
-            reason = "stop" if token == EOS or token in stops else "length"
+            ends = token == EOS and self.fault != "end ignored"
+            reason = "stop" if ends or token in stops else "length"
+        self.running -= 1
+        reason = "" if self.fault == "says nothing" else reason
         logprobs = entries if sampling_params.logprobs is not None else None
         return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=logprobs)])
 
@@ -147,29 +154,33 @@ def test_an_engine_that_writes_nothing_fails():
 
 
 def test_a_batch_may_change_an_engines_tokens():
-    line = judge_seeds(1.0, 0.5, 0.75, 6)
+    line = asyncio.run(ask_seeds(ToyEngine("batches differ"), QUESTION))
     assert line.verdict == "pass"
-    assert "in a batch 50%" in line.found
+    assert line.numbers["in_a_batch"] < 1
+
+
+def test_one_seed_of_eight_that_draws_something_else_fails():
+    line = asyncio.run(ask_seeds(ToyEngine("one seed ignored"), QUESTION))
+    assert (line.verdict, line.numbers["alone"]) == ("fail", 0.875)
+
+
+@pytest.mark.parametrize("line", [judge_tree(5, 1, 0.02), judge_tree(1, 0, 0.02), judge_tree(5, 0, 0.3)])
+def test_a_tree_whose_leaves_are_apart_or_missing_or_another_models_fails(line):
+    assert failed_lines([line]) == ["vLLM: one tree"]
 
 
 @pytest.mark.parametrize(
-    ("line", "name"),
+    ("fault", "missed"),
     [
-        (judge_seeds(0.875, 1.0, 1.0, 6), "vLLM: seeds"),
-        (judge_seeds(1.0, 1.0, 1.0, 1), "vLLM: seeds"),
-        (judge_ranks(90, 1, 0.02), "vLLM: top-20 ranks"),
-        (judge_ranks(90, 0, 0.3), "vLLM: top-20 ranks"),
-        (judge_ranks(0, 0, math.nan), "vLLM: top-20 ranks"),
-        (judge_tree(5, 1, 0.02), "vLLM: one tree"),
-        (judge_tree(1, 0, 0.02), "vLLM: one tree"),
-        (judge_tree(5, 0, 0.3), "vLLM: one tree"),
-        (judge_stops(at_stop=False, at_limit=True, at_eos=True), "vLLM: stop tokens"),
-        (judge_stops(at_stop=True, at_limit=False, at_eos=True), "vLLM: stop tokens"),
-        (judge_stops(at_stop=True, at_limit=True, at_eos=False), "vLLM: stop tokens"),
+        ("stops ignored", "a stop token"),
+        ("limit ignored", "the length limit"),
+        ("end ignored", "the end token"),
+        ("says nothing", "a stop token, the length limit, the end token"),
     ],
 )
-def test_an_answer_that_differs_fails_its_line(line, name):
-    assert failed_lines([line]) == [name]
+def test_an_end_that_is_missed_is_named(fault, missed):
+    line = asyncio.run(ask_stops(ToyEngine(fault), QUESTION))
+    assert (line.verdict, line.found) == ("fail", f"does not end at {missed}")
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Each line of the check fails where what it is about is broken, and only then."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -80,10 +81,9 @@ def test_a_kernel_that_is_far_from_full_precision_fails():
 
 
 def rows(*gaps, kl=0.1):
-    return [
-        StepRow(step, {"restrain/logprob_gap_relative": value, "restrain/kl": kl}, {})
-        for step, value in enumerate(gaps, 1)
-    ]
+    """Of each gap a step; None where a step has none."""
+    found = [{} if gap is None else {"restrain/logprob_gap_relative": gap} for gap in gaps]
+    return [StepRow(step, {**numbers, "restrain/kl": kl}, {}) for step, numbers in enumerate(found, 1)]
 
 
 @pytest.mark.parametrize("broken", [(0.01, 0.2, 0.01), (0.01, None, 0.01), (0.01, math.nan), ()])
@@ -153,18 +153,16 @@ def test_a_time_that_was_not_logged_fails():
 
 
 def test_memory_is_extrapolated_along_the_line_through_two_measurements():
-    """Apart from layers 5; each holds 4 and takes 5 at the peak: at 10 layers 45 and 55. Seconds: 1, and .1 each."""
-    few, more = (TrainingStep(layers, 5 + 4 * layers, 5 + 5 * layers, 1 + layers / 10, 640) for layers in (2, 4))
-    whole = extrapolate(few, more, 10)
-    assert (whole.held, whole.peak, whole.tokens) == (45, 55, 640)
-    assert whole.seconds == pytest.approx(2.0)
-    assert extrapolate(few, more, 4).peak == more.peak
+    """Apart from layers 5; each holds 4 and takes 5 at the peak: at 10 layers 45 and 55."""
+    few, more = (TrainingStep(layers, 10, 5 + 4 * layers, 5 + 5 * layers) for layers in (2, 4))
+    assert extrapolate(few, more) == TrainingStep(10, 10, 45, 55)
+    assert extrapolate(replace(few, whole=4), more).peak == more.peak
 
 
 def test_an_estimate_is_put_right_by_the_measurement():
     """Alone 100 measured for 80 estimated: the 20 left out are there on each of the layout's GPUs: 50 + 20."""
-    few, more = TrainingStep(2, 10, 20, 1.0, 64), TrainingStep(4, 20, 40, 2.0, 64)
-    whole = extrapolate(few, more, 10)
+    few, more = TrainingStep(2, 10, 10, 20), TrainingStep(4, 10, 20, 40)
+    whole = extrapolate(few, more)
     assert whole.peak == 100
     too_low = {"alone": 80, "layout": 50}
     assert judge_estimate(whole, **too_low, gpu_bytes=70).verdict == "pass"
@@ -192,8 +190,8 @@ def test_what_is_estimated_alone_is_the_policy_by_itself():
 
 
 def test_a_layout_without_an_estimate_is_skipped_and_says_why():
-    few, more = TrainingStep(2, 10, 20, 1.0, 64), TrainingStep(4, 20, 40, 2.0, 64)
+    few, more = TrainingStep(2, 10, 10, 20), TrainingStep(4, 10, 20, 40)
     config = load_run_config(DEMO, {"openrlhf.actor.model_name_or_path": "absent/model"})
-    outcome = check_estimate(extrapolate(few, more, 10), config)
+    outcome = check_estimate(extrapolate(few, more), config)
     assert outcome.verdict == "skipped"
     assert "absent/model: its shape is not known here" in outcome.found

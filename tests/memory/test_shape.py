@@ -96,7 +96,7 @@ def test_every_presets_model_has_a_shape():
         ({"model_type": "qwen3_moe", "num_experts": 128}, "has experts"),
         ({"model_type": "mamba"}, "is of the type 'mamba', which is not covered"),
         ({"model_type": "llama", "hidden_size": 4}, "intermediate_size: field required"),
-        ([], "holds no keys"),
+        ([], "cannot be read as a model's config.json"),
     ],
 )
 def test_what_is_not_covered_is_refused_with_the_way_out(tmp_path, config, message):

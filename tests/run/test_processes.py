@@ -49,10 +49,13 @@ def test_every_python_that_is_started_leaves_the_working_folder_out():
 
 def test_a_command_takes_the_next_free_slot_and_all_are_run(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "MODULE", "tests.run.sleeper")
-    begin, started, polls = processes._Running.start, [], []
-    monkeypatch.setattr(
-        processes._Running, "start", lambda command, slot: started.append((command, slot)) or begin(command, slot)
-    )
+    begin, started, polls = processes.start_module, [], []
+
+    def start(module, words, log, slot, **how):
+        started.append((Command(words, log), slot))
+        return begin(module, words, log, slot, **how)
+
+    monkeypatch.setattr(processes, "start_module", start)
     commands = [Command(["0"], tmp_path / "a"), Command(["2"], tmp_path / "b"), Command(["0"], tmp_path / "c")]
     run_together(commands, [{"SLOT": "1"}, {"SLOT": "2"}], lambda: polls.append(1))
     assert [command for command, _ in started] == commands
@@ -62,13 +65,13 @@ def test_a_command_takes_the_next_free_slot_and_all_are_run(tmp_path, monkeypatc
 
 def test_the_first_failure_ends_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "MODULE", "tests.run.sleeper")
-    begin, started = processes._Running.start, []
+    begin, started = processes.start_module, []
     monkeypatch.setattr(
-        processes._Running, "start", lambda command, slot: started.append(begin(command, slot)) or started[-1]
+        processes, "start_module", lambda *words, **how: started.append(begin(*words, **how)) or started[-1]
     )
     with pytest.raises(RunError, match="status 3"):
         run_together([Command(["600"], tmp_path / "a"), Command(["0", "3"], tmp_path / "b")])
-    assert [each.process.returncode for each in started] == [-signal.SIGTERM, 3]
+    assert [process.returncode for process in started] == [-signal.SIGTERM, 3]
 
 
 def test_sigterm_ends_the_commands_too(tmp_path):

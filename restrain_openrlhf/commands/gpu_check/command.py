@@ -13,7 +13,11 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 
 RUNS = Path("runs") / "gpu-check"
-Names = list[str] | None
+# Checks that pass on a CPU would be taken for a GPU's.
+NO_GPU = (
+    "no GPU was found on this machine, so that nothing could be said of one. Run gpu-check on the machine that "
+    "will train (`restrain doctor` says what is missing there), or give --allow-cpu to try the CPU stack."
+)
 
 
 def gpu_check(
@@ -30,9 +34,8 @@ def gpu_check(
         Path | None, to_folder("Output folder; it must be new or empty.", show_default="runs/gpu-check/TIME")
     ] = None,
     only: Annotated[
-        Names, typer.Option(metavar="NAME", help="Run this check alone, such as gradient. Repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="Run this check alone, such as gradient. Repeatable.")
     ] = None,
-    skip: Annotated[Names, typer.Option(metavar="NAME", help="Leave this check out. Repeatable.")] = None,
     overrides: Overrides = None,
     allow_cpu: Annotated[
         bool, typer.Option("--allow-cpu", help="Where there is no GPU, try the CPU stack instead of refusing.")
@@ -43,14 +46,12 @@ def gpu_check(
     from restrain_openrlhf.commands.gpu_check.outcome import table, write_json  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect, visible_gpus  # noqa: PLC0415
 
-    checks = choose(only or [], skip or [])
-    console = Console(stderr=True)
+    checks, console = choose(only or []), Console(stderr=True)
     if not visible_gpus():
-        _refuse_without_gpu(allow_cpu)
+        if not allow_cpu:
+            raise ConfigError(NO_GPU)
         console.print("No GPU was found: what follows is about the CPU stack, and says nothing of a GPU.")
-    if overrides and config is None:
-        raise ConfigError("--set changes a configuration, and none is given. Name one, or leave out --set.")
-    run = _startable(load_run_config(config, parse_overrides(overrides or []))) if config else None
+    run = _startable(config, overrides or [])
     folder, results = _new_folder(out), []
     for name in checks:
         with console.status(name):
@@ -63,20 +64,16 @@ def gpu_check(
         raise typer.Exit(1)
 
 
-def _refuse_without_gpu(allow_cpu: bool) -> None:
-    """Raises ConfigError: checks that pass on a CPU would be taken for a GPU's."""
-    if not allow_cpu:
-        raise ConfigError(
-            "no GPU was found on this machine, so that nothing could be said of one. Run gpu-check on the machine that "
-            "will train (`restrain doctor` says what is missing there), or give --allow-cpu to try the CPU stack."
-        )
-
-
-def _startable(config: RunConfig) -> RunConfig:
+def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
     """The configuration of a run that could be started here, but for its reference file. Raises RestrainError."""
     from restrain_openrlhf.hook.preflight import check_inputs  # noqa: PLC0415
     from restrain_openrlhf.training.train import check_flags, flags_here  # noqa: PLC0415
 
+    if path is None:
+        if overrides:
+            raise ConfigError("--set changes a configuration, and none is given. Name one, or leave out --set.")
+        return None
+    config = load_run_config(path, parse_overrides(overrides))
     check_flags(config)
     check_inputs(flags_here(config))
     return config
@@ -85,7 +82,7 @@ def _startable(config: RunConfig) -> RunConfig:
 def _new_folder(out: Path | None) -> Path:
     """A folder of this command's own: results of an earlier one would pass for its own. Raises ConfigError."""
     folder = (out or RUNS / datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S")).absolute()
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+    if folder.exists() and any(folder.iterdir()):
         raise ConfigError(f"{folder} exists and is not an empty folder. Name a new one with --out.")
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -5,13 +5,11 @@ prints each line of the check as JSON.
 """
 
 import asyncio
-import json
 import math
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from restrain_openrlhf.commands.gpu_check.children import measured
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, skipped
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.hook.rollout.rollout_engine import Sampler
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method.rollout_plans import Chain, EntropyTrees
@@ -77,55 +76,52 @@ async def _tokens(engine: Engine, question: Question, **parameters: Any) -> tupl
 
 
 async def ask_seeds(engine: Engine, question: Question) -> CheckOutcome:
-    """Each seed twice alone and twice in a batch."""
+    """Each seed twice alone and twice in a batch. Required: a request alone is drawn again by its seed.
+
+    `seeded_rollouts` promises no more than that on one machine; where kernels are not batch-invariant, a resumed run
+    has other rollouts of the same distribution.
+    """
     alone, again = [[await _tokens(engine, question, seed=seed) for seed in SEEDS] for _ in range(2)]
     batches = [await asyncio.gather(*[_tokens(engine, question, seed=seed) for seed in SEEDS]) for _ in range(2)]
-    shares = (_share_equal(alone, again), _share_equal(alone, batches[0]), _share_equal(*batches))
-    return judge_seeds(*shares, len(set(alone)))
+    same, in_a_batch, batch = _share_equal(alone, again), _share_equal(alone, batches[0]), _share_equal(*batches)
+    found = (
+        f"alone {same:.0%} the same again (required); in a batch {in_a_batch:.0%}, the batch again {batch:.0%} "
+        f"(reported); {len(set(alone))} responses by {len(SEEDS)} seeds"
+    )
+    holds = same == 1 and len(set(alone)) >= FEWEST_RESPONSES
+    return judged("vLLM: seeds", holds, found, alone=same, in_a_batch=in_a_batch, batch=batch)
 
 
 def _share_equal(one: Sequence[object], other: Sequence[object]) -> float:
     return sum(a == b for a, b in zip(one, other, strict=True)) / len(one)
 
 
-def judge_seeds(alone: float, in_a_batch: float, batch: float, responses: int) -> CheckOutcome:
-    """Required: a request alone is drawn again by its seed. How far that holds in a batch is reported.
-
-    `seeded_rollouts` promises no more than that on one machine; where kernels are not batch-invariant, a resumed run
-    has other rollouts of the same distribution. The first three are shares of requests.
-    """
-    found = (
-        f"alone {alone:.0%} the same again (required); in a batch {in_a_batch:.0%}, the batch again {batch:.0%} "
-        f"(reported); {responses} responses by {len(SEEDS)} seeds"
-    )
-    holds = alone == 1 and responses >= FEWEST_RESPONSES
-    return judged("vLLM: seeds", holds, found, alone=alone, in_a_batch=in_a_batch, batch=batch)
-
-
 async def ask_ranks(engine: Engine, question: Question, policy: Policy) -> CheckOutcome:
-    """The likeliest tokens at each position of some responses."""
+    """The likeliest tokens at each position of some responses, and how far log-probabilities are from the policy's."""
     completions = [await _answer(engine, question, seed=seed, logprobs=TOP_K) for seed in SEEDS]
-    positions = [entries for each in completions for entries in each.logprobs]
-    chains = [
-        Chain(
-            tuple(each.token_ids),
-            each.finish_reason,
-            tuple(entries[token].logprob for token, entries in zip(each.token_ids, each.logprobs, strict=True)),
-        )
-        for each in completions
-    ]
-    bad = sum(not _in_order(entries) for entries in positions)
-    return judge_ranks(len(positions), bad, _gap(question, chains, policy))
+    bad = [not _in_order(entries) for each in completions for entries in each.logprobs]
+    gap = _gap(question, [_chain(each) for each in completions], policy)
+    found = (
+        f"ranks 1 to {TOP_K} at {bad.count(False)} of {len(bad)} tokens; log-probabilities {gap:.1%} from the policy's "
+        f"(limit {GAP_LIMIT:.0%})"
+    )
+    return judged(f"vLLM: top-{TOP_K} ranks", not any(bad) and gap < GAP_LIMIT, found, bad=sum(bad), gap=gap)
+
+
+def _chain(completion: Any) -> Chain:
+    drawn = zip(completion.token_ids, completion.logprobs, strict=True)
+    log_probs = tuple(entries[token].logprob for token, entries in drawn)
+    return Chain(tuple(completion.token_ids), completion.finish_reason, log_probs)
 
 
 def _in_order(entries: Any) -> bool:
     """Whether a position has the ranks 1 to k once each, in order of probability, of at most 1 in all."""
     ranked = sorted((entry.rank, entry.logprob) for entry in entries.values() if entry.rank <= TOP_K)
-    falling = all(one[1] >= other[1] for one, other in pairwise(ranked))
+    values = [value for _, value in ranked]
     return (
         [rank for rank, _ in ranked] == list(range(1, TOP_K + 1))
-        and falling
-        and sum(math.exp(value) for _, value in ranked) < 1.01  # noqa: PLR2004 - rounding
+        and values == sorted(values, reverse=True)
+        and sum(map(math.exp, values)) < 1.01  # noqa: PLR2004 - rounding
     )
 
 
@@ -136,15 +132,6 @@ def _gap(question: Question, chains: Sequence[Chain], policy: Policy) -> float:
     ]
     size = sum(abs(a) for a, _ in pairs)
     return sum(abs(a - b) for a, b in pairs) / size if size else math.nan
-
-
-def judge_ranks(positions: int, bad: int, gap: float) -> CheckOutcome:
-    """`bad`: positions without k tokens in order of probability; `gap`: of log-probabilities from the policy's."""
-    found = (
-        f"ranks 1 to {TOP_K} at {positions - bad} of {positions} tokens; log-probabilities {gap:.1%} from the policy's "
-        f"(limit {GAP_LIMIT:.0%})"
-    )
-    return judged(f"vLLM: top-{TOP_K} ranks", bad == 0 and gap < GAP_LIMIT, found, bad=bad, gap=gap)
 
 
 async def ask_tree(engine: Engine, question: Question, policy: Policy) -> CheckOutcome:
@@ -160,31 +147,24 @@ async def ask_tree(engine: Engine, question: Question, policy: Policy) -> CheckO
 
 def judge_tree(leaves: int, apart: int, gap: float) -> CheckOutcome:
     """`apart`: leaves that do not share their chain up to the fork."""
-    found = (
-        f"{leaves} leaves, {apart} that leave the chain before their fork; log-probabilities {gap:.1%} from the "
-        "policy's"
-    )
+    found = f"{leaves} leaves, {apart} that leave the chain before their fork; log-probabilities {gap:.1%} from "
+    found += "the policy's"
     return judged("vLLM: one tree", leaves > 1 and apart == 0 and gap < GAP_LIMIT, found, leaves=leaves, gap=gap)
 
 
 async def ask_stops(engine: Engine, question: Question) -> CheckOutcome:
-    """A greedy response, ended by a token from its middle, by a length of two, and by itself."""
+    """A greedy response, ended by a token from its middle, by a length of two, and by itself; each must say so."""
     greedy = await _answer(engine, question, temperature=0.0)
-    written = tuple(greedy.token_ids)
+    written = list(greedy.token_ids)
     middle = written[len(written) // 2]
     stopped = await _answer(engine, question, temperature=0.0, stop_token_ids=[middle])
     cut = await _answer(engine, question, temperature=0.0, max_tokens=2)
     to_middle = written[: written.index(middle) + 1]
-    return judge_stops(
-        at_stop=tuple(stopped.token_ids) == to_middle and stopped.finish_reason == "stop",
-        at_limit=tuple(cut.token_ids) == written[:2] and cut.finish_reason == "length",
-        at_eos=written[-1] == question.eos and greedy.finish_reason == "stop",
-    )
-
-
-def judge_stops(at_stop: bool, at_limit: bool, at_eos: bool) -> CheckOutcome:
-    """Whether responses end there, and say so."""
-    ends = {"a stop token": at_stop, "the length limit": at_limit, "the end token": at_eos}
+    ends = {
+        "a stop token": (list(stopped.token_ids), stopped.finish_reason) == (to_middle, "stop"),
+        "the length limit": (list(cut.token_ids), cut.finish_reason) == (written[:2], "length"),
+        "the end token": (written[-1], greedy.finish_reason) == (question.eos, "stop"),
+    }
     missed = [name for name, holds in ends.items() if not holds]
     found = f"does not end at {', '.join(missed)}" if missed else f"ends at {', '.join(ends)}, and says so"
     return judged("vLLM: stop tokens", not missed, found)
@@ -210,7 +190,6 @@ def own_engine(model: str) -> Engine:
     import vllm  # noqa: PLC0415 - after the device is prepared
     from openrlhf.trainer.ray.vllm_engine import RolloutRayActor  # noqa: PLC0415
 
-    device = detect()
     os.environ["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     actor_class = RolloutRayActor.__ray_metadata__.modified_class
     actor: Any = actor_class.__new__(actor_class)
@@ -222,9 +201,9 @@ def own_engine(model: str) -> Engine:
         max_logprobs=TOP_K,
         logprobs_mode="processed_logprobs",
         gpu_memory_utilization=MEMORY_SHARE,
-        enable_sleep_mode=device.has_gpus,
+        enable_sleep_mode=detect().has_gpus,
         enable_prefix_caching=False,
-        **device.engine_options,
+        **detect().engine_options,
     )
     actor.llm = vllm.AsyncLLMEngine.from_engine_args(arguments)
     actor._mm_pad_token_ids = None
@@ -283,9 +262,8 @@ async def _everything(model: str, text: str) -> list[CheckOutcome]:
 def main(model: str, prompt: str) -> None:
     """Print what was seen of the model on the prompt."""
     detect().install()
-    for outcome in asyncio.run(_everything(model, prompt)):
-        sys.stdout.write("\n" + json.dumps(asdict(outcome)))
-    sys.stdout.write("\n")
+    outcomes = asyncio.run(_everything(model, prompt))
+    sys.stdout.write("\n" + "".join(dump(asdict(outcome)) for outcome in outcomes))
 
 
 if __name__ == "__main__":

@@ -14,20 +14,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.commands.gpu_check import host_step
 from restrain_openrlhf.commands.gpu_check.children import measured
-from restrain_openrlhf.commands.gpu_check.host_step import (
-    experience_of,
-    policy_of,
-    prepare_process,
-    strategy_of,
-    trainer_of,
-)
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged, skipped
 from restrain_openrlhf.config.host_flags import parse, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.hook.install.instrument import unpatched
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.machine.flash_attention import has_extension
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.papers_loss import PapersLoss
 from restrain_openrlhf.method.types import Classes
@@ -45,7 +39,8 @@ N = 6
 ROLLOUTS = N * len(GROUPS)
 PROMPT_TOKENS, RESPONSE_TOKENS, VOCABULARY = 4, 7, 32
 BETA, CLIP = 0.1, 0.2
-ADAM_BETAS = (0.9, 0.95)
+# OpenRLHF's default for Adam's first moment.
+BETA_1 = 0.9
 # Four micro-batches; dynamic batching makes as many of these lengths.
 MICRO_BATCH = 3
 MOST_TOKENS = 36
@@ -80,11 +75,11 @@ PACKED = (GradientCase("bf16", "packed"), GradientCase("bf16", "packed, dynamic"
 
 def check_gradient(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
     """All cases in one process; packed ones where flash-attn is there."""
-    reason = why_not_packed()
-    cases = (*CASES, *(() if reason else PACKED))
+    missing = [each.reason for each in detect().unsupported if each.flag == "ds.packing_samples"]
+    cases = CASES if missing else (*CASES, *PACKED)
     *gaps, patches = measured(__name__, as_words(cases), out / "gradient" / "gradient.log")
     outcomes = [judge_gradient(case, gap) for case, gap in zip(cases, gaps, strict=True)]
-    outcomes += [skipped(f"gradient: {case.name}", reason) for case in PACKED if reason]
+    outcomes += [skipped(f"gradient: {case.name}", missing[0]) for case in PACKED if missing]
     return [*outcomes, judge_patches(patches["not_patched"])]
 
 
@@ -101,14 +96,6 @@ def judge_patches(not_patched: Sequence[str]) -> CheckOutcome:
     """Whether the hook is on in a process that imports the host after it."""
     found = f"not patched: {', '.join(not_patched)}" if not_patched else "every method of the hook's table is patched"
     return judged("hook", not not_patched, found)
-
-
-def why_not_packed() -> str:
-    """Why packed samples cannot be tried here; empty where they can."""
-    if not detect().has_gpus:
-        return "packing needs flash-attn, which needs CUDA"
-    # flash-attn's compiled part; its Python part alone is no use.
-    return "" if has_extension() else "flash-attn's kernels are not installed (`make install-flash`)"
 
 
 def as_words(cases: Sequence[GradientCase]) -> list[str]:
@@ -130,12 +117,8 @@ def measure(case: GradientCase) -> dict[str, float]:
     paper = _direct(plain, experience, formula)
     wrong = {name: _direct(plain, experience, replace(formula, **changed)) for name, changed in WRONG.items()}
     found = {"hooked": _used_gradient(trainer.actor.model), **wrong}
-    return {name: relative(each, paper) for name, each in found.items()} | {"clipped_share": clipped_share}
-
-
-def relative(one: Any, other: Any) -> float:
-    """|one − other| / |other|."""
-    return float((one - other).norm() / other.norm())
+    apart = {name: float((each - paper).norm() / paper.norm()) for name, each in found.items()}
+    return {**apart, "clipped_share": clipped_share}
 
 
 def _arguments(case: GradientCase) -> Any:
@@ -173,17 +156,15 @@ def _prepare(case: GradientCase) -> tuple[Any, Any]:
     import torch  # noqa: PLC0415 - after the device is prepared
 
     args = _arguments(case)
-    strategy = strategy_of(args)
+    strategy = host_step.strategy_of(args)
     torch.manual_seed(0)
-    model = _model(case, args.ds.attn_implementation)
-    plain = policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
-    adam = {"lr": 1e-3, "betas": ADAM_BETAS, "eps": 1e-8, "weight_decay": 0.0}
-    optimizer = {"optim": "adam", "adam": adam, "max_norm": 0.0}
-    micro_batch = args.train.micro_batch_size
-    return plain, trainer_of(strategy, policy_of(model, args), optimizer, micro_batch, dataloader_pin_memory=False)
+    model = _model(args)
+    plain = host_step.policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
+    return plain, host_step.trainer_of(strategy, model, args)
 
 
-def _model(case: GradientCase, attention: str) -> Any:
+def _model(args: Any) -> Any:
+    """A small Qwen3 with random weights."""
     import torch  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, Qwen3Config  # noqa: PLC0415
 
@@ -198,9 +179,8 @@ def _model(case: GradientCase, attention: str) -> Any:
         tie_word_embeddings=False,
     )
     models: Any = AutoModelForCausalLM
-    return models.from_config(config, attn_implementation=attention).to(
-        torch.bfloat16 if case.dtype == "bf16" else torch.float32
-    )
+    model = models.from_config(config, attn_implementation=args.ds.attn_implementation)
+    return model.to(torch.bfloat16 if args.ds.param_dtype == "bf16" else torch.float32)
 
 
 def _experience(policy: Any) -> tuple[Any, float]:
@@ -220,7 +200,7 @@ def _experience(policy: Any) -> tuple[Any, float]:
     with torch.no_grad():
         current = policy(*(each.to(torch.cuda.current_device()) for each in (sequences, mask, attention))).float().cpu()
     old, base = (current + torch.randn(current.shape, generator=generator) * 0.5 for _ in range(2))
-    experience = experience_of(sequences, attention, mask, old * mask, base * mask, _scored())
+    experience = host_step.experience_of(sequences, attention, mask, old * mask, base * mask, _scored())
     clipped = ((current - old).exp()[mask.bool()] - 1).abs() > CLIP
     return experience, clipped.float().mean().item()
 
@@ -247,8 +227,8 @@ def _used_gradient(engine: Any) -> Any:
     """The gradient that the optimizer used in one step of the host's own loop: its first moment, which began at 0."""
     import torch  # noqa: PLC0415
 
-    moments = [_first_moment(engine, each) for each in engine.module.parameters()]
-    return torch.cat([moment.flatten().double().cpu() for moment in moments]) / (1 - ADAM_BETAS[0])
+    moments = [_first_moment(engine, each).flatten().double().cpu() for each in engine.module.parameters()]
+    return torch.cat(moments) / (1 - BETA_1)
 
 
 def _first_moment(engine: Any, parameter: Any) -> Any:
@@ -285,11 +265,10 @@ def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
 
 def main(words: Sequence[str]) -> None:
     """Print a JSON line for each of the cases."""
-    prepare_process()
+    host_step.prepare_process()
     for word in words:
-        sys.stdout.write(json.dumps(measure(GradientCase(**json.loads(word)))) + "\n")
-        sys.stdout.flush()
-    sys.stdout.write(json.dumps({"not_patched": unpatched()}) + "\n")
+        sys.stdout.write(dump(measure(GradientCase(**json.loads(word)))))
+    sys.stdout.write(dump({"not_patched": unpatched()}))
 
 
 if __name__ == "__main__":

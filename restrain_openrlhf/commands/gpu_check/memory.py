@@ -1,41 +1,24 @@
 """Peak memory of a configuration's training step: measured with few layers, extrapolated, held against the estimate.
 
-Run as a program with `--layers L` and OpenRLHF's flags, it takes training steps of the configuration's model with L
-layers and random weights by the host's own trainer, and prints what the second one took as a JSON line. It needs CUDA:
-a CPU does not say what it gave to whom.
+Run as a program with a number of layers and OpenRLHF's flags, it takes training steps of the configuration's model with
+so many layers and random weights by the host's own trainer, and prints what the second one took as a JSON line. It
+needs CUDA: a CPU does not say what it gave to whom.
 """
 
-import argparse
 import sys
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.commands.gpu_check.children import measured
-from restrain_openrlhf.commands.gpu_check.host_step import (
-    experience_of,
-    policy_of,
-    prepare_process,
-    strategy_of,
-    trainer_of,
-)
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, passed, skipped
+from restrain_openrlhf.commands.gpu_check.host_step import experience_of, prepare_process, strategy_of, trainer_of
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, skipped
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
-from restrain_openrlhf.config.memory import (
-    CONTEXT,
-    GIB,
-    TRAINING,
-    NotCoveredError,
-    ShapeUnknownError,
-    estimate,
-    shape_of,
-)
+from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
 from restrain_openrlhf.config.this_machine import on_this_machine, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
-from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
 from restrain_openrlhf.training.train import flags_here
@@ -55,13 +38,12 @@ PAIR = {POSITIVE: 0.5, NEGATIVE: -0.5, KL_WEIGHT: 1.0}
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """One GPU's bytes at `layers` layers: what stays between steps, and the step's peak; its seconds and tokens."""
+    """One GPU's bytes at `layers` of the model's `whole` number of layers: between steps, and the step's peak."""
 
     layers: int
+    whole: int
     held: float
     peak: float
-    seconds: float
-    tokens: int
 
 
 def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
@@ -78,14 +60,11 @@ def estimated_bytes(flags: Mapping[str, object]) -> tuple[int, int]:
     return alone - CONTEXT, layout
 
 
-def extrapolate(few: TrainingStep, more: TrainingStep, layers: int) -> TrainingStep:
-    """The line through two measurements, at `layers`: embedding and head count once, each layer the same."""
-
-    def at(one: float, other: float) -> float:
-        return one + (other - one) * (layers - few.layers) / (more.layers - few.layers)
-
-    held, peak, seconds = at(few.held, more.held), at(few.peak, more.peak), at(few.seconds, more.seconds)
-    return replace(more, layers=layers, held=held, peak=peak, seconds=seconds)
+def extrapolate(few: TrainingStep, more: TrainingStep) -> TrainingStep:
+    """The line through two measurements, at all layers: embedding and head count once, each layer the same."""
+    steps = (few.whole - few.layers) / (more.layers - few.layers)
+    held, peak = few.held + (more.held - few.held) * steps, few.peak + (more.peak - few.peak) * steps
+    return TrainingStep(few.whole, few.whole, held, peak)
 
 
 def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
@@ -96,37 +75,27 @@ def check_memory(out: Path, config: RunConfig | None) -> list[CheckOutcome]:
     if not device.has_gpus:
         return [skipped(name, "it is a GPU's memory that is measured")]
     words = to_arguments({**device.host_flags, **host_flags(on_this_machine(config))})
-    few, more = (_measured(layers, words, out / "memory" / f"layers-{layers}.log") for layers in LAYERS)
-    layers = int(_model_config(str(config.openrlhf["actor.model_name_or_path"])).num_hidden_layers)
-    whole = extrapolate(few, more, layers)
-    return [report_peak(whole), check_estimate(whole, config), report_training(whole)]
-
-
-def _measured(layers: int, words: Sequence[str], log: Path) -> TrainingStep:
-    (seen,) = measured(__name__, ["--layers", layers, *words], log)
-    return TrainingStep(**seen)
+    logs = {layers: out / "memory" / f"layers-{layers}.log" for layers in LAYERS}
+    few, more = (TrainingStep(**measured(__name__, [layers, *words], log)[0]) for layers, log in logs.items())
+    whole = extrapolate(few, more)
+    return [report_peak(whole), check_estimate(whole, config)]
 
 
 def report_peak(whole: TrainingStep) -> CheckOutcome:
     """What the step would take on one GPU; sharding divides the states among several."""
+    peak, held = whole.peak / GIB, whole.held / GIB
     found = (
-        f"{whole.peak / GIB:.1f} GiB at {whole.layers} layers by extrapolation, {whole.held / GIB:.1f} of them between "
-        "steps, on one GPU that shards with no other (reported)"
+        f"{peak:.1f} GiB at {whole.layers} layers by extrapolation, {held:.1f} of them between steps, on one GPU that "
+        "shards with no other (reported)"
     )
-    return passed("peak memory", found, peak_gib=whole.peak / GIB, held_gib=whole.held / GIB)
-
-
-def report_training(whole: TrainingStep) -> CheckOutcome:
-    """Training's speed at the configuration's shapes, on one GPU."""
-    rate = whole.tokens / whole.seconds
-    return passed("training speed", f"{rate:,.0f} tokens a second on one GPU by extrapolation (reported)", rate=rate)
+    return judged("peak memory", True, found, peak_gib=peak, held_gib=held)
 
 
 def check_estimate(whole: TrainingStep, config: RunConfig) -> CheckOutcome:
     """Skipped where `restrain show --memory` has no estimate."""
     try:
         alone, layout = estimated_bytes(flags_here(config))
-    except (ShapeUnknownError, NotCoveredError) as error:
+    except NoEstimateError as error:
         return skipped("memory estimate", f"`restrain show --memory` has none: {error}")
     return judge_estimate(whole, alone, layout, visible_memory())
 
@@ -152,26 +121,27 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
     """A first step, which makes the optimizer's states, and a second one that is measured. `words` are the host's."""
     import torch  # noqa: PLC0415 - after the device is prepared
     from openrlhf.utils.config import hierarchize  # noqa: PLC0415
+    from transformers import AutoConfig  # noqa: PLC0415
 
     args = hierarchize(parse(words))
-    micro_batch = _rollouts_at_once(args)
+    config = AutoConfig.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
+    whole = config.num_hidden_layers
+    micro_batch = args.train.micro_batch_size = _rollouts_at_once(args)
     args.train.batch_size = micro_batch * MICRO_BATCHES
     args.rollout.batch_size, args.rollout.n_samples_per_prompt = MICRO_BATCHES, micro_batch
     strategy = strategy_of(args)
-    model = _model(args, layers)
-    trainer = trainer_of(strategy, policy_of(model, args), _optimizer(args), micro_batch)
+    model = _model(args, config, layers)
+    trainer = trainer_of(strategy, model, args)
     for _ in range(2):
         trainer.replay_buffer.clear()
         trainer.replay_buffer.append(_experience(args, model.config.vocab_size))
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        held, start = torch.cuda.memory_allocated(), time.monotonic()
+        held = torch.cuda.memory_allocated()
         trainer.ppo_train(args.algo.kl.init_coef)
         torch.cuda.synchronize()
-        seconds = time.monotonic() - start
-    peak = torch.cuda.max_memory_allocated()
-    return TrainingStep(layers, held, peak, seconds, tokens=args.train.batch_size * args.data.max_len)
+    return TrainingStep(layers, whole, held, torch.cuda.max_memory_allocated())
 
 
 def _rollouts_at_once(args: Any) -> int:
@@ -181,12 +151,11 @@ def _rollouts_at_once(args: Any) -> int:
     return max(1, int(args.train.max_tokens_per_gpu) // int(args.data.max_len))
 
 
-def _model(args: Any, layers: int) -> Any:
+def _model(args: Any, config: Any, layers: int) -> Any:
     """The configuration's model with few layers; as trainer/ray/ppo_actor.py makes it ready for training."""
     import torch  # noqa: PLC0415
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
-    config = _model_config(args.actor.model_name_or_path)
     config.num_hidden_layers = layers
     for name in ("layer_types", "max_window_layers"):
         value = getattr(config, name, None)
@@ -200,12 +169,6 @@ def _model(args: Any, layers: int) -> Any:
         reentrant = args.actor.gradient_checkpointing_reentrant
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
     return model
-
-
-def _optimizer(args: Any) -> Mapping[str, Any]:
-    """As trainer/ray/ppo_actor.py makes it (PolicyModelActor.init_model_from_pretrained)."""
-    actor = args.actor
-    return {"optim": actor.optim, "muon": vars(actor.muon), "adam": vars(actor.adam), "max_norm": actor.max_norm}
 
 
 def _experience(args: Any, vocabulary: int) -> Any:
@@ -222,26 +185,11 @@ def _experience(args: Any, vocabulary: int) -> Any:
     return experience_of(sequences, torch.ones_like(sequences), mask, zeros, zeros, info)
 
 
-def _model_config(model: str) -> Any:
-    """Raises ConfigError where its config.json cannot be had."""
-    from transformers import AutoConfig  # noqa: PLC0415
-
-    try:
-        return AutoConfig.from_pretrained(model, trust_remote_code=True)
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{model}: its config.json cannot be read ({error}). Check actor.model_name_or_path."
-        ) from None
-
-
-def main(words: Sequence[str]) -> None:
+def main(layers: str, *words: str) -> None:
     """Print what one step with so many layers took."""
-    parser = argparse.ArgumentParser(description="Peak memory of one training step.", allow_abbrev=False)
-    parser.add_argument("--layers", type=int, required=True)
-    chosen, host_words = parser.parse_known_args(list(words))
     prepare_process()
-    sys.stdout.write("\n" + dump(asdict(measure(host_words, chosen.layers))))
+    sys.stdout.write("\n" + dump(asdict(measure(words, int(layers)))))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

@@ -23,24 +23,19 @@ class CheckOutcome:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
-def passed(name: str, found: str, **numbers: float) -> CheckOutcome:
-    """It is as it must be; for what is only reported too."""
-    return CheckOutcome(name, "pass", found, numbers)
+def judged(name: str, holds: bool, found: str, **numbers: float) -> CheckOutcome:
+    """Passed where it holds, or is only reported; else failed: a long run should not be started."""
+    return CheckOutcome(name, "pass" if holds else "fail", found, numbers)
 
 
 def failed(name: str, found: str, **numbers: float) -> CheckOutcome:
-    """A long run should not be started."""
-    return CheckOutcome(name, "fail", found, numbers)
+    """Whatever the numbers."""
+    return judged(name, False, found, **numbers)
 
 
 def skipped(name: str, because: str) -> CheckOutcome:
     """It could not be tried here."""
     return CheckOutcome(name, "skipped", because)
-
-
-def judged(name: str, holds: bool, found: str, **numbers: float) -> CheckOutcome:
-    """Passed where it holds, else failed."""
-    return CheckOutcome(name, "pass" if holds else "fail", found, numbers)
 
 
 @dataclass(frozen=True)
@@ -63,7 +58,7 @@ def table(results: Sequence[CheckResult]) -> Table:
     for result in results:
         for number, outcome in enumerate(result.outcomes):
             verdict = f"[{COLOURS[outcome.verdict]}]{outcome.verdict}[/]"
-            seconds = f"{result.seconds:.0f}" if number == 0 else ""
+            seconds = "" if number else f"{result.seconds:.0f}"
             made.add_row(escape(outcome.name), verdict, escape(outcome.found), seconds)
     return made
 

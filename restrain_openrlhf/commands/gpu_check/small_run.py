@@ -13,10 +13,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import yaml
-
 from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, TEST_TIME, kill_when, run_module
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged
+from restrain_openrlhf.config.command_line import override_words
 from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.this_machine import flags_to_share
@@ -80,75 +79,61 @@ def layout_here() -> dict[str, object]:
 
 @dataclass(frozen=True)
 class SmallRun:
-    """A run of a few steps below `folder`; the prompts' answers are for the stock run, RESTRAIN does not read them."""
+    """A run of a few steps below `folder`, in a layout that flags give."""
 
     folder: Path
     layout: Mapping[str, object]
-
-    @classmethod
-    def of(cls, out: Path) -> "SmallRun":
-        """The one that the checks share, its prompts written."""
-        made = cls(out / "train", layout_here())
-        if not made.prompts.exists():
-            made.folder.mkdir(parents=True, exist_ok=True)
-            write_gold(made.prompts, training_problems(STEPS * PROMPTS))
-        return made
-
-    @property
-    def prompts(self) -> Path:
-        """Prompts of all steps."""
-        return self.folder / "prompts.jsonl"
-
-    @property
-    def log(self) -> Path:
-        """What `restrain train` prints."""
-        return self.folder / "train.log"
 
     @property
     def run(self) -> RunFolder:
         """What `restrain train` writes."""
         return RunFolder(self.folder / "run")
 
+    @property
+    def log(self) -> Path:
+        """What `restrain train` prints."""
+        return self.folder / "train.log"
+
     def words(self) -> list[str]:
         """For `restrain`."""
-        return ["train", str(ADDITION.config), *set_words(self._overrides())]
+        return ["train", str(ADDITION.config), *override_words(self._overrides(self.run.path))]
 
     def stock_words(self, folder: Path) -> list[str]:
         """OpenRLHF's own flags for fewer steps of the same, with gold as the reward."""
-        config = load_run_config(ADDITION.config, {**self._overrides(), "run_dir": str(folder)})
         stock = {
             "data.label_key": "answer",
             "data.max_samples": STOCK_STEPS * PROMPTS,
             "reward.remote_url": str(Path(__file__).with_name("stock_run.py")),
         }
+        config = load_run_config(ADDITION.config, self._overrides(folder))
         return to_arguments({**detect().host_flags, **host_flags(config), **stock})
 
-    def _overrides(self) -> dict[str, object]:
+    def _overrides(self, folder: Path) -> dict[str, object]:
         flags = {
             "actor.model_name_or_path": str(ADDITION.model),
-            "data.prompt_dataset": str(self.prompts),
+            "data.prompt_dataset": str(self.folder / "prompts.jsonl"),
             **SIZES,
             **self.layout,
         }
         method = {"method.prompt_weight": "online", "method.kappa": 2}
-        return {"run_dir": str(self.run.path), "reference": None, **method, **_as_flags(flags)}
+        return {"run_dir": str(folder), "reference": None, **method, **_as_flags(flags)}
 
 
 def _as_flags(flags: Mapping[str, object]) -> dict[str, object]:
     return {f"openrlhf.{name}": value for name, value in flags.items()}
 
 
-def set_words(overrides: Mapping[str, object]) -> list[str]:
-    """`--set KEY=VALUE` for each."""
-    items = {
-        key: yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n") for key, value in overrides.items()
-    }
-    return [word for key, value in items.items() for word in ("--set", f"{key}={value.strip()}")]
+def shared_run(out: Path) -> SmallRun:
+    """The one of two checks, its prompts written; their answers are for the stock run, RESTRAIN does not read them."""
+    small = SmallRun(out / "train", layout_here())
+    small.folder.mkdir(parents=True, exist_ok=True)
+    write_gold(small.folder / "prompts.jsonl", training_problems(STEPS * PROMPTS))
+    return small
 
 
 def check_training(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
     """A few steps, killed after the third and started again."""
-    small = SmallRun.of(out)
+    small = shared_run(out)
     kill_when(lambda: len(read_steps(small.run.metrics)) >= KILLED_AFTER, RESTRAIN, small.words(), small.log)
     before = read_steps(small.run.metrics)
     run_module(RESTRAIN, small.words(), small.log)
@@ -159,19 +144,15 @@ def check_training(out: Path, _config: RunConfig | None = None) -> list[CheckOut
 
 def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
     """The gap of a step's rollouts is that of the sync before it."""
-    name = "weights in vLLM"
-    gaps = [row.numbers.get(GAP) for row in rows]
+    name, gaps = "weights in vLLM", [row.numbers.get(GAP, math.nan) for row in rows]
     broken = sorted({number for row in rows for number in row.broken})
-    if broken:
-        return failed(name, f"not finite in some step: {', '.join(broken)}")
-    kl = max((row.numbers.get(KL, 0.0) for row in rows), default=0.0)
-    numbers = [gap for gap in gaps if gap is not None and math.isfinite(gap)]
-    if not numbers or len(numbers) < len(gaps):
-        return failed(name, f"{len(gaps) - len(numbers)} of {len(gaps)} steps have no {GAP} that is a number")
-    worst = max(numbers)
+    if broken or not gaps or not math.isfinite(sum(gaps)):
+        return failed(name, f"not finite, or missing, in some of {len(gaps)} steps: {', '.join(broken) or GAP}")
+    kl, worst = max(row.numbers.get(KL, 0.0) for row in rows), max(gaps)
     if kl < LEAST_KL:
         return failed(name, f"the policy did not move (KL {kl:.1e}), so that the gaps show nothing", gap=worst, kl=kl)
     shares = [share for row in rows if (share := row.numbers.get(ARRIVED)) is not None]
+    arrived = {"arrived": min(shares)} if shares else {}
     part = (
         f"{min(shares):.0%} of its update (at least {LEAST_ARRIVED:.0%})" if shares else "an update too small to tell"
     )
@@ -180,7 +161,6 @@ def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
         f"KL went to {kl:.2g}"
     )
     holds = worst <= GAP_LIMIT and all(share >= LEAST_ARRIVED for share in shares)
-    arrived = {"arrived": min(shares)} if shares else {}
     return judged(name, holds, found, gap=worst, kl=kl, steps=len(gaps), **arrived)
 
 
@@ -198,7 +178,7 @@ def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: boo
 
 def check_speed(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
     """The run of the training check, made here where that was left out, and one of OpenRLHF alone on the same flags."""
-    small, log = SmallRun.of(out), out / "stock" / "stock.log"
+    small, log = shared_run(out), out / "stock" / "stock.log"
     if not small.run.completed.exists():
         run_module(RESTRAIN, small.words(), small.log)
     run_module(STOCK_RUN, small.stock_words(out / "stock" / "run"), log)
@@ -238,7 +218,9 @@ def check_adaptation(out: Path, _config: RunConfig | None = None) -> list[CheckO
     sizes = {"rollout.n_samples_per_prompt": 8, "train.batch_size": 64, "train.micro_batch_size": 64}
     words = ["adapt", "--model", ADDITION.model, "--prompts", prompts, "--out", made]
     options = ["--config", CONFIGS / "cpu" / "test_time.yaml", "--steps", ADAPTED_STEPS, "--votes", VOTES, "--no-stop"]
-    run_module(TEST_TIME, [*words, *options, *set_words(_as_flags({**sizes, **layout_here()}))], folder / "adapt.log")
+    run_module(
+        TEST_TIME, [*words, *options, *override_words(_as_flags({**sizes, **layout_here()}))], folder / "adapt.log"
+    )
     predictions = [json.loads(line) for line in (made / "predictions.jsonl").read_text(encoding="utf-8").splitlines()]
     return [judge_adaptation(predictions, json.loads((made / "result.json").read_text()))]
 

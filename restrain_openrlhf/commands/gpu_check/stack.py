@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, json_lines, measured
-from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged, passed
+from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.errors import RunError
@@ -27,7 +27,7 @@ def check_doctor(out: Path, _config: RunConfig | None = None) -> list[CheckOutco
         if not wrong:
             raise
         return [failed(f"stack: {line['name']}", f"{line['found']}. {line['advice']}") for line in wrong]
-    return [passed("driver and packages", f"all {len(lines)} lines of `restrain doctor` are ok")]
+    return [judged("driver and packages", True, f"all {len(lines)} lines of `restrain doctor` are ok")]
 
 
 def check_kernels(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:

@@ -5,11 +5,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import yaml
-
 from restrain_openrlhf.commands.study.plan import StudyRun
+from restrain_openrlhf.config.command_line import override_words
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.machine.processes import MODULE, ending_with_us, python_environment, python_module
+from restrain_openrlhf.machine.processes import MODULE, ending_with_us, start_module
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.reference.offline_pass import sample_reference
@@ -73,15 +72,7 @@ def _train_all(waiting: Sequence[StudyRun], jobs: int, ended: Callable[[StudyRun
 
 
 def _start(run: StudyRun) -> "subprocess.Popen[bytes]":
-    sets = [word for key, value in run.overrides.items() for word in ("--set", f"{key}={_as_yaml(value)}")]
-    words = python_module(MODULE, ["train", str(run.source), *sets])
-    _log(run).parent.mkdir(parents=True, exist_ok=True)
-    with _log(run).open("ab") as file:
-        return subprocess.Popen(words, stdout=file, stderr=subprocess.STDOUT, env=python_environment())
-
-
-def _as_yaml(value: object) -> str:
-    return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()
+    return start_module(MODULE, ["train", run.source, *override_words(run.overrides)], _log(run))
 
 
 def _log(run: StudyRun) -> Path:

@@ -1,19 +1,16 @@
 """How much memory a layout needs: arithmetic on OpenRLHF's flags and a model's shape, to be checked by hand."""
 
-from restrain_openrlhf.config.memory.estimate import CONTEXT, MemoryEstimate, estimate, why_it_cannot_fit
-from restrain_openrlhf.config.memory.lines import GIB, TRAINING, MemoryLine, NotCoveredError, Phase
-from restrain_openrlhf.config.memory.shape import ModelShape, ShapeUnknownError, shape_of
+from restrain_openrlhf.config.memory.estimate import CONTEXT, estimate, why_it_cannot_fit
+from restrain_openrlhf.config.memory.lines import GIB, TRAINING, Phase
+from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError, shape_of
 
 __all__ = [
     "CONTEXT",
     "GIB",
     "TRAINING",
-    "MemoryEstimate",
-    "MemoryLine",
     "ModelShape",
-    "NotCoveredError",
+    "NoEstimateError",
     "Phase",
-    "ShapeUnknownError",
     "estimate",
     "shape_of",
     "why_it_cannot_fit",

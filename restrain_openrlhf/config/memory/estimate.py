@@ -10,11 +10,10 @@ from restrain_openrlhf.config.memory.lines import (
     ZERO_3,
     Held,
     MemoryLine,
-    NotCoveredError,
     Phase,
     product,
 )
-from restrain_openrlhf.config.memory.shape import ModelShape, ShapeUnknownError, shape_of
+from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError, shape_of
 
 BF16 = 2
 # fp32 master weights and Adam's two moments.
@@ -72,7 +71,7 @@ class MemoryEstimate:
 def estimate(flags: Flags, shape: ModelShape, gpu_bytes: int | None = None) -> MemoryEstimate:
     """The memory of a run with these flags (dotted names, as OpenRLHF's parser gives them).
 
-    Raises NotCoveredError for flags whose memory is not worked out.
+    Raises NoEstimateError for flags whose memory is not worked out.
     """
     held = Held.by(flags, shape)
     lines = (
@@ -217,14 +216,8 @@ def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
         return None
     try:
         found = estimate(flags, shape_of(str(flags["actor.model_name_or_path"])), gpu_bytes)
-    except (ShapeUnknownError, NotCoveredError):
+    except NoEstimateError:
         return None
-    return _states_that_do_not_fit(found, gpu_bytes) or _engine_that_does_not_fit(
-        found, gpu_bytes, float(flags["vllm.gpu_memory_utilization"])
-    )
-
-
-def _states_that_do_not_fit(found: MemoryEstimate, gpu_bytes: int) -> str | None:
     phase, needed = found.certain
     if needed <= gpu_bytes:
         return None
@@ -234,17 +227,4 @@ def _states_that_do_not_fit(found: MemoryEstimate, gpu_bytes: int) -> str | None
         f"A GPU has {gpu_bytes / GIB:.1f} GiB, and what is certain alone needs {needed / GIB:.1f} in the phase "
         f"{phase.value!r} ({held}). Use more GPUs with ds.zero_stage 3, ds.adam_offload, ds.lora.rank, or a smaller "
         "model; `restrain show CONFIG --memory` has every line."
-    )
-
-
-def _engine_that_does_not_fit(found: MemoryEstimate, gpu_bytes: int, utilization: float) -> str | None:
-    least = [line for line in found.lines if line.certain and line.name.startswith("vLLM")]
-    needed = sum(line.bytes for line in least if Phase.GENERATION in line.phases)
-    share = utilization * gpu_bytes
-    if needed <= share:
-        return None
-    return (
-        f"vllm.gpu_memory_utilization is {utilization:g}: {share / GIB:.1f} of {gpu_bytes / GIB:.1f} GiB, and vLLM "
-        f"needs {needed / GIB:.1f} for its weights and one sequence of data.max_len. Raise it, or raise "
-        "vllm.tensor_parallel_size."
     )

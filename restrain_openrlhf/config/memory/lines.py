@@ -7,8 +7,7 @@ from typing import Self
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import Flags
-from restrain_openrlhf.config.memory.shape import ModelShape
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError
 
 GIB = 2**30
 # Flags that change the arithmetic in ways that are not worked out here, and the values that do not.
@@ -22,10 +21,6 @@ NOT_COVERED: Mapping[str, tuple[object, ...]] = {
     "actor.optim": ("adam",),
 }
 ZERO_3 = 3
-
-
-class NotCoveredError(ConfigError):
-    """The arithmetic does not cover what the flags ask for."""
 
 
 class Phase(StrEnum):
@@ -72,12 +67,12 @@ class Held:
 
     @classmethod
     def by(cls, flags: Flags, shape: ModelShape) -> Self:
-        """Of OpenRLHF's parsed flags. Raises NotCoveredError naming a flag that is not covered."""
+        """Of OpenRLHF's parsed flags. Raises NoEstimateError naming a flag that is not covered."""
         for name, values in NOT_COVERED.items():
             if flags[name] not in values:
-                raise NotCoveredError(f"The memory of {name} = {flags[name]!r} is not worked out. Use {values[0]!r}.")
+                raise NoEstimateError(f"The memory of {name} = {flags[name]!r} is not worked out. Use {values[0]!r}.")
         if flags["ds.zero_stage"] == 0 and (flags["ds.enable_sleep"] or flags["ds.adam_offload"]):
-            raise NotCoveredError("ds.enable_sleep and ds.adam_offload need ds.zero_stage 1, 2 or 3; it is 0.")
+            raise NoEstimateError("ds.enable_sleep and ds.adam_offload need ds.zero_stage 1, 2 or 3; it is 0.")
         return cls(flags, shape, GpuLayout.of(flags))
 
     @property

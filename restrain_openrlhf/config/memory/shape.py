@@ -19,8 +19,8 @@ HOW = (
 )
 
 
-class ShapeUnknownError(ConfigError):
-    """Nothing here says what shape a model has, or its kind is not covered."""
+class NoEstimateError(ConfigError):
+    """Nothing here says what shape a model has, or the arithmetic does not cover the model or the flags."""
 
 
 class ModelShape(BaseModel):
@@ -87,18 +87,14 @@ class ModelShape(BaseModel):
 def shape_of(model: str, config: Path | None = None) -> ModelShape:
     """The shape of a hub id or folder; nothing is fetched. `config`, a config.json, goes before everything else.
 
-    Raises ShapeUnknownError where nothing here says it, and for a model that is no dense decoder.
+    Raises NoEstimateError where nothing here says it, and for a model that is no dense decoder.
     """
-    if config is not None:
-        return _read(config)
-    if (Path(model) / "config.json").is_file():
-        return _read(Path(model) / "config.json")
-    if model in shipped():
-        return shipped()[model]
-    cached = _in_the_hubs_cache(model)
-    if cached is None:
-        raise ShapeUnknownError(f"{model}: its shape is not known here, and nothing is fetched to learn it. {HOW}")
-    return _read(cached)
+    path = config or Path(model) / "config.json"
+    if config is None and not path.is_file():
+        if model in shipped():
+            return shipped()[model]
+        path = _in_the_hubs_cache(model)
+    return _read(path)
 
 
 @cache
@@ -109,18 +105,15 @@ def shipped() -> Mapping[str, ModelShape]:
 
 
 def _read(path: Path) -> ModelShape:
-    """The shape that a config.json has. Raises ShapeUnknownError for what is not covered."""
+    """The shape that a config.json has. Raises NoEstimateError for what is not covered."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ShapeUnknownError(f"{path}: cannot be read as a model's config.json ({error}). {HOW}") from None
-    if not isinstance(document, dict):
-        raise ShapeUnknownError(f"{path}: holds no keys and values. {HOW}")
-    given = {key: value for key, value in document.items() if value is not None}
+        given = {key: value for key, value in json.loads(path.read_bytes()).items() if value is not None}
+    except (OSError, ValueError, AttributeError) as error:
+        raise NoEstimateError(f"{path}: cannot be read as a model's config.json ({error}). {HOW}") from None
     kind, experts = given.get("model_type"), [key for key in given if "expert" in key and given[key]]
     if kind not in DENSE or experts:
         what = f"has experts ({experts[0]})" if experts else f"is of the type {kind!r}"
-        raise ShapeUnknownError(f"{path}: {what}, which is not covered. {HOW}")
+        raise NoEstimateError(f"{path}: {what}, which is not covered. {HOW}")
     heads = given.get("num_attention_heads")
     defaults = {"num_key_value_heads": heads}
     if isinstance(heads, int) and isinstance(given.get("hidden_size"), int):
@@ -129,18 +122,17 @@ def _read(path: Path) -> ModelShape:
         return ModelShape.model_validate({**defaults, **given})
     except ValidationError as error:
         first = error.errors()[0]
-        raise ShapeUnknownError(f"{path}: {first['loc'][0]}: {first['msg'].lower()}. {HOW}") from None
+        raise NoEstimateError(f"{path}: {first['loc'][0]}: {first['msg'].lower()}. {HOW}") from None
 
 
-def _in_the_hubs_cache(model: str) -> Path | None:
-    """The config.json that an earlier download left; None where the hub's client or the file is missing."""
+def _in_the_hubs_cache(model: str) -> Path:
+    """The config.json that an earlier download left. Raises NoEstimateError where there is none."""
     try:
         from huggingface_hub import try_to_load_from_cache  # noqa: PLC0415 - not in a plain installation
-        from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
-    except ImportError:
-        return None
-    try:
-        found = try_to_load_from_cache(model, "config.json")
-    except HFValidationError:
-        return None
-    return Path(found) if isinstance(found, str) else None
+
+        # ValueError: no name of a model on the hub.
+        if isinstance(found := try_to_load_from_cache(model, "config.json"), str):
+            return Path(found)
+    except (ImportError, ValueError):
+        pass
+    raise NoEstimateError(f"{model}: its shape is not known here, and nothing is fetched to learn it. {HOW}")

@@ -12,16 +12,12 @@ NUMBERS = 2
 
 def as_markdown(found: MemoryEstimate) -> str:
     """Every line with its formula and its GiB in each phase, the peaks, the host, the disk."""
-    phases = tuple(found.peak_bytes)
+    phases, certain = tuple(found.peak_bytes), found.certain_bytes
     rows = [
         ("held on each GPU", "bytes", *(phase.value for phase in phases)),
         *((line.name, line.formula, *_cells(line, phases)) for line in found.lines),
-        ("**sum**", "", *(f"**{_gib(found.peak_bytes[phase])}**" for phase in phases)),
-        (
-            "of it certain: weights, states, vLLM's share",
-            "",
-            *(_gib(found.certain_bytes.get(phase, 0)) for phase in phases),
-        ),
+        ("**sum**", "", *(f"**{_gib(size)}**" for size in found.peak_bytes.values())),
+        ("of it certain: weights, states, vLLM's share", "", *(_gib(certain.get(phase, 0)) for phase in phases)),
     ]
     other = [("host and disk", "bytes", "GiB"), *_amounts("host, a node", found.host), *_amounts("disk", found.disk)]
     return f"{_aligned(rows)}\n\n{verdict(found)}\n\n{_aligned(other)}\n"
@@ -52,12 +48,8 @@ def _gib(size: int) -> str:
 
 def _aligned(rows: Sequence[Row]) -> str:
     """Text to the left, and numbers, which begin in the third column, to the right."""
-    columns = list(zip(*rows, strict=True))
-    width = [max(map(len, column)) for column in columns]
-    texts = [[cell.ljust(width[place]) for cell in column] for place, column in enumerate(columns[:NUMBERS])]
-    numbers = [
-        [cell.rjust(width[NUMBERS + place]) for cell in column] for place, column in enumerate(columns[NUMBERS:])
-    ]
-    rule = ["-" * size for size in width[:NUMBERS]] + ["-" * (size - 1) + ":" for size in width[NUMBERS:]]
-    head, *body = zip(*texts, *numbers, strict=True)
+    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides = "<" * NUMBERS + ">" * (len(width) - NUMBERS)
+    rule = [f"{'-' if side == '<' else ':':-{side}{size}}" for side, size in zip(sides, width, strict=True)]
+    head, *body = [[f"{cell:{side}{size}}" for cell, side, size in zip(row, sides, width, strict=True)] for row in rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in (head, rule, *body))

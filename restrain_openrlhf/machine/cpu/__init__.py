@@ -64,9 +64,7 @@ DEVICE = Device(
     install=install,
     environment=ENVIRONMENT,
     host_flags={"ds.attn_implementation": "sdpa", "vllm.sync_backend": "gloo", "vllm.enforce_eager": True},
-    # After part of a long prompt, vLLM 0.29 rewinds the request's own random generator (v1/worker/gpu_model_runner.py,
-    # _bookkeeping_sync), which torch's CPU generators cannot do; whole prompts only until it can.
-    engine_options={"enforce_eager": True, "enable_chunked_prefill": False},
+    engine_options={"enforce_eager": True},
     unsupported=(
         Unsupported(
             "vllm.sync_with_ray",
