@@ -86,6 +86,7 @@ CONTRADICTED = [
     ({"ds.ring_attn_size": 2}, "ring_flash_attn"),
     ({"ds.load_in_4bit": True}, "4-bit weights"),
     ({"ds.lora.rank": 8, "ds.load_in_4bit": True}, "4-bit weights"),
+    ({"ds.grad_accum_dtype": "fp32", "ds.adam_offload": True}, "whatever is asked for"),
     ({"ds.lora.rank": 8, "ds.zero_stage": 3}, "Set ds.zero_stage to 2"),
     ({"ds.lora.rank": 8, "ds.tensor_parallel_size": 2}, "Set ds.tensor_parallel_size to 1"),
     ({"ds.lora.rank": 8, "train.enable_ema": True}, "moving average"),

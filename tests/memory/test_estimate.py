@@ -21,13 +21,14 @@ def test_one_colocated_gpu_line_by_line():
     assert {name: size for name, size in found.items() if "assumed" not in name} == {
         POLICY: 776,  # 388 × 2
         "gradients, bf16": 776,
+        "gradients of one micro-batch, bf16": 776,
         "gradients' reduce bucket": 1_000_000_000,  # 500,000,000 × 2
         STATES: 4_656,  # 388 × 12
         "gradients' flat and fp32 copies": 2_328,  # 388 × 6
         "reference policy, bf16": 776,
         "logits, forward (bf16, fp32)": 18_000,  # 3 × 100 × 10 × 6
         "one layer, forward (6 × inner + 4 × hidden)": 19_200,  # 3 × 100 × (48 + 16)
-        "logits, backward (fp32, gradient, bf16)": 20_000,  # 2 × 100 × 10 × 10
+        "logits, backward (fp32, gradient, bf16)": 12_000,  # 2 × 100 × 10 × 6
         "layers' inputs (gradient checkpointing)": 3_200,  # 2 × 100 × 2 layers × 4 × 2
         "one layer, backward (16 × hidden + 6 × (q + kv) + 8 × inner)": 32_800,  # 2 × 100 × (64 + 36 + 64)
         "vLLM, weights": 776,
@@ -46,7 +47,7 @@ def test_phases_are_sums_of_their_lines_and_asleep_states_are_not_on_the_gpu():
     assert found.certain_bytes == {
         Phase.GENERATION: 776 + 776 + 5_000,
         Phase.EXPERIENCE: 1_552,
-        Phase.BACKWARD: 776 * 3 + 4_656,
+        Phase.BACKWARD: 776 * 4 + 4_656,
         Phase.STEP: 776 * 3 + 4_656,
         Phase.SYNC: 776 * 3,
     }
@@ -67,6 +68,16 @@ def test_zero_divides_states_then_gradients_then_parameters(stage, policy, gradi
     found = sizes(estimated(ds__zero_stage=stage, ds__enable_sleep=False, **four))
     held = (found[POLICY], found["gradients, bf16"], found[STATES], found["reference policy, bf16"])
     assert held == (policy, gradients, states, reference)
+
+
+def test_a_sum_in_fp32_is_twice_as_large_and_is_not_copied_into_fp32_again():
+    found = sizes(estimated(ds__grad_accum_dtype="fp32"))
+    assert (found["gradients, fp32"], found["gradients of one micro-batch, bf16"]) == (388 * 4, 388 * 2)
+    assert found["gradients' flat and fp32 copies"] == 388 * 4
+
+
+def test_one_micro_batch_needs_no_sum_beside_it():
+    assert "gradients of one micro-batch, bf16" not in sizes(estimated(train__batch_size=2, train__micro_batch_size=2))
 
 
 def test_adam_on_the_host_leaves_the_gpu():
@@ -111,15 +122,15 @@ def test_the_reference_goes_to_the_host_with_zero_3_alone():
 def test_dynamic_batching_is_bounded_by_its_token_budget_or_one_longest_sequence():
     name = "logits, backward (fp32, gradient, bf16)"
     dynamic = {"ds__packing_samples": True, "train__dynamic_batch_enable": True}
-    assert sizes(estimated(train__max_tokens_per_gpu=150, **dynamic))[name] == 150 * 10 * 10
-    assert sizes(estimated(train__max_tokens_per_gpu=50, **dynamic))[name] == 100 * 10 * 10
+    assert sizes(estimated(train__max_tokens_per_gpu=150, **dynamic))[name] == 150 * 10 * 6
+    assert sizes(estimated(train__max_tokens_per_gpu=50, **dynamic))[name] == 100 * 10 * 6
     forward = estimated(train__max_tokens_per_gpu=150, rollout__max_tokens_per_gpu=400, **dynamic)
     assert sizes(forward)["logits, forward (bf16, fp32)"] == 400 * 10 * 6
 
 
 def test_a_temperature_costs_one_more_gradient():
     found = sizes(estimated(rollout__temperature=0.6))
-    assert found["logits, backward (fp32, gradient, bf16)"] == 2 * 100 * 10 * 12
+    assert found["logits, backward (fp32, gradient, bf16)"] == 2 * 100 * 10 * 10
 
 
 def test_without_checkpointing_every_layer_keeps_its_tensors():

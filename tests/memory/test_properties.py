@@ -20,8 +20,9 @@ def test_more_gpus_never_need_more_of_each(gpus, stage):
     assert found(2 * gpus, stage).certain[1] <= found(gpus, stage).certain[1]
 
 
-@given(gpus=GPUS, stage=st.sampled_from([1, 2]))
+@given(gpus=GPUS.filter(lambda gpus: gpus > 1), stage=st.sampled_from([1, 2]))
 def test_a_higher_stage_never_needs_more(gpus, stage):
+    """On one GPU stage 2 does: it divides nothing, and keeps a micro-batch's gradients beside their sum."""
     assert found(gpus, stage + 1).certain[1] <= found(gpus, stage).certain[1]
 
 

@@ -15,7 +15,7 @@ from restrain_openrlhf.config.memory.lines import (
 )
 from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError, shape_of
 
-BF16 = 2
+BF16, FP32 = 2, 4
 # fp32 master weights and Adam's two moments.
 ADAM = 12
 # Adam on the host: its 12 bytes, the fp32 gradient, and bf16 buffers for weights and for accumulating
@@ -27,13 +27,12 @@ STEP_COPIES = 2 + 4
 REDUCE_BUCKET = 500_000_000
 MOST_LIVE = 1_000_000_000
 ZERO_2 = 2
-# Bytes a logit. Actor.forward makes an fp32 copy of the bf16 logits, which go then; flash-attn's cross entropy, which
-# log_probs_from_logits calls, copies nothing (openrlhf/models/actor.py, utils.py).
+# Bytes a logit. Actor.forward makes an fp32 copy of the bf16 logits, which go then (openrlhf/models/actor.py).
 FORWARD = 2 + 4
-# Backward: the fp32 logits, their fp32 gradient, and that in bf16. The entropy is compiled and keeps no copy.
-BACKWARD = 4 + 4 + 2
+# Backward (hook/fixes/log_probs.py): the fp32 logits, over which their gradient is written, and the gradient in bf16.
+BACKWARD = 4 + 2
 # Dividing by a temperature makes the fp32 gradient anew.
-TEMPERED = 4 + 4 + 4
+TEMPERED = 4 + 4 + 2
 # Assumed, not worked out: what a process has on a GPU before its first tensor, and vLLM's graphs and workspace asleep.
 CONTEXT = 6 * GIB // 10
 ASLEEP = GIB
@@ -100,13 +99,27 @@ def _policy(held: Held) -> Iterator[MemoryLine]:
     if held.stage == ZERO_3 and policy > 1:
         formula = product(min(parameters, MOST_LIVE), BF16)
         yield MemoryLine("policy, layers gathered by ZeRO 3", *formula, (Phase.EXPERIENCE, Phase.BACKWARD))
-    if not (held.flags["ds.adam_offload"] and held.stage >= ZERO_2):
-        formula = product(held.trained, BF16, divisor=policy if held.stage >= ZERO_2 else 1)
-        yield MemoryLine("gradients, bf16", *formula, TRAINING, True)
+    yield from _gradients(held)
     if held.stage:
         buckets = 2 if held.flags["ds.overlap_comm"] else 1
         yield MemoryLine("gradients' reduce bucket", *product(buckets, REDUCE_BUCKET, BF16), (Phase.BACKWARD,))
     yield from _optimizer(held)
+
+
+def _gradients(held: Held) -> Iterator[MemoryLine]:
+    """Their sum over micro-batches and, under ZeRO 2, those of one micro-batch beside it.
+
+    (runtime/zero/stage_1_and_2.py, independent_gradient_partition_epilogue.) With Adam on the host they are there from
+    ZeRO 2 on.
+    """
+    if held.flags["ds.adam_offload"] and held.stage >= ZERO_2:
+        return
+    divisor = held.layout.policy if held.stage >= ZERO_2 else 1
+    formula = product(held.trained, held.gradient_bytes, divisor=divisor)
+    yield MemoryLine(f"gradients, {'fp32' if held.gradient_bytes == FP32 else 'bf16'}", *formula, TRAINING, True)
+    if held.stage == ZERO_2 and held.has_micro_batches:
+        formula = product(held.trained, BF16, divisor=divisor)
+        yield MemoryLine("gradients of one micro-batch, bf16", *formula, (Phase.BACKWARD,), True)
 
 
 def _optimizer(held: Held) -> Iterator[MemoryLine]:
@@ -118,7 +131,9 @@ def _optimizer(held: Held) -> Iterator[MemoryLine]:
     shards = held.layout.policy if held.stage else 1
     phases = TRAINING if held.flags["ds.enable_sleep"] else held.policy_phases
     yield MemoryLine("fp32 master weights and Adam", *product(held.trained, ADAM, divisor=shards), phases, True)
-    formula = product(held.trained, STEP_COPIES, divisor=shards)
+    # A sum in fp32 is flattened into what the optimizer reads.
+    copies = FP32 if held.gradient_bytes == FP32 else STEP_COPIES
+    formula = product(held.trained, copies, divisor=shards)
     yield MemoryLine("gradients' flat and fp32 copies", *formula, (Phase.STEP,))
 
 
@@ -218,6 +233,12 @@ def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
         found = estimate(flags, shape_of(str(flags["actor.model_name_or_path"])), gpu_bytes)
     except NoEstimateError:
         return None
+    return _states_that_do_not_fit(found, gpu_bytes) or _engine_that_does_not_fit(
+        found, gpu_bytes, float(flags["vllm.gpu_memory_utilization"])
+    )
+
+
+def _states_that_do_not_fit(found: MemoryEstimate, gpu_bytes: int) -> str | None:
     phase, needed = found.certain
     if needed <= gpu_bytes:
         return None
@@ -227,4 +248,17 @@ def why_it_cannot_fit(flags: Flags, gpu_bytes: int | None) -> str | None:
         f"A GPU has {gpu_bytes / GIB:.1f} GiB, and what is certain alone needs {needed / GIB:.1f} in the phase "
         f"{phase.value!r} ({held}). Use more GPUs with ds.zero_stage 3, ds.adam_offload, ds.lora.rank, or a smaller "
         "model; `restrain show CONFIG --memory` has every line."
+    )
+
+
+def _engine_that_does_not_fit(found: MemoryEstimate, gpu_bytes: int, utilization: float) -> str | None:
+    least = [line for line in found.lines if line.certain and line.name.startswith("vLLM")]
+    needed = sum(line.bytes for line in least if Phase.GENERATION in line.phases)
+    share = utilization * gpu_bytes
+    if needed <= share:
+        return None
+    return (
+        f"vllm.gpu_memory_utilization is {utilization:g}: {share / GIB:.1f} of {gpu_bytes / GIB:.1f} GiB, and vLLM "
+        f"needs {needed / GIB:.1f} for its weights and one sequence of data.max_len. Raise it, or raise "
+        "vllm.tensor_parallel_size."
     )

@@ -16,7 +16,7 @@ NOT_COVERED: Mapping[str, tuple[object, ...]] = {
     "ds.ring_attn_size": (1,),
     "ds.load_in_4bit": (False,),
     "ds.zpg": (1,),
-    "ds.grad_accum_dtype": (None, "bf16"),
+    "ds.grad_accum_dtype": (None, "bf16", "fp32"),
     "train.enable_ema": (False,),
     "actor.optim": ("adam",),
 }
@@ -94,6 +94,17 @@ class Held:
     def reference_on_the_host(self) -> bool:
         """OpenRLHF's offload has an effect with ZeRO 3 alone (deepspeed_utils.py, get_eval_ds_config)."""
         return self.has_reference and bool(self.flags["ref.offload"]) and self.stage == ZERO_3
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Of one parameter in the sum over micro-batches."""
+        return 4 if self.flags["ds.grad_accum_dtype"] == "fp32" else 2
+
+    @property
+    def has_micro_batches(self) -> bool:
+        """Whether an optimizer step adds up several; under dynamic batching it is taken for granted."""
+        each = int(self.flags["train.micro_batch_size"]) * max(self.layout.policy, 1)
+        return bool(self.flags["train.dynamic_batch_enable"]) or int(self.flags["train.batch_size"]) > each
 
     @property
     def policy_phases(self) -> tuple[Phase, ...]:
