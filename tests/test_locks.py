@@ -95,6 +95,24 @@ def test_the_record_is_what_the_installed_packages_say(stack):
     }
 
 
+def test_a_torch_that_is_built_without_cuda_is_no_gpu_stack():
+    """The same version of torch comes with and without CUDA, and its label may say neither."""
+    problem = lock.build_without_cuda("2.13.0", None)
+    assert "torch 2.13.0 is built without CUDA" in problem
+    assert lock.build_without_cuda("2.13.0+cu130", "13.0") is None
+    assert lock.build_without_cuda(None, None) is None
+
+
+def test_the_cuda_of_torch_is_read_without_importing_it(tmp_path, monkeypatch):
+    package = tmp_path / "torch"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise RuntimeError('imported')")
+    for written, expected in (("None", None), ("'13.0'", "13.0")):
+        (package / "version.py").write_text(f"cuda: str | None = {written}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        assert lock.cuda_of_torch() == expected
+
+
 def test_both_locks_have_the_same_version_of_what_both_have():
     cpu, gpu = lock.pins("cpu"), lock.pins("gpu")
     assert {name: (cpu[name], gpu[name]) for name in cpu.keys() & gpu.keys() if cpu[name] != gpu[name]} == {}

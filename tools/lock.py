@@ -6,7 +6,9 @@
 tests/test_locks.py reads it for the stack that is not installed.
 """
 
+import importlib.util
 import re
+import runpy
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -148,6 +150,27 @@ def problems_here(stack: str) -> list[str]:
     found += unmet("restrain-openrlhf", wanted(stack), here, stack)
     for name in here:
         found += unmet(name, requirements(name, extras.get(name, ())), here, stack)
+    return found + [
+        each for each in [build_without_cuda(here.get("torch"), cuda_of_torch())] if each and stack == "gpu"
+    ]
+
+
+def build_without_cuda(version: str | None, cuda: str | None) -> str | None:
+    """A sentence where torch is there and was built without CUDA, which its version need not say."""
+    if version is None or cuda is not None:
+        return None
+    return (
+        f"torch {version} is built without CUDA. Remove it (`pip uninstall torch`) and install the GPU stack from an "
+        "index that has CUDA's builds: `make install STACK=gpu`."
+    )
+
+
+def cuda_of_torch() -> str | None:
+    """The CUDA version that the installed torch was built for, by its own version.py; None without CUDA or torch."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return None
+    found: str | None = runpy.run_path(str(Path(spec.origin).with_name("version.py")))["cuda"]
     return found
 
 

@@ -3,10 +3,12 @@
 import importlib
 import shutil
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -84,8 +86,9 @@ def _findings() -> Iterator[Finding]:
 
 
 def gpu_findings() -> Iterator[Finding]:
-    """Every check of the CUDA stack: driver, memory, toolkit, attention, optimizer."""
+    """Every check of the CUDA stack: driver, memory, Python's headers, toolkit, attention, optimizer."""
     yield from _gpus()
+    yield _python_headers()
     yield _toolkit()
     yield _shared_memory()
     yield _attention()
@@ -127,9 +130,22 @@ def _compiler() -> Finding:
     return _judged("C++ compiler", path or "none", path is not None, advice)
 
 
+def _python_headers() -> Finding:
+    """Triton compiles a launcher for each kernel against them."""
+    path = Path(sysconfig.get_path("include")) / "Python.h"
+    package = f"python{sys.version_info[0]}.{sys.version_info[1]}-dev"
+    advice = f"Install Python's headers (Debian: {package}): Triton, which vLLM's kernels need, compiles with them."
+    return _judged("Python.h", str(path) if path.exists() else "none", path.exists(), advice)
+
+
 def _accelerator() -> str:
     if not detect().has_gpus:
         return f"no GPU; stand-in {detect().name!r}"
+    if cuda_of_torch() is None:
+        raise HostError(
+            "The GPU stack is installed, and its torch is built without CUDA: nothing can run on a GPU. Remove it "
+            "(`pip uninstall torch`) and run `make install STACK=gpu` with an index that has CUDA's builds."
+        )
     import torch  # noqa: PLC0415 - costs seconds
 
     if not torch.cuda.is_available():

@@ -5,11 +5,13 @@ import re
 import subprocess
 import sys
 from collections import namedtuple
+from types import SimpleNamespace
 
 import pytest
 
 from restrain_openrlhf.commands import doctor
 from restrain_openrlhf.commands.doctor import Finding
+from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine import cuda_toolkit
 from restrain_openrlhf.machine.flash_attention import EXTENSION
 from tests.commands import restrain
@@ -27,6 +29,8 @@ def machine(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda_toolkit, "cuda_of_torch", lambda: "13.0")
     monkeypatch.setattr(doctor, "cuda_of_torch", lambda: "13.0")
     monkeypatch.setattr(doctor, "has_extension", lambda: False)
+    (tmp_path / "Python.h").touch()
+    monkeypatch.setattr(doctor.sysconfig, "get_path", {"include": str(tmp_path)}.__getitem__)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: Usage(8 * 2**30, 0, 8 * 2**30))
     return tmp_path
 
@@ -52,6 +56,21 @@ def test_a_machine_that_is_ready(machine):
     assert [name for name, finding in found.items() if not finding.ok] == []
     assert found["NVIDIA driver"].found == "580.65.06"
     assert found["GPU 0"].found == "NVIDIA H100 80GB HBM3: 79.1 of 79.6 GiB free"
+
+
+def test_without_pythons_headers_triton_cannot_compile(machine):
+    (machine / "Python.h").unlink()
+    finding = findings()["Python.h"]
+    assert not finding.ok
+    assert "Debian: python3." in finding.advice
+    assert "-dev" in finding.advice
+
+
+def test_a_torch_without_cuda_is_no_gpu_stack(machine, monkeypatch):
+    monkeypatch.setattr(doctor, "cuda_of_torch", lambda: None)
+    monkeypatch.setattr(doctor, "detect", lambda: SimpleNamespace(has_gpus=True))
+    with pytest.raises(HostError, match="torch is built without CUDA"):
+        doctor._accelerator()
 
 
 def test_no_driver(machine):
