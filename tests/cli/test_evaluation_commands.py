@@ -48,7 +48,7 @@ def test_a_prepared_csv_and_its_sidecar_serve_premise(tmp_path, write_jsonl):
     words = ("--source", tmp_path / "own.csv", "--answer-column", "answer", "--out", out)
     assert restrain("data", "prepare", "own", *words).returncode == 0
     rollouts = write_jsonl("r.jsonl", [{"id": 1, "problem": "1+1=", "responses": boxed("2", "2", "3")}])
-    words = ("--rollouts", rollouts, "--gold", tmp_path / "t.gold.jsonl", "--kappa", 2)
+    words = ("--rollouts", rollouts, "--gold", tmp_path / "t.gold.jsonl", "--set", "kappa=2")
     done = restrain("premise", *words, "--json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["gold"]["by_size"]
