@@ -15,7 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from restrain_openrlhf.commands.gpu_check.host_step import prepare_process, strategy_of, trainer_of
+from restrain_openrlhf.commands.gpu_check.host_step import policy_of, prepare_process, strategy_of, trainer_of
 
 PROMPTS, N, MICRO = 32, 16, 32
 PROMPT_TOKENS, RESPONSE_TOKENS = 8, 32
@@ -76,7 +76,7 @@ def prepare(hidden: int, layers: int) -> Any:
         Qwen3Config(vocab_size=2048, hidden_size=hidden, intermediate_size=3 * hidden, num_hidden_layers=layers,
                     num_attention_heads=4, num_key_value_heads=2, head_dim=hidden // 4)
     ).bfloat16()  # fmt: skip
-    hooked = trainer_of(strategy, model, args)
+    hooked = trainer_of(strategy, policy_of(model, args), args)
     # As the hook's ppo_train begins a step.
     hooked.restrain_sums = TokenSums()
     parts = (strategy, hooked.actor, None, hooked.actor_optim, hooked.actor_scheduler)

@@ -160,7 +160,7 @@ def _prepare(case: GradientCase) -> tuple[Any, Any]:
     torch.manual_seed(0)
     model = _model(args)
     plain = host_step.policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
-    return plain, host_step.trainer_of(strategy, model, args)
+    return plain, host_step.trainer_of(strategy, host_step.policy_of(model, args), args)
 
 
 def _model(args: Any) -> Any:

@@ -41,14 +41,14 @@ def policy_of(model: Any, args: Any) -> Any:
     return policy
 
 
-def trainer_of(strategy: Any, model: Any, args: Any) -> Any:
-    """The host's trainer of the model, made as trainer/ray/ppo_actor.py does; `trainer.actor` is DeepSpeed's engine."""
+def trainer_of(strategy: Any, policy: Any, args: Any) -> Any:
+    """The host's trainer of the policy, as trainer/ray/ppo_actor.py makes it; `trainer.actor` is DeepSpeed's engine."""
     from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer  # noqa: PLC0415
 
     actor = args.actor
     optimizer = {"optim": actor.optim, "muon": vars(actor.muon), "adam": vars(actor.adam), "max_norm": actor.max_norm}
     schedule = {"lr_scheduler": "constant", "scheduler_steps": 10}
-    engine, adam, scheduler = strategy.prepare((policy_of(model, args), {**optimizer, **schedule}))
+    engine, adam, scheduler = strategy.prepare((policy, {**optimizer, **schedule}))
     micro_batch = args.train.micro_batch_size
     return ActorPPOTrainer(strategy, engine, None, adam, scheduler, micro_train_batch_size=micro_batch)
 

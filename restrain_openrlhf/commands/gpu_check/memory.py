@@ -6,10 +6,11 @@ needs CUDA: a CPU does not say what it gave to whom.
 """
 
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from restrain_openrlhf.commands.gpu_check.children import measured
 from restrain_openrlhf.commands.gpu_check.host_step import experience_of, prepare_process, strategy_of, trainer_of
@@ -130,11 +131,10 @@ def measure(words: Sequence[str], layers: int) -> TrainingStep:
     args.train.batch_size = micro_batch * MICRO_BATCHES
     args.rollout.batch_size, args.rollout.n_samples_per_prompt = MICRO_BATCHES, micro_batch
     strategy = strategy_of(args)
-    model = _model(args, config, layers)
-    trainer = trainer_of(strategy, model, args)
+    trainer = trainer_of(strategy, few_layers(strategy, config, layers), args)
     for _ in range(2):
         trainer.replay_buffer.clear()
-        trainer.replay_buffer.append(_experience(args, model.config.vocab_size))
+        trainer.replay_buffer.append(_experience(args, config.vocab_size))
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
@@ -151,24 +151,35 @@ def _rollouts_at_once(args: Any) -> int:
     return max(1, int(args.train.max_tokens_per_gpu) // int(args.data.max_len))
 
 
-def _model(args: Any, config: Any, layers: int) -> Any:
-    """The configuration's model with few layers; as trainer/ray/ppo_actor.py makes it ready for training."""
+def few_layers(strategy: Any, config: Any, layers: int) -> Any:
+    """The policy that trainer/ray/ppo_actor.py makes of `strategy.args`, adapters included, of few random layers."""
     import torch  # noqa: PLC0415
+    from openrlhf.models import Actor  # noqa: PLC0415
     from transformers import AutoModelForCausalLM  # noqa: PLC0415
 
+    args, models = strategy.args, cast("Any", AutoModelForCausalLM)
     config.num_hidden_layers = layers
-    for name in ("layer_types", "max_window_layers"):
-        value = getattr(config, name, None)
-        if isinstance(value, list):
-            setattr(config, name, value[:layers])
-    with torch.device("cuda"):
-        models: Any = AutoModelForCausalLM
-        model = models.from_config(config, attn_implementation=args.ds.attn_implementation, dtype=torch.bfloat16)
-    model.config.use_cache = False
+    if isinstance(kinds := getattr(config, "layer_types", None), list):
+        config.layer_types = kinds[:layers]
+    with tempfile.TemporaryDirectory() as folder:
+        with torch.device(torch.cuda.current_device()):
+            models.from_config(config, dtype=torch.bfloat16).save_pretrained(folder)
+        policy = Actor(
+            folder,
+            attn_implementation=args.ds.attn_implementation,
+            param_dtype=args.ds.param_dtype,
+            lora_rank=args.ds.lora.rank,
+            lora_alpha=args.ds.lora.alpha,
+            target_modules=args.ds.lora.target_modules,
+            lora_dropout=args.ds.lora.dropout,
+            ds_config=strategy.get_ds_train_config(),
+            packing_samples=args.ds.packing_samples,
+            temperature=args.rollout.temperature,
+        )
     if args.actor.gradient_checkpointing_enable:
         reentrant = args.actor.gradient_checkpointing_reentrant
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
-    return model
+        policy.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": reentrant})
+    return policy
 
 
 def _experience(args: Any, vocabulary: int) -> Any:

@@ -1,0 +1,91 @@
+"""What `restrain gpu-check CONFIG` measures the memory of: the configuration's own policy, adapters included."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from transformers import Qwen3Config  # noqa: E402
+
+from restrain_openrlhf.config.host_flags import parse, to_arguments  # noqa: E402
+from restrain_openrlhf.config.memory.lines import Held  # noqa: E402
+from restrain_openrlhf.config.memory.shape import shape_of  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+
+HIDDEN, INNER, HEADS, KEYS, HEAD, VOCABULARY = 32, 48, 4, 2, 8, 64
+RANK = 4
+# Inputs and outputs of a layer's seven matrices.
+MATRICES = (
+    (HIDDEN, HEADS * HEAD),
+    *[(HIDDEN, KEYS * HEAD)] * 2,
+    (HEADS * HEAD, HIDDEN),
+    *[(HIDDEN, INNER)] * 2,
+    (INNER, HIDDEN),
+)
+PROGRAM = """
+import json, sys
+from restrain_openrlhf.commands.gpu_check.host_step import prepare_process, strategy_of
+prepare_process()
+from openrlhf.utils.config import hierarchize
+from transformers import AutoConfig
+from restrain_openrlhf.commands.gpu_check.memory import few_layers
+from restrain_openrlhf.config.host_flags import parse
+layers, *words = sys.argv[1:]
+args = hierarchize(parse(words))
+policy = few_layers(strategy_of(args), AutoConfig.from_pretrained(args.actor.model_name_or_path), int(layers))
+trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
+print(json.dumps({"trained": trained, "layers": policy.model.config.num_hidden_layers,
+                  "checkpointing": policy.model.is_gradient_checkpointing}))
+"""
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A configuration alone: what is measured has random weights."""
+    Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        intermediate_size=INNER,
+        num_hidden_layers=6,
+        num_attention_heads=HEADS,
+        num_key_value_heads=KEYS,
+        head_dim=HEAD,
+        architectures=["Qwen3ForCausalLM"],
+    ).save_pretrained(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def flags(model, rank):
+    lora = {"ds.lora.rank": rank, "ds.lora.target_modules": "all-linear"} if rank else {}
+    return {
+        "actor.model_name_or_path": model,
+        "ds.zero_stage": 2,
+        "ds.attn_implementation": "sdpa",
+        "actor.gradient_checkpointing_enable": True,
+        **lora,
+    }
+
+
+def built(model, layers, rank):
+    words = [str(layers), *to_arguments(flags(model, rank))]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_lora_configuration_is_measured_with_its_adapters_alone_trained(model):
+    by_hand = RANK * sum(inputs + outputs for inputs, outputs in MATRICES)
+    assert built(model, 2, RANK) == {"trained": 2 * by_hand, "layers": 2, "checkpointing": True}
+    estimated = Held.by(vars(parse(to_arguments(flags(model, RANK)))), shape_of(str(model))).trained
+    assert estimated == 6 * by_hand
+
+
+def test_without_an_adapter_everything_is_trained(model):
+    layer = sum(inputs * outputs for inputs, outputs in MATRICES) + 2 * HIDDEN + 2 * HEAD
+    assert built(model, 2, 0)["trained"] == 2 * layer + HIDDEN + 2 * VOCABULARY * HIDDEN
