@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
@@ -109,7 +110,8 @@ def test_the_cuda_of_torch_is_read_without_importing_it(tmp_path, monkeypatch):
     (package / "__init__.py").write_text("raise RuntimeError('imported')")
     for written, expected in (("None", None), ("'13.0'", "13.0")):
         (package / "version.py").write_text(f"cuda: str | None = {written}\n")
-        monkeypatch.syspath_prepend(str(tmp_path))
+        found = SimpleNamespace(origin=str(package / "__init__.py"))
+        monkeypatch.setattr(lock.importlib.util, "find_spec", {"torch": found}.__getitem__)
         assert lock.cuda_of_torch() == expected
 
 

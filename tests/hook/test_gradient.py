@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -12,9 +13,14 @@ from tests.processes import needs_its_accelerator
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check.gradient import CASES, LIMITS, GradientCase, as_words  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.gradient import CASES, LIMITS, GradientCase, as_words, sum_of  # noqa: E402
+from restrain_openrlhf.config.command_line import find_config  # noqa: E402
+from restrain_openrlhf.config.host_flags import flags_of  # noqa: E402
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 
-TRIED = [*CASES, GradientCase(token_mean=False)]
+# What gpu-check tries of a configuration for eight GPUs.
+OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
+TRIED = [*CASES, GradientCase(token_mean=False), OF_A_PRESET]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
 ON_CUDA = [
     *(GradientCase(batching=batching, stage=stage) for stage in (1, 2, 3) for batching in ("micro-batches", "dynamic")),
@@ -72,7 +78,31 @@ def test_host_modules_that_are_imported_after_the_hook_are_patched(steps):
     assert steps["not_patched"] == []
 
 
+@pytest.mark.parametrize(
+    ("preset", "case"),
+    [
+        ("dapo14k/qwen3-4b-base/restrain", OF_A_PRESET),
+        ("one_gpu/24gb/qwen3-0.6b-base", replace(OF_A_PRESET, stage=2, repeats=128)),
+        (
+            "one_gpu/80gb/qwen3-4b-base",
+            replace(OF_A_PRESET, stage=2, repeats=32, grad_accum_dtype="bf16", adam_offload=True),
+        ),
+    ],
+)
+def test_a_configurations_own_sum_of_micro_batches_is_tried(preset, case):
+    """2,048 rollouts by 4 on 8 GPUs are 64 micro-batches on each, which 16 times 12 rollouts by 3 are too."""
+    assert sum_of(flags_of(load_run_config(find_config(preset)))) == case
+
+
+def test_packed_micro_batches_are_counted_at_their_longest():
+    flags = flags_of(load_run_config(find_config("dapo14k/qwen3-4b-base/restrain")))
+    tokens = 8 * flags["data.max_len"]
+    packed = sum_of({**flags, "train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": tokens})
+    assert packed.repeats == 8
+
+
 def test_a_case_is_named_in_words():
     assert GradientCase(token_mean=False).name == "fp32, whole, mean of sequences"
     assert GradientCase("bf16", "packed, dynamic").name == "bf16, packed, dynamic"
+    assert OF_A_PRESET.name == "bf16, micro-batches, ZeRO 3, 64 of them, summed in fp32"
     assert GradientCase(batching="micro-batches", stage=3).name == "fp32, micro-batches, ZeRO 3"

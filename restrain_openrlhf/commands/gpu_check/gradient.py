@@ -2,8 +2,9 @@
 
 Run as a program with cases as JSON, it takes one real step of OpenRLHF's ActorPPOTrainer under DeepSpeed for each and
 prints how far apart the two gradients are, and at the end the host's methods that were not patched. Two prompts of six
-rollouts, five labels and a missing answer between them; the old policy is far enough away that ratios clip on both
-sides. DeepSpeed takes hold of the whole process, so the cases have one to themselves.
+rollouts, five labels and a missing answer between them, or the same labels many times over; the old policy is far
+enough away that ratios clip on both sides. DeepSpeed takes hold of the whole process, so the cases have one to
+themselves.
 """
 
 import copy
@@ -17,7 +18,8 @@ from typing import Any
 from restrain_openrlhf.commands.gpu_check import host_step
 from restrain_openrlhf.commands.gpu_check.children import measured
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged, skipped
-from restrain_openrlhf.config.host_flags import parse, to_arguments
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import Flags, parse, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.hook.install.instrument import unpatched
@@ -25,6 +27,7 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.papers_loss import PapersLoss
 from restrain_openrlhf.method.types import Classes
+from restrain_openrlhf.training.train import flags_here
 
 # What a wrong implementation would do instead of the paper's formula.
 WRONG: Mapping[str, Mapping[str, Any]] = {
@@ -44,6 +47,8 @@ BETA_1 = 0.9
 # Four micro-batches; dynamic batching makes as many of these lengths.
 MICRO_BATCH = 3
 MOST_TOKENS = 36
+# A configuration's own number of micro-batches is tried up to this one.
+MOST_MICRO_BATCHES = 512
 # ZeRO's stage that partitions parameters.
 PARTITIONED = 3
 
@@ -52,18 +57,33 @@ PARTITIONED = 3
 class GradientCase:
     """How the step is computed. Packing needs flash-attn, which takes bf16 alone.
 
-    `stage` is ZeRO's; where None as it is trained: 2 in bf16, with sharded states, and 0 in fp32.
+    `stage` is ZeRO's; where None as it is trained: 2 in bf16, with sharded states, and 0 in fp32. The two prompts come
+    `repeats` times, with other tokens each time. `grad_accum_dtype` and `adam_offload` are DeepSpeed's.
     """
 
     dtype: str = "fp32"
     batching: str = "whole"
     token_mean: bool = True
     stage: int | None = None
+    repeats: int = 1
+    grad_accum_dtype: str | None = None
+    adam_offload: bool = False
+
+    @property
+    def rollouts(self) -> int:
+        """Of the step."""
+        return ROLLOUTS * self.repeats
 
     @property
     def name(self) -> str:
         """In words, such as `bf16, packed, dynamic`."""
-        other = {"mean of sequences": not self.token_mean, f"ZeRO {self.stage}": self.stage is not None}
+        other = {
+            "mean of sequences": not self.token_mean,
+            f"ZeRO {self.stage}": self.stage is not None,
+            f"{self.rollouts // MICRO_BATCH} of them": self.repeats > 1,
+            f"summed in {self.grad_accum_dtype}": self.grad_accum_dtype is not None,
+            "Adam on the host": self.adam_offload,
+        }
         return ", ".join([self.dtype, self.batching, *(word for word, applies in other.items() if applies)])
 
 
@@ -73,14 +93,34 @@ CASES = tuple(
 PACKED = (GradientCase("bf16", "packed"), GradientCase("bf16", "packed, dynamic"))
 
 
-def check_gradient(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """All cases in one process; packed ones where flash-attn is there."""
+def check_gradient(out: Path, config: RunConfig | None = None) -> list[CheckOutcome]:
+    """All cases in one process: packed ones where flash-attn is there, and CONFIG's own sum of micro-batches."""
     missing = [each.reason for each in detect().unsupported if each.flag == "ds.packing_samples"]
-    cases = CASES if missing else (*CASES, *PACKED)
+    flags = {} if config is None else flags_here(config)
+    # Stage 0 has no optimizer of DeepSpeed's whose sum could be read.
+    own = (sum_of(flags),) if flags.get("ds.zero_stage") else ()
+    cases = (*CASES, *(() if missing else PACKED), *own)
     *gaps, patches = measured(__name__, as_words(cases), out / "gradient" / "gradient.log")
     outcomes = [judge_gradient(case, gap) for case, gap in zip(cases, gaps, strict=True)]
     outcomes += [skipped(f"gradient: {case.name}", missing[0]) for case in PACKED if missing]
     return [*outcomes, judge_patches(patches["not_patched"])]
+
+
+def sum_of(flags: Flags) -> GradientCase:
+    """As many micro-batches as each GPU adds up in a step of these flags, at least four, in the same numeric type."""
+    gpus = max(GpuLayout.of(flags).policy, 1)
+    if flags["train.dynamic_batch_enable"]:
+        count = flags["train.batch_size"] * flags["data.max_len"] // (flags["train.max_tokens_per_gpu"] * gpus)
+    else:
+        count = flags["train.batch_size"] // (flags["train.micro_batch_size"] * gpus)
+    return GradientCase(
+        "bf16",
+        "micro-batches",
+        stage=flags["ds.zero_stage"],
+        repeats=max(1, min(count, MOST_MICRO_BATCHES) * MICRO_BATCH // ROLLOUTS),
+        grad_accum_dtype=flags["ds.grad_accum_dtype"],
+        adam_offload=flags["ds.adam_offload"],
+    )
 
 
 def judge_gradient(case: GradientCase, gap: Mapping[str, float]) -> CheckOutcome:
@@ -110,10 +150,11 @@ def measure(case: GradientCase) -> dict[str, float]:
     tolerance between them can tell the two apart; `clipped_share` of the tokens are clipped.
     """
     plain, trainer = _prepare(case)
-    experience, clipped_share = _experience(plain)
+    experience, clipped_share = _experience(plain, case)
     trainer.replay_buffer.append(experience)
     trainer.ppo_train(BETA)
-    formula = PapersLoss(GROUPS, PROMPT_WEIGHTS, BETA, CLIP, token_mean=case.token_mean)
+    groups, weights = GROUPS * case.repeats, PROMPT_WEIGHTS * case.repeats
+    formula = PapersLoss(groups, weights, BETA, CLIP, token_mean=case.token_mean)
     paper = _direct(plain, experience, formula)
     wrong = {name: _direct(plain, experience, replace(formula, **changed)) for name, changed in WRONG.items()}
     found = {"hooked": _used_gradient(trainer.actor.model), **wrong}
@@ -126,15 +167,17 @@ def _arguments(case: GradientCase) -> Any:
 
     is_packed = "packed" in case.batching
     flags = {
-        "rollout.batch_size": len(GROUPS),
+        "rollout.batch_size": len(GROUPS) * case.repeats,
         "rollout.n_samples_per_prompt": N,
-        "train.batch_size": ROLLOUTS,
-        "train.micro_batch_size": MICRO_BATCH if case.batching == "micro-batches" else ROLLOUTS,
+        "train.batch_size": case.rollouts,
+        "train.micro_batch_size": MICRO_BATCH if case.batching == "micro-batches" else case.rollouts,
         "train.dynamic_batch_enable": "dynamic" in case.batching,
         "train.max_tokens_per_gpu": MOST_TOKENS,
         "ds.packing_samples": is_packed,
         "ds.attn_implementation": "flash_attention_2" if is_packed else "sdpa",
         "ds.zero_stage": (2 if case.dtype == "bf16" else 0) if case.stage is None else case.stage,
+        "ds.grad_accum_dtype": case.grad_accum_dtype,
+        "ds.adam_offload": case.adam_offload,
         "algo.advantage.estimator": "group_norm",
         "algo.kl.use_loss": True,
         "algo.kl.estimator": "k3",
@@ -183,7 +226,7 @@ def _model(args: Any) -> Any:
     return model.to(torch.bfloat16 if args.ds.param_dtype == "bf16" else torch.float32)
 
 
-def _experience(policy: Any) -> tuple[Any, float]:
+def _experience(policy: Any, case: GradientCase) -> tuple[Any, float]:
     """Rollouts as they reach the policy's replay buffer, each with its pair, and the share of tokens that are clipped.
 
     Made on the CPU, so that every device has the same case.
@@ -191,16 +234,17 @@ def _experience(policy: Any) -> tuple[Any, float]:
     import torch  # noqa: PLC0415
 
     length, generator = PROMPT_TOKENS + RESPONSE_TOKENS, torch.Generator().manual_seed(1)
-    sequences = torch.randint(3, VOCABULARY, (ROLLOUTS, length), generator=generator)
-    attention, mask = torch.ones_like(sequences), torch.zeros(ROLLOUTS, length - 1)
-    for row in range(ROLLOUTS):
+    sequences = torch.randint(3, VOCABULARY, (case.rollouts, length), generator=generator)
+    attention, mask = torch.ones_like(sequences), torch.zeros(case.rollouts, length - 1)
+    for row in range(case.rollouts):
         end = length - row % 4
         attention[row, end:] = 0
         mask[row, PROMPT_TOKENS - 1 : end - 1] = 1
     with torch.no_grad():
         current = policy(*(each.to(torch.cuda.current_device()) for each in (sequences, mask, attention))).float().cpu()
     old, base = (current + torch.randn(current.shape, generator=generator) * 0.5 for _ in range(2))
-    experience = host_step.experience_of(sequences, attention, mask, old * mask, base * mask, _scored())
+    scored = {name: values * case.repeats for name, values in _scored().items()}
+    experience = host_step.experience_of(sequences, attention, mask, old * mask, base * mask, scored)
     clipped = ((current - old).exp()[mask.bool()] - 1).abs() > CLIP
     return experience, clipped.float().mean().item()
 
@@ -250,7 +294,10 @@ def _first_moment(engine: Any, parameter: Any) -> Any:
 
 
 def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
-    """The gradient of the formula, differentiated on a policy outside of DeepSpeed."""
+    """The gradient of the formula, differentiated on a policy outside of DeepSpeed and of the host's log-probabilities.
+
+    The hook takes their place in a training step (fixes/log_probs.py).
+    """
     import torch  # noqa: PLC0415
 
     names = ("sequences", "action_mask", "attention_mask", "action_log_probs", "base_action_log_probs")
@@ -258,7 +305,9 @@ def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
         getattr(experience, name).to(torch.cuda.current_device()) for name in names
     )
     policy.model.zero_grad()
-    loss: Any = formula.loss(policy(sequences, mask, attention), old, base, mask)
+    logits = policy.model(sequences, attention_mask=attention).logits[:, :-1].float()
+    log_probs = logits.log_softmax(-1).gather(-1, sequences[:, 1:, None])[..., 0] * mask
+    loss: Any = formula.loss(log_probs, old, base, mask)
     loss.backward()
     return torch.cat([each.grad.flatten().double().cpu() for each in policy.model.parameters()])
 
