@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,6 +112,12 @@ def claim_checkpoints(config: HookConfig, flags: Mapping[str, Any]) -> None:
     record, now = folder / RECORD, contents(config, flags)
     if resumes and record.exists():
         refuse_changed(folder, json.loads(record.read_text(encoding="utf-8")), now)
+    elif resumes:
+        print(
+            f"{folder}: these checkpoints have no {RECORD}, so that nobody can see whether the model, prompts and "
+            "reference are still what they were. Continue only if you know that they are.",
+            file=sys.stderr,
+        )
     folder.mkdir(parents=True, exist_ok=True)
     with whole_file(record) as file:
         file.write(json.dumps(digests(now), indent=2) + "\n")

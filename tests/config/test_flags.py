@@ -74,6 +74,8 @@ CONTRADICTED = [
     ({"algo.advantage.estimator": "rloo"}, "group_norm"),
     ({"algo.advantage.estimator": "gae"}, "group_norm"),
     ({"algo.advantage.estimator": "reinforce_baseline"}, "group_norm"),
+    ({"data.max_len": 1}, "need a token each"),
+    ({"rollout.max_new_tokens": -3}, "a response needs a token"),
     ({"rollout.n_samples_per_prompt": 1}, "needs a group"),
     ({"algo.kl.use_loss": False}, "algo.kl.use_loss"),
     ({"algo.dynamic_filtering_enable": True}, "dynamic_filtering"),

@@ -211,6 +211,17 @@ def test_the_hooked_command_of_openrlhf_does_not_go_on_with_other_content_either
     claim_checkpoints(run, {**flags, "ckpt.load_enable": False})
 
 
+def test_checkpoints_without_a_record_are_resumed_and_it_is_said(made, tmp_path, capsys):
+    """Such as those that OpenRLHF wrote before the hook was switched on."""
+    _, run, flags = made
+    (tmp_path / "ckpt" / "_actor").mkdir(parents=True)
+    (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
+    claim_checkpoints(
+        run, {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
+    )
+    assert "these checkpoints have no contents.json" in capsys.readouterr().err
+
+
 def test_rows_of_a_hub_set_are_compared_by_what_is_read_of_them(made, monkeypatch):
     folder, run, flags = made
     flags = {**flags, "data.prompt_dataset": "owner/set", "data.input_key": "problem"}

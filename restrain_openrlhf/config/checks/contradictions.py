@@ -11,6 +11,8 @@ from restrain_openrlhf.method import Method
 Check = Callable[[Flags, HookConfig, Method], str | None]
 # The ZeRO stage that partitions the weights themselves.
 PARTITIONED_WEIGHTS = 3
+# A prompt and a response of one token each.
+SHORTEST = 2
 
 
 def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str) -> Check:
@@ -29,6 +31,14 @@ CONTRADICTIONS: tuple[Check, ...] = (
         lambda flags, *_: flags["algo.advantage.estimator"] != "group_norm",
         "algo.advantage.estimator is {algo.advantage.estimator!r}: the hook replaces the estimator, and others add a "
         "critic, a baseline or whitening that erase RESTRAIN's signal. Set it to group_norm.",
+    ),
+    refused_if(
+        lambda flags, *_: flags["data.max_len"] < SHORTEST,
+        "data.max_len is {data.max_len}: a prompt and its response need a token each. Raise it.",
+    ),
+    refused_if(
+        lambda flags, *_: flags["rollout.max_new_tokens"] is not None and flags["rollout.max_new_tokens"] < 1,
+        "rollout.max_new_tokens is {rollout.max_new_tokens}: a response needs a token. Raise it, or leave it out.",
     ),
     refused_if(
         lambda flags, *_: flags["rollout.n_samples_per_prompt"] == 1,
