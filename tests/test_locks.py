@@ -8,6 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from restrain_openrlhf.machine import cuda_toolkit
 from tests.conftest import ROOT
 
 STACKS = ("cpu", "gpu")
@@ -111,8 +112,8 @@ def test_the_cuda_of_torch_is_read_without_importing_it(tmp_path, monkeypatch):
     for written, expected in (("None", None), ("'13.0'", "13.0")):
         (package / "version.py").write_text(f"cuda: str | None = {written}\n")
         found = SimpleNamespace(origin=str(package / "__init__.py"))
-        monkeypatch.setattr(lock.importlib.util, "find_spec", {"torch": found}.__getitem__)
-        assert lock.cuda_of_torch() == expected
+        monkeypatch.setattr(cuda_toolkit.importlib.util, "find_spec", {"torch": found}.__getitem__)
+        assert cuda_toolkit.cuda_of_torch() == expected
 
 
 def test_both_locks_have_the_same_version_of_what_both_have():

@@ -6,9 +6,7 @@
 tests/test_locks.py reads it for the stack that is not installed.
 """
 
-import importlib.util
 import re
-import runpy
 import sys
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +16,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+
+from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch
 
 FOLDER = Path(__file__).parents[1] / "requirements"
 ROOT = FOLDER.parent
@@ -163,15 +163,6 @@ def build_without_cuda(version: str | None, cuda: str | None) -> str | None:
         f"torch {version} is built without CUDA. Remove it (`pip uninstall torch`) and install the GPU stack from an "
         "index that has CUDA's builds: `make install STACK=gpu`."
     )
-
-
-def cuda_of_torch() -> str | None:
-    """The CUDA version that the installed torch was built for, by its own version.py; None without CUDA or torch."""
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        return None
-    found: str | None = runpy.run_path(str(Path(spec.origin).with_name("version.py")))["cuda"]
-    return found
 
 
 def main(words: list[str]) -> None:

@@ -175,6 +175,7 @@ def few_layers(strategy: Any, config: Any, layers: int) -> Any:
             ds_config=strategy.get_ds_train_config(),
             packing_samples=args.ds.packing_samples,
             temperature=args.rollout.temperature,
+            use_liger_kernel=args.ds.use_liger_kernel,
         )
     if args.actor.gradient_checkpointing_enable:
         reentrant = args.actor.gradient_checkpointing_reentrant

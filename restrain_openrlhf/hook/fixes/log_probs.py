@@ -1,8 +1,8 @@
 """Wraps Actor's log_probs_from_logits: the policy's backward pass writes the logits' gradient over the logits.
 
-The host's own way (models/utils.py) takes 16 bytes a logit in the backward pass without flash-attn's cross entropy and
-10 with it, which for a vocabulary of 150,000 is more than the rest of a micro-batch; this takes 6. It can go when the
-host's cross entropy works in place.
+The host's own way without flash-attn's cross entropy (models/utils.py) takes 16 bytes a logit in the backward pass,
+which for a vocabulary of 150,000 is more than the rest of a micro-batch; this takes 6 (tests/hook/test_log_probs.py
+measures both). It can go when the host's cross entropy works in place.
 """
 
 from collections.abc import Callable, Iterator
