@@ -1,8 +1,8 @@
 """How long groups wait while latex2sympy2 is slow over other groups: threads for all, and slow ones apart, in turn.
 
 `together` is one pool of threads for every group, as the service was; `apart` is what the service and the rollout
-actors do. In each, slow groups come first (every answer an integral that takes latex2sympy2 too long), then quick ones
-one by one. The limit of a group's own time is lifted for `together`.
+actors do. In each, slow groups come first (every answer an integral that takes latex2sympy2 too long), then quick ones,
+one every 20 ms. The limit of a group's own time is lifted for `together`.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from restrain_openrlhf.scoring.threads import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
 THREADS, PAUSE_SECONDS, LIMIT = 4, 0.02, residual.GROUP_SECONDS
+SLOW = r"\int_{0}^{7} \sin(N x^x) dx"
 SCORER = GroupScorer(build(parse_settings({"name": "ttrl"})))
 Scored = Callable[[Callable[[], GroupScore]], Awaitable[GroupScore]]
 NUMBERS = count(1)
@@ -51,16 +52,21 @@ def group(answer: str, n: int) -> Callable[[], GroupScore]:
 
 
 async def measure(scored: Scored, slow: int, quick: int, n: int) -> Waits:
-    """So many slow groups of n at once, and quick ones one after the other meanwhile."""
-    start, waits = time.perf_counter(), []
-    waiting = [asyncio.ensure_future(scored(group(r"\int_{0}^{N} \sin(x^x) dx", n))) for _ in range(slow)]
-    for _ in range(quick):
-        await asyncio.sleep(PAUSE_SECONDS)
-        before = time.perf_counter()
-        await scored(group("N", n))
-        waits.append(time.perf_counter() - before)
+    """So many slow groups of n at once, and quick ones meanwhile."""
+    start = time.perf_counter()
+    waiting = [asyncio.ensure_future(scored(group(SLOW, n))) for _ in range(slow)]
+    coming = [asyncio.ensure_future(wait_of(scored, PAUSE_SECONDS * place, n)) for place in range(1, quick + 1)]
     await asyncio.gather(*waiting)
-    return Waits(waits, time.perf_counter() - start)
+    slow_seconds = time.perf_counter() - start
+    return Waits(await asyncio.gather(*coming), slow_seconds)
+
+
+async def wait_of(scored: Scored, pause: float, n: int) -> float:
+    """Seconds that a quick group takes that comes after this pause."""
+    await asyncio.sleep(pause)
+    start = time.perf_counter()
+    await scored(group("N", n))
+    return time.perf_counter() - start
 
 
 async def run(options: argparse.Namespace) -> tuple[Waits, Waits]:
