@@ -137,12 +137,23 @@ class Models:
         return torch.tensor([[log_prob(token) for token in row[1:].tolist()] for row in sequences])
 
 
+class Stored:
+    """The reference to what was put into Ray."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __await__(self):
+        yield from ()
+        return self.value
+
+
 def ray_at_once(monkeypatch):
-    """Ray's references are the results themselves."""
+    """Ray's references are the results themselves, but for what is put there."""
     import ray
 
-    monkeypatch.setattr(ray, "put", lambda value: value)
-    monkeypatch.setattr(ray, "get", lambda refs: refs)
+    monkeypatch.setattr(ray, "put", Stored)
+    monkeypatch.setattr(ray, "get", lambda refs: refs.value if isinstance(refs, Stored) else refs)
     monkeypatch.setattr(ray, "wait", lambda refs, num_returns, timeout: (refs[:num_returns], refs[num_returns:]))
 
 
