@@ -63,6 +63,11 @@ class Sql(AnswerKind):
         description="Whether a result without rows is an answer. Wrong conditions often bring none, and agree in that.",
     )
 
+    @property
+    def identity(self) -> str:
+        """Where the databases lie changes no answer."""
+        return super(Sql, self.model_copy(update={"databases": None})).identity
+
     def extract(self, response: str, row: Row) -> str | None:
         query = last_query(response)
         if query is None:
