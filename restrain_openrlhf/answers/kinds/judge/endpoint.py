@@ -83,7 +83,7 @@ class Endpoint:
             raise Passing(reason_of(error)) from None
 
     def _body(self, response: HTTPResponse) -> bytes:
-        """All of it. Raises Passing for one that is cut off or takes too long, GraderError for one that is too large."""
+        """Raises Passing for one that is cut off or takes too long, GraderError for one that is too large."""
         end, body = time.monotonic() + self.seconds, bytearray()
         while part := response.read1(1 << 16):
             body += part
