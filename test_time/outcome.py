@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
-from restrain_openrlhf.answers import classes
-from restrain_openrlhf.answers.votes import ranked_answers
 from restrain_openrlhf.evaluation.grade import grade_answers
 from restrain_openrlhf.records.collapse import Collapse
 from restrain_openrlhf.reference import Reference, ReferenceRow
@@ -77,7 +75,7 @@ def predictions(before: Reference, after: Reference, ids: Sequence[str]) -> list
 
 def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
     """Shares are of all rollouts; None with share 0 stands for an answer that there is none of."""
-    ranked = [(answer, votes / after.n) for answer, votes in ranked_answers(after.answers)]
+    ranked: list[tuple[str | None, float]] = [(answer, votes / after.n) for answer, votes in after.group.ranked()]
     (answer, share), (second, second_share) = [*ranked, (None, 0.0), (None, 0.0)][:2]
     return Prediction(
         id=after.id,
@@ -87,7 +85,7 @@ def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
         runner_up_share=second_share,
         before=before.majority,
         before_share=before.majority_share,
-        changed=len(set(classes([before.majority, answer]))) > 1,
+        changed=before.majority_key != after.majority_key,
     )
 
 

@@ -191,7 +191,7 @@ def test_every_change_is_named_and_what_came_or_went_too(made, tmp_path):
 def test_answers_read_by_another_version_make_another_run(made, monkeypatch):
     folder, run, flags = made
     folder.claim(run, flags)
-    monkeypatch.setattr("restrain_openrlhf.records.contents.EXTRACTOR_VERSION", "2")
+    monkeypatch.setattr(type(run.answers), "version", "2")
     with pytest.raises(RunError, match=r"answer extractor was version \d+ and is version 2 now"):
         folder.claim(run, flags)
 

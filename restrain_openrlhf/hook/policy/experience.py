@@ -144,7 +144,8 @@ def make_experience_batch(
     votes, scored = take_votes(samples, n), take_scored(samples, n)
     before = LAST_STEP.get(maker)
     # Once a run, for later steps have `restrain/missing_share_of_voters`; examples are there where rollouts are kept.
-    warning = missing_warning(votes.missing_share_of_voters, unread(scored), "this step's rollouts")
+    share, kind = votes.missing_share_of_voters, config_here().answers
+    warning = missing_warning(share, unread(scored), "this step's rollouts", kind)
     has_warned = before is not None and before.has_warned
     if warning and not has_warned:
         logging.getLogger(__name__).warning("%s", warning)

@@ -120,7 +120,7 @@ class Judge(AnswerKind):
 
     def row_columns(self) -> frozenset[str]:
         """What is sent, and what `read` reads."""
-        return frozenset(self.send) | (self.read.columns if self.read else frozenset())
+        return frozenset(self.send) | (self.read.row_columns() if self.read else frozenset())
 
     @property
     def cost(self) -> Cost:
@@ -143,7 +143,7 @@ class Judge(AnswerKind):
                 written[key] = min(answer, written.get(key, answer))
         texts = sorted(set(written.values()))
         found = dict(zip(texts, self._judged(texts, row), strict=True))
-        return number_classes([None if key is None else str(found[written[key]]) for key in keys])
+        return number_classes([None if key is None else found[written[key]] for key in keys])
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         """Whether the judge takes answer and gold for equal."""
