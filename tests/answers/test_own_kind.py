@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from typing import ClassVar, Literal
 
 import pytest
@@ -86,9 +87,7 @@ def test_mixed_rows_name_their_kinds():
 def test_the_pages_kind_works_where_it_is_installed(tmp_path):
     """The page's whole package, laid out as an installer would; another process reads it from a run's variable."""
     begun = PAGE.split("# last_word.py")[1].split("Name the module")[0]
-    source = "
-".join(line.removeprefix("    ") for line in begun.split("
-"))
+    source = textwrap.dedent(begun)
     (tmp_path / "last_word.py").write_text(source)
     info = tmp_path / "last_word-1.0.dist-info"
     info.mkdir()
