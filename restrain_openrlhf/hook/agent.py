@@ -80,7 +80,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         check_version()
         instrument.check_module(instrument.VLLM_ENGINE)
         config = config_of_agent(hooked=is_active())
-        self._method, self._kind = build(config.method), config.answers
+        self._method = build(config.method)
         self._scoring = scoring_of(config)
         self._carries = is_active() and config.keeps_rollouts
         self._groups: GroupGathering[HostRollout] = GroupGathering()
@@ -110,9 +110,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         call = await call.with_tokenizer()
         output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
         (text,) = texts_of([output], call.hf_tokenizer)
-        label = LabelWithRow.of(call.label)
-        row = self._kind.row(call.prompt, {}) if label.row is None else label.row
-        grade = await scored_in_a_thread(partial(self._kind.grade, text, str(label.label), row))
+        label, kind = LabelWithRow.of(call.label), self._settings.answers
+        row = kind.row(call.prompt, {}) if label.row is None else label.row
+        grade = await scored_in_a_thread(partial(kind.grade, text, str(label.label), row))
         return {**output, "label": label.label, "reward": float(grade.correct), "scores": float(grade.correct)}
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
