@@ -20,7 +20,7 @@ from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, 
 from restrain_openrlhf.reference.prompts import (
     Prompt,
     PromptSource,
-    load_prompts,
+    each_prompt,
     prompt_set_hash,
     prompt_source,
     template_identity,
@@ -96,19 +96,19 @@ class OfflinePass:
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
-        prompts = load_prompts(source, tokenizer)
+        prompts, hashes = _own_prompts(source, tokenizer, shard)
         refuse_long_prompts(prompts, tokenizer, options)
         provenance = ReferenceProvenance(
             model=options.model,
             model_fingerprint=fingerprint,
             template=template_identity(source, tokenizer),
-            prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, prompts)),
-            prompt_count=len(prompts),
+            prompt_set_hash=prompt_set_hash(hashes),
+            prompt_count=len(hashes),
             extractor_version=EXTRACTOR_VERSION,
             restrain_version=__version__,
             **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
-        return cls(options, shard, shard.of(prompts), provenance, tokenizer)
+        return cls(options, shard, prompts, provenance, tokenizer)
 
     def run(self, out: Path, on_progress: Callable[[int], None]) -> Path:
         """Sample what is missing; returns the file written (`out`, or this shard's part of it)."""
@@ -117,6 +117,16 @@ class OfflinePass:
         sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow, chunk)
         sampling.run(lambda: RolloutEngine(self.options.model, self.options, self.tokenizer), on_progress)
         return path
+
+
+def _own_prompts(source: PromptSource, tokenizer: object, shard: Shard) -> tuple[list[Prompt], list[str]]:
+    """The shard's prompts, and the hashes of all that the pass has."""
+    own, hashes = [], []
+    for place, prompt in enumerate(each_prompt(source, tokenizer)):
+        hashes.append(ReferenceRow.key_of(prompt))
+        if place % shard.count == shard.index:
+            own.append(prompt)
+    return own, hashes
 
 
 def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given: str | float | None) -> None:

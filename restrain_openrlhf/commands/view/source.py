@@ -53,7 +53,9 @@ def material(run: Path, gold: Path | None) -> Material:
     if not Path(named).exists():
         gone = f"{flipped}. The run's reference, {named}, is not there to compare with."
         return Material(run, answers, {}, (*notes, gone))
-    votes = {row.prompt_hash: row.majority for row in load_reference(Path(named)).rows if row.majority is not None}
+    votes = {
+        row.prompt_hash: row.majority for row in load_reference(Path(named)).each_row() if row.majority is not None
+    }
     return Material(run, answers, votes, (*notes, f"{flipped}, its first one with the reference's."))
 
 
