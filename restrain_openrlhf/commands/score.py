@@ -1,6 +1,7 @@
 """`restrain score`, `extract` and `grade`: files of rollouts scored as in training, and answers read and compared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,7 +15,7 @@ from restrain_openrlhf.answers.gold import is_right, same_key
 from restrain_openrlhf.answers.votes import majority_answer
 from restrain_openrlhf.commands.options import MethodKeys, to_file
 from restrain_openrlhf.config.command_line import parse_overrides
-from restrain_openrlhf.data.jsonl import read_identified_rows, read_rows, write_rows
+from restrain_openrlhf.data.jsonl import each_identified_row, each_line, each_row, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow
 from restrain_openrlhf.method import Method, build, parse_settings
@@ -55,14 +56,21 @@ def score(
     """
     chosen = choose_method(method, overrides or [], reference, prompt_weight)
     artifact = load_reference(reference) if reference else None
-    rows = read_identified_rows(rollouts, RolloutsRow)
-    if not rows:
-        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
     if out.resolve() in [path.resolve() for path in (rollouts, reference) if path is not None]:
         raise ConfigError(f"--out {out}: is an input file. Name another.")
     console = Console(stderr=True)
-    numbered = track(rows, "scoring", console=console, disable=not console.is_terminal)
-    write_rows(out, [_located(rollouts, number, row, chosen, artifact) for number, row in numbered])
+    shown = console.is_terminal
+    count = sum(1 for _ in each_line(rollouts)) if shown and rollouts.is_file() else None
+    numbered = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
+    write_rows(out, (_located(rollouts, number, row, chosen, artifact) for number, row in numbered))
+
+
+def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:
+    rows = each_identified_row(rollouts, RolloutsRow)
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
+    return chain([first], rows)
 
 
 def choose_method(name: str, overrides: Sequence[str], reference: Path | None, prompt_weight: float | None) -> Method:
@@ -139,7 +147,7 @@ def extract(
     out: Annotated[Path, to_file("Output rows {answer}, in the same order; null where no answer was found.")],
 ) -> None:
     """Extract the final answer of each response, as in votes and evaluation."""
-    rows = read_rows(responses, _Response)
+    rows = each_row(responses, _Response)
     write_rows(out, (_Answer(answer=extract_answer(row.response)) for row in rows))
 
 
@@ -153,5 +161,5 @@ def grade(
 ) -> None:
     """Compare pairs of answers."""
     equal: Callable[[str, str], bool] = is_right if policy == "eval" else same_key
-    rows = read_rows(pairs, _Pair)
+    rows = each_row(pairs, _Pair)
     write_rows(out, (_Graded(a=row.a, b=row.b, equal=equal(row.a, row.b)) for row in rows))

@@ -52,14 +52,13 @@ def each_numbered_row(path: Path, row_type: type[Row]) -> Iterator[tuple[int, Ro
     return ((line.number, parse(path, line, row_type)) for line in each_line(path))
 
 
-def read_identified_rows(path: Path, row_type: type[IdentifiedRow]) -> list[tuple[int, IdentifiedRow]]:
+def each_identified_row(path: Path, row_type: type[IdentifiedRow]) -> Iterator[tuple[int, IdentifiedRow]]:
     """As `each_numbered_row`, of a file that others made: no id is there twice, and no text has a NUL character.
 
     Ids are compared as text, as results name rows. Raises DataError naming the lines.
     """
     first: dict[str, int] = {}
-    rows = list(each_numbered_row(path, row_type))
-    for number, row in rows:
+    for number, row in each_numbered_row(path, row_type):
         where = _nul(row.model_dump(mode="json"))
         if where:
             raise DataError(f"{path}, line {number}: {where} has a NUL character. Remove it, or the row.")
@@ -67,7 +66,7 @@ def read_identified_rows(path: Path, row_type: type[IdentifiedRow]) -> list[tupl
             raise DataError(
                 f"{path}: lines {first[str(row.id)]} and {number} have the same id {str(row.id)!r}. Give each its own."
             )
-    return rows
+        yield number, row
 
 
 def _nul(value: object, where: str = "") -> str:
