@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
 def serving() -> Iterator[Service]:
     service = Service()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("One", (Handler,), {"service": service}))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     service.url = f"http://127.0.0.1:{server.server_port}/judge"
     try:
