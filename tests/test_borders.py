@@ -150,7 +150,8 @@ def test_the_maths_the_answers_and_kept_rollouts_import_no_framework(folder):
     ],
 )
 def test_importing_it_loads_no_framework(module):
-    script = f"import sys, {module}; print([m for m in ('torch', 'transformers', 'ray', 'openrlhf', 'vllm', 'sympy') if m in sys.modules])"
+    frameworks = ("torch", "transformers", "ray", "openrlhf", "vllm", "sympy")
+    script = f"import sys, {module}; print([m for m in {frameworks} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

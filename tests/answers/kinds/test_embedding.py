@@ -42,9 +42,8 @@ def model(tmp_path_factory):
     (folder / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]))
     torch.manual_seed(0)
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    config = transformers.BertConfig(
-        vocab_size=5 + len(WORDS), max_position_embeddings=64, initializer_range=0.5, **sizes
-    )
+    spread = {"initializer_range": 0.5}
+    config = transformers.BertConfig(vocab_size=5 + len(WORDS), max_position_embeddings=64, **sizes, **spread)
     transformers.BertModel(config).save_pretrained(folder)
     transformers.BertTokenizer(str(folder / "vocab.txt")).save_pretrained(folder)
     say(folder, "Transformer", "Pooling", "Normalize", mean_tokens=True, cls_token=False)
