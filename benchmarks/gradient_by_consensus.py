@@ -251,9 +251,8 @@ def by_method(block: Mapping[str, object], prompts: Sequence[Prompt]) -> Weigh:
     def factors(prompt: Prompt, answers: Sequence[str | None]) -> np.ndarray:
         if prompt.row.prompt_hash not in trained:
             return np.zeros(len(answers))
-        return score_group(
-            method, GroupAnswers.of(MATHEMATICS, answers, {}), prompt.row, prompt.gold, prompt.problem
-        ).pair.net
+        group = GroupAnswers.of(MATHEMATICS, answers, {})
+        return score_group(method, group, prompt.row, prompt.gold, prompt.problem).pair.net
 
     return factors
 

@@ -31,7 +31,7 @@ class AnswerKind(BaseModel, ABC):
     `version` is in the provenance of everything that was made with this kind: raise it where the same response would
     get another answer, or the same answers other classes. `columns` are the columns of a row that the kind reads
     besides `problem`; gold is never one of them. `reads` says in one sentence what counts as an answer, and `advice`
-    what to do, for the warning where many responses have none.
+    what to do, for the warning where many responses have none. `instruction` asks a chat model for such an answer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +43,7 @@ class AnswerKind(BaseModel, ABC):
         "the prompts have (`answers:`, docs/concepts/kinds.md)."
     )
     columns: ClassVar[frozenset[str]] = frozenset()
+    instruction: ClassVar[str] = ""
 
     name: str
 
@@ -78,8 +79,12 @@ class AnswerKind(BaseModel, ABC):
         return self.columns
 
     def row(self, problem: str, columns: Mapping[str, Any]) -> Row:
-        """The row of a prompt: its problem, and of a data set's `columns` those that this kind reads."""
-        read = {name: columns[name] for name in self.row_columns() if columns.get(name) is not None}
+        """The row of a prompt: its problem, and of a data set's `columns` those that this kind reads.
+
+        Files that this project writes have them in one column, `row`.
+        """
+        known = {**(columns.get("row") or {}), **columns}
+        read = {name: known[name] for name in self.row_columns() if known.get(name) is not None}
         return {PROBLEM: problem, **read}
 
     def voted_answer(self, response: str, truncated: bool, row: Row) -> str | None:

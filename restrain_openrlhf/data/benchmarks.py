@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import AnyRow, write_rows
 from restrain_openrlhf.data.problems import (
@@ -143,7 +144,7 @@ def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | No
 
 
 def _with_row(problem: Problem, row: Row, kind: AnswerKind) -> Problem:
-    columns = {name: row[name] for name in kind.row_columns() if row.get(name) is not None}
+    columns = {name: value for name, value in kind.row("", row).items() if name != PROBLEM}
     return problem.model_copy(update={"row": {**columns, **problem.row}}) if columns else problem
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-from restrain_openrlhf.answers import AnswerKind
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import ConfigError
 
-INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
+INSTRUCTION = MATHEMATICS.instruction
 # Where any of these is a token of the model, generation ends there (math_eval.py's stop words).
 END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
 EXAMPLES = Path(str(files("restrain_openrlhf.evaluation") / "qwen25_math"))

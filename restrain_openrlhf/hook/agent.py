@@ -29,6 +29,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (
 from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
 from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEngine
+from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
 from restrain_openrlhf.hook.rollout.unmarked_rows import UnmarkedRows
 from restrain_openrlhf.method import GroupScore, build
@@ -61,6 +62,10 @@ class Call:
     llm_engine: Any
     images: Any = None
 
+    async def with_tokenizer(self) -> "Call":
+        """The same call with the tokenizer itself, which our trainer sends by reference."""
+        return replace(self, hf_tokenizer=await tokenizer_here(self.hf_tokenizer))
+
 
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     """OpenRLHF's own single turn, whose reward is the group's.
@@ -74,7 +79,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         check_version()
         instrument.check_module(instrument.VLLM_ENGINE)
         config = config_of_agent(hooked=is_active())
-        self._method, self._kind = build(config.method), config.answers
+        self._method = build(config.method)
         self._scoring = scoring_of(config)
         self._carries = is_active() and config.keeps_rollouts
         self._groups: GroupGathering[HostRollout] = GroupGathering()
@@ -101,11 +106,12 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return await self._train(call, row, n)
 
     async def _evaluate(self, call: Call) -> HostRollout:
+        call = await call.with_tokenizer()
         output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
         (text,) = texts_of([output], call.hf_tokenizer)
-        label = LabelWithRow.of(call.label)
-        row = self._kind.row(call.prompt, {}) if label.row is None else label.row
-        grade = await asyncio.to_thread(self._kind.grade, text, str(label.label), row)
+        label, kind = LabelWithRow.of(call.label), self._settings.answers
+        row = kind.row(call.prompt, {}) if label.row is None else label.row
+        grade = await asyncio.to_thread(kind.grade, text, str(label.label), row)
         return {**output, "label": label.label, "reward": float(grade.correct), "scores": float(grade.correct)}
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
@@ -115,6 +121,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
                 f"OpenRLHF drew one rollout of the prompt {call.prompt[:60]!r}, and a vote needs a group. Set "
                 "rollout.n_samples_per_prompt to 2 or more (the paper uses 16)."
             )
+        call = await call.with_tokenizer()
         needed = await self._needed(call, n)
         outputs, chains, tokens = await self._draw(call, row, n)
         request = group_request(call, row, outputs, chains)

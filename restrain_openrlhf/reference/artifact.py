@@ -207,8 +207,8 @@ def load_reference(path: Path) -> Reference:
     kind = provenance.kind
     if provenance.extractor_version != kind.version:
         raise ReferencePassError(
-            f"{path} holds answers of the kind {kind.name!r}, version {provenance.extractor_version!r}; this is "
-            f"version {kind.version!r}, and reads answers differently. Make it again with `restrain reference`."
+            f"{path} holds answers of extractor version {provenance.extractor_version!r} (of the kind {kind.name!r}); "
+            f"this is version {kind.version!r}, and reads answers differently. Make it again with `restrain reference`."
         )
     numbered = read_numbered_rows(path, ReferenceRow)
     _refuse_other_rows(path, numbered, provenance.n)

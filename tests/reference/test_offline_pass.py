@@ -259,13 +259,15 @@ def test_a_pass_with_many_missing_answers_ends_with_a_warning_and_what_was_not_r
     groups = [[rollout("1")] * 5, [Rollout(CODE, 5, False)] * 2 + [rollout("1")] * (3 - cut) + [CUT] * cut]
     rows = [ReferenceRow.of(MATHEMATICS, prompt, group) for prompt, group in zip(everything, groups, strict=True)]
     assert [row.unread for row in rows] == [(), ("Here it is: ```python print(5) ```",)]
+    made = provenance(everything)
 
     class Job:
         shard, options, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1), everything
+        provenance = made
 
         def run(self, out, _on_progress):
             write_rows(out, rows)
-            provenance(everything).write(out)
+            self.provenance.write(out)
 
     run_to_the_end(Job(), tmp_path / "ref.jsonl")
     said = " ".join(capsys.readouterr().err.split())

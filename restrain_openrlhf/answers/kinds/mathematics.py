@@ -23,6 +23,8 @@ class Mathematics(AnswerKind):
         "that are not mathematics (`answers:`, docs/concepts/kinds.md)."
     )
 
+    instruction: ClassVar[str] = r"Please reason step by step, and put your final answer within \boxed{}."
+
     name: Literal["math"] = "math"
 
     def extract(self, response: str, row: Row) -> str | None:

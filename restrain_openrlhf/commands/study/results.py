@@ -18,7 +18,7 @@ from restrain_openrlhf.evaluation.prompt_gold import PromptGold, answers_to, joi
 from restrain_openrlhf.records.collapse import Collapse, of_evaluations
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import kept_files, read_kept
-from restrain_openrlhf.records.metrics import ENTROPY, read_held_out, read_steps
+from restrain_openrlhf.records.metrics import ENTROPY, each_step, read_held_out
 
 ACCURACY = "held-out pass@1"
 LOGGED = (
@@ -110,7 +110,7 @@ def maj_at_k(run: Path, gold: Mapping[str, str]) -> dict[int, float]:
 
 
 def _logged(panel: Panel, run: Path) -> dict[int, float]:
-    rows = read_steps(RunFolder(run).metrics)
+    rows = each_step(RunFolder(run).metrics)
     return {row.step: value for row in rows if (value := panel.value(row)) is not None}
 
 
