@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from restrain_openrlhf.answers.kinds.judge import endpoint, kind
 from restrain_openrlhf.answers.kinds.judge.endpoint import Endpoint
 from restrain_openrlhf.answers.kinds.judge.kind import Judge
 from restrain_openrlhf.errors import ConfigError, DataError, GraderError
+from tests.conftest import ROOT
 
 ROW = {"problem": "What is the capital?", "rubric": "letters do not matter", "gold": "secret"}
 HERE = __name__
@@ -141,6 +143,16 @@ def test_a_service_is_asked_once_with_sorted_different_answers_and_the_columns_t
     assert judge.classes(answers[::-1], ROW) == [0, 1, 0, None, 0, 1]
     assert len(service.asked) == 1
     assert (judge.cost.calls, judge.cost.cached) == (verdicts, verdicts)
+
+
+def test_the_protocol_is_that_of_the_page(service):
+    page = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
+    group, classes, pairs, equal = map(json.loads, re.findall(r"```json\n(.*?)```", page, re.DOTALL))
+    for asks, question, reply in (("group", group, classes), ("pairs", pairs, equal)):
+        service.replies.append((200, {}, json.dumps(reply)))
+        judge = Judge(url=service.url, asks=asks, send=("rubric",))
+        assert judge.classes(["Rome", "Paris", "PARIS"], question["row"]) == [0, 1, 1]
+        assert service.asked[-1] == question
 
 
 def test_pairs_that_are_known_are_not_asked_again(service):

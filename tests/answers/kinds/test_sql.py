@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from restrain_openrlhf.answers.kinds.sql import Sql, database
 from restrain_openrlhf.answers.kinds.sql.database import QUERIES
 from restrain_openrlhf.answers.kinds.sql.statement import orders_rows
 from restrain_openrlhf.errors import DataError, GraderError
+from tests.conftest import ROOT
 
 # Spider's concert_singer, cut down: its columns and types, some of its rows.
 SINGERS = """
@@ -227,6 +229,23 @@ def test_now_stands_still():
     words = "SELECT '2025-01-01', '2025-01-01 12:00:00', '2025-01-01 12:00:00', '2025', '2025-01-01', '2025-01-01', "
     assert class_of_pair(same, f"{words}'12:00:00'")
     assert class_of_pair("SELECT date('2024-03-01', '-1 day')", "SELECT '2024-02-29'")
+
+
+PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
+(SECTION,) = re.findall(r"^## sql$(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLES = re.findall(r"^\| `(SELECT[^`]*)` \| `(SELECT[^`]*)` \| (yes|no) \|", SECTION, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("first", "second", "equal"), EXAMPLES)
+def test_the_pages_examples_are_true(first, second, equal):
+    row = {"problem": "p", "schema": re.findall(r"```sql\n(.*?)```", SECTION, re.DOTALL)[0]}
+    one, other = KIND.classes([KIND.extract(fenced(query), row) for query in (first, second)], row)
+    assert None not in (one, other)
+    assert (one == other) is (equal == "yes")
+
+
+def test_the_page_has_examples():
+    assert len(EXAMPLES) > 8
 
 
 # --- rows and gold, in Spider's shape: dev.json has question, query and db_id, database/ a folder and file a db_id.
