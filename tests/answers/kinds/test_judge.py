@@ -147,7 +147,8 @@ def test_a_service_is_asked_once_with_sorted_different_answers_and_the_columns_t
 
 def test_the_protocol_is_that_of_the_page(service):
     page = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
-    group, classes, pairs, equal = map(json.loads, re.findall(r"```json\n(.*?)```", page, re.DOTALL))
+    section = re.findall(r"^## judge$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)[0]
+    group, classes, pairs, equal = map(json.loads, re.findall(r"```json\n(.*?)```", section, re.DOTALL))
     for asks, question, reply in (("group", group, classes), ("pairs", pairs, equal)):
         service.replies.append((200, {}, json.dumps(reply)))
         judge = Judge(url=service.url, asks=asks, send=("rubric",))

@@ -232,7 +232,7 @@ def test_now_stands_still():
 
 
 PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
-(SECTION,) = re.findall(r"^## sql$(.*?)(?=^## )", PAGE, re.MULTILINE | re.DOTALL)
+(SECTION,) = re.findall(r"^## sql$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
 EXAMPLES = re.findall(r"^\| `(SELECT[^`]*)` \| `(SELECT[^`]*)` \| (yes|no) \|", SECTION, re.MULTILINE)
 
 
