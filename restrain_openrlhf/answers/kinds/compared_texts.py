@@ -20,6 +20,7 @@ class ComparedTexts(AnswerKind):
         'An answer is what `read` reads; by default an <answer> tag, what follows "answer:" or "answer is", or the '
         "last line."
     )
+    instruction: ClassVar[str] = "Put the final answer, as short as possible, into <answer> and </answer>."
     without_effect: ClassVar[tuple[str, ...]] = ()
 
     read: AnyKind | None = Field(

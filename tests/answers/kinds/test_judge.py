@@ -350,6 +350,9 @@ def test_verdicts_are_kept_in_a_folder_for_other_processes(service, tmp_path):
         file.write_text(file.read_text()[:-5])
     assert judge().classes(["a", "A", "b"], ROW) == [0, 0, 1]
     assert len(service.asked) == 3
+    for file in (tmp_path / "kept").rglob("*.json"):
+        file.write_text(json.dumps({"question": {"answers": ["x", "y", "z"]}, "verdict": [0, 1, 2]}))
+    assert judge().classes(["a", "A", "b"], ROW) == [0, 0, 1]
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".json"]
 
 

@@ -216,11 +216,20 @@ def test_a_process_that_was_ended_is_replaced(monkeypatch):
     assert KIND.extract(fenced("SELECT 19"), ROW) == "SELECT 19"
 
 
-def test_a_process_that_does_not_start_is_said(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("raise SystemExit(3)", "ended with status 3"),
+        ("print('{}', flush=True); input(); print('{\"refused\": \"no table\"}')", "no table"),
+        ("print('{}', flush=True); input()", "ended with status 0"),
+    ],
+)
+def test_a_process_that_runs_nothing_is_said(monkeypatch, tmp_path, script, said):
+    """Every query would be missing."""
     QUERIES.close()
-    (tmp_path / "worker.py").write_text("raise SystemExit(3)")
+    (tmp_path / "worker.py").write_text(script)
     monkeypatch.setattr(database.worker, "__file__", str(tmp_path / "worker.py"))
-    with pytest.raises(GraderError, match="ended with status 3"):
+    with pytest.raises(GraderError, match=said):
         KIND.extract(fenced("SELECT 20"), ROW)
 
 
