@@ -22,7 +22,7 @@ class AnswerKind(BaseModel, ABC):
     `version` is in the provenance of everything that was made with this kind: raise it where the same response would
     get another answer, or the same answers other classes. `columns` are the columns of a row that the kind reads
     besides `problem`; gold is never one of them. `reads` says in one sentence what counts as an answer, for the warning
-    where many responses have none.
+    where many responses have none. `of_the_machine` are settings that change how an answer is found, and not which.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -30,6 +30,7 @@ class AnswerKind(BaseModel, ABC):
     version: ClassVar[str]
     reads: ClassVar[str]
     columns: ClassVar[frozenset[str]] = frozenset()
+    of_the_machine: ClassVar[frozenset[str]] = frozenset()
 
     name: str
 
@@ -58,7 +59,7 @@ class AnswerKind(BaseModel, ABC):
     @property
     def identity(self) -> str:
         """Name, version, and the settings that differ from the defaults; equal where answers are read alike."""
-        changed = self.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+        changed = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", *self.of_the_machine})
         settings = "".join(f" {key}={value!r}" for key, value in sorted(changed.items()))
         return f"{self.name} {self.version}{settings}"
 
