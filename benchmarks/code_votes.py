@@ -55,7 +55,9 @@ def main() -> None:
     Console().print(table)
     if chosen.splits:
         for problem in sorted(problems, key=lambda each: -split(each))[:20]:
-            print(problem.name, split(problem), Counter(zip(problem.right, problem.classes, strict=True)).most_common(6))
+            print(
+                problem.name, split(problem), Counter(zip(problem.right, problem.classes, strict=True)).most_common(6)
+            )
 
 
 def row_of(row: dict[str, Any]) -> dict[str, Any]:

@@ -8,11 +8,13 @@ import hashlib
 import math
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from enum import Enum
 from fractions import Fraction
 from itertools import islice
+from types import FunctionType, ModuleType
+from typing import Any
 
 # Sums in another order differ from the 16th digit on; what a program rounds by itself, it rounds earlier.
 DIGITS = 9
@@ -28,38 +30,41 @@ def digest(text: str) -> str:
 
 def returned(value: object, ignore_order: bool) -> str:
     """A returned value. Raises RecursionError for one that contains itself, and whatever its iterator raises."""
-
-    def of(item: object) -> str:
-        return returned(item, ignore_order)
-
-    def row(kind: str, items: Iterable[object], is_unordered: bool = ignore_order) -> str:
-        texts = [of(item) for item in items]
-        return f"{kind}[{','.join(sorted(texts) if is_unordered else texts)}]"
-
     match value:
-        case None:
-            return "None"
-        case str():
-            return f"text {str.__len__(value)}:{str.__str__(value)}"
+        case list() | tuple() | set() | frozenset() | dict() | deque():
+            return _container(value, ignore_order)
         case bool() | int() | float() | Fraction() | Decimal():
             return _number(value)
         case complex():
             return f"{_number(value.real)}+{_number(value.imag)}i" if value.imag else _number(value.real)
+        case str():
+            return f"text {str.__len__(value)}:{str.__str__(value)}"
         case bytes() | bytearray():
             return f"bytes {bytes(value).hex()}"
-        case list():
-            return row("list", list.__iter__(value))
-        case tuple():
-            return row("tuple", tuple.__iter__(value))
-        case set():
-            return row("set", set.__iter__(value), True)
-        case frozenset():
-            return row("set", frozenset.__iter__(value), True)
+    return "None" if value is None else _object(value, ignore_order)
+
+
+Container = list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any] | dict[Any, Any] | deque[Any]
+
+
+def _container(value: Container, ignore_order: bool) -> str:
+    """Items by the type's own iterator: a class derived from it may lie."""
+    match value:
         case dict():
-            return row("dict", dict.items(value), True)
-        case deque():
-            return row("deque", value)
-    return _object(value, row)
+            return _row("dict", dict.items(value), True, ignore_order)
+        case set() | frozenset():
+            items = set.__iter__(value) if isinstance(value, set) else frozenset.__iter__(value)
+            return _row("set", items, True, ignore_order)
+        case list():
+            return _row("list", list.__iter__(value), ignore_order, ignore_order)
+        case tuple():
+            return _row("tuple", tuple.__iter__(value), ignore_order, ignore_order)
+    return _row("deque", deque.__iter__(value), ignore_order, ignore_order)
+
+
+def _row(kind: str, items: Iterable[object], is_unordered: bool, ignore_order: bool) -> str:
+    texts = [returned(item, ignore_order) for item in items]
+    return f"{kind}[{','.join(sorted(texts) if is_unordered else texts)}]"
 
 
 def _number(value: float | Fraction | Decimal) -> str:
@@ -74,16 +79,18 @@ def _number(value: float | Fraction | Decimal) -> str:
     return f"number {real!r}"
 
 
-def _object(value: object, row: "Row") -> str:
+def _object(value: object, ignore_order: bool) -> str:
     """Other values, by what they hold; never by their place in memory."""
     kind = type(value).__name__
     if isinstance(value, Enum):
         return f"{kind}.{value.name}"
-    if isinstance(value, range) or hasattr(type(value), "__next__"):
-        return row("iterator", islice(iter(value), ITEMS))  # type: ignore[call-overload]
+    if isinstance(value, type | FunctionType | ModuleType):
+        return f"{kind} {value.__name__}"
+    if isinstance(value, range | Iterator):
+        return _row("iterator", islice(iter(value), ITEMS), ignore_order, ignore_order)
     slots = {name for each in type(value).__mro__ for name in _slots(each)}
-    fields = getattr(value, "__dict__", {}) | {name: getattr(value, name, None) for name in slots}
-    return row(kind, fields.items() if not isinstance(value, type) else [], True)
+    fields = {**getattr(value, "__dict__", {}), **{name: getattr(value, name, None) for name in slots}}
+    return _row(kind, fields.items(), True, ignore_order)
 
 
 def _slots(of: type) -> tuple[str, ...]:

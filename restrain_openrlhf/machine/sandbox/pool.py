@@ -18,7 +18,7 @@ from restrain_openrlhf.machine.sandbox.server import READY, SECONDS
 
 START_SECONDS = 30.0
 # CPU time passes slower where others use the machine; what neither computes nor ends is killed after this.
-WALL_PER_CPU_SECOND = 5.0
+WALL_PER_CPU_SECOND = 20.0
 GRACE_SECONDS = 5.0
 DIED = "!died"
 LINE_BYTES = 40
@@ -30,9 +30,9 @@ class Sandbox:
 
     def __init__(self, confinement: Confinement) -> None:
         self.control, theirs = socket.socketpair()
-        self.process = subprocess.Popen(
+        self.process: subprocess.Popen[bytes] = subprocess.Popen(
             command(confinement),
-            stdin=theirs,
+            stdin=theirs.fileno(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=environment(confinement),
@@ -70,7 +70,7 @@ class Sandbox:
         self.process.kill()
         with self.process:
             assert self.process.stderr
-            return self.process.stderr.read().decode(errors="replace").strip()
+            return str(self.process.stderr.read().decode(errors="replace")).strip()
 
 
 def _read(channel: socket.socket, most: int, end: float) -> bytes:

@@ -79,7 +79,7 @@ def _arguments(text: str, names_are_texts: bool = False) -> Arguments | None:
 class _NamesAreTexts(ast.NodeTransformer):
     """`is_happy(abcd)` means the text `abcd`."""
 
-    def visit_Name(self, node: ast.Name) -> ast.Constant:  # noqa: N802 - ast's own naming
+    def visit_Name(self, node: ast.Name) -> ast.Constant:
         return ast.Constant(node.id)
 
 

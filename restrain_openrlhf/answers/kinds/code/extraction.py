@@ -14,9 +14,9 @@ def program_of(response: str, task: Task) -> str | None:
             return program
     if "```" in response or len(response) > LONGEST:
         return None
-    return next((program for text in _completions(response, task) if (program := _checked(text, task))), None) or _whole(
-        response, task
-    )
+    return next(
+        (program for text in _completions(response, task) if (program := _checked(text, task))), None
+    ) or _whole(response, task)
 
 
 def _whole(text: str, task: Task) -> str | None:
@@ -36,7 +36,7 @@ def _checked(code: str, task: Task) -> str | None:
 
 
 def _completions(text: str, task: Task) -> Iterator[str]:
-    """The prompt's code with the text as the function's body; the indentation of the first line, or all, may be lost."""
+    """The prompt's code with the text as the function's body, whose first line or all may have lost its indentation."""
     if not task.code or not text.strip():
         return
     body = text.strip("\n")

@@ -10,11 +10,14 @@ from typing import TypeVar
 from restrain_openrlhf.answers.kinds.code.draws import Draws
 from restrain_openrlhf.answers.kinds.code.examples import Arguments, shown_calls, shown_texts
 from restrain_openrlhf.answers.kinds.code.mutations import Domain, domain_of, mutated, mutated_text
+from restrain_openrlhf.answers.kinds.code.rules import obeying, rules_of
 from restrain_openrlhf.answers.kinds.code.task import Task
 from restrain_openrlhf.answers.kinds.code.typed_values import value_for
 
 # An input is at most this many characters, and so many are tried for each that is wanted.
 LONG, TRIES = 2000, 20
+# One call in so many gets an argument of its neighbour.
+COPIES = 5
 
 Input = TypeVar("Input")
 
@@ -27,8 +30,8 @@ def inputs_for(task: Task, count: int) -> tuple[str, ...]:
         return _grown(texts, count, lambda known: mutated_text(draws.pick(known), draws), str) if texts else ("",)
     calls = shown_calls(task)
     if calls:
-        domains = _domains(calls)
-        return _grown(calls, count, lambda known: _like(draws.pick(known), domains, draws), written)
+        domains, rules = _domains(calls), rules_of(calls)
+        return _grown(calls, count, lambda known: obeying(rules, _like(draws.pick(known), domains, draws)), written)
     return _grown([], count, lambda _: _made(task, draws), written) if task.parameters is not None else ()
 
 
@@ -52,7 +55,9 @@ def _domains(calls: Sequence[Arguments]) -> dict[int | str, Domain]:
     """What the values of each parameter have in common, by its place or name."""
     columns: dict[int | str, list[object]] = {}
     for call in calls:
-        for place, value in (*enumerate(call.positional), *call.named.items()):
+        given: dict[int | str, object] = dict(enumerate(call.positional))
+        given.update(call.named)
+        for place, value in given.items():
             columns.setdefault(place, []).append(value)
     return {place: domain_of(values) for place, values in columns.items()}
 
@@ -61,6 +66,11 @@ def _like(call: Arguments, domains: dict[int | str, Domain], draws: Draws) -> Ar
     """A call with one or two of its arguments changed."""
     positional, named = list(call.positional), dict(call.named)
     places: list[int | str] = [*range(len(positional)), *named]
+    if len(positional) > 1 and not draws.below(COPIES):
+        # Two arguments that are nearly the same meet where programs compare them.
+        one, other = draws.shuffled(range(len(positional)))[:2]
+        if type(positional[one]) is type(positional[other]):
+            positional[one] = positional[other]
     for _ in range(1 + draws.below(2) if places else 0):
         match draws.pick(places):
             case int(place):

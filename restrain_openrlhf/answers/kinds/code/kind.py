@@ -59,7 +59,7 @@ class Code(AnswerKind):
         default=0.5, description="CPU seconds of one call. A call that takes longer fails."
     )
     program_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
-        default=2.0, description="CPU seconds of one program on all inputs. The calls that are left then fail."
+        default=3.0, description="CPU seconds of one program on all inputs. The calls that are left then fail."
     )
     test_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
         default=10.0, description="CPU seconds of one program under its tests, in an evaluation."
@@ -92,7 +92,7 @@ class Code(AnswerKind):
         programs = list(dict.fromkeys(answer for answer in answers if answer is not None))
         ran = dict(zip(programs, self._outcomes(programs, task), strict=True))
         found = signatures([None if answer is None else ran[answer] for answer in answers])
-        return number_classes([each and "\n".join(each) for each in found])
+        return number_classes([None if each is None else "\n".join(each) for each in found])
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         """Whether the program passes: HumanEval's `check`, asserts, or a JSON list of `{input, output}` for scripts.
@@ -129,7 +129,12 @@ class Code(AnswerKind):
         return [_script_outcomes(row) for row in rows]
 
     def _job(
-        self, program: str, way: Literal["calls", "script", "tests"], entry: str, inputs: tuple[str, ...], seconds: float
+        self,
+        program: str,
+        way: Literal["calls", "script", "tests"],
+        entry: str,
+        inputs: tuple[str, ...],
+        seconds: float,
     ) -> Job:
         return Job(
             source=program,

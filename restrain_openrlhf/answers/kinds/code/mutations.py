@@ -18,11 +18,12 @@ _WORDS = re.compile(r"(\s+)")
 class Domain:
     """What the shown values of a parameter have in common, at any depth.
 
-    The least number, the letters, the fewest letters of a text, the fewest items of a list, and whether all lists are
-    sorted.
+    The least number, somewhat more than the greatest (a slow right program must not run out of time), the letters, the
+    fewest letters of a text, the fewest items of a list, and whether all lists are sorted.
     """
 
     least: float = 0
+    greatest: float = 10
     letters: str = "ab"
     shortest_text: int = 0
     shortest_list: int = 0
@@ -36,7 +37,8 @@ def domain_of(values: Iterable[object]) -> Domain:
     texts = [part for part in parts if isinstance(part, str)]
     rows = [part for part in parts if isinstance(part, list | tuple)]
     return Domain(
-        min([0 if any(numbers) and 0 in numbers else 1, *numbers]) if numbers else 0,
+        min([1, *numbers]) if numbers else 0,
+        2 * max([*numbers, 0]) + 5,
         "".join(sorted(set("".join(texts)))) or "ab",
         min(map(len, texts), default=0),
         min(map(len, rows), default=0),
@@ -61,27 +63,31 @@ def _is_sorted(row: Sequence[Any]) -> bool:
 
 def mutated(value: Any, domain: Domain, draws: Draws) -> Any:
     """A value of the same type, changed in one place; itself where there is nothing to change."""
+    new = value
     match value:
         case bool():
-            return not value
-        case int():
-            steps = (value + 1, value - 1, value * 2, value + 2 + draws.below(8), value // 2, value + 3)
-            return max(draws.pick(steps), int(domain.least))
-        case float():
-            steps = (value + 1, value * 2, value - 0.5, value / 2, value + 0.25)
-            return max(round(draws.pick(steps), 3), float(domain.least))
+            new = not value
+        case int() | float():
+            new = _number(value, domain, draws)
         case str():
-            return _text(value, domain, draws)
+            new = _text(value, domain, draws)
         case list():
-            return _row(value, domain, draws)
+            new = _row(value, domain, draws)
         case tuple():
-            return tuple(_row(list(value), domain, draws))
-        case set() if value:
-            return set(_row(sorted(value, key=repr), domain, draws))
+            new = tuple(_row(list(value), domain, draws))
+        case set():
+            new = set(_row(sorted(value, key=repr), domain, draws))
         case dict() if value:
             key = draws.pick(list(value))
-            return {**value, key: mutated(value[key], domain, draws)}
-    return value
+            new = {**value, key: mutated(value[key], domain, draws)}
+    return new
+
+
+def _number(value: float, domain: Domain, draws: Draws) -> float:
+    whole = (value + 1, value - 1, value * 2, value + 2 + draws.below(8), value // 2, value + 3)
+    broken = (value + 1, value * 2, value - 0.5, value / 2, value + 0.25)
+    new = draws.pick(whole if isinstance(value, int) else broken)
+    return type(value)(round(min(max(new, domain.least), domain.greatest), 3))
 
 
 def _text(text: str, domain: Domain, draws: Draws) -> str:
@@ -139,7 +145,7 @@ def _line(words: list[str], is_alone: bool, draws: Draws) -> str:
             words[at] = "".join(draws.shuffled(words[at]))
     elif len(words) == 1:
         words = [str(max(numbers[0] + draws.below(7) - 3, min(numbers[0], 1)))] if is_alone else words
-    elif draws.below(2) and len(words) > 2:
+    elif draws.below(2):
         words = draws.shuffled(words)
     else:
         least = min(*numbers, 1)

@@ -3,7 +3,7 @@
 import ast
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers.kind import Row, read_columns
-from restrain_openrlhf.answers.kinds.code.syntax import Function, fenced, functions, is_open, called_names, parse
+from restrain_openrlhf.answers.kinds.code.syntax import Function, called_names, fenced, functions, is_open, parse
 
 # A prompt's code may lack a body altogether; a method's is further in.
 BODIES = ("", "\n    pass", "\n        pass")
@@ -126,7 +126,9 @@ def _block(lines: list[str]) -> Iterator[str]:
 def _parameters(function: Function, is_method: bool) -> tuple[Parameter, ...]:
     """Those that a call gives by position."""
     every = [*function.args.posonlyargs, *function.args.args]
-    defaults = [""] * (len(every) - len(function.args.defaults)) + [ast.unparse(each) for each in function.args.defaults]
+    defaults = [""] * (len(every) - len(function.args.defaults)) + [
+        ast.unparse(each) for each in function.args.defaults
+    ]
     found = [
         Parameter(each.arg, ast.unparse(each.annotation) if each.annotation else "", default)
         for each, default in zip(every, defaults, strict=True)

@@ -85,22 +85,24 @@ def _key(value: Any) -> Any:
 
 
 def _plain(name: str, draws: Draws) -> Any:
+    """A value of a type without brackets; rows and dictionaries of numbers."""
+    count = draws.below(LONGEST + 1)
+    value: Any = draws.pick(NUMBERS)
     match name:
         case "float":
-            return draws.pick(NUMBERS) + draws.pick((0.0, 0.5, 0.25))
+            value += draws.pick((0.0, 0.5, 0.25))
         case "str":
-            made = "".join(draws.pick(LETTERS) for _ in range(draws.below(LONGEST + 1)))
-            return draws.pick((made, made, draws.pick(TEXTS)))
+            made = "".join(draws.pick(LETTERS) for _ in range(count))
+            value = draws.pick((made, made, draws.pick(TEXTS)))
         case "bool":
-            return bool(draws.below(2))
+            value = bool(draws.below(2))
         case "bytes":
-            return bytes(draws.below(256) for _ in range(draws.below(LONGEST + 1)))
+            value = bytes(draws.below(256) for _ in range(count))
         case "list" | "sequence" | "iterable" | "tuple" | "set":
-            row = [draws.pick(NUMBERS) for _ in range(draws.below(LONGEST + 1))]
-            return {"tuple": tuple, "set": set}.get(name, list)(row)
+            of = {"tuple": tuple, "set": set}.get(name, list)
+            value = of(draws.pick(NUMBERS) for _ in range(count))
         case "dict":
-            return {draws.pick(LETTERS): draws.pick(NUMBERS) for _ in range(draws.below(LONGEST + 1))}
+            value = {draws.pick(LETTERS): draws.pick(NUMBERS) for _ in range(count)}
         case "nonetype" | "":
-            return None
-        case _:
-            return draws.pick(NUMBERS)
+            value = None
+    return value
