@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from restrain_openrlhf.answers import final_answer
-from restrain_openrlhf.answers.votes import votes_of
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import maj_at_k
@@ -80,7 +79,7 @@ def calibrate(model: Any, tokenizer: Any, problems: Sequence[Problem], seed: int
     """Sample the model on the problems and grade it, as evaluation does."""
     torch.manual_seed(seed)
     grades = [grade_answers(row.id, answers, row.answer) for row, answers in _sampled(model, tokenizer, problems)]
-    sizes = np.array([votes_of(row.answers).majority_count for row in grades])
+    sizes = np.array([row.group.votes.majority_count for row in grades])
     right = np.array([maj_at_k([row], ROLLOUTS) for row in grades])
     return Calibration(
         problems=len(grades),
@@ -139,4 +138,4 @@ def rollouts_of(
 
 
 def _answer(tokenizer: Any, tokens: Sequence[int]) -> str | None:
-    return final_answer(tokenizer.decode(tokens, skip_special_tokens=True), EOS not in tokens)
+    return MATHEMATICS.voted_answer(tokenizer.decode(tokens, skip_special_tokens=True), EOS not in tokens, {})

@@ -45,7 +45,7 @@ class Code(AnswerKind):
         "that function; for a prompt without a function, the last Python block."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"entry_point", "examples"})
-    of_the_machine: ClassVar[frozenset[str]] = frozenset({"sandbox", "group_seconds"})
+    instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
 
     name: Literal["code"] = "code"
     inputs: Annotated[int, Field(ge=1, le=500)] = Field(
@@ -74,6 +74,11 @@ class Code(AnswerKind):
         description="What confines programs: bubblewrap, or (`container`) limits and a filter of system calls alone, "
         "under which programs can read the files that the run can read.",
     )
+
+    @property
+    def identity(self) -> str:
+        """What confines programs changes no answer."""
+        return super(Code, self.model_copy(update={"sandbox": "bubblewrap"})).identity
 
     def extract(self, response: str, row: Row) -> str | None:
         return program_of(response, read_task(row))
