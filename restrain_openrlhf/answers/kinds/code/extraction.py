@@ -37,13 +37,16 @@ def _checked(code: str, task: Task) -> str | None:
 
 def _completions(text: str, task: Task) -> Iterator[str]:
     """The prompt's code with the text as the function's body, whose first line or all may have lost its indentation."""
-    if not task.code or not text.strip():
+    lines = [line for line in text.split("\n") if line.strip()]
+    if not task.code or not lines:
         return
-    body = text.strip("\n")
-    begun = task.code.rstrip()
-    for shaped in (body, f"    {body.lstrip()}", textwrap.indent(body, "    ")):
-        if shaped[0].isspace():
-            yield f"{begun}\n{_up_to_the_end(shaped)}"
+    body, first, *rest = text.strip("\n"), *(line[0].isspace() for line in lines)
+    if first:
+        yield f"{task.code.rstrip()}\n{_up_to_the_end(body)}"
+    elif all(rest) and (rest or lines[0].startswith("return")):
+        yield f"{task.code.rstrip()}\n    {body.lstrip()}"
+    elif any(line.startswith("return") for line in lines):
+        yield f"{task.code.rstrip()}\n{textwrap.indent(body, '    ')}"
 
 
 def _up_to_the_end(body: str) -> str:

@@ -39,7 +39,7 @@ class Code(AnswerKind):
     from the row's column `examples` where there is one. Neither tests nor gold are read. Programs run in a sandbox.
     """
 
-    version: ClassVar[str] = "code-1"
+    version: ClassVar[str] = "1"
     reads: ClassVar[str] = (
         "An answer is the last Python block that defines the function that the prompt leaves open, or the bare rest of "
         "that function; for a prompt without a function, the last Python block."
@@ -97,7 +97,7 @@ class Code(AnswerKind):
         programs = list(dict.fromkeys(answer for answer in answers if answer is not None))
         ran = dict(zip(programs, self._outcomes(programs, task), strict=True))
         found = signatures([None if answer is None else ran[answer] for answer in answers])
-        return number_classes([None if each is None else "\n".join(each) for each in found])
+        return number_classes(found)
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         """Whether the program passes: HumanEval's `check`, asserts, or a JSON list of `{input, output}` for scripts.

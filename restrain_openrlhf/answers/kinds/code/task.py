@@ -18,6 +18,8 @@ BODIES = ("", "\n    pass", "\n        pass")
 STARTS = ("def ", "async def ", "import ", "from ", "class ", "@")
 # Lines of prose may begin with "from" or "class" too.
 MOST_STARTS = 20
+# Of a prompt this much is looked at for its code.
+LONGEST_PROMPT = 20_000
 
 
 class Example(BaseModel):
@@ -96,14 +98,15 @@ def _task(problem: str, entry: str, given: tuple[str | tuple[str, ...], ...]) ->
             if entry in (name, name.rpartition(".")[2]) if entry else is_open(function):
                 first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
                 preamble = "" if "." in name else "\n".join(code.split("\n")[: first - 1])
-                shown = (ast.get_docstring(function) or "", problem)
+                shown = (ast.get_docstring(function) or "", problem[:LONGEST_PROMPT])
                 return Task(name, preamble, code, _parameters(function, "." in name), shown, given)
     names = Counter(called_names(problem)).most_common(1)
-    return Task(entry or (names[0][0] if names else ""), "", "", None, (problem,), given)
+    return Task(entry or (names[0][0] if names else ""), "", "", None, (problem[:LONGEST_PROMPT],), given)
 
 
 def _codes(problem: str) -> Iterator[tuple[str, ast.Module]]:
     """Python in the prompt with a function in it: the last fenced block first, then what is not fenced."""
+    problem = problem[:LONGEST_PROMPT]
     lines = problem.split("\n")
     starts = [place for place, line in enumerate(lines) if line.startswith(STARTS)][:MOST_STARTS]
     rest = ["\n".join(lines[start:]) for start in starts]
