@@ -37,11 +37,16 @@ class Problem:
 def main() -> None:
     """Measure and print."""
     options = argparse.ArgumentParser()
-    options.add_argument("rollouts", type=Path)
+    options.add_argument("rollouts", type=Path, nargs="?", help="without it, nothing is measured")
     options.add_argument("--verdicts", action="store_true", help="also run the problems' own tests and compare")
     options.add_argument("--splits", action="store_true", help="name the problems whose right programs are split most")
-    options.add_argument("settings", nargs="*", help="settings of the kind, such as inputs=60")
+    options.add_argument(
+        "--set", dest="settings", action="append", default=[], help="settings of the kind, such as inputs=60"
+    )
     chosen = options.parse_args()
+    if chosen.rollouts is None:
+        print("Name a file of rollouts with verdicts.")
+        return
     rows = [json.loads(line) for line in chosen.rollouts.read_text(encoding="utf-8").splitlines()]
     kind = Code.model_validate(dict(each.split("=") for each in chosen.settings))
     begun = time.perf_counter()

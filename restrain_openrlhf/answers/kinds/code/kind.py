@@ -109,12 +109,12 @@ class Code(AnswerKind):
         task = read_task(row)
         if task.way == "script":
             return self._prints(answer, _expected(gold))
-        job = self._job(answer, "tests", task.entry, (_asserts(gold),), self.test_seconds)
+        job = self.job(answer, "tests", task.entry, (_asserts(gold),), self.test_seconds)
         (outcomes,) = run_all([job], self.sandbox, self.group_seconds)
         return outcomes == (PASSED,)
 
     def _prints(self, answer: str, expected: Sequence[Expected]) -> bool:
-        jobs = [self._job(answer, "script", "", (each.input,), self.test_seconds) for each in expected]
+        jobs = [self.job(answer, "script", "", (each.input,), self.test_seconds) for each in expected]
         wanted = [(RETURNED + outcome.digest(outcome.printed(each.output, self.ignore_order)),) for each in expected]
         return run_all(jobs, self.sandbox, self.group_seconds) == wanted
 
@@ -124,16 +124,16 @@ class Code(AnswerKind):
         if not inputs:
             return [None for _ in programs]
         if task.way == "calls":
-            calls = [self._job(each, "calls", task.entry, inputs, self.program_seconds) for each in programs]
+            calls = [self.job(each, "calls", task.entry, inputs, self.program_seconds) for each in programs]
             return run_all(calls, self.sandbox, self.group_seconds)
         # Each input is a run of its own, as a judge's is.
         seconds = min(self.call_seconds, self.program_seconds)
-        jobs = [self._job(each, "script", "", (text,), seconds) for each in programs for text in inputs]
+        jobs = [self.job(each, "script", "", (text,), seconds) for each in programs for text in inputs]
         ran = run_all(jobs, self.sandbox, self.group_seconds)
         rows = [ran[start : start + len(inputs)] for start in range(0, len(ran), len(inputs))]
         return [_script_outcomes(row) for row in rows]
 
-    def _job(
+    def job(
         self,
         program: str,
         way: Literal["calls", "script", "tests"],
@@ -141,6 +141,7 @@ class Code(AnswerKind):
         inputs: tuple[str, ...],
         seconds: float,
     ) -> Job:
+        """What the sandbox runs."""
         return Job(
             source=program,
             way=way,
