@@ -9,6 +9,7 @@ Runs inside the sandbox, with the standard library alone.
 
 import gc
 import os
+import platform
 import resource
 import signal
 import socket
@@ -18,7 +19,7 @@ import time
 from contextlib import suppress
 
 from restrain_openrlhf.machine.sandbox import program
-from restrain_openrlhf.machine.sandbox.system_calls import restrict_this_process
+from restrain_openrlhf.machine.sandbox.system_calls import encoded, restrict_this_process
 
 READY = b"ready"
 SECONDS = struct.Struct("d")
@@ -96,6 +97,7 @@ def _limit(job: program.Job) -> None:
 
 def _try_the_filter() -> None:
     """Raises OSError where the kernel takes no filter: no program must run without one."""
+    encoded(platform.machine())
     child = os.fork()
     if not child:
         restrict_this_process()

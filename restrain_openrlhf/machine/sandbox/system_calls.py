@@ -11,6 +11,7 @@ import ctypes
 import errno
 import platform
 import struct
+from functools import lru_cache
 
 # The numbers of Linux: /usr/include/asm/unistd_64.h (x86_64) and /usr/include/asm-generic/unistd.h (aarch64).
 X86_64 = {
@@ -52,6 +53,8 @@ NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16
 KILL, REFUSE, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
 PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER_MODE = 38, 22, 2
 
+LIBC = ctypes.CDLL(None, use_errno=True)
+INSTRUCTION = struct.Struct("HBBI")
 Instruction = tuple[int, int, int, int]
 
 
@@ -61,18 +64,23 @@ class _Filter(ctypes.Structure):
 
 def restrict_this_process() -> None:
     """From here on the kernel refuses all other system calls. Raises OSError where the kernel has no such filters."""
-    code = b"".join(struct.pack("HBBI", *instruction) for instruction in instructions(platform.machine()))
-    program = _Filter(len(code) // 8, code)
-    libc = ctypes.CDLL(None, use_errno=True)
-    failed = libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.prctl(
+    code = encoded(platform.machine())
+    program = _Filter(len(code) // INSTRUCTION.size, code)
+    failed = LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or LIBC.prctl(
         PR_SET_SECCOMP, FILTER_MODE, ctypes.byref(program), 0, 0
     )
     if failed:
         raise OSError(ctypes.get_errno(), "the kernel does not take a seccomp filter")
 
 
+@lru_cache
+def encoded(machine: str) -> bytes:
+    """The filter as the kernel reads it; a server asks once, before it forks. Raises OSError as `instructions`."""
+    return b"".join(INSTRUCTION.pack(*instruction) for instruction in instructions(machine))
+
+
 def instructions(machine: str) -> list[Instruction]:
-    """The filter for a machine as the kernel reads it. Raises OSError for a machine whose numbers are not on record."""
+    """The filter for a machine. Raises OSError for a machine whose numbers are not on record."""
     if machine not in MACHINES:
         raise OSError(errno.ENOSYS, f"system calls of {machine} are not on record ({', '.join(MACHINES)} are)")
     architecture, numbers = MACHINES[machine]

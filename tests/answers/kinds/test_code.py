@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
 from restrain_openrlhf.answers.kinds.code.signatures import signatures
 from restrain_openrlhf.answers.kinds.code.task import read_task
 from restrain_openrlhf.errors import ConfigError, DataError
+from tests.conftest import ROOT
 
 # The kernel's filter alone: bubblewrap need not be installed for these, and programs are harmless.
 KIND = Code(sandbox="container")
@@ -108,6 +110,29 @@ def equal(one, other, row=ROW):
 )
 def test_which_programs_are_equal(one, other, is_equal):
     assert equal(define(one), define(other)) == is_equal
+
+
+def pages_rows():
+    """The examples of docs/concepts/kinds.md."""
+    section = (ROOT / "docs/concepts/kinds.md").read_text().split("\n## code\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(.+?)` \| `(.+?)` \| (yes|no) \|$", section, re.MULTILINE)
+
+
+def test_the_pages_examples():
+    row = {"problem": 'def f(x: int):\n    """f(3) f(4)"""\n'}
+    rows = pages_rows()
+    assert len(rows) > 8
+    for one, other, is_equal in rows:
+        assert (one, other, equal(*(fenced(f"def f(x):\n    {each}") for each in (one, other)), row)) == (
+            one,
+            other,
+            is_equal == "yes",
+        )
+
+
+def test_the_page_names_every_setting():
+    section = (ROOT / "docs/concepts/kinds.md").read_text().split("\n## code\n")[1]
+    assert [name for name in Code.model_fields if name != "name" and f"`{name}`" not in section] == []
 
 
 def test_a_change_of_the_arguments_counts_where_nothing_is_returned():
