@@ -1,7 +1,8 @@
 """A kind of answer: what a response answers, which answers are equal, and what is right; chosen by its name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError
@@ -16,20 +17,33 @@ PROBLEM = "problem"
 Columns = TypeVar("Columns", bound=BaseModel)
 
 
+@dataclass(frozen=True)
+class Grade:
+    """The answer a response gives (None: none), and whether it is right."""
+
+    answer: str | None
+    correct: bool
+
+
 class AnswerKind(BaseModel, ABC):
     """One kind of answer: its settings are its fields, and each is a file in `kinds/`.
 
     `version` is in the provenance of everything that was made with this kind: raise it where the same response would
     get another answer, or the same answers other classes. `columns` are the columns of a row that the kind reads
-    besides `problem`; gold is never one of them. `reads` says in one sentence what counts as an answer, for the warning
-    where many responses have none.
+    besides `problem`; gold is never one of them. `reads` says in one sentence what counts as an answer, and `advice`
+    what to do, for the warning where many responses have none. `instruction` asks a chat model for such an answer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: ClassVar[str]
     reads: ClassVar[str]
+    advice: ClassVar[str] = (
+        "ask for such an answer in the prompts' template, allow longer responses, or choose the kind of answer that "
+        "the prompts have (`answers:`, docs/concepts/kinds.md)."
+    )
     columns: ClassVar[frozenset[str]] = frozenset()
+    instruction: ClassVar[str] = ""
 
     name: str
 
@@ -55,6 +69,31 @@ class AnswerKind(BaseModel, ABC):
         """Evaluation's rule; a missing answer is wrong. It may be more lenient than a vote."""
         return answer is not None and self.key(answer, row) == self.key(gold, row)
 
+    def grade(self, response: str, gold: str, row: Row) -> Grade:
+        """The response's answer, and whether it is right."""
+        answer = self.extract(response, row)
+        return Grade(answer, self.is_right(answer, gold, row))
+
+    def row_columns(self) -> frozenset[str]:
+        """The columns that a prompt's row needs to have with it: `columns`, unless the settings say otherwise."""
+        return self.columns
+
+    def row(self, problem: str, columns: Mapping[str, Any]) -> Row:
+        """The row of a prompt: its problem, and of a data set's `columns` those that this kind reads.
+
+        Files that this project writes have them in one column, `row`.
+        """
+        known = {**(columns.get("row") or {}), **columns}
+        read = {name: known[name] for name in self.row_columns() if known.get(name) is not None}
+        return {PROBLEM: problem, **read}
+
+    def voted_answer(self, response: str, truncated: bool, row: Row) -> str | None:
+        """What a rollout votes for: the answer of its response; None where the length limit cut it off.
+
+        Evaluation grades truncated responses too, by `extract` alone (docs/decisions/0004-one-grader.md).
+        """
+        return None if truncated else self.extract(response, row)
+
     @property
     def identity(self) -> str:
         """Name, version, and the settings that differ from the defaults; equal where answers are read alike."""
@@ -63,9 +102,9 @@ class AnswerKind(BaseModel, ABC):
         return f"{self.name} {self.version}{settings}"
 
 
-def number_classes(keys: Sequence[str | None]) -> list[int | None]:
+def number_classes(keys: Sequence[Hashable | None]) -> list[int | None]:
     """Equal keys get one number, in order of first appearance; None stays None."""
-    numbers: dict[str, int] = {}
+    numbers: dict[Hashable, int] = {}
     return [None if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
 
 

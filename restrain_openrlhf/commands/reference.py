@@ -58,7 +58,7 @@ def _run(job: OfflinePass, out: Path) -> None:
             merge([shard.path(out) for shard in shards], out)
         else:
             job.run(out, lambda done: progress.advance(task, done))
-    warning = missing_in(list(read_rows(job.shard.path(out), ReferenceRow)))
+    warning = missing_in(list(read_rows(job.shard.path(out), ReferenceRow)), job.provenance.kind)
     if warning:
         console.print(f"warning: {warning}", markup=False, soft_wrap=True)
     console.print(f"reference: {job.shard.path(out)}", soft_wrap=True)

@@ -1,7 +1,9 @@
-"""JSON Lines files as typed rows: strict reading with line numbers, atomic writing, and safe appending."""
+"""JSON Lines files as typed rows: strict reading with line numbers, atomic writing, safe appending, following."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +30,8 @@ class Identified(BaseModel):
 
 
 IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
+# Of a file's end that is read at a time to find its last line.
+TAIL_BYTES = 1 << 16
 
 
 def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
@@ -107,10 +111,47 @@ def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
 
 def drop_cut_line(path: Path) -> None:
     """A kill while appending leaves a last line without its end: it is cut off, and its row is made again."""
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(content.rfind(b"\n") + 1)
+    last = last_line(path)
+    if last and not last.endswith(b"\n"):
+        os.truncate(path, path.stat().st_size - len(last))
+
+
+def last_line(path: Path) -> bytes:
+    """The last line, whole or not, however long the file is; empty where the file is."""
+    with path.open("rb") as file:
+        start, tail = file.seek(0, os.SEEK_END), b""
+        while start and b"\n" not in tail[:-1]:
+            start, size = max(0, start - TAIL_BYTES), min(start, TAIL_BYTES)
+            file.seek(start)
+            tail = file.read(size) + tail
+    return tail[tail.rfind(b"\n", 0, max(0, len(tail) - 1)) + 1 :]
+
+
+@dataclass
+class FollowedFile:
+    """A file that others append lines to, read once: each line when it is whole, all again where it was replaced.
+
+    It need not be there yet. `_file` is the inode and the device of what was read, `_read` how many bytes of it.
+    """
+
+    path: Path
+    _file: tuple[int, int] = (0, 0)
+    _read: int = 0
+
+    def new_lines(self) -> Iterator[str]:
+        """Lines that came since the last call; one that is being written, or was cut short by a kill, waits."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            if (found.st_ino, found.st_dev) != self._file or found.st_size < self._read:
+                self._file, self._read = (found.st_ino, found.st_dev), 0
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read += len(line)
+                yield line.decode("utf-8")
 
 
 def dump(row: Any) -> str:

@@ -1,3 +1,12 @@
 """The kinds of answers that ship, a file each; importing this package registers them."""
 
-from restrain_openrlhf.answers.kinds import choice, json_value, mathematics, number, text  # noqa: F401
+from restrain_openrlhf.answers.kinds import (  # noqa: F401
+    choice,
+    json_value,
+    judge,
+    mathematics,
+    mixed,
+    number,
+    sql,
+    text,
+)

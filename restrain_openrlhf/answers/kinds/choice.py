@@ -67,6 +67,8 @@ class Choice(AnswerKind):
     )
     columns: ClassVar[frozenset[str]] = frozenset({"options", "choices"})
 
+    instruction: ClassVar[str] = 'End with "The answer is" and the letter of one option.'
+
     name: Literal["choice"] = "choice"
     gold: Literal["auto", "letter", "place", "text"] = Field(
         "auto",

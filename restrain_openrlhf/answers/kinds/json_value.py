@@ -44,6 +44,8 @@ class JsonValue(AnswerKind):
     )
     columns: ClassVar[frozenset[str]] = frozenset({"schema"})
 
+    instruction: ClassVar[str] = "End with your answer as JSON, in a block of code."
+
     name: Literal["json"] = "json"
     keys: tuple[str, ...] = Field(
         (),

@@ -18,6 +18,12 @@ class Mathematics(AnswerKind):
         'An answer is a box, what follows "the answer is", a last formula, choice or number; code, JSON and SQL have '
         "none."
     )
+    advice: ClassVar[str] = (
+        "ask for a box in the prompts' template, allow longer responses, or choose another kind of answer for prompts "
+        "that are not mathematics (`answers:`, docs/concepts/kinds.md)."
+    )
+
+    instruction: ClassVar[str] = r"Please reason step by step, and put your final answer within \boxed{}."
 
     name: Literal["math"] = "math"
 

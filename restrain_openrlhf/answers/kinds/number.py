@@ -29,7 +29,7 @@ _NUMBER = re.compile(
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 # Between two numbers that are a list, a range, a ratio, a date, or one quantity in two units.
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
-_REASON = re.compile(r"(?<=\w)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
+_REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
 _LATEX = (
     (re.compile(r"\\(?:text|mathrm|textrm|operatorname|mbox)\s*\{([^{}]{0,100})\}"), r" \1"),
     (re.compile(r"(\d)\s?\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}"), r"\1 \2/\3"),
@@ -48,7 +48,7 @@ _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
 _MINUS = str.maketrans("−﹣－", "---")
 # A unit is at most this long, and one of these words after a number is none: 5 in total, 20 at most.
 _LONGEST_UNIT = 60
-_NO_UNITS = frozenset("a an as at are be by for from in is it of on or per so the to".split())
+_NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
 _LARGEST_EXPONENT = 400
 
 
@@ -71,6 +71,8 @@ class Number(AnswerKind):
         "list, a range or a unit of another dimension is none."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"unit"})
+
+    instruction: ClassVar[str] = 'End with "The answer is" and one number, with its unit if it has one.'
 
     name: Literal["number"] = "number"
     relative: float = Field(
@@ -213,8 +215,9 @@ def _unit_after(rest: str) -> str:
     ends = [found.start() for found in re.finditer(r"(?=\s|[.,;)]*(?:\s|\Z))", rest)]
     for end in sorted(set(ends), reverse=True):
         written = rest[:end].rstrip(" .,;)")
-        is_all = not rest[end:].strip(" .")
-        if written and (is_all or written.lower() not in _NO_UNITS) and units.is_unit(written):
+        words = written.lower().split()
+        is_all = len(words) == 1 and not rest[end:].strip(" .")
+        if words and (is_all or not _NO_UNITS.intersection(words)) and units.is_unit(written):
             return written
     return ""
 
