@@ -3,7 +3,8 @@
 Measured: the bytes and the time of pickling the CUDA handles of W GPUs, which OpenRLHF sends with each weight to every
 engine where policy and engines share GPUs (trainer/ray/ppo_actor.py, broadcast_to_vllm), and the time that a Ray call
 to an actor takes its caller, of which there is one for each weight and engine. Both are CPU time of this process alone.
-A handle here has the parts of a real one, without a GPU. The copies of the weights themselves, and what an engine does with a call, are not in it.
+A handle here has the parts of a real one, without a GPU. The copies of the weights themselves, and what an engine does
+with a call, are not in it.
 """
 
 import argparse
