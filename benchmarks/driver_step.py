@@ -20,7 +20,10 @@ from typing import Any
 import ray
 from rich.console import Console
 
-from restrain_openrlhf.machine.devices import detect
+# As Ray sets it for the trainer, an actor of one CPU; read as torch is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
