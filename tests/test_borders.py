@@ -67,8 +67,10 @@ FLOORS = (
     ("records", "scoring"),
     ("reference",),
     ("data",),
-    ("answers", "config"),
+    ("config",),
+    ("answers",),
     ("machine", "method"),
+    ("registry",),
     ("errors",),
 )
 FLOOR = {name: len(FLOORS) - number for number, names in enumerate(FLOORS) for name in names}

@@ -56,7 +56,7 @@ def _run(job: OfflinePass, out: Path) -> None:
             merge([shard.path(out) for shard in shards], out)
         else:
             job.run(out, lambda done: progress.advance(task, done))
-    warning = missing_in(job.shard.path(out))
+    warning = missing_in(job.shard.path(out), job.provenance.kind)
     if warning:
         console.print(f"warning: {warning}", markup=False, soft_wrap=True)
     console.print(f"reference: {job.shard.path(out)}", soft_wrap=True)

@@ -3,8 +3,16 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import each_numbered_row, write_rows
@@ -17,12 +25,21 @@ SHOWN = 5
 
 
 class PromptOnly(BaseModel):
-    """A row of a training file. It has no field for an answer, so none can be written to it."""
+    """A row of a training file. It has no field for an answer, so none can be written to it.
+
+    `row` holds the columns that its kind of answer reads, such as options; the file has it only where there are some.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     problem: str
+    row: dict[str, Any] = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_empty_row(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = dump(self)
+        return written if self.row else {"id": self.id, "problem": self.problem}
 
 
 class GoldAnswer(BaseModel):

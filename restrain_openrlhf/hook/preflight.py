@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
@@ -29,7 +30,7 @@ def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
     refuse_here(config, flags)
     if config.keeps_rollouts:
         arrow()
-    inputs = check_inputs(flags)
+    inputs = check_inputs(flags, config.answers)
     texts = [prompt.text for prompt in inputs.prompts]
     needed = needed_reference(config, flags, inputs)
     if config.service is not None:
@@ -40,7 +41,7 @@ def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
             # The service has the reference; only choosing the prompts needs it here.
             return len(texts)
     reference = load_reference(config.reference) if config.reference else None
-    GroupScorer(method, reference)
+    GroupScorer(method, reference, config.answers)
     if reference is not None:
         refuse_mismatch(reference, needed)
         refuse_missing(reference, inputs.prompts)
@@ -70,7 +71,7 @@ def needed_reference(config: HookConfig, flags: dict[str, Any], inputs: Inputs) 
     ).by(config.reference_n, config.reference_sampling)
 
 
-def check_inputs(flags: dict[str, Any]) -> Inputs:
+def check_inputs(flags: dict[str, Any], kind: AnswerKind = MATHEMATICS) -> Inputs:
     """The model and the prompts that the host's flags name; weights stay where they are.
 
     Raises ConfigError for a missing model, DataError for bad prompts and ones too long.
@@ -79,7 +80,7 @@ def check_inputs(flags: dict[str, Any]) -> Inputs:
     fingerprint = model_fingerprint(model)
     source = prompt_source(flags)
     tokenizer = load_tokenizer(model)
-    prompts = load_prompts(source, tokenizer)
+    prompts = load_prompts(source, tokenizer, kind)
     if not source.apply_chat_template:
         refuse_lost_mark(prompts[0].text, tokenizer)
     # Without rollout.max_new_tokens the host leaves one token (utils/agent.py).

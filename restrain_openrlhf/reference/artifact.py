@@ -4,17 +4,18 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field, model_validator
 
 from restrain_openrlhf import __version__
-from restrain_openrlhf.answers import EXTRACTOR_VERSION, final_answer
-from restrain_openrlhf.answers.votes import end_of, majority_answer, missing_warning, votes_of
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
+from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.data.identity import Provenance, text_hash
 from restrain_openrlhf.data.jsonl import Line, each_line, each_row, parse, write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError
@@ -27,7 +28,9 @@ from restrain_openrlhf.reference.sampling_pass import SampledRow, each_of_parts,
 class ReferenceRow(SampledRow):
     """The frozen model's vote on one prompt: n rollouts, `counts` in order of first appearance of the labels.
 
-    `unread` has the end of a response that ended by itself and has no answer, where there is one.
+    `classes` has each answer's label, `keys` each label's key (`AnswerKind.key`), equal across prompts. `unread` has
+    the end of a response that ended by itself and has no answer, where there is one. `row` is the prompt's own data
+    where the kind of answer reads more of it than the problem.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -37,35 +40,68 @@ class ReferenceRow(SampledRow):
     problem_hash: str
     n: int
     answers: tuple[str | None, ...]
+    classes: tuple[int | None, ...]
+    keys: tuple[str, ...]
     counts: tuple[int, ...]
     majority: str | None
     majority_count: int
     majority_share: float
     missing_share: float
     unread: tuple[str, ...] = ()
+    row: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_before_there_were_kinds(cls, row: Any) -> Any:
+        """Rows that earlier versions wrote are of mathematics, and without classes."""
+        if not isinstance(row, dict) or "classes" in row or "answers" not in row:
+            return row
+        answers = row["answers"]
+        return {**row, **_labels(MATHEMATICS, GroupAnswers.of(MATHEMATICS, answers, {}), {})}
 
     @classmethod
-    def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
+    def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
         """The vote of a prompt's rollouts; one that was truncated has no answer."""
-        answers = [final_answer(each.text, each.truncated) for each in rollouts]
+        answers = [kind.voted_answer(each.text, each.truncated, prompt.row) for each in rollouts]
         pairs = zip(rollouts, answers, strict=True)
         texts = (each.text for each, answer in pairs if answer is None and not each.truncated)
-        return cls.of_answers(prompt, answers, texts)
+        return cls.of_answers(prompt, answers, texts, kind)
 
     @classmethod
-    def of_answers(cls, prompt: Prompt, answers: Sequence[str | None], texts: Iterable[str] = ()) -> Self:
+    def of_answers(
+        cls,
+        prompt: Prompt,
+        answers: Sequence[str | None],
+        texts: Iterable[str] = (),
+        kind: AnswerKind = MATHEMATICS,
+    ) -> Self:
         """The vote of n answers (None: missing); `texts` are responses that no answer was found in."""
+        group = GroupAnswers.of(kind, answers, prompt.row)
         return cls(
             id=prompt.id,
             prompt_hash=text_hash(prompt.text),
             problem_hash=text_hash(prompt.problem),
             unread=tuple(map(end_of, islice(texts, 1))),
-            **_vote(answers),
+            row=dict(prompt.row) if kind.row_columns() else {},
+            **_labels(kind, group, prompt.row),
+            **_vote(group),
         )
+
+    @property
+    def group(self) -> GroupAnswers:
+        """The answers with their classes."""
+        return GroupAnswers(self.answers, self.classes)
+
+    @property
+    def majority_key(self) -> str | None:
+        """The key of the majority's answer; None where there is none."""
+        return self.keys[self.group.votes.majority] if self.keys else None
 
     def first(self, n: int) -> Self:
         """The vote of the first n answers."""
-        return self.model_copy(update=_vote(self.answers[:n]))
+        group = self.group.first(n)
+        keys = tuple(dict.fromkeys(self.keys[label] for label in self.classes[:n] if label is not None))
+        return self.model_copy(update={"classes": group.classes, "keys": keys, **_vote(group)})
 
     @classmethod
     def key_of(cls, prompt: Prompt) -> str:
@@ -78,24 +114,28 @@ class ReferenceRow(SampledRow):
         return self.prompt_hash
 
 
-def _vote(answers: Sequence[str | None]) -> dict[str, Any]:
-    votes = votes_of(answers)
+def _labels(kind: AnswerKind, group: GroupAnswers, row: Row) -> dict[str, Any]:
+    return {"classes": group.classes, "keys": tuple(kind.key(answer, row) for answer in group.firsts())}
+
+
+def _vote(group: GroupAnswers) -> dict[str, Any]:
+    votes = group.votes
     return {
         "n": votes.n,
-        "answers": tuple(answers),
+        "answers": group.answers,
         "counts": votes.counts,
-        "majority": majority_answer(answers),
+        "majority": group.majority,
         "majority_count": votes.majority_count,
         "majority_share": votes.majority_count / votes.n,
         "missing_share": votes.classes.count(None) / votes.n,
     }
 
 
-def missing_in(path: Path) -> str | None:
+def missing_in(path: Path, kind: AnswerKind) -> str | None:
     """A warning where too many of the file's rollouts have no answer, with examples; else None."""
     shares = array("d", (row.missing_share for row in each_row(path, ReferenceRow)))
     texts = (text for row in each_row(path, ReferenceRow) for text in row.unread)
-    return missing_warning(sum(shares) / len(shares) if shares else 0.0, texts, "the pass's rollouts")
+    return missing_warning(sum(shares) / len(shares) if shares else 0.0, texts, "the pass's rollouts", kind)
 
 
 class ReferenceProvenance(Provenance):
@@ -118,8 +158,15 @@ class ReferenceProvenance(Provenance):
     max_new_tokens: int
     max_len: int
     seed: int
+    # The kind of answer with its settings; earlier versions, which knew mathematics alone, wrote none.
+    answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
     extractor_version: str
     restrain_version: str
+
+    @cached_property
+    def kind(self) -> AnswerKind:
+        """The kind of answer. Raises ConfigError where no such kind is installed."""
+        return parse_kind(self.answers)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,10 +233,11 @@ def load_reference(path: Path) -> Reference:
     DataError if a row is damaged.
     """
     provenance = ReferenceProvenance.of(path)
-    if provenance.extractor_version != EXTRACTOR_VERSION:
+    kind = provenance.kind
+    if provenance.extractor_version != kind.version:
         raise ReferencePassError(
-            f"{path} holds answers of extractor version {provenance.extractor_version!r}; this is version "
-            f"{EXTRACTOR_VERSION!r}, and reads answers differently. Make it again with `restrain reference`."
+            f"{path} holds answers of extractor version {provenance.extractor_version!r} (of the kind {kind.name!r}); "
+            f"this is version {kind.version!r}, and reads answers differently. Make it again with `restrain reference`."
         )
     # A file that cannot be read is told as everywhere.
     next(each_line(path), None)

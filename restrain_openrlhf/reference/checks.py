@@ -6,6 +6,7 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.method.composition import Selection
 from restrain_openrlhf.reference.artifact import Reference
@@ -60,6 +61,16 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
                 f"{reference.path} was sampled with {name} {drawn}, and this run draws with {draws}: its votes are of "
                 f"other rollouts. {_REMEDY} and the run's sampling, or set reference_sampling: any to use it as it is."
             )
+
+
+def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
+    """Raises ReferencePassError where the pass read another kind of answer, or the same one with other settings."""
+    made = reference.provenance.kind
+    if made.identity != kind.identity:
+        raise ReferencePassError(
+            f"{reference.path} holds answers of the kind {made.identity!r}, and this run reads {kind.identity!r}: the "
+            f"votes are of other answers. {_REMEDY} and the same `answers:` block."
+        )
 
 
 def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:

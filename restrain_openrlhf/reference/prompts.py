@@ -2,10 +2,11 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import AnyRow, each_numbered_row
 from restrain_openrlhf.data.sources import HubSet, load_dataset
@@ -48,28 +49,32 @@ def prompt_source(flags: dict[str, Any]) -> PromptSource:
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: `problem` as the data set states it, `text` as the policy sees it; `where` names it in errors."""
+    """One prompt: `problem` as the data set states it, `text` as the policy sees it; `where` names it in errors.
+
+    `row` is what its kind of answer reads of it.
+    """
 
     id: str | int | None
     problem: str
     text: str
     where: str
+    row: Row = field(default_factory=dict)
 
 
-def load_prompts(source: PromptSource, tokenizer: Any = None) -> list[Prompt]:
+def load_prompts(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS) -> list[Prompt]:
     """All prompts, in file order. `tokenizer` is needed only with a chat template.
 
     Raises DataError naming file and line for a damaged row, a missing or empty prompt, a duplicate, an empty set.
     """
-    return list(each_prompt(source, tokenizer))
+    return list(each_prompt(source, tokenizer, kind))
 
 
-def each_prompt(source: PromptSource, tokenizer: Any = None) -> Iterator[Prompt]:
+def each_prompt(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS) -> Iterator[Prompt]:
     """As `load_prompts`, one at a time; what is beyond the source's `max_samples` is checked, and not given."""
     render, count = renderer(source, tokenizer), 0
     seen: dict[bytes, str] = {}
     for where, row in all_rows(source):
-        prompt = _prompt(source, where, row, render)
+        prompt = _prompt(source, where, row, render, kind)
         if count < source.max_samples:
             _refuse_duplicate(source, prompt, seen)
             yield prompt
@@ -148,15 +153,18 @@ def all_rows(source: PromptSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
     yield from ((f"row {number}", row) for number, row in enumerate(rows, start=1))
 
 
-def _prompt(source: PromptSource, where: str, row: Mapping[str, Any], render: Callable[[Any], str]) -> Prompt:
-    field = row.get(source.input_key)
-    if field is None:
+def _prompt(
+    source: PromptSource, where: str, row: Mapping[str, Any], render: Callable[[Any], str], kind: AnswerKind
+) -> Prompt:
+    stated = row.get(source.input_key)
+    if stated is None:
         raise DataError(
             f"{source.dataset}, {where}: has no {source.input_key!r}; its keys are {sorted(row)}. Set data.input_key."
         )
-    if not field or (isinstance(field, str) and not field.strip()):
+    if not stated or (isinstance(stated, str) and not stated.strip()):
         raise DataError(f"{source.dataset}, {where}: {source.input_key!r} is empty. Remove the row.")
-    return Prompt(id=row.get("id"), problem=str(field), text=render(field), where=where)
+    problem = str(stated)
+    return Prompt(row.get("id"), problem, render(stated), where, kind.row(problem, row))
 
 
 def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[bytes, str]) -> None:

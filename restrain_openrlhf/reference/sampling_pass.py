@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
-from typing import IO, Protocol, Self, TypeVar
+from typing import IO, Protocol, TypeVar
 
 from pydantic import BaseModel
 
@@ -38,11 +38,6 @@ class Engine(Protocol):
 
 class SampledRow(BaseModel, ABC):
     """What a file keeps of one prompt's rollouts. `key` is the prompt's identity in the file."""
-
-    @classmethod
-    @abstractmethod
-    def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
-        """The row of a prompt."""
 
     @classmethod
     @abstractmethod
@@ -91,12 +86,16 @@ WHOLE = Shard(0, 1)
 
 @dataclass(frozen=True)
 class SamplingPass:
-    """The prompts (of one shard), how they are sampled, `chunk` at once, and the file that gets a row for each."""
+    """The prompts (of one shard), how they are sampled, `chunk` at once, and the file that gets a row for each.
+
+    `make` gives the row, of the type `row`, of a prompt and its rollouts.
+    """
 
     prompts: Sequence[Prompt]
     provenance: Provenance
     path: Path
     row: type[SampledRow]
+    make: Callable[[Prompt, Sequence[Rollout]], SampledRow]
     chunk: int = PROMPTS_PER_CHUNK
 
     def run(self, engine: Callable[[], Engine], on_progress: Callable[[int], None] = lambda _count: None) -> None:
@@ -111,7 +110,7 @@ class SamplingPass:
             on_progress(len(done))
             for chunk in self._chunks(done):
                 groups = start().rollouts(chunk)
-                rows = [self.row.of(prompt, group) for prompt, group in zip(chunk, groups, strict=True)]
+                rows = [self.make(prompt, group) for prompt, group in zip(chunk, groups, strict=True)]
                 file.write("".join(dump(row.model_dump(mode="json")) for row in rows))
                 file.flush()
                 on_progress(len(chunk))

@@ -80,16 +80,23 @@ def test_a_kernel_that_is_far_from_full_precision_fails():
     assert failures(judge_kernels({"attention": math.nan})) == ["kernel: attention"]
 
 
-def rows(*gaps, kl=0.1):
+def rows(*gaps, kl=0.1, factor=1.002):
     """Of each gap a step; None where a step has none."""
     found = [{} if gap is None else {"restrain/logprob_gap_relative": gap} for gap in gaps]
-    return [StepRow(step, {**numbers, "restrain/kl": kl}, {}) for step, numbers in enumerate(found, 1)]
+    common = {"restrain/kl": kl, "restrain/token_mult_prob_error": factor}
+    return [StepRow(step, {**numbers, **common}, {}) for step, numbers in enumerate(found, 1)]
 
 
 @pytest.mark.parametrize("broken", [(0.01, 0.2, 0.01), (0.01, None, 0.01), (0.01, math.nan), ()])
 def test_weights_that_did_not_arrive_fail(broken):
     assert failures([judge_syncs(rows(*broken))]) == ["weights in vLLM"]
     assert failures([judge_syncs(rows(0.01, 0.02, 0.015))]) == []
+
+
+@pytest.mark.parametrize("factor", [1.11, math.nan, math.inf])
+def test_probabilities_too_far_apart_fail_however_small_their_logarithms_gap_is_to_their_size(factor):
+    assert failures([judge_syncs(rows(0.01, 0.02, factor=factor))]) == ["weights in vLLM"]
+    assert failures([judge_syncs(rows(0.01, 0.02, factor=1.09))]) == []
 
 
 def test_an_update_of_which_a_part_arrived_fails():

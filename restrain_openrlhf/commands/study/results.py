@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -101,10 +101,11 @@ def maj_at_k(run: Path, gold: Mapping[str, str]) -> dict[int, float]:
     if not kept_files(run):
         return {}
     answers = join({group.prompt for group in read_kept(run)}, gold) or PromptGold()
+    answers = replace(answers, kind=RunFolder(run).kind)
     right: dict[int, list[bool]] = defaultdict(list)
     for group in read_kept(run):
-        if (answer := answers.of(group.prompt)) is not None:
-            right[group.step].append(GroupFacts.of(group, answer).majority_right)
+        if answers.of(group.prompt) is not None:
+            right[group.step].append(GroupFacts.of(group, answers).majority_right)
     return {step: fmean(each) for step, each in right.items()}
 
 

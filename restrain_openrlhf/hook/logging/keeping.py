@@ -119,6 +119,7 @@ def _kept_rollout(request: GroupRequest, score: GroupScore, place: int, gap: flo
         class_votes=None if label is None else score.votes.counts[label],
         label_weight=None if label is None else float(score.label_weights[label]),
         trained=trained,
+        key=None if label is None else score.keys[label],
         advantage_pos=float(score.pair.positive[place]) if trained else None,
         advantage_neg=float(score.pair.negative[place]) if trained else None,
         log_prob_gap=gap,

@@ -10,11 +10,13 @@ from typing import Any, Self
 import aiohttp
 from pydantic import ValidationError
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import RestrainError, ScoreServiceError
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
+from restrain_openrlhf.reference.prompt_rows import PromptRows
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.service.service_config import load_token
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse, ScoreReply, ScoreRequest
@@ -31,7 +33,8 @@ def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
     if config.service is not None:
         return ScoreService.of(config, config.service)
     reference = load_reference(config.reference) if config.reference else None
-    return InProcess(GroupScorer(build(config.method), reference))
+    rows = PromptRows.of(config.answer_rows, config.answers)
+    return InProcess(GroupScorer(build(config.method), reference, config.answers, rows))
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,14 @@ class ScoreService:
 
     url: str
     method: Mapping[str, Any]
+    kind: AnswerKind = MATHEMATICS
     token: str | None = None
     patience: float = PATIENCE_SECONDS
 
     @classmethod
     def of(cls, config: HookConfig, url: str, patience: float = PATIENCE_SECONDS) -> Self:
         """Raises ConfigError where the token cannot be used."""
-        return cls(url, config.method.model_dump(mode="json"), load_token(None), patience)
+        return cls(url, config.method.model_dump(mode="json"), config.answers, load_token(None), patience)
 
     async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
         """As InProcess. Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s."""
@@ -112,6 +116,11 @@ class ScoreService:
             raise ScoreServiceError(
                 f"The scoring service at {self.url} did not compare its reference with this run: it is of an earlier "
                 "version. Install this version of restrain-openrlhf there."
+            )
+        if reply.answers != self.kind.identity:
+            raise ScoreServiceError(
+                f"The scoring service at {self.url} reads answers as {reply.answers!r}, and this run as "
+                f"{self.kind.identity!r}. Give both the same `answers:` block, and the same version of this project."
             )
         return scored.score()
 
