@@ -1,89 +1,145 @@
-"""What each kind of answer costs: 1,024 groups of 16 answers.
+"""What reading and comparing 16,384 answers takes, 1,024 groups of 16, by kind of answer.
 
-Where a kind is slow, part of the groups is measured and the rest is reckoned from it. CPU time is given beside the
-clock's, which depends on what else the machine does.
+A function a kind, each of which returns rows of what was measured and its seconds of processor time, which depend
+little on what else the machine does. Name kinds to measure those alone.
 """
 
+import argparse
 import os
-import resource
-import time
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.answers.kinds.code import Code
-from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
-from restrain_openrlhf.answers.kinds.code.task import read_task
-from restrain_openrlhf.machine.sandbox.pool import Sandbox
+from restrain_openrlhf.answers.kind import AnswerKind, Row
 
 GROUPS, N = 1024, 16
-MEASURED = 30
-# Ten of sixteen programs of a group differ as texts: the share of benchmarks/code_votes.py's rollouts.
-DISTINCT = 10
-PROMPT = (
-    "from typing import List\n\n\ndef close(numbers: List[float], threshold: float) -> bool:\n"
-    '    """Whether any two numbers are closer to each other than the threshold.\n'
-    "    >>> close([1.0, 2.0, 3.0], 0.5)\n    False\n    >>> close([1.0, 2.8, 3.0, 4.0, 5.0, 2.0], 0.3)\n    True\n"
-    '    """\n'
-)
-BODY = """
-    for place, one in enumerate(numbers):
-        for other in numbers[place + 1:]:
-            if abs(one - other) < threshold:
-                return {truth}
-    return False
-"""
+REPEATS = 3
+Rows = Mapping[str, float]
 
 
 def main() -> None:
     """Measure and print."""
-    table = Table("kind", "what", "value", title=f"{os.cpu_count()} CPU cores")
-    for name, value in code().items():
-        table.add_row("code", name, value)
+    options = argparse.ArgumentParser()
+    options.add_argument("kinds", nargs="*", choices=[[], *MEASURED], help="all, if none is named")
+    chosen = options.parse_args().kinds or list(MEASURED)
+    table = Table("kind", "what", "processor seconds", title=f"{GROUPS} x {N} answers")
+    for name in chosen:
+        for what, seconds in MEASURED[name]().items():
+            table.add_row(name, what, f"{seconds:.2f}")
     Console().print(table)
 
 
-def code() -> dict[str, str]:
-    """Programs of HumanEval's size on 30 inputs."""
-    kind, row = Code(sandbox="container"), {"problem": PROMPT}
-    bodies = [BODY.format(truth=f"True  # {number % DISTINCT}") for number in range(N)]
-    begun = time.perf_counter()
-    groups = [[kind.extract(f"{body}# {number}", row) for body in bodies] for number in range(MEASURED)]
-    extracted = time.perf_counter() - begun
-    begun = time.perf_counter()
-    for group in groups:
-        kind.classes(group, row)
-    waited = time.perf_counter() - begun
-    cpu = cpu_of_one(kind, [answer for group in groups for answer in group[:DISTINCT] if answer])
-    return {
-        "extraction of 16,384": f"{extracted * GROUPS / MEASURED:.0f} s on one core",
-        "one program, CPU time": f"{cpu * 1000:.1f} ms",
-        "programs a second and core": f"{1 / cpu:.0f}",
-        f"{GROUPS} x {N}, {DISTINCT} of {N} distinct, CPU time": f"{cpu * GROUPS * DISTINCT:.0f} s over all cores",
-        "the same by the clock, as the machine is now": f"{waited * GROUPS / MEASURED:.0f} s",
-    }
+def nothing() -> None:
+    """Nothing."""
 
 
-def cpu_of_one(kind: Code, programs: list[str]) -> float:
-    """CPU seconds that the sandbox spends on one program, its start left out."""
-    task = read_task({"problem": PROMPT})
-    inputs = inputs_for(task, kind.inputs)
-    spent = []
-    for count in (1, len(programs)):
-        before, box = children_seconds(), Sandbox("container")
-        for program in programs[:count]:
-            box.run(kind.job(program, "calls", task.entry, inputs, kind.program_seconds))
-        box.control.close()
-        box.process.wait()
-        spent.append(children_seconds() - before)
-    return (spent[1] - spent[0]) / (len(programs) - 1)
+def median_seconds(
+    work: Callable[[], object], before: Callable[[], object] = nothing, after: Callable[[], object] = nothing
+) -> float:
+    """Processor seconds of REPEATS runs, those of processes that `after` ends included; `before` is not timed."""
+    times = []
+    for _ in range(REPEATS):
+        before()
+        start = processor_seconds()
+        work()
+        after()
+        times.append(processor_seconds() - start)
+    return sorted(times)[REPEATS // 2]
 
 
-def children_seconds() -> float:
-    """CPU seconds of all processes that this one started and that have ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def processor_seconds() -> float:
+    """Of this process, and of its children that have ended."""
+    used = os.times()
+    return used.user + used.system + used.children_user + used.children_system
 
+
+def voted(kind: AnswerKind, groups: Sequence[tuple[Row, Sequence[str]]]) -> None:
+    """Each group's answers and classes."""
+    for row, responses in groups:
+        kind.classes([kind.extract(response, row) for response in responses], row)
+
+
+def sql() -> Rows:
+    """A table of 1,000 rows; four different queries a group, one of them wrong."""
+    from restrain_openrlhf.answers.kinds.sql import Sql
+    from restrain_openrlhf.answers.kinds.sql.database import QUERIES
+
+    inserts = ",".join(f"({place}, 'singer {place % 97}', {place % 60 + 18})" for place in range(1000))
+    script = f"CREATE TABLE singer (id INT, name TEXT, age INT); INSERT INTO singer VALUES {inserts};"
+    rng, groups = random.Random(0), []
+    for place in range(GROUPS):
+        forms = [
+            f"SELECT name, count(*) FROM singer WHERE age > {place % 70} AND {place} = {place} GROUP BY name",
+            f"SELECT name, count(*) AS n FROM singer WHERE NOT age <= {place % 70} AND {place} GROUP BY 1",
+            f"SELECT name, count(*) FROM singer WHERE age >= {place % 70} AND {place} = {place} GROUP BY name",
+            f"SELECT nam FROM singer WHERE id = {place}",
+        ]
+        responses = [f"I look at the ages.\n```sql\n{rng.choice(forms)};\n```" for _ in range(N)]
+        groups.append(({"problem": str(place), "schema": script}, responses))
+    with TemporaryDirectory() as folder:
+        import sqlite3
+
+        with sqlite3.connect(Path(folder, "a.sqlite")) as connection:
+            connection.executescript(script)
+        connection.close()
+        in_file = [({"problem": "p", "database": f"{folder}/a.sqlite"}, responses) for _, responses in groups]
+        found = {
+            "column `schema`": median_seconds(lambda: voted(Sql(), groups), QUERIES.close, QUERIES.close),
+            "column `database`": median_seconds(lambda: voted(Sql(), in_file), QUERIES.close, QUERIES.close),
+        }
+        voted(Sql(), in_file)
+        return {**found, "known results": median_seconds(lambda: voted(Sql(), in_file))}
+
+
+def same_letters(answers: list[str], row: dict[str, object]) -> list[int]:
+    """A judge that costs nothing."""
+    folded = sorted({answer.casefold() for answer in answers})
+    return [folded.index(answer.casefold()) for answer in answers]
+
+
+def judge() -> Rows:
+    """What the kind itself takes; a judge's own time comes on top, once for each group."""
+    from restrain_openrlhf.answers.kinds.judge import Judge
+    from restrain_openrlhf.answers.kinds.judge.kind import _verdicts
+
+    forms = ("Paris", "PARIS", "Rome", "The Hague")
+    groups = [
+        ({"problem": str(place)}, [f"It is a city.\nAnswer: {forms[n % 4]} {place}" for n in range(N)])
+        for place in range(GROUPS)
+    ]
+    kind = Judge(callable=f"{__name__}:same_letters")
+    return {"a function that takes no time": median_seconds(lambda: voted(kind, groups), _verdicts.cache_clear)}
+
+
+def embedding() -> Rows:
+    """Random weights in the shape of all-MiniLM-L6-v2; four different texts of about ten words a group."""
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    from restrain_openrlhf.answers.kinds.embedding import Embedding
+    from restrain_openrlhf.answers.kinds.embedding import encoder as encoders
+
+    letters = [chr(place) for place in range(97, 123)]
+    with TemporaryDirectory() as folder:
+        Path(folder, "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]))
+        sizes = {"hidden_size": 384, "num_hidden_layers": 6, "num_attention_heads": 12, "intermediate_size": 1536}
+        BertModel(BertConfig(**sizes)).save_pretrained(folder)
+        BertTokenizer(f"{folder}/vocab.txt").save_pretrained(folder)
+        rng = random.Random(0)
+        texts = [[" ".join(rng.choices(letters, k=10)) for _ in range(4)] for _ in range(GROUPS // 32)]
+        groups = [({"problem": "p"}, [four[n % 4] for n in range(N)]) for four in texts]
+        kind = Embedding(model=folder, threshold=0.8)
+        voted(kind, groups[:1])
+        encoder = encoders.encoder(folder, None)
+        seconds = median_seconds(lambda: voted(kind, groups), encoder._known.clear)
+        again = median_seconds(lambda: voted(kind, groups))
+        return {"4 different texts a group (from 32 groups)": seconds * 32, "known texts": again * 32}
+
+
+MEASURED: Mapping[str, Callable[[], Rows]] = {"sql": sql, "judge": judge, "embedding": embedding}
 
 if __name__ == "__main__":
     main()
