@@ -43,14 +43,6 @@ def extract(response: str) -> str | None:
     return answer if answer and len(answer) <= MAX_ANSWER else None
 
 
-def final_answer(response: str, truncated: bool) -> str | None:
-    """What a rollout votes for: the answer of its response; None where there is none, or the length limit cut it off.
-
-    Evaluation grades truncated responses too, by `extract` alone (docs/decisions/0004-one-grader.md).
-    """
-    return None if truncated else extract(response)
-
-
 def _trim(found: str) -> str:
     answer = found.strip().strip("`*\n\t ").strip()
     while len(answer) > 1 and answer[0] == answer[-1] == "$":

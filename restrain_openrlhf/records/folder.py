@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.config.yaml_file import Key, RunConfig
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError, RunError
@@ -63,6 +64,12 @@ class RunFolder:
             raise DataError(f"{self.resolved}: is no JSON ({error}). Restore it from a copy.") from None
 
     @property
+    def kind(self) -> AnswerKind:
+        """The kind of answer that the run votes on. Raises ConfigError where no such kind is installed."""
+        block = self.record().get("answers")
+        return parse_kind(block) if block else MATHEMATICS
+
+    @property
     def hook_config(self) -> Path:
         """What the hooked entry point reads."""
         return self.path / "hook.yaml"
@@ -81,6 +88,12 @@ class RunFolder:
     def model(self) -> Path:
         """The trained model, a Hugging Face folder; a run that was stopped before its end has none."""
         return self.path / "model"
+
+    @property
+    def weight_digests(self) -> Path:
+        """With the key of this name, a JSON file for each vLLM engine, of its last weight sync: for each of its workers
+        an object with the SHA-256 of every weight (hook/rollout/held_weights.py)."""
+        return self.path / "weight_digests"
 
     @property
     def checkpoints(self) -> Path:

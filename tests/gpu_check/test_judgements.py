@@ -16,6 +16,7 @@ from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
     judge_gradient,
     judge_patches,
 )
+from restrain_openrlhf.commands.gpu_check.loaded_weights import judge_digests  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.memory import (  # noqa: E402
     TrainingStep,
     check_estimate,
@@ -89,16 +90,23 @@ def test_a_kernel_that_is_far_from_full_precision_fails():
     assert failures(judge_kernels({"attention": math.nan})) == ["kernel: attention"]
 
 
-def rows(*gaps, kl=0.1):
+def rows(*gaps, kl=0.1, factor=1.002):
     """Of each gap a step; None where a step has none."""
     found = [{} if gap is None else {"restrain/logprob_gap_relative": gap} for gap in gaps]
-    return [StepRow(step, {**numbers, "restrain/kl": kl}, {}) for step, numbers in enumerate(found, 1)]
+    common = {"restrain/kl": kl, "restrain/token_mult_prob_error": factor}
+    return [StepRow(step, {**numbers, **common}, {}) for step, numbers in enumerate(found, 1)]
 
 
 @pytest.mark.parametrize("broken", [(0.01, 0.2, 0.01), (0.01, None, 0.01), (0.01, math.nan), ()])
 def test_weights_that_did_not_arrive_fail(broken):
     assert failures([judge_syncs(rows(*broken))]) == ["weights in vLLM"]
     assert failures([judge_syncs(rows(0.01, 0.02, 0.015))]) == []
+
+
+@pytest.mark.parametrize("factor", [1.11, math.nan, math.inf])
+def test_probabilities_too_far_apart_fail_however_small_their_logarithms_gap_is_to_their_size(factor):
+    assert failures([judge_syncs(rows(0.01, 0.02, factor=factor))]) == ["weights in vLLM"]
+    assert failures([judge_syncs(rows(0.01, 0.02, factor=1.09))]) == []
 
 
 def test_an_update_of_which_a_part_arrived_fails():
@@ -108,6 +116,18 @@ def test_an_update_of_which_a_part_arrived_fails():
     assert failures([judge_syncs(of(0.5))]) == ["weights in vLLM"]
     assert failures([judge_syncs(of(0.97))]) == []
     assert failures([judge_syncs([*of(0.97), *of(math.nan)])]) == ["weights in vLLM"]
+
+
+def test_a_single_weight_with_other_bits_fails_and_is_named():
+    loaded = {"norm": "aa", "head": "bb"}
+    assert judge_digests([loaded, loaded], loaded).verdict == "pass"
+    other = judge_digests([loaded, {"norm": "aa", "head": "cc"}], loaded)
+    assert (other.verdict, other.numbers["other"]) == ("fail", 1)
+    assert other.found.endswith("; not head")
+    missing = judge_digests([{"norm": "aa"}], loaded)
+    assert missing.found.endswith("; not head")
+    nothing = [judge_digests([], loaded), judge_digests([{}], {})]
+    assert failures([other, missing, *nothing]) == ["weights in vLLM, bits"] * 4
 
 
 def test_an_update_that_was_not_measured_has_no_share():

@@ -52,11 +52,34 @@ def test_it_does_not_depend_on_micro_batching():
 def test_it_is_taken_in_full_precision():
     half = experience([[-1.0]], [[-1.25]], [[1]])
     half.action_log_probs = half.action_log_probs.bfloat16()
-    assert logprob_gap([half]) == LogProbGap(0.25, 0.25)
+    gap = logprob_gap([half])
+    assert (gap.mean, gap.relative) == (0.25, 0.25)
 
 
 def test_a_policy_that_is_sure_of_every_token_has_no_gap():
-    assert logprob_gap([experience([[0.0, 0.0]], [[0.0, 0.0]], [[1, 1]])]) == LogProbGap(0.0, 0.0)
+    assert logprob_gap([experience([[0.0, 0.0]], [[0.0, 0.0]], [[1, 1]])]) == LogProbGap(0.0, 0.0, 0.0, 1.0)
+    assert logprob_gap([experience([[5.0]], [[0.0]], [[0]])]) == LogProbGap(0.0, 0.0, 0.0, 1.0), "nor one of no token"
+
+
+def test_the_peers_numbers_are_as_worked_by_hand():
+    """Three tokens of probability 1/2 by vLLM, which are 1/8, 1/2 and 1 by the policy: r is 1/4, 1 and 2.
+
+    r - log r - 1 is 2 log 2 - 3/4, 0 and 1 - log 2, of which the sum is log 2 + 1/4; e^|log r| is 4, 1 and 2.
+    """
+    half, eighth, one = math.log(1 / 2), math.log(1 / 8), 0.0
+    rows = experience([[half, half], [half, 9.0]], [[eighth, half], [one, 0.0]], [[1, 1], [1, 0]])
+    gap = logprob_gap([rows])
+    assert gap.mismatch_kl == pytest.approx((math.log(2) + 1 / 4) / 3)
+    assert gap.token_mult_prob_error == pytest.approx(7 / 3)
+
+
+def test_a_mismatch_is_a_number_whether_tiny_or_huge():
+    """By d²/2 of a small d; e^100 is beyond fp32."""
+    tiny = logprob_gap([experience([[-1.0]], [[-1.0 - 2**-12]], [[1]])])
+    assert tiny.mismatch_kl == pytest.approx(2**-25, rel=1e-3)
+    huge = logprob_gap([experience([[-101.0]], [[-1.0]], [[1]])])
+    assert huge.mismatch_kl == pytest.approx(math.exp(100), rel=1e-5)
+    assert huge.token_mult_prob_error == pytest.approx(math.exp(100), rel=1e-5)
 
 
 def of_an_update(arrived, move, reference=True):
@@ -89,15 +112,19 @@ def test_a_move_as_small_as_rounding_has_no_share_nor_has_one_without_a_referenc
     assert update_arrived([of_an_update(1.0, 0.5, reference=False)], rounding) is None
 
 
+def gap_of(mean, relative):
+    return LogProbGap(mean, relative, mismatch_kl=0.0, token_mult_prob_error=1.0)
+
+
 @pytest.mark.parametrize("relative", [0.21, float("nan"), float("inf")])
 def test_a_gap_beyond_the_limit_stops_the_run(relative):
     with pytest.raises(PolicyMismatchError, match=r"differ from the policy's by 0\.05 nats .*_limit is 20%\."):
-        refuse_mismatch(LogProbGap(0.05, relative), 0.2)
+        refuse_mismatch(gap_of(0.05, relative), 0.2)
 
 
 def test_rounding_passes_and_the_limit_can_be_taken_away():
-    refuse_mismatch(LogProbGap(0.02, 0.2), 0.2)
-    refuse_mismatch(LogProbGap(5.0, 3.0), None)
+    refuse_mismatch(gap_of(0.02, 0.2), 0.2)
+    refuse_mismatch(gap_of(5.0, 3.0), None)
 
 
 SCRIPT = {"1+1=": [r"\boxed{1}", r"\boxed{2}", r"\boxed{2}"]}
@@ -136,3 +163,18 @@ def test_it_is_trained_on_where_that_is_expected(hooked, settings):
     maker, make = step_of_a_stale_vllm(hooked, **settings)
     assert len(make()) == 1
     assert LAST_STEP[maker].gap.relative > 0.4
+
+
+def test_probabilities_further_apart_than_rounding_are_warned_of_once(hooked, caplog):
+    """The digit, one token of ten, has 1/2 by vLLM and 4/5 by the policy: (9 + 8/5) / 10."""
+    _, make = step_of_a_stale_vllm(hooked, logprob_gap_limit=None)
+    make()
+    make()
+    (warning,) = [each.getMessage() for each in caplog.records if "by a factor of" in each.getMessage()]
+    assert "by a factor of 1.06 in the mean; above 1.05" in warning
+
+
+def test_what_the_asynchronous_trainer_does_by_design_is_not_warned_of(hooked, caplog):
+    _, make = step_of_a_stale_vllm(hooked, flags={"train.async_enable": True})
+    make()
+    assert "by a factor of" not in caplog.text

@@ -41,7 +41,7 @@ def of_the_trainer() -> set[str]:
         for field in dataclasses.fields(StepVotes)
         if field.type in ("int", "float", int, float)
     }
-    gap = {f"restrain/{name}" for name in LogProbGap(0, 0).scalars()}
+    gap = {f"restrain/{name}" for name in LogProbGap(0, 0, 0, 1).scalars()}
     return votes | gap | {NOT_FINITE, *SPEEDS, *HOST}
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.config.blocks import EngineLimits, KeepRollouts
 from restrain_openrlhf.config.yaml_file import EvaluationDraws, HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
@@ -33,9 +34,12 @@ OTHER_THAN_DEFAULT = {
     "metrics": Path("/metrics.jsonl"),
     "steps": 7,
     "seeded_rollouts": True,
+    "answers": parse_kind({"name": "mixed", "kinds": {"math": {}}}),
+    "answer_rows": Path("/data/train.jsonl"),
     "evaluate_first": True,
     "service": "http://reward:8000",
     "logprob_gap_limit": None,
+    "weight_digests": True,
     "engine": EngineLimits(max_num_seqs=256),
     "rollouts": KeepRollouts(keep="none"),
 }
@@ -108,7 +112,7 @@ def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_
         else:
             with pytest.raises(RunError, match=name):
                 folder.claim(changed, {})
-    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "engine", "rollouts"}
+    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "weight_digests", "engine", "rollouts"}
 
 
 @pytest.fixture
@@ -191,7 +195,7 @@ def test_every_change_is_named_and_what_came_or_went_too(made, tmp_path):
 def test_answers_read_by_another_version_make_another_run(made, monkeypatch):
     folder, run, flags = made
     folder.claim(run, flags)
-    monkeypatch.setattr("restrain_openrlhf.records.contents.EXTRACTOR_VERSION", "2")
+    monkeypatch.setattr(type(run.answers), "version", "2")
     with pytest.raises(RunError, match=r"answer extractor was version \d+ and is version 2 now"):
         folder.claim(run, flags)
 

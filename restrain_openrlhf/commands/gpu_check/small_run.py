@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, TEST_TIME, kill_when, run_module
+from restrain_openrlhf.commands.gpu_check.loaded_weights import check_digests
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged
 from restrain_openrlhf.config.command_line import override_words
 from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
@@ -48,6 +49,9 @@ SIZES: Mapping[str, object] = {
 GAP = "restrain/logprob_gap_relative"
 # Rounding in bf16 gives 0.01 to 0.035 of the mean |log p|.
 GAP_LIMIT = 0.1
+PROB_ERROR = "restrain/token_mult_prob_error"
+# The looser of the limits that NeMo-RL's tests have of it.
+PROB_ERROR_LIMIT = 1.1
 # What the policy must have moved by, in nats a token, for weights that were not sent to be seen: rollouts of the demo's
 # model were 0.3 of their mean |log p| from a policy at KL 0.003, 1.1 at 0.04, 7 at 0.4. How far five steps go differs
 # from run to run: 0.013 to 0.98 were seen.
@@ -132,23 +136,26 @@ def shared_run(out: Path) -> SmallRun:
 
 
 def check_training(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """A few steps, killed after the third and started again."""
+    """A few steps, killed after the third and started again, now with digests of what vLLM computes with."""
     small = shared_run(out)
     kill_when(lambda: len(read_steps(small.run.metrics)) >= KILLED_AFTER, RESTRAIN, small.words(), small.log)
     before = read_steps(small.run.metrics)
-    run_module(RESTRAIN, small.words(), small.log)
+    run_module(RESTRAIN, [*small.words(), *override_words({"weight_digests": True})], small.log)
     rows = read_steps(small.run.metrics)
     resumed = "Loading the checkpoint" in small.run.log.read_text(encoding="utf-8", errors="replace")
-    return [judge_syncs(rows), judge_resume(before, rows, resumed, small.run.model.is_dir())]
+    outcomes = [judge_syncs(rows), judge_resume(before, rows, resumed, small.run.model.is_dir())]
+    return [*outcomes, check_digests(small.run, small.folder / "loaded.log")]
 
 
 def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
     """The gap of a step's rollouts is that of the sync before it."""
-    name, gaps = "weights in vLLM", [row.numbers.get(GAP, math.nan) for row in rows]
+    name = "weights in vLLM"
+    gaps, errors = ([row.numbers.get(each, math.nan) for row in rows] for each in (GAP, PROB_ERROR))
     broken = sorted({number for row in rows for number in row.broken})
-    if broken or not gaps or not math.isfinite(sum(gaps)):
-        return failed(name, f"not finite, or missing, in some of {len(gaps)} steps: {', '.join(broken) or GAP}")
-    kl, worst = max(row.numbers.get(KL, 0.0) for row in rows), max(gaps)
+    if broken or not gaps or not math.isfinite(sum(gaps) + sum(errors)):
+        wrong = ", ".join(broken) or f"{GAP} or {PROB_ERROR}"
+        return failed(name, f"not finite, or missing, in some of {len(gaps)} steps: {wrong}")
+    kl, worst, error = max(row.numbers.get(KL, 0.0) for row in rows), max(gaps), max(errors)
     if kl < LEAST_KL:
         return failed(name, f"the policy did not move (KL {kl:.1e}), so that the gaps show nothing", gap=worst, kl=kl)
     shares = [share for row in rows if (share := row.numbers.get(ARRIVED)) is not None]
@@ -157,11 +164,11 @@ def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
         f"{min(shares):.0%} of its update (at least {LEAST_ARRIVED:.0%})" if shares else "an update too small to tell"
     )
     found = (
-        f"at most {worst:.1%} from the policy's in {len(gaps)} steps (limit {GAP_LIMIT:.0%}), with {part}; "
-        f"KL went to {kl:.2g}"
+        f"at most {worst:.1%} from the policy's in {len(gaps)} steps (limit {GAP_LIMIT:.0%}), probabilities apart "
+        f"by a factor of {error:.4f} (limit {PROB_ERROR_LIMIT:g}), with {part}; KL went to {kl:.2g}"
     )
-    holds = worst <= GAP_LIMIT and all(share >= LEAST_ARRIVED for share in shares)
-    return judged(name, holds, found, gap=worst, kl=kl, steps=len(gaps), **arrived)
+    holds = worst <= GAP_LIMIT and error <= PROB_ERROR_LIMIT and all(share >= LEAST_ARRIVED for share in shares)
+    return judged(name, holds, found, gap=worst, token_mult_prob_error=error, kl=kl, steps=len(gaps), **arrived)
 
 
 def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: bool, has_model: bool) -> CheckOutcome:

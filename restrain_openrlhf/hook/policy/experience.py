@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,6 +15,8 @@ from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup, take_scored, take_votes, unread
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
 
+# The stricter of the limits that NeMo-RL's tests have of `token_mult_prob_error`.
+PROB_ERROR_EXPECTED = 1.05
 # Below it, the share says more of rounding than of the update.
 MOVE_ABOVE_ROUNDING = 2.0
 UPDATE_ARRIVED = "restrain/update_arrived"
@@ -26,14 +28,25 @@ class LogProbGap:
 
     An error of δ in a logit moves the log-probability of a token of probability p by (1 − p) δ, and |log p| is about
     1 − p: so the relative gap is about the logits' error, however sure the policy is of its tokens.
+
+    With r = π / p_vLLM of a token, `mismatch_kl` is the mean of r − log r − 1, which estimates KL(p_vLLM ‖ π) in nats
+    (prime-rl's name), and `token_mult_prob_error` the mean of e^|log r| (NeMo-RL's): 0 and 1 where the two agree.
+    slime's train_rollout_logprob_abs_diff, taken per token, is `mean`.
     """
 
     mean: float
     relative: float
+    mismatch_kl: float
+    token_mult_prob_error: float
 
     def scalars(self) -> dict[str, float]:
-        """Both, by the names they are logged under."""
-        return {"logprob_gap": self.mean, "logprob_gap_relative": self.relative}
+        """All four, by the names they are logged under."""
+        return {
+            "logprob_gap": self.mean,
+            "logprob_gap_relative": self.relative,
+            "mismatch_kl": self.mismatch_kl,
+            "token_mult_prob_error": self.token_mult_prob_error,
+        }
 
 
 def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
@@ -43,8 +56,14 @@ def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
     `action_mask`, (B, T-1).
     """
     rollout, policy = _of_tokens(experiences, "rollout_log_probs"), _of_tokens(experiences, "action_log_probs")
-    total, size = float((rollout - policy).abs().sum()), float(rollout.abs().sum())
-    return LogProbGap(mean=total / max(len(rollout), 1), relative=total / size if total else 0.0)
+    total, size, count = float((rollout - policy).abs().sum()), float(rollout.abs().sum()), max(len(rollout), 1)
+    log_ratio = (policy - rollout).double()  # e^89 is no fp32 number, and e^d - d - 1 of a small d is all rounding
+    return LogProbGap(
+        mean=total / count,
+        relative=total / size if total else 0.0,
+        mismatch_kl=float((log_ratio.expm1() - log_ratio).sum()) / count,
+        token_mult_prob_error=1 + float(log_ratio.abs().expm1().sum()) / count,
+    )
 
 
 def rounding_of(experiences: Sequence[Any]) -> float:
@@ -105,12 +124,25 @@ def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
         )
 
 
+def mismatch_warning(gap: LogProbGap) -> str | None:
+    """What to tell of a step whose probabilities are further apart than rounding usually takes them; None otherwise."""
+    if gap.token_mult_prob_error <= PROB_ERROR_EXPECTED:
+        return None
+    return (
+        f"vLLM's probabilities of this step's sampled tokens are apart from the policy's by a factor of "
+        f"{gap.token_mult_prob_error:.3g} in the mean; above {PROB_ERROR_EXPECTED:g} is more than rounding usually is. "
+        "Watch restrain/token_mult_prob_error and restrain/mismatch_kl. If they rise, compare vLLM's and transformers' "
+        "versions and numeric types, and run `restrain gpu-check --only training`."
+    )
+
+
 @dataclass(frozen=True)
 class StepRecord:
     """What is known of a step's rollouts before it is trained on.
 
     `rounding` is the least of the steps so far: the first is a new adapter's or an unmoved policy's, or the first after
-    a resume. `rollout_gaps` has a gap for each trained rollout where rollouts are kept.
+    a resume. `rollout_gaps` has a gap for each trained rollout where rollouts are kept. `warned` names what the run's
+    log was warned of so far: of each once a run, for later steps have its number.
     """
 
     votes: StepVotes
@@ -119,7 +151,7 @@ class StepRecord:
     rounding: float
     update_arrived: float | None
     rollout_gaps: Sequence[float | None]
-    has_warned: bool
+    warned: frozenset[str]
 
     def scalars(self) -> dict[str, float]:
         """Its numbers by the names they are logged under."""
@@ -143,25 +175,36 @@ def make_experience_batch(
     n = maker.args.rollout.n_samples_per_prompt
     votes, scored = take_votes(samples, n), take_scored(samples, n)
     before = LAST_STEP.get(maker)
-    # Once a run, for later steps have `restrain/missing_share_of_voters`; examples are there where rollouts are kept.
-    warning = missing_warning(votes.missing_share_of_voters, unread(scored), "this step's rollouts")
-    has_warned = before is not None and before.has_warned
-    if warning and not has_warned:
-        logging.getLogger(__name__).warning("%s", warning)
     experiences = wrapped(*args, **kwargs)
     rounding = min(before.rounding if before is not None else math.inf, rounding_of(experiences))
-    LAST_STEP[maker] = step = StepRecord(
+    gap = logprob_gap(experiences)
+    # The asynchronous trainer's rollouts may be of earlier weights, by design.
+    is_of_now = not maker.args.train.async_enable
+    kind = config_here().answers
+    # Examples are there where rollouts are kept.
+    warnings = {
+        "answers": missing_warning(votes.missing_share_of_voters, unread(scored), "this step's rollouts", kind),
+        "mismatch": mismatch_warning(gap) if is_of_now else None,
+    }
+    LAST_STEP[maker] = StepRecord(
         votes=votes,
         scored=scored,
-        gap=logprob_gap(experiences),
+        gap=gap,
         rounding=rounding,
         update_arrived=update_arrived(experiences, rounding),
         rollout_gaps=rollout_gaps(experiences) if scored else [],
-        has_warned=has_warned or bool(warning),
+        warned=warn_once(warnings, before.warned if before is not None else frozenset()),
     )
-    if not maker.args.train.async_enable:
-        # The asynchronous trainer's rollouts may be of earlier weights, by design.
-        refuse_mismatch(step.gap, config_here().logprob_gap_limit)
+    if is_of_now:
+        refuse_mismatch(gap, config_here().logprob_gap_limit)
     for experience in experiences:
         experience.advantages = None
     return experiences
+
+
+def warn_once(warnings: Mapping[str, str | None], warned: frozenset[str]) -> frozenset[str]:
+    """Log those that there are and that the run's log does not have yet; the names of all that it has then."""
+    new = {name: text for name, text in warnings.items() if text and name not in warned}
+    for text in new.values():
+        logging.getLogger(__name__).warning("%s", text)
+    return warned | new.keys()
