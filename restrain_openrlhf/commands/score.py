@@ -1,7 +1,8 @@
 """`restrain score`, `extract` and `grade`: files of rollouts scored as in training, and answers read and compared."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -13,7 +14,7 @@ from rich.progress import track
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
 from restrain_openrlhf.config.command_line import choose_kind, parse_overrides
-from restrain_openrlhf.data.jsonl import read_identified_rows, read_rows, write_rows
+from restrain_openrlhf.data.jsonl import each_identified_row, each_line, each_row, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow
 from restrain_openrlhf.method import Method, build, parse_settings
@@ -59,14 +60,21 @@ def score(
     artifact = load_reference(reference) if reference else None
     if artifact is not None:
         refuse_other_kind(artifact, kind)
-    rows = read_identified_rows(rollouts, RolloutsRow)
-    if not rows:
-        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
     if out.resolve() in [path.resolve() for path in (rollouts, reference) if path is not None]:
         raise ConfigError(f"--out {out}: is an input file. Name another.")
     console = Console(stderr=True)
-    numbered = track(rows, "scoring", console=console, disable=not console.is_terminal)
-    write_rows(out, [_located(rollouts, number, row, chosen, artifact, kind) for number, row in numbered])
+    shown = console.is_terminal
+    count = sum(1 for _ in each_line(rollouts)) if shown and rollouts.is_file() else None
+    numbered = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
+    write_rows(out, (_located(rollouts, number, row, chosen, artifact, kind) for number, row in numbered))
+
+
+def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:
+    rows = each_identified_row(rollouts, RolloutsRow)
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
+    return chain([first], rows)
 
 
 def choose_method(
@@ -166,7 +174,7 @@ def extract(
     answers: AnswersOption = None,
 ) -> None:
     """Extract the final answer of each response, as in votes and evaluation."""
-    kind, rows = choose_kind(answers or "math"), read_rows(responses, _Response)
+    kind, rows = choose_kind(answers or "math"), each_row(responses, _Response)
     write_rows(out, (_Answer(answer=kind.extract(row.response, row.row(kind))) for row in rows))
 
 
@@ -182,7 +190,7 @@ def grade(
     answers: AnswersOption = None,
 ) -> None:
     """Compare pairs of answers."""
-    kind, rows = choose_kind(answers or "math"), read_rows(pairs, _Pair)
+    kind, rows = choose_kind(answers or "math"), each_row(pairs, _Pair)
     equal = kind.is_right if policy == "eval" else partial(_one_class, kind)
     write_rows(out, (_Graded(a=row.a, b=row.b, equal=equal(row.a, row.b, row.row(kind))) for row in rows))
 

@@ -15,9 +15,9 @@ from pydantic import (
 )
 
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.data.jsonl import each_numbered_row, write_rows
 from restrain_openrlhf.data.outputs import output_file
-from restrain_openrlhf.data.sources import load_rows
+from restrain_openrlhf.data.sources import each_row_of
 from restrain_openrlhf.errors import DataError
 
 TABLES = (".csv", ".parquet")
@@ -173,11 +173,11 @@ def load_gold(path: Path) -> GoldFile:
 def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
     """Every row with its place; what is no table is JSON Lines, whatever it is called."""
     if path.suffix.lower() not in TABLES:
-        yield from ((f"line {number}", row) for number, row in read_numbered_rows(path, _Row))
+        yield from ((f"line {number}", row) for number, row in each_numbered_row(path, _Row))
         return
     if not path.is_file():
         raise DataError(f"{path}: no such file. Check the path.")
-    for number, row in enumerate(load_rows(None, str(path)), start=1):
+    for number, row in enumerate(each_row_of(None, str(path)), start=1):
         try:
             yield f"row {number}", _Row.model_validate(row)
         except ValidationError as error:

@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
-from restrain_openrlhf.data.jsonl import Identified, read_identified_rows
+from restrain_openrlhf.data.jsonl import Identified, each_identified_row
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -120,7 +120,7 @@ class RolloutsRow(Identified):
 
 def read_rollouts(path: Path) -> list[RolloutsRow]:
     """All rows. Raises DataError for a damaged row, one without responses, repeated ids, NULs, and an empty file."""
-    rows = read_identified_rows(path, RolloutsRow)
+    rows = list(each_identified_row(path, RolloutsRow))
     for number, row in rows:
         if not row.responses:
             raise DataError(f"{path}, line {number}: responses is empty. Remove the row.")

@@ -1,6 +1,6 @@
 """What is right: the gold answer to a kept prompt, by the hash of its problem, and whether an answer equals it."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,7 @@ def _trained_on(flags: Mapping[str, Any]) -> list[ProblemIdentity]:
     return identities([(row.get("id"), str(row.get(key))) for _, row in _training_rows(flags)])
 
 
-def _training_rows(flags: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def _training_rows(flags: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     split = str(flags.get("data.prompt_split") or "train")
     return all_rows(PromptSource(str(flags["data.prompt_dataset"]), split=split))
 

@@ -23,7 +23,7 @@ from restrain_openrlhf.evaluation.estimators import (
 from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers, grade_vote
 from restrain_openrlhf.evaluation.math_verify import MathVerify, SecondGrading, grade_again
 from restrain_openrlhf.reference import ReferenceRow
-from restrain_openrlhf.reference.sampling_pass import Shard, join_parts
+from restrain_openrlhf.reference.sampling_pass import Shard, each_of_parts, shared_provenance
 
 
 class EvaluationProvenance(Provenance):
@@ -122,7 +122,8 @@ class BenchmarkFolder:
         parts = sorted(self.path.glob("responses*.jsonl"))
         if not parts:
             raise RunError(f"{self.path}: has no responses. Make them with `restrain eval`.")
-        provenance, rows = join_parts(parts, EvaluationProvenance, ResponseRow)
+        provenance = shared_provenance(parts, EvaluationProvenance)
+        rows = {row.key: row for row in each_of_parts(parts, ResponseRow)}
         ids = [problem.id for problem in read_rows(self.problems, Problem)]
         missing = [each for each in ids if each not in rows]
         if missing:

@@ -35,6 +35,7 @@ from restrain_openrlhf.hook.rollout.unmarked_rows import UnmarkedRows
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain
 from restrain_openrlhf.reference.checks import NeededReference
+from restrain_openrlhf.scoring.threads import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
 
@@ -111,7 +112,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         (text,) = texts_of([output], call.hf_tokenizer)
         label, kind = LabelWithRow.of(call.label), self._settings.answers
         row = kind.row(call.prompt, {}) if label.row is None else label.row
-        grade = await asyncio.to_thread(kind.grade, text, str(label.label), row)
+        grade = await scored_in_a_thread(partial(kind.grade, text, str(label.label), row))
         return {**output, "label": label.label, "reward": float(grade.correct), "scores": float(grade.correct)}
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:

@@ -16,9 +16,16 @@ from restrain_openrlhf.reference.offline_engine import Sampling, refuse_long_pro
 from restrain_openrlhf.reference.prompts import Prompt, load_prompts, prompt_source, refuse_lost_mark, template_identity
 from restrain_openrlhf.scoring import GroupScorer
 
+# Tells OpenRLHF's entry point that `restrain train`, which starts it, has checked the run: a large prompt file takes
+# minutes.
+CHECKED = "--restrain.checked"
 
-def check_run(config: HookConfig, flags: dict[str, Any]) -> None:
-    """Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts, another reference."""
+
+def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
+    """How many prompts an episode has: those of the training file that the method trains on.
+
+    Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts, another reference.
+    """
     method = build(config.method)
     refuse_here(config, flags)
     if config.keeps_rollouts:
@@ -32,13 +39,13 @@ def check_run(config: HookConfig, flags: dict[str, Any]) -> None:
         try_service(config, config.service, texts[0], flags["rollout.n_samples_per_prompt"], needed)
         if method.selection is None:
             # The service has the reference; only choosing the prompts needs it here.
-            return
+            return len(texts)
     reference = load_reference(config.reference) if config.reference else None
     GroupScorer(method, reference, config.answers)
     if reference is not None:
         refuse_mismatch(reference, needed)
         refuse_missing(reference, inputs.prompts)
-        trained_on(method, reference, texts)
+    return trained_on(method, reference, texts)
 
 
 @dataclass(frozen=True)
@@ -87,15 +94,6 @@ def load_tokenizer(model: str) -> Any:
     from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
     return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
-
-
-def prompt_count(config: HookConfig, flags: dict[str, Any]) -> int:
-    """How many prompts an episode has: those of the training file that the method trains on."""
-    source = prompt_source(flags)
-    model = flags["actor.model_name_or_path"]
-    prompts = load_prompts(source, load_tokenizer(model) if source.apply_chat_template else None)
-    reference = load_reference(config.reference) if config.reference else None
-    return trained_on(build(config.method), reference, [prompt.text for prompt in prompts])
 
 
 def trained_on(method: Method, reference: Reference | None, prompts: Sequence[str]) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import AnswerKind
@@ -74,8 +75,8 @@ def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
 
 def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:
     """Raises ReferencePassError for a prompt without a row. There may be more rows than are trained on, never fewer."""
-    for prompt in prompts:
-        reference.row(prompt.text, prompt.where)
+    for place in np.flatnonzero(np.isnan(reference.shares(prompt.text for prompt in prompts))):
+        reference.row(prompts[place].text, prompts[place].where)
 
 
 def selected(selection: Selection, reference: Reference, prompts: Sequence[str]) -> list[int]:
@@ -83,7 +84,10 @@ def selected(selection: Selection, reference: Reference, prompts: Sequence[str])
 
     Raises ReferencePassError for a prompt without a row, and where none is kept.
     """
-    shares = [reference.row(prompt).majority_share for prompt in prompts]
+    found = reference.shares(prompts)
+    for place in np.flatnonzero(np.isnan(found)):
+        reference.row(prompts[place])
+    shares: list[float] = found.tolist()
     kept = selection(shares)
     if not kept:
         raise ReferencePassError(

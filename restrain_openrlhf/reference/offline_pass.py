@@ -9,7 +9,7 @@ from typing import Any, Self
 from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf import __version__
-from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, kind_word
 from restrain_openrlhf.config.host_flags import check_version, flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
@@ -22,7 +22,7 @@ from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, 
 from restrain_openrlhf.reference.prompts import (
     Prompt,
     PromptSource,
-    load_prompts,
+    each_prompt,
     prompt_set_hash,
     prompt_source,
     template_identity,
@@ -99,20 +99,20 @@ class OfflinePass:
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
-        prompts = load_prompts(source, tokenizer, kind)
+        prompts, hashes = _own_prompts(source, tokenizer, shard, kind)
         refuse_long_prompts(prompts, tokenizer, options)
         provenance = ReferenceProvenance(
             model=options.model,
             model_fingerprint=fingerprint,
             template=template_identity(source, tokenizer),
-            prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, prompts)),
-            prompt_count=len(prompts),
+            prompt_set_hash=prompt_set_hash(hashes),
+            prompt_count=len(hashes),
             answers=kind.model_dump(mode="json"),
             extractor_version=kind.version,
             restrain_version=__version__,
             **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
-        return cls(options, shard, shard.of(prompts), provenance, tokenizer)
+        return cls(options, shard, prompts, provenance, tokenizer)
 
     def run(self, out: Path, on_progress: Callable[[int], None]) -> Path:
         """Sample what is missing; returns the file written (`out`, or this shard's part of it)."""
@@ -122,6 +122,18 @@ class OfflinePass:
         sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow, make, chunk)
         sampling.run(lambda: RolloutEngine(self.options.model, self.options, self.tokenizer), on_progress)
         return path
+
+
+def _own_prompts(
+    source: PromptSource, tokenizer: object, shard: Shard, kind: AnswerKind
+) -> tuple[list[Prompt], list[str]]:
+    """The shard's prompts, and the hashes of all that the pass has."""
+    own, hashes = [], []
+    for place, prompt in enumerate(each_prompt(source, tokenizer, kind)):
+        hashes.append(ReferenceRow.key_of(prompt))
+        if place % shard.count == shard.index:
+            own.append(prompt)
+    return own, hashes
 
 
 def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given: str | float | None) -> None:

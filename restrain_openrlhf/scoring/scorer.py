@@ -55,17 +55,18 @@ class GroupScorer:
         cannot be scored: another size than the method draws, a prompt that the reference lacks, no gold for a method
         that reads it, a row without what the kind of answer needs, or latex2sympy2 does not work.
         """
-        timeouts, deaths = RESIDUAL.lost.timed_out, RESIDUAL.lost.died
+        timeouts, deaths = RESIDUAL.here.timed_out, RESIDUAL.here.died
         known, reference = self.row_of(prompt) if row is None else row, self._reference_row(prompt)
-        group = GroupAnswers.of(self.kind, answers, known)
-        score = score_group(self.method, group, reference, gold, prompt, entropies, self.kind, known)
-        keys = [self.kind.key(answer, known) for answer in group.firsts()]
+        with RESIDUAL.group_of_answers():
+            group = GroupAnswers.of(self.kind, answers, known)
+            score = score_group(self.method, group, reference, gold, prompt, entropies, self.kind, known)
+            keys = [self.kind.key(answer, known) for answer in group.firsts()]
         return replace(
             score,
             keys=tuple(keys),
             majority_key=keys[group.votes.majority] if keys else None,
-            residual_timeouts=RESIDUAL.lost.timed_out - timeouts,
-            residual_deaths=RESIDUAL.lost.died - deaths,
+            residual_timeouts=RESIDUAL.here.timed_out - timeouts,
+            residual_deaths=RESIDUAL.here.died - deaths,
         )
 
     def check(self, prompt: str, gold: str | None = None) -> None:

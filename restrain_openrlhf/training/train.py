@@ -13,7 +13,7 @@ from restrain_openrlhf.config.this_machine import on_this_machine, refuse_here
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.hook.preflight import check_run, prompt_count
+from restrain_openrlhf.hook.preflight import CHECKED, check_run
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
@@ -45,12 +45,12 @@ def train(
     config = on_this_machine(config)
     flags = host_flags(config)
     words = to_arguments(flags)
-    check_run(config, flags_of(config, detect().host_flags))
+    prompts = check_run(config, flags_of(config, detect().host_flags))
     lock = folder.lock()
     try:
         folder.claim(config, flags)
         if not folder.completed.exists():
-            total = total_steps(config)
+            total = total_steps(config, prompts)
             with tracked(config.mlflow, folder.path) as send:
 
                 def report(row: StepRow) -> None:
@@ -86,10 +86,9 @@ def flags_here(config: RunConfig) -> dict[str, Any]:
     return flags_of(on_this_machine(config), detect().host_flags)
 
 
-def total_steps(config: RunConfig) -> int:
-    """Rollout batches of the whole run; `steps` ends it earlier."""
-    flags = flags_of(config)
-    every = rollout_batches(prompt_count(config, flags), flags)
+def total_steps(config: RunConfig, prompts: int) -> int:
+    """Rollout batches of the whole run with so many prompts an episode; `steps` ends it earlier."""
+    every = rollout_batches(prompts, flags_of(config))
     return every if config.steps is None else min(config.steps, every)
 
 
@@ -107,7 +106,7 @@ def _run_host(
         start = folder.log.stat().st_size
         with ending_with_us() as running:
             host = subprocess.Popen(
-                command(folder, words),
+                [*command(folder, words), CHECKED],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(lock,),

@@ -55,7 +55,7 @@ def material(run: Path, gold: Path | None) -> Material:
         return Material(run, answers, {}, (*notes, gone))
     votes = {
         row.prompt_hash: (row.majority, row.majority_key or "")
-        for row in load_reference(Path(named)).rows
+        for row in load_reference(Path(named)).each_row()
         if row.majority is not None
     }
     return Material(run, answers, votes, (*notes, f"{flipped}, its first one with the reference's."))

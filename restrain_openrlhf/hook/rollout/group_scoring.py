@@ -5,6 +5,7 @@ import random
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import aiohttp
@@ -19,6 +20,7 @@ from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
 from restrain_openrlhf.reference.prompt_rows import PromptRows
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.service.service_config import load_token
+from restrain_openrlhf.scoring.threads import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 
 TRY_SECONDS = 120.0
@@ -39,7 +41,7 @@ def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
 
 @dataclass(frozen=True)
 class InProcess:
-    """Scores in one thread: latex2sympy2 may take seconds, and rollouts are drawn meanwhile."""
+    """Scores in one thread while rollouts are drawn, and in others what needs latex2sympy2, which may take seconds."""
 
     scorer: GroupScorer
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="score"))
@@ -48,7 +50,7 @@ class InProcess:
         """Raises a RestrainError where the group cannot be scored, or the reference is not the one that is needed."""
         if needed is not None and self.scorer.reference is not None:
             refuse_mismatch(self.scorer.reference, needed)
-        return await asyncio.get_running_loop().run_in_executor(self.thread, score_whole_group, self.scorer, group)
+        return await scored_in_a_thread(partial(score_whole_group, self.scorer, group), self.thread)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from restrain_openrlhf.scoring.service.group_collector import Group, GroupCollec
 from restrain_openrlhf.scoring.service.requests import RefusedError, Response, read_body, read_response, refused
 from restrain_openrlhf.scoring.service.service_config import ServiceBlock
 from restrain_openrlhf.scoring.service.telemetry import Metrics, log
+from restrain_openrlhf.scoring.threads import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import RewardReply, RewardRequest
 
 LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.PENALIZED)
@@ -107,7 +108,7 @@ class GetReward:
             log("labels", logging.WARNING, detail=what)
 
     async def _grade(self, query: str, prompt: str, gold: str) -> RewardReply:
-        correct = await asyncio.to_thread(self._is_right, query, prompt, gold)
+        correct = await scored_in_a_thread(partial(self._is_right, query, prompt, gold))
         self.metrics.evaluated.labels(str(correct).lower()).inc()
         return RewardReply(rewards=float(correct), scores=float(correct))
 
