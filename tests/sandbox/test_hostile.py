@@ -113,6 +113,7 @@ def f(x):
 """
     _, seen, no = outcomes(hidden, job(looks, call_seconds=1.0), returning(False))
     assert seen == no
+    assert no[0].startswith("=")
 
 
 def test_values_that_lie_are_not_asked():

@@ -1,5 +1,6 @@
 """The kind `code`: what is read, which programs are equal, what passes its tests, and the public data sets' shapes."""
 
+import ast
 import json
 import random
 import re
@@ -302,6 +303,35 @@ def test_any_text_is_read(text):
     assert answer is None or "half" in answer
     KIND.extract(text, {"problem": text})
     inputs_for(read_task({"problem": f"def f(x):\n    {text!r}\n" + text}), 3)
+
+
+literals = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.just(10**400) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+        | st.sets(st.integers() | st.text(max_size=3), max_size=3)
+    ),
+    max_leaves=6,
+)
+
+
+@given(st.lists(st.tuples(literals, literals), min_size=1, max_size=3))
+def test_any_values_have_others_like_them(calls):
+    row = {"problem": "def f(a, b):\n    pass\n", "examples": [f"f({one!r}, {other!r})" for one, other in calls]}
+    made = inputs_for(read_task(row), 10)
+    assert made
+    assert len(set(made)) == len(made) <= 10
+    assert all(len(ast.literal_eval(text)) == 2 for text in made if "inf" not in text)
+
+
+def test_long_inputs_are_taken_as_they_are():
+    long = "1 " * 500_000
+    begun = time.process_time()
+    assert inputs_for(read_task({"problem": "Sum.", "examples": [long]}), 30) == (long,)
+    assert inputs_for(read_task({"problem": "def f(x): ...", "examples": [[[1] * 100_000]]}), 30)
+    assert time.process_time() - begun < 2.0
 
 
 @pytest.mark.parametrize(

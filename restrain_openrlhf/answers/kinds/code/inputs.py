@@ -5,6 +5,7 @@ order.
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 from restrain_openrlhf.answers.kinds.code.draws import Draws
@@ -22,6 +23,7 @@ COPIES = 5
 Input = TypeVar("Input")
 
 
+@lru_cache(maxsize=64)
 def inputs_for(task: Task, count: int) -> tuple[str, ...]:
     """At most `count` inputs as a job writes them, and at least one; none where the parameters are not known."""
     draws = Draws(f"{task.entry}\n{task.shown[-1]}\n{task.given}")
@@ -38,10 +40,11 @@ def inputs_for(task: Task, count: int) -> tuple[str, ...]:
 def _grown(
     first: Sequence[Input], count: int, another: Callable[[Sequence[Input]], Input], write: Callable[[Input], str]
 ) -> tuple[str, ...]:
-    """The first inputs and others, none twice; others may be made of those that are known by then."""
-    known, texts = list(first)[:count], [write(each) for each in first[:count]]
+    """The first inputs and others, none twice; others may be made of those that are known by then, unless long."""
+    texts = [write(each) for each in first[:count]]
+    known = [each for each, text in zip(first, texts, strict=False) if len(text) <= LONG]
     for _ in range(TRIES * count):
-        if len(texts) >= count:
+        if len(texts) >= count or (first and not known):
             break
         value = another(known)
         text = write(value)

@@ -84,10 +84,11 @@ def mutated(value: Any, domain: Domain, draws: Draws) -> Any:
 
 
 def _number(value: float, domain: Domain, draws: Draws) -> float:
-    whole = (value + 1, value - 1, value * 2, value + 2 + draws.below(8), value // 2, value + 3)
-    broken = (value + 1, value * 2, value - 0.5, value / 2, value + 0.25)
-    new = draws.pick(whole if isinstance(value, int) else broken)
-    return type(value)(round(min(max(new, domain.least), domain.greatest), 3))
+    if isinstance(value, int):
+        near = (value + 1, value - 1, value * 2, value + 2 + draws.below(8), value // 2, value + 3)
+        return int(min(max(draws.pick(near), domain.least), domain.greatest))
+    steps = (value + 1, value * 2, value - 0.5, value / 2, value + 0.25)
+    return float(round(min(max(draws.pick(steps), domain.least), domain.greatest), 3))
 
 
 def _text(text: str, domain: Domain, draws: Draws) -> str:

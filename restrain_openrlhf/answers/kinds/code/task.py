@@ -126,14 +126,19 @@ def _block(lines: list[str]) -> Iterator[str]:
         yield line
 
 
+def _text(node: ast.expr | None) -> str:
+    """As Python writes it; empty for none, and for what is nested too deep."""
+    try:
+        return ast.unparse(node) if node else ""
+    except RecursionError:
+        return ""
+
+
 def _parameters(function: Function, is_method: bool) -> tuple[Parameter, ...]:
     """Those that a call gives by position."""
     every = [*function.args.posonlyargs, *function.args.args]
-    defaults = [""] * (len(every) - len(function.args.defaults)) + [
-        ast.unparse(each) for each in function.args.defaults
-    ]
+    defaults = [""] * (len(every) - len(function.args.defaults)) + [_text(each) for each in function.args.defaults]
     found = [
-        Parameter(each.arg, ast.unparse(each.annotation) if each.annotation else "", default)
-        for each, default in zip(every, defaults, strict=True)
+        Parameter(each.arg, _text(each.annotation), default) for each, default in zip(every, defaults, strict=True)
     ]
     return tuple(found[1:] if is_method else found)
