@@ -63,6 +63,84 @@ def voted(kind: AnswerKind, groups: Sequence[tuple[Row, Sequence[str]]]) -> None
         kind.classes([kind.extract(response, row) for response in responses], row)
 
 
+TEXT = "Some reasoning about the problem, with a comma, a number such as 12.5, and (in brackets) a remark. " * 12
+
+
+def short(kind: AnswerKind, rows: Callable[[int], Row], forms: Sequence[str]) -> float:
+    """Seconds of groups whose responses are about 1,200 characters long and end in one of the forms of an answer."""
+    rng = random.Random(0)
+    groups = [
+        (rows(place), [TEXT + "\n" + rng.choice(forms).replace("PLACE", str(place)) for _ in range(N)])
+        for place in range(GROUPS)
+    ]
+    return median_seconds(lambda: voted(kind, groups))
+
+
+def choice() -> Rows:
+    """Ten options a group, chosen by letter and by text."""
+    from restrain_openrlhf.answers.kinds.choice import Choice
+
+    options = [f"option number {place}" for place in range(10)]
+    forms = (
+        "The answer is (B).",
+        "\\boxed{C}",
+        "option number 3",
+        "D. option number 3",
+        "Answer: option number 4",
+        "K",
+    )
+    return {
+        "ten options": short(Choice(), lambda place: {"problem": str(place), "options": options}, forms),
+        "no options": short(Choice(), lambda place: {"problem": str(place)}, forms),
+    }
+
+
+def text() -> Rows:
+    """Names, in a tag, after a marker and on the last line."""
+    from restrain_openrlhf.answers.kinds.text import Text
+
+    forms = (
+        "<answer>J. K. Rowling PLACE</answer>",
+        "The answer is JK Rowling PLACE.",
+        "The Beatles",
+        "\\boxed{Zürich}",
+    )
+    aliases = ["J. K. Rowling", "Rowling", "Joanne Rowling"]
+    return {
+        "no aliases": short(Text(), lambda place: {"problem": str(place)}, forms),
+        "three aliases": short(Text(), lambda place: {"problem": str(place), "aliases": aliases}, forms),
+    }
+
+
+def number() -> Rows:
+    """Whole numbers, powers of ten and fractions, without a unit and in three of them."""
+    from restrain_openrlhf.answers.kinds.number import Number
+
+    forms = ("The answer is PLACE,500 m.", "\\boxed{PLACE.5\\times 10^{3}}", "It is PLACE/3 km", "PLACE.5001 km")
+    found = {"no unit": short(Number(), lambda place: {"problem": str(place)}, forms)}
+    try:
+        import pint  # noqa: F401
+    except ImportError:
+        return found
+    in_unit = short(Number(), lambda place: {"problem": str(place), "unit": ("km", "m", "mile")[place % 3]}, forms)
+    return {**found, "in a unit": in_unit}
+
+
+def json() -> Rows:
+    """Objects of six keys, fenced and bare."""
+    from restrain_openrlhf.answers.kinds.json_value import JsonValue
+
+    value = '{"name": "n PLACE", "age": 1.0, "tags": ["a", "b"], "at": {"x": 1e2, "y": -1}, "ok": true, "none": null}'
+    forms = (f"```json\n{value}\n```", value, value.replace("1e2", "100"), value.replace("true", "tru"))
+    keys = ["name", "age", "tags"]
+    properties = {"name": {"type": "string"}, "age": {"type": "integer"}}
+    row = {"schema": {"type": "object", "properties": properties, "required": keys}}
+    return {
+        "no schema": short(JsonValue(), lambda place: {"problem": str(place)}, forms),
+        "with a schema": short(JsonValue(), lambda place: {"problem": str(place), **row}, forms),
+    }
+
+
 def sql() -> Rows:
     """A table of 1,000 rows; four different queries a group, one of them wrong."""
     from restrain_openrlhf.answers.kinds.sql import Sql
@@ -139,7 +217,10 @@ def embedding() -> Rows:
         return {"4 different texts a group (from 32 groups)": seconds * 32, "known texts": again * 32}
 
 
-MEASURED: Mapping[str, Callable[[], Rows]] = {"sql": sql, "judge": judge, "embedding": embedding}
+MEASURED: Mapping[str, Callable[[], Rows]] = {
+    **{"choice": choice, "text": text, "number": number, "json": json},
+    **{"sql": sql, "judge": judge, "embedding": embedding},
+}
 
 if __name__ == "__main__":
     main()
