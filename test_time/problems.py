@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
-from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, LoadedBenchmark, load_benchmark
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
@@ -105,7 +104,7 @@ def _problem(source: Source, row: Row, number: int, numbered: bool, kind: Answer
     text = row[column]
     if text is not None and not isinstance(text, str):
         raise DataError(f"{where}: {column!r} is no text but {type(text).__name__}. Give the problem as text.")
-    columns = {name: value for name, value in kind.row("", row).items() if name != PROBLEM}
+    columns = kind.own_columns(row)
     if "options" in columns:
         text = with_options(text or "", columns["options"])
     elif choice_columns(row) and not lists_choices(text or ""):

@@ -154,6 +154,6 @@ def rollouts_of(
         )
     responses = tokens[:, prompts.shape[1] :]
     rows = [kind.row(each.problem, each.row) for each in problems for _ in range(ROLLOUTS)]
-    texts = [(tokenizer.decode(tokens, skip_special_tokens=True), EOS not in tokens) for tokens in responses.tolist()]
-    answers = [kind.voted_answer(text, cut, row) for (text, cut), row in zip(texts, rows, strict=True)]
+    decoded = [(tokenizer.decode(tokens, skip_special_tokens=True), EOS not in tokens) for tokens in responses.tolist()]
+    answers = [kind.voted_answer(text, cut, row) for (text, cut), row in zip(decoded, rows, strict=True)]
     return tokens, responses, [answers[start : start + ROLLOUTS] for start in range(0, len(answers), ROLLOUTS)]

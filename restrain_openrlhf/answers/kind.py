@@ -79,13 +79,14 @@ class AnswerKind(BaseModel, ABC):
         return self.columns
 
     def row(self, problem: str, columns: Mapping[str, Any]) -> Row:
-        """The row of a prompt: its problem, and of a data set's `columns` those that this kind reads.
+        """The row of a prompt: its problem, and of a data set's `columns` those that this kind reads."""
+        return {PROBLEM: problem, **self.own_columns(columns)}
 
-        Files that this project writes have them in one column, `row`.
-        """
-        known = {**(columns.get("row") or {}), **columns}
-        read = {name: known[name] for name in self.row_columns() if known.get(name) is not None}
-        return {PROBLEM: problem, **read}
+    def own_columns(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Those that this kind reads besides the problem. Files that this project writes have them in one, `row`."""
+        names = self.row_columns()
+        known = {**(columns.get("row") or {}), **columns} if names else {}
+        return {name: known[name] for name in names if known.get(name) is not None}
 
     def voted_answer(self, response: str, truncated: bool, row: Row) -> str | None:
         """What a rollout votes for: the answer of its response; None where the length limit cut it off.

@@ -76,6 +76,10 @@ class HookConfig(BaseModel):
         default=LOGPROB_GAP_LIMIT,
         description="Stop where vLLM's log-probabilities differ from the policy's by a larger share; null: never.",
     )
+    weight_digests: Annotated[StrictBool, Key.CHANGEABLE] = Field(
+        default=False,
+        description="After each weight sync, write SHA-256 digests of the weights that vLLM computes with.",
+    )
 
     engine: Annotated[EngineLimits, Key.CHANGEABLE] = Field(
         default=EngineLimits(), description="How much each vLLM engine works on at a time."

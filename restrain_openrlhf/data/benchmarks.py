@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
-from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import AnyRow, write_rows
 from restrain_openrlhf.data.problems import (
@@ -144,7 +143,7 @@ def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | No
 
 
 def _with_row(problem: Problem, row: Row, kind: AnswerKind) -> Problem:
-    columns = {name: value for name, value in kind.row("", row).items() if name != PROBLEM}
+    columns = kind.own_columns(row)
     return problem.model_copy(update={"row": {**columns, **problem.row}}) if columns else problem
 
 

@@ -90,6 +90,12 @@ class RunFolder:
         return self.path / "model"
 
     @property
+    def weight_digests(self) -> Path:
+        """With the key of this name, a JSON file for each vLLM engine, of its last weight sync: for each of its workers
+        an object with the SHA-256 of every weight (hook/rollout/held_weights.py)."""
+        return self.path / "weight_digests"
+
+    @property
     def checkpoints(self) -> Path:
         """The host's checkpoints; with `ckpt.save_hf`, models that can be loaded as they are beside them."""
         return self.path / "checkpoints"

@@ -4,7 +4,6 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -82,7 +81,7 @@ class ReferenceRow(SampledRow):
             prompt_hash=text_hash(prompt.text),
             problem_hash=text_hash(prompt.problem),
             unread=tuple(map(end_of, islice(texts, 1))),
-            row=dict(prompt.row) if kind.row_columns() else {},
+            row=dict(prompt.row) if prompt.columns else {},
             **_labels(kind, group, prompt.row),
             **_vote(group),
         )
@@ -163,7 +162,7 @@ class ReferenceProvenance(Provenance):
     extractor_version: str
     restrain_version: str
 
-    @cached_property
+    @property
     def kind(self) -> AnswerKind:
         """The kind of answer. Raises ConfigError where no such kind is installed."""
         return parse_kind(self.answers)

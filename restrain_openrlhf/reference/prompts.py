@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import AnyRow, each_numbered_row
 from restrain_openrlhf.data.sources import HubSet, load_dataset
 from restrain_openrlhf.errors import ConfigError, DataError
 
 FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
+
+# One for all prompts: most kinds of answers read nothing but the problem.
+NO_COLUMNS: Row = {}
 
 
 @dataclass(frozen=True)
@@ -51,14 +55,19 @@ def prompt_source(flags: dict[str, Any]) -> PromptSource:
 class Prompt:
     """One prompt: `problem` as the data set states it, `text` as the policy sees it; `where` names it in errors.
 
-    `row` is what its kind of answer reads of it.
+    `columns` are those that its kind of answer reads besides the problem.
     """
 
     id: str | int | None
     problem: str
     text: str
     where: str
-    row: Row = field(default_factory=dict)
+    columns: Row = field(default_factory=lambda: NO_COLUMNS)
+
+    @property
+    def row(self) -> Row:
+        """What its kind of answer reads of it."""
+        return {PROBLEM: self.problem, **self.columns}
 
 
 def load_prompts(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS) -> list[Prompt]:
@@ -164,7 +173,7 @@ def _prompt(
     if not stated or (isinstance(stated, str) and not stated.strip()):
         raise DataError(f"{source.dataset}, {where}: {source.input_key!r} is empty. Remove the row.")
     problem = str(stated)
-    return Prompt(row.get("id"), problem, render(stated), where, kind.row(problem, row))
+    return Prompt(row.get("id"), problem, render(stated), where, kind.own_columns(row) or NO_COLUMNS)
 
 
 def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[bytes, str]) -> None:

@@ -169,6 +169,7 @@ def test_what_the_asynchronous_trainer_cannot_keep_is_refused(keys, message):
     ("keys", "message"),
     [
         ({"rollouts": {"keep": 4}}, "rollouts is set and metrics is not"),
+        ({"weight_digests": True}, "weight_digests is set and metrics is not"),
     ],
 )
 def test_what_is_kept_beside_the_metrics_needs_them(keys, message):

@@ -2,8 +2,9 @@
 
 Prints one JSON object per case: the mean gap of log-probabilities, in nats, before the first sync and after each,
 and how far the syncs moved them; for an adapter, `arrived` too, the share of its first steps' move that vLLM has after
-a sync, and `arrived_to_nearest`, the share after a sync of what peft merges. Arguments: an empty folder, then cases
-such as `tied/float32`.
+a sync, and `arrived_to_nearest`, the share after a sync of what peft merges; else the weights
+whose digests are others than those of an engine that loads the policy. Arguments: an empty folder, then cases such as
+`tied/float32`.
 """
 
 import copy
@@ -26,11 +27,13 @@ from vllm import LLM, SamplingParams  # noqa: E402
 from vllm.distributed import cleanup_dist_env_and_memory  # noqa: E402
 
 from restrain_openrlhf.hook.fixes.lora import naming_whole_weights  # noqa: E402
+from restrain_openrlhf.hook.rollout.held_weights import held  # noqa: E402
 
 # Most rows are there for the shares: noise of bf16 activations is several times a young adapter's move.
 VOCABULARY, LENGTH, ROWS, TRAINED_ROWS = 96, 24, 1024, 256
 # As the presets have them (configs/one_gpu), and as few steps as a run's first.
 RANK, LEARNING_RATE, STEPS = 32, 1e-5, 16
+LEFT_OUT = "model.layers.1.self_attn.k_proj.weight"
 
 
 class Handed:
@@ -97,11 +100,11 @@ def train(policy: Any) -> None:
             parameter.add_(size * torch.randn_like(parameter))
 
 
-def sync(policy: Any, worker: Any) -> None:
-    """As trainer/ray/ppo_actor.py does (broadcast_to_vllm), parameter by parameter."""
+def sync(policy: Any, worker: Any, without: str = "") -> None:
+    """As trainer/ray/ppo_actor.py does (broadcast_to_vllm), parameter by parameter, `without` one."""
     worker._model_update_group, worker._model_update_with_ray = Handed(), False
     with naming_whole_weights(policy):
-        parameters = list(policy.named_parameters())
+        parameters = [each for each in policy.named_parameters() if each[0] != without]
     for number, (name, parameter) in enumerate(parameters, start=1):
         worker._model_update_group.weight = parameter.data
         worker.update_weight(name, parameter.dtype, parameter.shape, empty_cache=number == len(parameters))
@@ -173,9 +176,29 @@ def compare(folder: Path, case: str) -> dict[str, object]:
         synced = of_vllm(engine, tokens)
         found["after"] = [*found["after"], gap(synced, of_policy(policy, tokens))]
         found["moved"] = gap(synced, loaded)
+    if head != "lora":
+        found |= other_digests(policy, engine, folder / "synced", dtype)
     del engine
     cleanup_dist_env_and_memory()
     return found
+
+
+def other_digests(policy: Any, engine: LLM, folder: Path, dtype: str) -> dict[str, object]:
+    """The weights whose digests are others than those of an engine that loads the policy from a folder: after a sync,
+    and after one without a weight that vLLM has fused with two more."""
+    worker = engine.llm_engine.model_executor.driver_worker.worker
+    train(policy)
+    sync(policy, worker, without=LEFT_OUT)
+    without_one = held(worker)
+    sync(policy, worker)
+    synced = held(worker)
+    policy.save_pretrained(folder)
+    (loaded,) = engine_of(folder, dtype).collective_rpc(held)
+    return {
+        "weights": len(loaded),
+        "other": [name for name in loaded if synced.get(name) != loaded[name]],
+        "other_without_one": [name for name in loaded if without_one.get(name) != loaded[name]],
+    }
 
 
 if __name__ == "__main__":

@@ -38,6 +38,15 @@ def test_after_each_sync_vllms_log_probabilities_are_the_policys(gaps: dict[str,
     assert found["moved"] > 5 * rounding, "the weights did change"
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("lora")])
+def test_after_a_sync_vllm_computes_with_the_policys_bits_and_a_weight_that_is_left_out_is_seen(gaps, case: str):
+    """Against an engine that loads the policy from a folder. vLLM has queries, keys and values in one weight."""
+    found = gaps[case]
+    assert found["weights"] > 10
+    assert found["other"] == []
+    assert found["other_without_one"] == ["model.layers.1.self_attn.qkv_proj (computed)"]
+
+
 @pytest.mark.parametrize("dtype", ROUNDING)
 def test_a_young_adapters_move_arrives_whole(gaps: dict[str, dict], dtype: str):
     """After steps of a real run's size, by real gradients; the same engine sees what rounding to nearest loses."""

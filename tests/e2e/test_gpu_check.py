@@ -32,6 +32,30 @@ wrapt.register_post_import_hook(keep, "openrlhf.trainer.ray.ppo_actor")
 """
 
 
+# The policy then leaves out one of its weights.
+LEAVES_ONE_OUT = """
+import functools
+import wrapt
+
+LEFT_OUT = "model.layers.1.mlp.down_proj.weight"
+
+def leave_out(module):
+    host = module.ActorPPOTrainer.broadcast_to_vllm
+
+    @functools.wraps(host)
+    def broadcast_to_vllm(self):
+        model = self.actor.model.module
+        every = list(model.named_parameters())
+        model.named_parameters = lambda: [each for each in every if each[0] != LEFT_OUT]
+        host(self)
+        del model.named_parameters
+
+    module.ActorPPOTrainer.broadcast_to_vllm = broadcast_to_vllm
+
+wrapt.register_post_import_hook(leave_out, "openrlhf.trainer.ray.ppo_actor")
+"""
+
+
 def lines(folder) -> dict[str, dict]:
     document = json.loads((folder / "gpu-check.json").read_text())
     return {line["name"]: line for check in document["checks"] for line in check["outcomes"]}
@@ -47,17 +71,29 @@ def test_everything_that_can_be_tried_here_passes(tmp_path):
     assert {line["verdict"] for line in found.values()} <= {"pass", "skipped"}
     if not detect().has_gpus:
         assert {name for name, line in found.items() if line["verdict"] == "skipped"} == ON_A_GPU_ONLY
-    for name in ("weights in vLLM", "SIGKILL and resume", "test-time adapt", "step time"):
+    for name in ("weights in vLLM", "weights in vLLM, bits", "SIGKILL and resume", "test-time adapt", "step time"):
         assert found[name]["verdict"] == "pass"
     assert "SIGKILL and resume" in done.stdout
 
 
-def test_weights_that_are_not_sent_are_seen(tmp_path):
-    (tmp_path / "sitecustomize.py").write_text(SENDS_NOTHING)
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    done = run(restrain("gpu-check", "--allow-cpu", "--only", "training", "--out", tmp_path / "out"), env=environment)
+def training_with(fault: str, folder) -> dict[str, dict]:
+    """The lines of the check where every process has run `fault` at its start."""
+    (folder / "sitecustomize.py").write_text(fault)
+    environment = {**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT}"}
+    done = run(restrain("gpu-check", "--allow-cpu", "--only", "training", "--out", folder / "out"), env=environment)
     assert done.returncode == 1, done.stdout + done.stderr
-    found = lines(tmp_path / "out")
-    assert {line["verdict"] for line in found.values()} == {"fail"}, done.stdout
+    return lines(folder / "out")
+
+
+def test_weights_that_are_not_sent_are_seen(tmp_path):
+    found = training_with(SENDS_NOTHING, tmp_path)
+    assert {line["verdict"] for line in found.values()} == {"fail"}
     # The run itself ends at a gap above logprob_gap_limit; a smaller one is judged when it is over.
     assert "vLLM does not have the policy's weights" in found["training"]["found"] or "weights in vLLM" in found
+
+
+def test_one_weight_that_is_not_sent_is_named(tmp_path):
+    found = training_with(LEAVES_ONE_OUT, tmp_path)
+    bits = found["weights in vLLM, bits"]
+    assert (bits["verdict"], bits["numbers"]["other"]) == ("fail", 1)
+    assert bits["found"].endswith("; not model.layers.1.mlp.down_proj (computed)")

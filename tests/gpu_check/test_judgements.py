@@ -9,6 +9,7 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.commands.gpu_check.gradient import CASES, PACKED, GradientCase, judge_gradient, judge_patches  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.loaded_weights import judge_digests  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.memory import (  # noqa: E402
     TrainingStep,
     check_estimate,
@@ -106,6 +107,18 @@ def test_an_update_of_which_a_part_arrived_fails():
     assert failures([judge_syncs(of(0.5))]) == ["weights in vLLM"]
     assert failures([judge_syncs(of(0.97))]) == []
     assert failures([judge_syncs([*of(0.97), *of(math.nan)])]) == ["weights in vLLM"]
+
+
+def test_a_single_weight_with_other_bits_fails_and_is_named():
+    loaded = {"norm": "aa", "head": "bb"}
+    assert judge_digests([loaded, loaded], loaded).verdict == "pass"
+    other = judge_digests([loaded, {"norm": "aa", "head": "cc"}], loaded)
+    assert (other.verdict, other.numbers["other"]) == ("fail", 1)
+    assert other.found.endswith("; not head")
+    missing = judge_digests([{"norm": "aa"}], loaded)
+    assert missing.found.endswith("; not head")
+    nothing = [judge_digests([], loaded), judge_digests([{}], {})]
+    assert failures([other, missing, *nothing]) == ["weights in vLLM, bits"] * 4
 
 
 def test_an_update_that_was_not_measured_has_no_share():

@@ -39,6 +39,7 @@ OTHER_THAN_DEFAULT = {
     "evaluate_first": True,
     "service": "http://reward:8000",
     "logprob_gap_limit": None,
+    "weight_digests": True,
     "engine": EngineLimits(max_num_seqs=256),
     "rollouts": KeepRollouts(keep="none"),
 }
@@ -111,7 +112,7 @@ def test_a_run_may_come_back_with_its_changeable_keys_changed_and_no_others(tmp_
         else:
             with pytest.raises(RunError, match=name):
                 folder.claim(changed, {})
-    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "engine", "rollouts"}
+    assert HookConfig.keys(Key.CHANGEABLE) == {"service", "logprob_gap_limit", "weight_digests", "engine", "rollouts"}
 
 
 @pytest.fixture

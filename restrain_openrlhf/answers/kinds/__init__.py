@@ -1,3 +1,14 @@
-"""The kinds of answers that ship, a file each; importing this package registers them."""
+"""The kinds of answers that ship, a file or a folder each; importing this package registers them."""
 
-from restrain_openrlhf.answers.kinds import judge, mathematics, mixed, sql  # noqa: F401
+from restrain_openrlhf.answers.kinds import (  # noqa: F401
+    choice,
+    code,
+    embedding,
+    json_value,
+    judge,
+    mathematics,
+    mixed,
+    number,
+    sql,
+    text,
+)

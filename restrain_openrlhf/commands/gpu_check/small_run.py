@@ -14,6 +14,7 @@ from statistics import median
 from typing import Any
 
 from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, TEST_TIME, kill_when, run_module
+from restrain_openrlhf.commands.gpu_check.loaded_weights import check_digests
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged
 from restrain_openrlhf.config.command_line import override_words
 from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
@@ -135,14 +136,15 @@ def shared_run(out: Path) -> SmallRun:
 
 
 def check_training(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """A few steps, killed after the third and started again."""
+    """A few steps, killed after the third and started again, now with digests of what vLLM computes with."""
     small = shared_run(out)
     kill_when(lambda: len(read_steps(small.run.metrics)) >= KILLED_AFTER, RESTRAIN, small.words(), small.log)
     before = read_steps(small.run.metrics)
-    run_module(RESTRAIN, small.words(), small.log)
+    run_module(RESTRAIN, [*small.words(), *override_words({"weight_digests": True})], small.log)
     rows = read_steps(small.run.metrics)
     resumed = "Loading the checkpoint" in small.run.log.read_text(encoding="utf-8", errors="replace")
-    return [judge_syncs(rows), judge_resume(before, rows, resumed, small.run.model.is_dir())]
+    outcomes = [judge_syncs(rows), judge_resume(before, rows, resumed, small.run.model.is_dir())]
+    return [*outcomes, check_digests(small.run, small.folder / "loaded.log")]
 
 
 def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:

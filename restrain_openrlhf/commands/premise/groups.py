@@ -76,8 +76,9 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
             "`restrain reference` wrote, such as ref.jsonl."
         )
     reference = load_reference(path)
-    unread = tuple(text for row in reference.rows for text in row.unread)
-    return _frozen_pass(path, reference.rows, gold, group_size, {}, reference.provenance.kind, unread)
+    rows = reference.rows
+    unread = tuple(text for row in rows for text in row.unread)
+    return _frozen_pass(path, rows, gold, group_size, {}, reference.provenance.kind, unread)
 
 
 def from_rollouts(
@@ -97,7 +98,7 @@ def from_rollouts(
 
 def _vote(row: RolloutsRow, kind: AnswerKind) -> tuple[ReferenceRow, list[str]]:
     """The row's vote, and its responses without an answer."""
-    prompt = Prompt(row.id, row.problem, row.problem, str(row.id), row.row(kind))
+    prompt = Prompt(row.id, row.problem, row.problem, str(row.id), kind.own_columns(row.model_extra or {}))
     answers = [kind.extract(text, prompt.row) for text in row.responses]
     unread = [text for text, answer in zip(row.responses, answers, strict=True) if answer is None]
     return ReferenceRow.of_answers(prompt, answers, unread, kind), unread

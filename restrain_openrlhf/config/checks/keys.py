@@ -70,6 +70,11 @@ KEYS: tuple[Check, ...] = (
         "rollouts is set and metrics is not: rollouts are kept in the folder of the metrics. Set metrics to a file.",
     ),
     refused_if(
+        lambda _flags, config, _method: config.weight_digests and config.metrics is None,
+        "weight_digests is set and metrics is not: digests are written to the folder of the metrics. Set metrics to a "
+        "file.",
+    ),
+    refused_if(
         lambda flags, config, _method: flags["train.async_enable"] and config.steps is not None,
         "steps is {steps} and train.async_enable is set: that trainer draws rollouts ahead, and does not know after a "
         "restart how many steps it has taken. Remove one of the two.",

@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from restrain_openrlhf.answers.kinds.judge import endpoint, kind
 from restrain_openrlhf.answers.kinds.judge.endpoint import Endpoint
 from restrain_openrlhf.answers.kinds.judge.kind import Judge
 from restrain_openrlhf.errors import ConfigError, DataError, GraderError
+from tests.conftest import ROOT
 
 ROW = {"problem": "What is the capital?", "rubric": "letters do not matter", "gold": "secret"}
 HERE = __name__
@@ -64,7 +66,7 @@ class Handler(BaseHTTPRequestHandler):
 def serving() -> Iterator[Service]:
     service = Service()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("One", (Handler,), {"service": service}))
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     service.url = f"http://127.0.0.1:{server.server_port}/judge"
     try:
@@ -141,6 +143,17 @@ def test_a_service_is_asked_once_with_sorted_different_answers_and_the_columns_t
     assert judge.classes(answers[::-1], ROW) == [0, 1, 0, None, 0, 1]
     assert len(service.asked) == 1
     assert (judge.cost.calls, judge.cost.cached) == (verdicts, verdicts)
+
+
+def test_the_protocol_is_that_of_the_page(service):
+    page = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
+    section = re.findall(r"^## judge$(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)[0]
+    group, classes, pairs, equal = map(json.loads, re.findall(r"```json\n(.*?)```", section, re.DOTALL))
+    for asks, question, reply in (("group", group, classes), ("pairs", pairs, equal)):
+        service.replies.append((200, {}, json.dumps(reply)))
+        judge = Judge(url=service.url, asks=asks, send=("rubric",))
+        assert judge.classes(["Rome", "Paris", "PARIS"], question["row"]) == [0, 1, 1]
+        assert service.asked[-1] == question
 
 
 def test_pairs_that_are_known_are_not_asked_again(service):
@@ -337,6 +350,9 @@ def test_verdicts_are_kept_in_a_folder_for_other_processes(service, tmp_path):
         file.write_text(file.read_text()[:-5])
     assert judge().classes(["a", "A", "b"], ROW) == [0, 0, 1]
     assert len(service.asked) == 3
+    for file in (tmp_path / "kept").rglob("*.json"):
+        file.write_text(json.dumps({"question": {"answers": ["x", "y", "z"]}, "verdict": [0, 1, 2]}))
+    assert judge().classes(["a", "A", "b"], ROW) == [0, 0, 1]
     assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix != ".json"]
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import random
+import re
 import sqlite3
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from restrain_openrlhf.answers.kinds.sql import Sql, database
 from restrain_openrlhf.answers.kinds.sql.database import QUERIES
 from restrain_openrlhf.answers.kinds.sql.statement import orders_rows
 from restrain_openrlhf.errors import DataError, GraderError
+from tests.conftest import ROOT
 
 # Spider's concert_singer, cut down: its columns and types, some of its rows.
 SINGERS = """
@@ -214,11 +216,20 @@ def test_a_process_that_was_ended_is_replaced(monkeypatch):
     assert KIND.extract(fenced("SELECT 19"), ROW) == "SELECT 19"
 
 
-def test_a_process_that_does_not_start_is_said(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("raise SystemExit(3)", "ended with status 3"),
+        ("print('{}', flush=True); input(); print('{\"refused\": \"no table\"}')", "no table"),
+        ("print('{}', flush=True); input()", "ended with status 0"),
+    ],
+)
+def test_a_process_that_runs_nothing_is_said(monkeypatch, tmp_path, script, said):
+    """Every query would be missing."""
     QUERIES.close()
-    (tmp_path / "worker.py").write_text("raise SystemExit(3)")
+    (tmp_path / "worker.py").write_text(script)
     monkeypatch.setattr(database.worker, "__file__", str(tmp_path / "worker.py"))
-    with pytest.raises(GraderError, match="ended with status 3"):
+    with pytest.raises(GraderError, match=said):
         KIND.extract(fenced("SELECT 20"), ROW)
 
 
@@ -227,6 +238,23 @@ def test_now_stands_still():
     words = "SELECT '2025-01-01', '2025-01-01 12:00:00', '2025-01-01 12:00:00', '2025', '2025-01-01', '2025-01-01', "
     assert class_of_pair(same, f"{words}'12:00:00'")
     assert class_of_pair("SELECT date('2024-03-01', '-1 day')", "SELECT '2024-02-29'")
+
+
+PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
+(SECTION,) = re.findall(r"^## sql$(.*?)(?=^## |\Z)", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLES = re.findall(r"^\| `(SELECT[^`]*)` \| `(SELECT[^`]*)` \| (yes|no) \|", SECTION, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("first", "second", "equal"), EXAMPLES)
+def test_the_pages_examples_are_true(first, second, equal):
+    row = {"problem": "p", "schema": re.findall(r"```sql\n(.*?)```", SECTION, re.DOTALL)[0]}
+    one, other = KIND.classes([KIND.extract(fenced(query), row) for query in (first, second)], row)
+    assert None not in (one, other)
+    assert (one == other) is (equal == "yes")
+
+
+def test_the_page_has_examples():
+    assert len(EXAMPLES) > 8
 
 
 # --- rows and gold, in Spider's shape: dev.json has question, query and db_id, database/ a folder and file a db_id.

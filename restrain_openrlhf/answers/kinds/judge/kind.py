@@ -2,9 +2,8 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,18 +11,18 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, AnyKind, Row, number_classes, register
+from restrain_openrlhf.answers.kind import PROBLEM, Row, register
+from restrain_openrlhf.answers.kinds.compared_texts import ComparedTexts
 from restrain_openrlhf.answers.kinds.judge.endpoint import Endpoint
+from restrain_openrlhf.answers.kinds.judge.function import function_judge
 from restrain_openrlhf.answers.kinds.judge.verdicts import Ask, Cost, Verdicts, joined
-from restrain_openrlhf.answers.kinds.short_text import short_text
-from restrain_openrlhf.errors import ConfigError, DataError, GraderError, RestrainError, reason_of
+from restrain_openrlhf.errors import DataError, reason_of
 
-_HOW_IT_IS_REACHED = ("token_variable", "seconds", "tries", "cache")
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
 @register
-class Judge(AnswerKind):
+class Judge(ComparedTexts):
     """Answers vote by what a judge of your own says of them: a function (`callable`) or a service (`url`).
 
     The judge is asked once for each group of different answers, and what it said is kept. A judge that fails, or says
@@ -31,10 +30,7 @@ class Judge(AnswerKind):
     """
 
     version: ClassVar[str] = "1"
-    reads: ClassVar[str] = (
-        'An answer is what `read` reads; by default an <answer> tag, what follows "answer:" or "answer is", or the '
-        "last line."
-    )
+    without_effect: ClassVar[tuple[str, ...]] = ("token_variable", "seconds", "tries", "cache")
 
     name: Literal["judge"] = "judge"
     callable: str | None = Field(
@@ -54,11 +50,6 @@ class Judge(AnswerKind):
         default="refuse",
         description="For pairs: what happens where A equals B, B equals C, and A does not equal C. `refuse` stops; "
         "`connect` makes all that a chain of equal pairs connects one class.",
-    )
-    read: AnyKind | None = Field(
-        default=None,
-        description="The kind of answer that reads responses, with its settings; what it takes for equal is not asked "
-        "again. null: a short text.",
     )
     send: tuple[str, ...] = Field(
         default=(), description="Columns of the row that the judge gets besides `problem`, such as a rubric."
@@ -111,48 +102,17 @@ class Judge(AnswerKind):
             raise ValueError("name the judge under callable or under url, and not under both")
         return self
 
-    @property
-    def identity(self) -> str:
-        """How a judge is reached, and where its verdicts are kept, changes no answer; the kind that reads may."""
-        fields = type(self).model_fields
-        plain = self.model_copy(update={name: fields[name].default for name in (*_HOW_IT_IS_REACHED, "read")})
-        return super(Judge, plain).identity + (f", read by {self.read.identity}" if self.read else "")
-
     def row_columns(self) -> frozenset[str]:
         """What is sent, and what `read` reads."""
-        return frozenset(self.send) | (self.read.row_columns() if self.read else frozenset())
+        return super().row_columns() | frozenset(self.send)
 
     @property
     def cost(self) -> Cost:
         """What this judge was asked in this process, counted over all groups."""
         return _verdicts(self).cost
 
-    def extract(self, response: str, row: Row) -> str | None:
-        return self.read.extract(response, row) if self.read else short_text(response)
-
-    def key(self, answer: str, row: Row) -> str:
-        """Equal keys are equal answers; whether others are equal, only the judge knows."""
-        return self.read.key(answer, row) if self.read else answer
-
-    def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
+    def compared(self, texts: Sequence[str], row: Row) -> list[int]:
         """As the judge says. Raises GraderError where it says nothing, DataError where the row lacks a column."""
-        keys = [None if answer is None else self.key(answer, row) for answer in answers]
-        written: dict[str, str] = {}
-        for key, answer in zip(keys, answers, strict=True):
-            if key is not None and answer is not None:
-                written[key] = min(answer, written.get(key, answer))
-        texts = sorted(set(written.values()))
-        found = dict(zip(texts, self._judged(texts, row), strict=True))
-        return number_classes([None if key is None else found[written[key]] for key in keys])
-
-    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
-        """Whether the judge takes answer and gold for equal."""
-        first, second = self.classes([answer, gold], row)
-        return first == second
-
-    def _judged(self, texts: Sequence[str], row: Row) -> list[int]:
-        if len(texts) < 2:  # noqa: PLR2004 - one answer is equal to itself
-            return [0] * len(texts)
         verdicts, sent = _verdicts(self), self._sent(row)
         if self.asks == "group":
             return verdicts.classes(texts, sent)
@@ -184,41 +144,6 @@ def _verdicts(judge: Judge) -> Verdicts:
     if judge.url is not None:
         ask = Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
     else:
-        ask = _asking(str(judge.callable))
+        ask = function_judge(str(judge.callable))
     name = f"{judge.callable or judge.url} {judge.revision}".strip()
     return Verdicts(ask, name, None if judge.cache is None else Path(judge.cache))
-
-
-def _asking(name: str) -> Ask:
-    """A function as a judge. Raises ConfigError where it cannot be imported."""
-    function = _imported(name)
-
-    def ask(question: Mapping[str, Any]) -> Any:
-        row = question["row"]
-        try:
-            if "answers" in question:
-                return {"classes": function(list(question["answers"]), dict(row))}
-            return {"equal": [function(first, second, dict(row)) for first, second in question["pairs"]]}
-        except RestrainError:
-            raise
-        except Exception as error:  # whatever a user's function raises is the reason that is told
-            raise GraderError(
-                f"The judge {name} failed: {type(error).__name__}: {reason_of(error)}. The group is not scored, as a "
-                "guess would be a vote. Correct the function."
-            ) from error
-
-    return ask
-
-
-def _imported(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(import_module(module), function)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            f"answers.callable: {name} cannot be imported ({reason_of(error)}). Install its package in this "
-            "environment, or correct the name."
-        ) from error
-    if not callable(found):
-        raise ConfigError(f"answers.callable: {name} is no function. Name one.")
-    return found  # type: ignore[no-any-return]  # just found to be callable

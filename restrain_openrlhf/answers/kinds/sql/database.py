@@ -14,6 +14,7 @@ START_SECONDS = 60.0
 # The worker's own limit is of processor time; this is for one that waits for a disk.
 PATIENCE_SECONDS = 120.0
 MOST_KNOWN = 1 << 17
+PROBE = {"query": "SELECT 1", "path": None, "script": "", "identity": "", "steps": 10_000, "rows": 1, "seconds": 10.0}
 
 
 @dataclass(frozen=True)
@@ -120,15 +121,19 @@ def _named(database: Database) -> str:
 
 
 def _started() -> WorkerProcess:
-    """Raises GraderError for a process that does not say that it is ready."""
+    """A new process that runs a query as it should. Raises GraderError for any other: all queries would be missing."""
     process = WorkerProcess([worker.__file__])
     try:
         process.read(START_SECONDS)
+        reply = process.ask(PROBE, START_SECONDS)
     except (TimeoutError, EOFError) as error:
+        reply = str(error) or f"no word within {START_SECONDS:.0f} s"
+    if "in_order" not in reply:
+        process.close()
         raise GraderError(
-            f"The process that runs SQL queries does not start ({str(error) or 'no word from it'}). Try it by hand: "
+            f"The process that runs SQL queries does not run SELECT 1: {reply}. Try it by hand: "
             f"`echo | python -P {worker.__file__}` prints that it is ready."
-        ) from None
+        )
     return process
 
 

@@ -37,6 +37,7 @@ class Sql(AnswerKind):
         "An answer is one SELECT or WITH statement that runs on the prompt's database: the last fenced block of SQL, "
         "or the last bare statement."
     )
+    instruction: ClassVar[str] = "Put the final SQLite query into one ```sql block."
     columns: ClassVar[frozenset[str]] = frozenset({"database", "db_id", "schema"})
 
     name: Literal["sql"] = "sql"
