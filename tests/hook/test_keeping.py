@@ -220,8 +220,8 @@ def test_a_bound_that_is_too_small_for_every_step_is_spread_over_the_run(tmp_pat
         keeping.keep(step, [scored("x", long_text(step, 66_000))], [0.0])
     kept = list(kept_files(tmp_path))
     assert kept[0] == 1
-    assert 8 <= len(kept) <= 10
-    assert {later - earlier for earlier, later in pairwise(kept[1:])} <= {5, 6, 7}
+    assert all(5 <= later - earlier <= 13 for earlier, later in pairwise(kept)), kept
+    assert kept[-1] > 50
     assert kept_bytes(tmp_path) <= 2**20
     assert not caplog.records
     whole = Keeping(tmp_path / "whole", settings, seed=1, steps=60)
