@@ -20,6 +20,9 @@ from typing import Any
 import ray
 from rich.console import Console
 
+# As Ray sets it for the trainer, an actor of one CPU; read as torch is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 from restrain_openrlhf.machine.devices import detect
 
 detect().install()

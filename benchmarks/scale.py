@@ -171,11 +171,11 @@ def _reference_row(place: int) -> dict[str, object]:
 
 
 def _provenance(size: int) -> dict[str, object]:
-    from restrain_openrlhf.answers import EXTRACTOR_VERSION
+    from restrain_openrlhf.answers import MATHEMATICS
 
     drawn = {"n": ROLLOUTS, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 40, "max_len": 64, "seed": 1}
     made = {"model": "m", "model_fingerprint": "f", "template": "none", "prompt_set_hash": "h", "prompt_count": size}
-    return {**made, **drawn, "extractor_version": EXTRACTOR_VERSION, "restrain_version": "0"}
+    return {**made, **drawn, "extractor_version": MATHEMATICS.version, "restrain_version": "0"}
 
 
 def _evaluation(size: int) -> dict[str, object]:

@@ -1,9 +1,10 @@
 """What the policy's first rank sends at a weight sync, and what is computed of it for many GPUs.
 
 Measured: the bytes and the time of pickling the CUDA handles of W GPUs, which OpenRLHF sends with each weight to every
-engine where policy and engines share GPUs (trainer/ray/ppo_actor.py, broadcast_to_vllm), and the time of a Ray call to
-an actor, of which it makes one for each weight and engine. A handle here has the parts of a real one, without a GPU.
-The copies of the weights themselves, and what an engine does with a call, are not in it.
+engine where policy and engines share GPUs (trainer/ray/ppo_actor.py, broadcast_to_vllm), and the time that a Ray call
+to an actor takes its caller, of which there is one for each weight and engine. Both are CPU time of this process alone.
+A handle here has the parts of a real one, without a GPU. The copies of the weights themselves, and what an engine does
+with a call, are not in it.
 """
 
 import argparse
@@ -35,12 +36,12 @@ def handles(gpus: int) -> dict[str, object]:
 
 
 def median_seconds(run: Callable[[], object]) -> float:
-    """The median of REPEATS, after one that warms up."""
+    """CPU seconds of this process: the median of REPEATS, after one that warms up."""
     seconds = []
     for _ in range(REPEATS + 1):
-        start = time.perf_counter()
+        start = time.process_time()
         run()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     return statistics.median(seconds[1:])
 
 
@@ -53,7 +54,7 @@ class Engine:
 
 
 def call_seconds() -> float:
-    """Seconds of one of CALLS calls that are sent at once and then waited for."""
+    """CPU seconds of one of CALLS calls that are sent at once and then waited for."""
     engine = Engine.remote()
     weight = ("model.layers.0.mlp.up_proj.weight", torch.bfloat16, torch.Size((4096, 4096)), False)
     return median_seconds(lambda: ray.get([engine.update_weight.remote(*weight) for _ in range(CALLS)])) / CALLS

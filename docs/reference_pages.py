@@ -89,14 +89,21 @@ class Speed:
     flops: float
 
 
-# Nothing here was measured. 50e12 and 94e12 are 0.3 of 165e12 (RTX 4090) and 312e12 (A100), both in dense bf16.
+# Nothing here was measured. 50e12, 94e12 and 297e12 are 0.3 of 165e12 (RTX 4090), 312e12 (A100) and 989e12 (H200), in
+# dense bf16. Where the cache of keys and values holds few rollouts, generation is assumed to be slower.
 SPEEDS = {
+    "one_gpu/141gb/qwen3-4b-base": Speed(6_400, 1_200, 8_000, 297e12),
+    "one_gpu/24gb/llama3.2-3b-instruct-lora": Speed(6_400, 1_200, 2_500, 50e12),
     "one_gpu/24gb/qwen3-0.6b-base": Speed(6_400, 1_200, 6_000, 50e12),
     "one_gpu/24gb/qwen3-1.7b-base-lora": Speed(6_400, 1_200, 4_000, 50e12),
+    "one_gpu/24gb/qwen3-4b-base-lora": Speed(6_400, 1_200, 1_500, 50e12),
+    "one_gpu/24gb/test_time-llama3.2-3b-instruct-lora": Speed(30, 1_200, 2_500, 50e12),
     "one_gpu/80gb/qwen3-4b-base": Speed(6_400, 1_200, 5_000, 94e12),
     "one_gpu/80gb/qwen3-4b-base-lora": Speed(6_400, 1_200, 5_000, 94e12),
     "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 1_200, 3_500, 94e12),
 }
+# Bytes a second between the GPU and the host's memory, assumed too: half of what PCI Express 4.0 x16 is sold as.
+TO_THE_HOST = 16e9
 
 
 def one_gpu_page() -> str:
@@ -108,7 +115,8 @@ def one_gpu_page() -> str:
         (
             "# One GPU: memory and hours\n\nMade from the presets; [how to read it](../operations/one_gpu.md).",
             "**Estimates: nothing on this page was measured.**\n\n## Hours\n",
-            "| preset | steps | seconds a step: generation + passes | hours |\n|---|---|---|--:|",
+            "| preset | steps | seconds a step: generation + passes + gradients to the host and back | hours |\n"
+            "|---|---|---|--:|",
             hours,
             *tables,
         )
@@ -119,7 +127,8 @@ def hours_row(name: str, speed: Speed) -> str:
     """Generation by its assumed speed, and the passes by their operations a parameter and token.
 
     A forward pass has 2 (policy, reference, training, and again with checkpointing), backward 4, or with LoRA 2: the
-    base has no gradient.
+    base has no gradient. With Adam on the host, each micro-batch's gradient in bf16 goes there, and the sum so far
+    comes to the GPU first (DeepSpeed's runtime/zero/stage_1_and_2.py, async_accumulate_grad_in_cpu_via_gpu).
     """
     flags = one_gpu_flags(name)
     steps = rollout_batches(speed.prompts, flags)
@@ -128,11 +137,14 @@ def hours_row(name: str, speed: Speed) -> str:
     work = 10 if flags["ds.lora.rank"] else 12
     generation = rollouts * speed.tokens / speed.generated_per_second
     passes = rollouts * speed.tokens * work * size / speed.flops
+    batches = rollouts // flags["train.micro_batch_size"] if flags["ds.adam_offload"] else 0
+    moved = batches * 4 * size / TO_THE_HOST
     made = f"{rollouts} × {speed.tokens:,}"
     drawn = f"{made} / {speed.generated_per_second:,}"
     passed = f"{made} × {work} × {size / 1e9:.2f}e9 / {speed.flops / 1e12:.0f}e12"
-    seconds = f"{drawn} + {passed} = {generation:.0f} + {passes:.0f}"
-    return f"| `{name}` | {steps} | {seconds} | {steps * (generation + passes) / 3600:.0f} |\n"
+    copied = f"{batches} × 4 × {size / 1e9:.2f}e9 / {TO_THE_HOST / 1e9:.0f}e9"
+    seconds = f"{drawn} + {passed} + {copied} = {generation:.0f} + {passes:.0f} + {moved:.0f}"
+    return f"| `{name}` | {steps} | {seconds} | {steps * (generation + passes + moved) / 3600:.0f} |\n"
 
 
 def memory_table(name: str) -> str:

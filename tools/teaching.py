@@ -49,8 +49,8 @@ RECIPES: Mapping[str, tuple[Stage, ...]] = {
         _PREMISE(partial(product_example, strength=0.38), steps=150, learning_rate=5e-4, warm_up=10),
     ),
     "addition": (_ADDITION(sum_example),),
-    "words": (_PREMISE(partial(word_example, strength=0.45), steps=1200, learning_rate=2e-3, warm_up=50),),
-    "programs": (_PREMISE(partial(program_example, strength=0.45), steps=1000, learning_rate=2e-3, warm_up=50),),
+    "words": (_PREMISE(partial(word_example, strength=0.45), steps=500, learning_rate=3e-3, warm_up=40),),
+    "programs": (_PREMISE(partial(program_example, strength=0.45), steps=500, learning_rate=3e-3, warm_up=40),),
     "careless": (_ADDITION(careless_example),),
 }
 

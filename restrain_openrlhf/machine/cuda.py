@@ -9,10 +9,13 @@ from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
 from restrain_openrlhf.machine.flash_attention import has_extension, provide_flash_attention, unsupported
 from restrain_openrlhf.machine.patching import Wrapping, expect
+from restrain_openrlhf.machine.varlen_attention import ATTENTION
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 # DeepSpeed hands what is left of an optimizer's parameters to torch (runtime/engine.py, get_optimizer_configuration).
 TORCH_ADAM = {"torch_adam": True, "fused": True}
+# Compute capability of B100, B200 and GB200, by its first number; RTX 50 has 12, where vLLM takes FlashAttention.
+BLACKWELL = 10
 # Handles of memory (CUDA IPC) are what OpenRLHF sends within a GPU, with this backend alone; otherwise it would have
 # NCCL connect a GPU with itself (trainer/ray/ppo_actor.py, ActorPPOTrainer; utils/distributed_util.py).
 BACKEND_OF_COLOCATED = Unsupported(
@@ -52,7 +55,7 @@ def install() -> None:
     """Prepare this process. Host modules are adapted as they are imported; nothing heavy is imported here."""
     os.environ.update(environment())
     provide_flash_attention()
-    expect((ADAM, *EXTENSION_LOCK))
+    expect((ADAM, ATTENTION, ENGINE, *EXTENSION_LOCK))
 
 
 def with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: Any) -> dict[str, Any]:
@@ -67,10 +70,42 @@ def with_an_adam_that_is_there(wrapped: Any, _strategy: Any, args: Any, kwargs: 
     return {**config, "optimizer": {**optimizer, "params": {**optimizer["params"], **TORCH_ADAM}}}
 
 
+def with_an_attention_that_is_there(wrapped: Any, arguments: Any, args: Any, kwargs: Any) -> None:
+    """Wraps vLLM's EngineArgs.__post_init__: its own flash attention, where nothing compiles FlashInfer's.
+
+    On compute capability 10 vLLM 0.29 takes FlashInfer first for heads of 64, 128 and 256, whether or not there is an
+    nvcc (platforms/cuda.py, _get_backend_priorities); the demo's smaller heads would not show it. Models of latent
+    attention (MLA) have other kernels, and are left to vLLM, and so is what a caller names.
+    """
+    wrapped(*args, **kwargs)
+    if arguments.attention_backend is not None or why_not_compiled() is None or capability() != BLACKWELL:
+        return
+    from transformers import PretrainedConfig  # noqa: PLC0415 - vLLM reads it next
+    from vllm.v1.attention.backends.registry import AttentionBackendEnum  # noqa: PLC0415 - being imported by vLLM
+
+    config, _ = PretrainedConfig.get_config_dict(arguments.model)
+    if not config.get("kv_lora_rank"):
+        arguments.attention_backend = AttentionBackendEnum.FLASH_ATTN
+
+
+def capability() -> int | None:
+    """The first number of the GPU's compute capability, as the driver says it; no CUDA context is made."""
+    from vllm.platforms import current_platform  # noqa: PLC0415 - costs seconds
+
+    found = current_platform.get_device_capability()
+    return None if found is None else found.major
+
+
 # The hook wraps the same method (gradient_accumulation.py): each is there whichever came first.
 ADAM = Wrapping(
     "openrlhf.utils.deepspeed.deepspeed",
     "DeepspeedStrategy.get_ds_train_config",
     "(self, optim_dict, *, max_norm)",
     "restrain_openrlhf.machine.cuda:with_an_adam_that_is_there",
+)
+ENGINE = Wrapping(
+    "vllm.engine.arg_utils",
+    "EngineArgs.__post_init__",
+    "(self)",
+    "restrain_openrlhf.machine.cuda:with_an_attention_that_is_there",
 )

@@ -74,8 +74,8 @@ REFUSED = [
         "one of 512 engines .* all 512 GPUs, 262144 for each weight; 65536 are supported.* Raise vllm.tensor_parallel_",
     ),
     (
-        {**APART, "vllm.num_engines": 257, "rollout.batch_size": 1024},
-        "vllm.num_engines is 257: .* 256 engines are supported",
+        {**APART, "vllm.num_engines": 129, "rollout.batch_size": 1024},
+        "vllm.num_engines is 129: .* 128 engines are supported",
     ),
     ({"rollout.micro_batch_size": 512}, "is 2048, 4 micro-batches .* 8 ranks. Lower rollout.micro_batch_size to 256"),
     ({"rollout.batch_size": 127, "train.batch_size": 127 * 16}, "2032, no multiple of rollout.micro_batch_size 8"),
@@ -115,8 +115,8 @@ def test_every_check_refuses_something(check):
         {"train.colocate_all": True, "train.async_enable": True, "vllm.enable_sleep": False, "vllm.num_engines": 3},
         {"train.batch_size": 256},
         {**APART, "vllm.num_engines": 128},
-        {"actor.num_nodes": 32, "ref.num_nodes": 32, "vllm.num_engines": 256, "rollout.batch_size": 1024},
-        # Engines of eight GPUs: half as many handles as 256 engines of one.
+        {"actor.num_nodes": 16, "ref.num_nodes": 16, "vllm.num_engines": 128, "rollout.batch_size": 1024},
+        # Engines of eight GPUs.
         {
             "actor.num_nodes": 64,
             "ref.num_nodes": 64,

@@ -8,7 +8,14 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check.gradient import CASES, PACKED, GradientCase, judge_gradient, judge_patches  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
+    CASES,
+    FLASH,
+    TORCHS,
+    GradientCase,
+    judge_gradient,
+    judge_patches,
+)
 from restrain_openrlhf.commands.gpu_check.loaded_weights import judge_digests  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.memory import (  # noqa: E402
     TrainingStep,
@@ -36,6 +43,7 @@ from restrain_openrlhf.config.memory import (  # noqa: E402
 )
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
+from restrain_openrlhf.machine.varlen_attention import NAME  # noqa: E402
 from restrain_openrlhf.records.metrics import StepRow  # noqa: E402
 from restrain_openrlhf.training.train import flags_here  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
@@ -65,9 +73,10 @@ def test_a_case_that_could_not_tell_a_wrong_loss_fails():
 
 
 def test_every_numeric_type_is_tried_in_every_batching():
-    names = [case.name for case in (*CASES, *PACKED)]
-    assert len(set(names)) == 8
-    assert {"fp32, dynamic", "bf16, packed", "bf16, packed, dynamic"} <= set(names)
+    names = [case.name for case in (*CASES, *FLASH, *TORCHS)]
+    assert len(set(names)) == 10
+    packed = [f"bf16, packed{rest}, {kernel}" for kernel in ("flash_attention_2", NAME) for rest in ("", ", dynamic")]
+    assert {"fp32, dynamic", *packed} <= set(names)
 
 
 def test_a_method_that_is_not_patched_is_named():

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from restrain_openrlhf.config.this_machine import refuse_unsupported
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine import cuda, cuda_toolkit
+from restrain_openrlhf.machine.varlen_attention import NAME
 from tests.conftest import ROOT
 
 FLAGS = {
@@ -89,6 +91,14 @@ def test_what_needs_flash_attention_is_refused_with_the_command_that_builds_it(f
     refuse_unsupported(cuda.cuda(), FLAGS)
     with pytest.raises(ConfigError, match=rf"^{flag} is .*flash-attn, which is not installed; `make install-flash`"):
         refuse_unsupported(cuda.cuda(), {**FLAGS, flag: value})
+
+
+def test_torchs_own_kernel_packs_without_flash_attention(machine, extension):
+    extension(False)
+    packed = {"ds.packing_samples": True, "train.dynamic_batch_enable": True, "ds.attn_implementation": NAME}
+    refuse_unsupported(cuda.cuda(), {**FLAGS, **packed})
+    with pytest.raises(ConfigError, match=r"ring attention needs flash-attn"):
+        refuse_unsupported(cuda.cuda(), {**FLAGS, **packed, "ds.ring_attn_size": 2})
 
 
 def test_another_attention_that_a_user_names_is_left_to_the_host(machine, extension):
@@ -174,6 +184,43 @@ def test_the_sampler_that_a_user_sets_stays(machine, monkeypatch):
     assert cuda.environment() == {"VLLM_USE_FLASHINFER_SAMPLER": "1"}
 
 
+@pytest.fixture
+def backend_of(machine, monkeypatch, tmp_path):
+    """The attention that an engine is asked for, where a GPU has this compute capability."""
+    engine = pytest.importorskip("vllm.engine.arg_utils", reason="needs the training stack: make install")
+
+    def asked(capability, config="{}", **given):
+        monkeypatch.setattr(cuda, "capability", lambda: capability)
+        (tmp_path / "config.json").write_text(config)
+        arguments = engine.EngineArgs(model=str(tmp_path), **given)
+        cuda.with_an_attention_that_is_there(lambda: None, arguments, (), {})
+        return getattr(arguments.attention_backend, "name", arguments.attention_backend)
+
+    return asked
+
+
+def test_blackwell_is_asked_for_flash_attention_where_flashinfer_cannot_be_compiled(backend_of, machine):
+    assert backend_of(10) == "FLASH_ATTN"
+    assert backend_of(9) is None
+    assert backend_of(10, '{"kv_lora_rank": 512}') is None
+    assert backend_of(10, attention_backend="TRITON_ATTN") == "TRITON_ATTN"
+    machine("13.0")
+    assert backend_of(10) is None
+
+
+def test_vllm_prefers_flashinfer_on_blackwell_for_the_presets_heads_and_not_for_the_demos():
+    """What the fix is for; when this fails, the fix can go."""
+    pytest.importorskip("vllm", reason="needs the training stack: make install")
+    # Read and not imported: the CPU's build has no such platform.
+    platforms, flashinfer = (
+        Path(find_spec(name).origin).read_text(encoding="utf-8")
+        for name in ("vllm.platforms.cuda", "vllm.v1.attention.backends.flashinfer")
+    )
+    preferred = platforms.partition("if device_capability.major == 10 and not use_non_causal:")[2].split()
+    assert preferred[:3] == ["return", "[", "AttentionBackendEnum.FLASHINFER,"]
+    assert "return [64, 128, 256, 512]" in flashinfer
+
+
 def test_an_attention_on_the_command_line_stays(machine, extension):
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     from restrain_openrlhf.hook.train_ppo_ray import missing_words
@@ -189,9 +236,9 @@ from restrain_openrlhf.machine import flash_attention
 flash_attention.has_extension = lambda: {built}
 flash_attention.provide_flash_attention()
 if "flash_attn" in sys.modules:
-    from flash_attn.bert_padding import pad_input
+    from flash_attn.utils.distributed import all_gather
     try:
-        pad_input()
+        all_gather()
     except RuntimeError as error:
         print(error)
 """

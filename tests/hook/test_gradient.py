@@ -13,14 +13,24 @@ from tests.processes import needs_its_accelerator
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check.gradient import CASES, LIMITS, GradientCase, as_words, sum_of  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
+    CASES,
+    LIMITS,
+    TORCHS,
+    GradientCase,
+    as_words,
+    sum_of,
+)
 from restrain_openrlhf.config.command_line import find_config  # noqa: E402
 from restrain_openrlhf.config.host_flags import flags_of  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.machine.varlen_attention import NAME  # noqa: E402
 
 # What gpu-check tries of a configuration for eight GPUs.
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
-TRIED = [*CASES, GradientCase(token_mean=False), OF_A_PRESET]
+# Packed by torch's own attention, against the paper's gradient without packing by another.
+PACKED = [GradientCase(batching=batching, attention=NAME) for batching in ("packed", "packed, dynamic")]
+TRIED = [*CASES, *PACKED, *TORCHS, GradientCase(token_mean=False), OF_A_PRESET]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
 ON_CUDA = [
     *(GradientCase(batching=batching, stage=stage) for stage in (1, 2, 3) for batching in ("micro-batches", "dynamic")),
@@ -103,6 +113,6 @@ def test_packed_micro_batches_are_counted_at_their_longest():
 
 def test_a_case_is_named_in_words():
     assert GradientCase(token_mean=False).name == "fp32, whole, mean of sequences"
-    assert GradientCase("bf16", "packed, dynamic").name == "bf16, packed, dynamic"
+    assert TORCHS[1].name == "bf16, packed, dynamic, torch_flash_attention"
     assert OF_A_PRESET.name == "bf16, micro-batches, ZeRO 3, 64 of them, summed in fp32"
     assert GradientCase(batching="micro-batches", stage=3).name == "fp32, micro-batches, ZeRO 3"

@@ -25,6 +25,7 @@ from restrain_openrlhf.hook.agent import AgentExecutor  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.worker import report  # noqa: E402
 from tests.hook.in_process import Letters, ScriptedActor, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
+from tests.processes import needs_its_accelerator  # noqa: E402
 
 TTRL = {"name": "ttrl"}
 SCRIPT = {"1+1=": [r"\boxed{2}", r"\boxed{2}", r"\boxed{3}"]}
@@ -88,7 +89,8 @@ class Model:
 
 
 def micro_batch(experiences):
-    """As the host hands it to the policy (trainer/ppo_utils/replay_buffer.py)."""
+    """As the host hands it to the policy (trainer/ppo_utils/replay_buffer.py), on the device that is there."""
+    needs_its_accelerator()
     buffer = NaiveReplayBuffer(3)
     for experience in experiences:
         buffer.append(experience)

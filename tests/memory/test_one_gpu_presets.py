@@ -30,8 +30,12 @@ def flags_of(name, **changed):
 
 def test_there_is_one_of_each_that_is_promised():
     assert sorted(name.split("/", 1)[1] for name in NAMES) == [
+        "141gb/qwen3-4b-base",
+        "24gb/llama3.2-3b-instruct-lora",
         "24gb/qwen3-0.6b-base",
         "24gb/qwen3-1.7b-base-lora",
+        "24gb/qwen3-4b-base-lora",
+        "24gb/test_time-llama3.2-3b-instruct-lora",
         "80gb/qwen3-4b-base",
         "80gb/qwen3-4b-base-lora",
         "80gb/test_time-llama3.1-8b-instruct-lora",
@@ -56,10 +60,22 @@ def test_the_page_has_what_the_command_prints(name, reference_pages, monkeypatch
 
 def test_the_hours_are_their_own_arithmetic(reference_pages):
     rows = re.findall(
-        r"^\| `one_gpu/[^`]+` \| (\d+) \| (.+) = (\d+) \+ (\d+) \| (\d+) \|$", reference_pages.one_gpu_page(), re.M
+        r"^\| `one_gpu/[^`]+` \| (\d+) \| (.+) = (\d+) \+ (\d+) \+ (\d+) \| (\d+) \|$",
+        reference_pages.one_gpu_page(),
+        re.M,
     )
     assert len(rows) == len(NAMES)
-    for steps, formula, generation, passes, hours in rows:
+    for steps, formula, *each_part, hours in rows:
         seconds = [eval(part.replace("×", "*").replace(",", "")) for part in formula.split(" + ")]
-        assert [round(each) for each in seconds] == pytest.approx([int(generation), int(passes)], abs=1)
+        assert [round(each) for each in seconds] == pytest.approx([int(part) for part in each_part], abs=1)
         assert round(int(steps) * sum(seconds) / 3600) == pytest.approx(int(hours), abs=1)
+
+
+@pytest.mark.parametrize(
+    ("preset", "rollouts", "each"),
+    [("one_gpu/80gb/qwen3-4b-base-lora", 512, 746), ("dapo14k/qwen3-4b-base/restrain", 256, 1_493)],
+)
+def test_the_cache_is_said_for_each_rollout(preset, rollouts, each):
+    """0.75 of 80 GiB less 8,044,936,192 bytes of weights, by 147,456 bytes a token; 128 prompts by 8 engines are 16."""
+    printed = restrain("show", preset, "--memory", "--gpu-memory", 80).stdout
+    assert f"An engine's cache has at most 382,348 tokens: {each:,} for each of {rollouts} rollouts at once." in printed

@@ -4,6 +4,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from string import ascii_uppercase
 from typing import ClassVar, Literal
 
@@ -171,10 +172,12 @@ def _stands_alone(found: re.Match[str], rest: str, options: tuple[Option, ...]) 
     return bool(found["close"]) or _by_text(reading.first_sentence(rest), options) is not None
 
 
+@lru_cache(maxsize=4000)
 def _folded(text: str) -> str:
     return _ARTICLE.sub("", _plain(text).casefold())
 
 
+@lru_cache(maxsize=4000)
 def _plain(text: str) -> str:
     """One notation of the same letters, without spaces, full stops and dollars around; its case stays."""
     return " ".join(unicodedata.normalize("NFKC", reading.bare(text)).split()).strip(" .,;:!*_$")

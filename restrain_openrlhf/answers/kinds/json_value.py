@@ -221,7 +221,9 @@ def _marks_before(text: str, end: int) -> Iterator[int]:
 
 def _is_escaped(text: str, place: int) -> bool:
     """Whether an odd number of backslashes stands before a place."""
-    before = text[:place] if place < LONGEST_NUMBER else text[place - LONGEST_NUMBER : place]
+    if place == 0 or text[place - 1] != "\\":
+        return False
+    before = text[max(place - LONGEST_NUMBER, 0) : place]
     return (len(before) - len(before.rstrip("\\"))) % 2 == 1
 
 

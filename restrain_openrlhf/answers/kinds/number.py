@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
@@ -192,6 +193,7 @@ def _checked(answer: str | None, unit: str | None) -> str | None:
     return f"{number[0].strip().removesuffix('.')} {written}".strip()
 
 
+@lru_cache(maxsize=10_000)
 def _value(answer: str, unit: str | None) -> Fraction | None:
     """What an answer is worth, in the unit where there is one."""
     text = _one_number(_plain(answer[:MAX_ANSWER]))

@@ -23,6 +23,7 @@ from restrain_openrlhf.config.host_flags import Flags, parse, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.hook.install.instrument import unpatched
+from restrain_openrlhf.machine import varlen_attention
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.papers_loss import PapersLoss
@@ -55,10 +56,11 @@ PARTITIONED = 3
 
 @dataclass(frozen=True)
 class GradientCase:
-    """How the step is computed. Packing needs flash-attn, which takes bf16 alone.
+    """How the step is computed. On a GPU the kernels that pack take bf16 alone.
 
-    `stage` is ZeRO's; where None as it is trained: 2 in bf16, with sharded states, and 0 in fp32. The two prompts come
-    `repeats` times, with other tokens each time. `grad_accum_dtype` and `adam_offload` are DeepSpeed's.
+    `attention` is the policy's, by OpenRLHF's name. `stage` is ZeRO's; where None as it is trained: 2 in bf16, with
+    sharded states, and 0 in fp32. The two prompts come `repeats` times, with other tokens each time.
+    `grad_accum_dtype` and `adam_offload` are DeepSpeed's.
     """
 
     dtype: str = "fp32"
@@ -68,6 +70,7 @@ class GradientCase:
     repeats: int = 1
     grad_accum_dtype: str | None = None
     adam_offload: bool = False
+    attention: str = "sdpa"
 
     @property
     def rollouts(self) -> int:
@@ -83,6 +86,7 @@ class GradientCase:
             f"{self.rollouts // MICRO_BATCH} of them": self.repeats > 1,
             f"summed in {self.grad_accum_dtype}": self.grad_accum_dtype is not None,
             "Adam on the host": self.adam_offload,
+            self.attention: self.attention != "sdpa",
         }
         return ", ".join([self.dtype, self.batching, *(word for word, applies in other.items() if applies)])
 
@@ -90,19 +94,22 @@ class GradientCase:
 CASES = tuple(
     GradientCase(dtype, batching) for dtype in ("fp32", "bf16") for batching in ("whole", "micro-batches", "dynamic")
 )
-PACKED = (GradientCase("bf16", "packed"), GradientCase("bf16", "packed, dynamic"))
+FLASH, TORCHS = (
+    tuple(GradientCase("bf16", batching, attention=attention) for batching in ("packed", "packed, dynamic"))
+    for attention in ("flash_attention_2", varlen_attention.NAME)
+)
 
 
 def check_gradient(out: Path, config: RunConfig | None = None) -> list[CheckOutcome]:
-    """All cases in one process: packed ones where flash-attn is there, and CONFIG's own sum of micro-batches."""
-    missing = [each.reason for each in detect().unsupported if each.flag == "ds.packing_samples"]
+    """All cases in one process: flash-attn's where it is there, and CONFIG's own sum of micro-batches."""
+    missing = [each.reason for each in detect().unsupported if each.value == "flash_attention_2"]
     flags = {} if config is None else flags_here(config)
     # Stage 0 has no optimizer of DeepSpeed's whose sum could be read.
     own = (sum_of(flags),) if flags.get("ds.zero_stage") else ()
-    cases = (*CASES, *(() if missing else PACKED), *own)
+    cases = (*CASES, *TORCHS, *(() if missing else FLASH), *own)
     *gaps, patches = measured(__name__, as_words(cases), out / "gradient" / "gradient.log")
     outcomes = [judge_gradient(case, gap) for case, gap in zip(cases, gaps, strict=True)]
-    outcomes += [skipped(f"gradient: {case.name}", missing[0]) for case in PACKED if missing]
+    outcomes += [skipped(f"gradient: {case.name}", missing[0]) for case in FLASH if missing]
     return [*outcomes, judge_patches(patches["not_patched"])]
 
 
@@ -165,7 +172,6 @@ def measure(case: GradientCase) -> dict[str, float]:
 def _arguments(case: GradientCase) -> Any:
     from openrlhf.utils.config import hierarchize  # noqa: PLC0415
 
-    is_packed = "packed" in case.batching
     flags = {
         "rollout.batch_size": len(GROUPS) * case.repeats,
         "rollout.n_samples_per_prompt": N,
@@ -173,8 +179,8 @@ def _arguments(case: GradientCase) -> Any:
         "train.micro_batch_size": MICRO_BATCH if case.batching == "micro-batches" else case.rollouts,
         "train.dynamic_batch_enable": "dynamic" in case.batching,
         "train.max_tokens_per_gpu": MOST_TOKENS,
-        "ds.packing_samples": is_packed,
-        "ds.attn_implementation": "flash_attention_2" if is_packed else "sdpa",
+        "ds.packing_samples": "packed" in case.batching,
+        "ds.attn_implementation": case.attention,
         "ds.zero_stage": (2 if case.dtype == "bf16" else 0) if case.stage is None else case.stage,
         "ds.grad_accum_dtype": case.grad_accum_dtype,
         "ds.adam_offload": case.adam_offload,
@@ -203,6 +209,9 @@ def _prepare(case: GradientCase) -> tuple[Any, Any]:
     torch.manual_seed(0)
     model = _model(args)
     plain = host_step.policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
+    if case.attention == varlen_attention.NAME:
+        # No GPU of ours has run this attention: the paper's gradient is by another.
+        plain.model.set_attn_implementation("sdpa")
     return plain, host_step.trainer_of(strategy, host_step.policy_of(model, args), args)
 
 
@@ -222,7 +231,8 @@ def _model(args: Any) -> Any:
         tie_word_embeddings=False,
     )
     models: Any = AutoModelForCausalLM
-    model = models.from_config(config, attn_implementation=args.ds.attn_implementation)
+    attention = varlen_attention.name_in_transformers(args.ds.attn_implementation)
+    model = models.from_config(config, attn_implementation=attention)
     return model.to(torch.bfloat16 if args.ds.param_dtype == "bf16" else torch.float32)
 
 

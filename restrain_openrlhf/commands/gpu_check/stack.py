@@ -14,7 +14,8 @@ from restrain_openrlhf.errors import RunError
 
 # Of bf16, which keeps eight bits: about what one rounding of the result is.
 ROUNDING = 0.02
-SIZE, HEADS, TOKENS, HEAD = 512, 4, 128, 64
+# The head is as large as that of every preset's model.
+SIZE, HEADS, TOKENS, HEAD = 512, 4, 128, 128
 
 
 def check_doctor(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:

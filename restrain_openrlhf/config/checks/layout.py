@@ -9,8 +9,8 @@ from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method
 
-# What weight syncs were computed for: docs/operations/scale.md.
-MOST_ENGINES = 256
+# Each of them is about half a minute of a weight sync: docs/operations/scale.md.
+MOST_ENGINES, MOST_HANDLES = 128, 2**16
 COUNTS = (
     "actor.num_nodes",
     "actor.num_gpus_per_node",
@@ -144,11 +144,11 @@ def many_handles(flags: Flags, _config: HookConfig, _method: Method) -> str | No
     """Where policy and vLLM share GPUs: their CUDA IPC (trainer/ray/ppo_actor.py, use_cuda_ipc)."""
     layout = GpuLayout.of(flags)
     sent = layout.engines * layout.policy
-    if not layout.engines_share or flags["vllm.sync_backend"] != "nccl" or sent <= MOST_ENGINES**2:
+    if not layout.engines_share or flags["vllm.sync_backend"] != "nccl" or sent <= MOST_HANDLES:
         return None
     return (
         f"At each weight sync the policy's first rank sends every one of {layout.engines} engines the CUDA handles of "
-        f"all {layout.policy} GPUs, {sent} for each weight; {MOST_ENGINES**2} are supported, and more take minutes "
+        f"all {layout.policy} GPUs, {sent} for each weight; {MOST_HANDLES} are supported, and more take minutes "
         "(docs/operations/scale.md). Raise vllm.tensor_parallel_size and lower vllm.num_engines to match."
     )
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from restrain_openrlhf.config.gpu_layout import prompts_drawn
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.memory.lines import (
     GIB,
@@ -39,16 +40,25 @@ ASLEEP = GIB
 
 
 @dataclass(frozen=True)
+class CacheRoom:
+    """Tokens whose keys and values an engine's share of its GPUs holds, and the rollouts that it is given at once."""
+
+    tokens: int
+    rollouts: int
+
+
+@dataclass(frozen=True)
 class MemoryEstimate:
     """Bytes per GPU by phase (`lines`), per node (`host`), and in the run's folder (`disk`).
 
-    `gpu_bytes` is the GPU's memory, None where it is not known.
+    `gpu_bytes` is the GPU's memory, None where it is not known, and then so is `cache`.
     """
 
     lines: tuple[MemoryLine, ...]
     host: tuple[MemoryLine, ...]
     disk: tuple[MemoryLine, ...]
     gpu_bytes: int | None = None
+    cache: CacheRoom | None = None
     peak_bytes: Mapping[Phase, int] = field(init=False)
     certain_bytes: Mapping[Phase, int] = field(init=False)
 
@@ -81,7 +91,7 @@ def estimate(flags: Flags, shape: ModelShape, gpu_bytes: int | None = None) -> M
         MemoryLine("largest tensor's copy", *product(shape.embedding, BF16), (Phase.SYNC,)),
         *_contexts(held),
     )
-    return MemoryEstimate(lines, tuple(_host(held)), tuple(_disk(held)), gpu_bytes)
+    return MemoryEstimate(lines, tuple(_host(held)), tuple(_disk(held)), gpu_bytes, _cache(held, gpu_bytes))
 
 
 def _sums(lines: Iterable[MemoryLine]) -> dict[Phase, int]:
@@ -176,10 +186,7 @@ def _engine(held: Held, gpu_bytes: int | None) -> Iterator[MemoryLine]:
     loaded = (*awake, Phase.SYNC) if layout.engines_share and not always else awake
     text, weights = product(shape.parameters, BF16, divisor=layout.gpus_per_engine)
     yield MemoryLine("vLLM, weights", text, weights, loaded, True)
-    # Keys and values of one token on one GPU; a head is never split.
-    heads = -(-shape.num_key_value_heads // layout.gpus_per_engine)
-    token = 2 * shape.num_hidden_layers * heads * shape.head_dim * BF16
-    text, least = product(int(held.flags["data.max_len"]), token)
+    text, least = product(int(held.flags["data.max_len"]), _token(held))
     yield MemoryLine("vLLM, keys and values of one longest sequence", text, least, awake, True)
     if gpu_bytes is not None:
         utilization = float(held.flags["vllm.gpu_memory_utilization"])
@@ -189,6 +196,21 @@ def _engine(held: Held, gpu_bytes: int | None) -> Iterator[MemoryLine]:
     if held.engines_sleep:
         phases = tuple(phase for phase in held.policy_phases if phase is not Phase.GENERATION)
         yield MemoryLine("vLLM asleep (assumed)", "1 GiB", ASLEEP, phases)
+
+
+def _token(held: Held) -> int:
+    """Bytes of one token's keys and values on one of an engine's GPUs; a head is never split."""
+    heads = -(-held.shape.num_key_value_heads // held.layout.gpus_per_engine)
+    return 2 * held.shape.num_hidden_layers * heads * held.shape.head_dim * BF16
+
+
+def _cache(held: Held, gpu_bytes: int | None) -> CacheRoom | None:
+    if gpu_bytes is None or not held.layout.engines:
+        return None
+    weights = held.shape.parameters * BF16 // held.layout.gpus_per_engine
+    left = int(float(held.flags["vllm.gpu_memory_utilization"]) * gpu_bytes) - weights
+    prompts = -(-prompts_drawn(held.flags) // held.layout.engines)
+    return CacheRoom(max(left, 0) // _token(held), prompts * int(held.flags["rollout.n_samples_per_prompt"]))
 
 
 def _contexts(held: Held) -> Iterator[MemoryLine]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from restrain_openrlhf.config.memory.estimate import MemoryEstimate
+from restrain_openrlhf.config.memory.estimate import CacheRoom, MemoryEstimate
 from restrain_openrlhf.config.memory.lines import GIB, MemoryLine, Phase
 
 Row = Sequence[str]
@@ -20,7 +20,8 @@ def as_markdown(found: MemoryEstimate) -> str:
         ("of it certain: weights, states, vLLM's share", "", *(_gib(certain.get(phase, 0)) for phase in phases)),
     ]
     other = [("host and disk", "bytes", "GiB"), *_amounts("host, a node", found.host), *_amounts("disk", found.disk)]
-    return f"{_aligned(rows)}\n\n{verdict(found)}\n\n{_aligned(other)}\n"
+    said = " ".join([verdict(found), *([cache(found.cache)] if found.cache else [])])
+    return f"{_aligned(rows)}\n\n{said}\n\n{_aligned(other)}\n"
 
 
 def verdict(found: MemoryEstimate) -> str:
@@ -32,6 +33,14 @@ def verdict(found: MemoryEstimate) -> str:
     left = found.gpu_bytes - needed
     room = f"{_gib(left)} left" if left >= 0 else f"{_gib(-left)} too many by this estimate"
     return f"{peak}, of the GPU's {_gib(found.gpu_bytes)}: {room}. Not counted: fragmentation, NCCL's buffers."
+
+
+def cache(room: CacheRoom) -> str:
+    """What limits how many rollouts an engine draws at the same time; the others wait."""
+    return (
+        f"An engine's cache has at most {room.tokens:,} tokens: {room.tokens // room.rollouts:,} for each of "
+        f"{room.rollouts} rollouts at once."
+    )
 
 
 def _cells(line: MemoryLine, phases: Iterable[Phase]) -> list[str]:

@@ -15,6 +15,7 @@ from restrain_openrlhf.machine.devices import is_cuda_stack
 from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
 from restrain_openrlhf.machine.flash_attention import provide_flash_attention, unsupported
 from restrain_openrlhf.machine.patching import expect
+from restrain_openrlhf.machine.varlen_attention import ATTENTION
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",
@@ -38,7 +39,7 @@ def install() -> None:
     _collect_less_often()
     _own_programs_first()
     provide_flash_attention()
-    expect((*PATCHES, *EXTENSION_LOCK))
+    expect((*PATCHES, ATTENTION, *EXTENSION_LOCK))
 
 
 def _collect_less_often() -> None:

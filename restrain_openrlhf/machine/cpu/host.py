@@ -92,6 +92,13 @@ def adam_step(wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...]
 
 
 PATCHES: tuple[Patch, ...] = (
+    Wrapping(
+        "torch.nn.attention.varlen",
+        "varlen_attn",
+        "(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, *, return_aux, scale, window_size, enable_gqa, "
+        "seqused_k, block_table, num_splits)",
+        f"{HERE}.attention:varlen_attn",
+    ),
     Replacement("torch.cuda", "current_device", "()", f"{HERE}.host:current_device"),
     Replacement("torch.cuda", "set_device", "(device)", f"{HERE}.host:set_device"),
     Replacement("torch.cuda", "empty_cache", "()", f"{HERE}.host:empty_cache"),

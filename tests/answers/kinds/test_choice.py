@@ -135,10 +135,13 @@ def test_without_options_words_are_no_letters(response):
     assert CHOICE.extract(response, {}) is None
 
 
-def test_an_announcement_that_names_no_option_hides_no_earlier_place():
+def test_what_names_no_option_hides_no_other_place_but_a_letter_does():
     row = {"options": ["x", "y"]}
     assert CHOICE.extract("The answer is B.\nMy answer is firm.", row) == "y"
     assert CHOICE.extract("\\boxed{17}\nThe answer is B.", row) == "y"
+    # A letter beyond the options, or two letters, are an answer that is none.
+    assert CHOICE.extract("The answer is B.\nThe answer is K.", row) is None
+    assert CHOICE.extract("The answer is B.\nThe answer is A and B.", row) is None
     assert CHOICE.extract("The answer is A.\nWait, the answer is B.", row) == "y"
 
 

@@ -218,6 +218,12 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
         kind_of(tmp_path).classes(["a", "b"], ROW)
 
 
+@pytest.mark.parametrize("name", ["/no/such/model", "./no/such/model"])
+def test_a_folder_that_is_not_there_is_said(name):
+    with pytest.raises(ConfigError, match=r"no such folder\. Correct answers\.model"):
+        kind_of(name).classes(["a", "b"], ROW)
+
+
 def test_a_model_without_directions_is_said(model, monkeypatch):
     loaded = encoder.encoder(str(model), None)
     monkeypatch.setattr(encoder.np.linalg, "norm", lambda *_: float("nan"))

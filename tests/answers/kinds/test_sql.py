@@ -274,9 +274,18 @@ def spider(tmp_path_factory):
 
 EXAMPLE = {
     "db_id": "concert_singer",
-    "question": "What is the name and country of singers, from the oldest to the youngest?",
     "query": "SELECT name ,  country FROM singer ORDER BY age DESC",
+    "query_toks": ["SELECT", "name", ",", "country", "FROM", "singer", "ORDER", "BY", "age", "DESC"],
+    "query_toks_no_value": ["select", "name", ",", "country", "from", "singer", "order", "by", "age", "desc"],
+    "question": "What is the name and country of singers, from the oldest to the youngest?",
+    "question_toks": ["What", "is", "the", "name", "and", "country", "of", "singers", "?"],
+    "sql": {"from": {"table_units": [["table_unit", 1]]}, "orderBy": ["desc", []], "limit": None},
 }
+
+
+def test_of_a_row_of_spiders_the_kind_gets_the_database_and_no_gold():
+    row = KIND.row(EXAMPLE["question"], EXAMPLE)
+    assert row == {"problem": EXAMPLE["question"], "db_id": "concert_singer"}
 
 
 @pytest.mark.parametrize(
@@ -292,7 +301,7 @@ EXAMPLE = {
 )
 def test_a_row_of_spiders_is_graded_by_its_gold_querys_rows(spider, answer, right):
     kind = parse_kind({"name": "sql", "databases": str(spider)})
-    row = {"problem": EXAMPLE["question"], "db_id": EXAMPLE["db_id"]}
+    row = kind.row(EXAMPLE["question"], EXAMPLE)
     assert kind.is_right(answer, EXAMPLE["query"], row) is right
 
 

@@ -83,7 +83,7 @@ def _loaded(model: str, revision: str | None) -> Encoder:
             f"The kind of answer `embedding` needs torch and transformers ({error}). Install them: "
             "pip install 'restrain-openrlhf[embedding]'."
         ) from error
-    folder = Path(model) if Path(model).is_dir() else _downloaded(model, revision)
+    folder = _folder(model, revision)
     pooling = _pooling(folder)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -94,6 +94,14 @@ def _loaded(model: str, revision: str | None) -> Encoder:
             "hub id with config.json, a tokenizer and *.safetensors, without code of its own."
         ) from error
     return Encoder(tokenizer, loaded.eval(), pooling, _most_tokens(folder, loaded, tokenizer))
+
+
+def _folder(model: str, revision: str | None) -> Path:
+    if Path(model).is_dir():
+        return Path(model)
+    if Path(model).is_absolute() or model.startswith("."):
+        raise ConfigError(f"{model}: no such folder. Correct answers.model.")
+    return _downloaded(model, revision)
 
 
 def _downloaded(model: str, revision: str | None) -> Path:

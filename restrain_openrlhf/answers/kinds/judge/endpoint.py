@@ -63,7 +63,7 @@ class Endpoint:
                 return self._reply(request)
             except Passing as failed:
                 if attempt == self.tries:
-                    raise self._failed(f"{failed}, and so {self.tries} times") from None
+                    raise self._failed(f"{failed} (tries: {self.tries})") from None
                 time.sleep(max(failed.wait, FIRST_WAIT_SECONDS * 2 ** (attempt - 1) * _JITTER.uniform(0.5, 1.5)))
         raise AssertionError("there is at least one try")
 

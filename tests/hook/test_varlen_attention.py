@@ -1,0 +1,74 @@
+"""Rollouts packed by torch's own attention under OpenRLHF's policy, against each by itself under eager attention."""
+
+import pytest
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+import torch  # noqa: E402
+
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
+
+if detect().name != "cpu":
+    pytest.skip("torch's kernel takes no fp64; restrain gpu-check tries it on a GPU", allow_module_level=True)
+detect().install()
+
+from openrlhf.models import Actor  # noqa: E402
+from openrlhf.models.ring_attn_utils import unpad_and_slice_tensor  # noqa: E402
+
+from restrain_openrlhf.errors import ConfigError  # noqa: E402
+from restrain_openrlhf.machine.varlen_attention import NAME, NAME_IN_TRANSFORMERS  # noqa: E402
+from tests.hook.test_right_padding import LIMIT, MODELS, WINDOW, batch, one_by_one, padded, policy  # noqa: E402
+
+
+@pytest.fixture
+def load(tmp_path):
+    """The host's policy, loaded from a model's files as a training run loads it."""
+
+    def loaded(name="qwen3", **changed):
+        model = policy(name, **changed).model
+        model.float().save_pretrained(tmp_path)
+        packed = Actor(str(tmp_path), attn_implementation=NAME, packing_samples=True)
+        packed.model.double()
+        return packed
+
+    return loaded
+
+
+def eagerly(actor, sequences):
+    """The same weights, each sequence by itself."""
+    actor.packing_samples = False
+    actor.model.set_attn_implementation("eager")
+    return one_by_one(actor, sequences)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_packed_log_probs_and_gradient_are_those_of_each_sequence_by_itself(name, load):
+    sequences, *batched = batch()
+    actor = load(name)
+    assert actor.model.config._attn_implementation == NAME_IN_TRANSFORMERS
+    log_probs, gradient = padded(actor, *batched)
+    expected, whole = eagerly(actor, sequences)
+    assert torch.allclose(log_probs, expected, rtol=0, atol=LIMIT)
+    assert (gradient - whole).norm() < LIMIT * whole.norm()
+
+
+def test_padded_on_the_right_it_is_right_too(load):
+    sequences, *batched = batch()
+    actor = load()
+    actor.packing_samples = False
+    log_probs, _ = padded(actor, *batched)
+    assert torch.allclose(log_probs, eagerly(actor, sequences)[0], rtol=0, atol=LIMIT)
+
+
+def test_a_sliding_window_is_refused(load):
+    with pytest.raises(ConfigError, match="sliding window of 3 tokens"):
+        padded(load(**WINDOW), *batch()[1:])
+
+
+def test_tokens_are_packed_without_flash_attn():
+    """By the host's own function over our stand-ins of flash_attn.bert_padding."""
+    sequences, together, attention = batch()
+    packed, positions, _, _, _ = unpad_and_slice_tensor(together, attention, None)
+    assert torch.equal(packed[0], torch.cat(sequences))
+    assert positions[0].tolist() == [place for each in sequences for place in range(len(each))]
