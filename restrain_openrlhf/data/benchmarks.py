@@ -4,18 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import AnyRow, write_rows
 from restrain_openrlhf.data.problems import (
     AMC,
     ANSWERED,
     GPQA,
+    HUMANEVAL,
     LETTERED,
+    MBPP,
     MMLU,
+    MMLU_PRO,
     OLYMPIAD,
     PLAIN,
     S1K,
+    SQUAD,
+    TRIVIA,
     WORDED,
     Problem,
     RowSchema,
@@ -90,10 +95,54 @@ BENCHMARKS: Mapping[str, Benchmark] = {
             (S1K, ANSWERED),
             "which 893 rows the paper has is not published; no theorems, and a gold that can be checked",
         ),
+        Benchmark(
+            "mmlu_pro",
+            "MMLU-Pro",
+            HubSet("TIGER-Lab/MMLU-Pro", split="test", licence="mit"),
+            (12_032,),
+            (MMLU_PRO,),
+            kind=parse_kind({"name": "choice"}),
+        ),
+        Benchmark(
+            "triviaqa",
+            "TriviaQA",
+            HubSet("mandarjoshi/trivia_qa", config="rc.nocontext", split="validation"),
+            (),
+            (TRIVIA,),
+            "without the documents",
+            kind=parse_kind({"name": "text"}),
+        ),
+        Benchmark(
+            "squad",
+            "SQuAD",
+            HubSet("rajpurkar/squad", split="validation", licence="cc-by-sa-4.0"),
+            (10_570,),
+            (SQUAD,),
+            kind=parse_kind({"name": "text"}),
+        ),
+        Benchmark(
+            "humaneval",
+            "HumanEval",
+            HubSet("openai/openai_humaneval", split="test", licence="mit"),
+            (164,),
+            (HUMANEVAL,),
+            kind=parse_kind({"name": "code"}),
+        ),
+        Benchmark(
+            "mbpp",
+            "MBPP",
+            HubSet("google-research-datasets/mbpp", config="full", split="test", licence="cc-by-4.0"),
+            (500,),
+            (MBPP,),
+            "the prompt shows the tests",
+            kind=parse_kind({"name": "code"}),
+        ),
     )
 }
 # In the order of the paper's tables; without the TTRL line's AMC, and s1k, of which the paper's rows are not known.
-PAPER_BENCHMARKS = tuple(name for name in BENCHMARKS if name not in ("amc83", "s1k"))
+PAPER_BENCHMARKS = tuple(
+    name for name, entry in BENCHMARKS.items() if entry.kind == MATHEMATICS and name not in ("amc83", "s1k")
+)
 # Several benchmarks by one name, as `restrain eval --benchmarks` takes it: those of the paper's Tables 1 and 3.
 SUITES: Mapping[str, tuple[str, ...]] = {
     "table1": ("math500", "aime25", "olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond"),

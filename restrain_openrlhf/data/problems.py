@@ -1,5 +1,7 @@
 """A benchmark's problems: made of the rows of its data set, worded as the Qwen2.5-Math evaluation words them."""
 
+import ast
+import builtins
 import hashlib
 import json
 import math
@@ -248,6 +250,60 @@ def _letter(answer: object) -> str:
     raise DataError(f"`answer` is {answer!r}; it must be a choice's place, 0 to 3, or its letter")
 
 
+def mmlu_pro(row: Row, place: int) -> Problem:
+    """MMLU-Pro: up to ten options, listed after the question; `answer` is the right one's letter."""
+    return Problem(
+        id=str(row.get("question_id") or place),
+        problem=with_options(_text(row), row["options"]),
+        answer=str(row["answer"]),
+        row={"options": list(row["options"])},
+    )
+
+
+def trivia(row: Row, place: int) -> Problem:
+    """TriviaQA: `answer` has a value, and other ways to say it."""
+    answer = row["answer"]
+    if not isinstance(answer, dict) or not answer.get("value"):
+        raise DataError(f"`answer` is {answer!r}; it must have `value` and `aliases`")
+    aliases = list(answer.get("aliases") or [])
+    return Problem(
+        id=str(row.get("question_id") or place), problem=_text(row), answer=answer["value"], row={"aliases": aliases}
+    )
+
+
+def squad(row: Row, place: int) -> Problem:
+    """SQuAD: a question on a text; whatever the annotators answered is right."""
+    texts = row["answers"].get("text") if isinstance(row["answers"], dict) else None
+    if not texts:
+        raise DataError(f"`answers` is {row['answers']!r}; it must have a list `text` with an answer")
+    text = f"{row['context'].strip()}\n\n{_text(row).strip()}"
+    return Problem(id=str(_id(row, place)), problem=text, answer=texts[0], row={"aliases": list(texts)})
+
+
+def humaneval(row: Row, place: int) -> Problem:
+    """HumanEval: the beginning of a function to go on with; gold are its tests."""
+    own = {"entry_point": row["entry_point"]}
+    return Problem(id=str(row.get("task_id") or place), problem=row["prompt"], answer=row["test"], row=own)
+
+
+def mbpp(row: Row, place: int) -> Problem:
+    """MBPP: a task with its tests, which the prompt shows (Austin et al., 2021), and which are gold."""
+    asked, imports = row.get("text") or row.get("prompt"), row.get("test_setup_code") or row.get("test_imports") or ""
+    setup = imports if isinstance(imports, str) else "\n".join(imports)
+    tests = "\n".join(row["test_list"])
+    text = f"{asked}\nYour code should pass these tests:\n\n{tests}\n"
+    return Problem(
+        id=str(row.get("task_id") or place), problem=text, answer=f"{setup}\n{tests}".strip(), row=_tested(tests)
+    )
+
+
+def _tested(tests: str) -> dict[str, Any]:
+    """The function that assertions call, as the column `entry_point`; none where they call nothing of their own."""
+    calls = (node.func for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Call))
+    names = (each.id for each in calls if isinstance(each, ast.Name) and not hasattr(builtins, each.id))
+    return {"entry_point": name} if (name := next(names, None)) else {}
+
+
 ANSWERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), worded)
 AMC = RowSchema((PROBLEM_COLUMNS, ("answer",)), amc)
 WORDED = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), worded)
@@ -259,5 +315,10 @@ GPQA = RowSchema(
     gpqa,
 )
 S1K = RowSchema((("question",), ("solution",), ("source_type",)), verifiable)
+MMLU_PRO = RowSchema((("question",), ("options",), ("answer",)), mmlu_pro)
+TRIVIA = RowSchema((("question",), ("answer",)), trivia)
+SQUAD = RowSchema((("context",), ("question",), ("answers",)), squad)
+HUMANEVAL = RowSchema((("prompt",), ("test",), ("entry_point",)), humaneval)
+MBPP = RowSchema((("text", "prompt"), ("test_list",)), mbpp)
 # On the hub the subject is `subject`, in Qwen2.5-Math's files it is `type`.
 MMLU = RowSchema((("question",), ("choices",), ("answer",), ("subject", "type")), mmlu)

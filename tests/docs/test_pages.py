@@ -36,12 +36,16 @@ def reference_pages() -> ModuleType:
     return module
 
 
+NAMED = ("method", "answers")
+
+
 def keys_of(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """The dotted keys of a model; a method's settings depend on its name and are one key here."""
+    """The dotted keys of a model; those that depend on a block's own name are one key here."""
     for name, field in model.model_fields.items():
         types = [field.annotation, *get_args(field.annotation)]
-        blocks = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel) and name != "method"]
-        yield from keys_of(blocks[0], f"{prefix}{name}.") if blocks else [prefix + name]
+        blocks = [each for each in types if isinstance(each, type) and issubclass(each, BaseModel)]
+        is_block = blocks and name not in NAMED
+        yield from keys_of(blocks[0], f"{prefix}{name}.") if is_block else [prefix + name]
 
 
 @pytest.mark.parametrize("model", [RunConfig, ServiceConfig])

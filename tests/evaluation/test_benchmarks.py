@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 
@@ -345,3 +346,55 @@ def test_the_gated_set_says_what_to_do(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", refuse)
     with pytest.raises(DataError, match="accept its terms while logged in, then run `hf auth login`"):
         load_benchmark("gpqa_diamond")
+
+
+HUMANEVAL = {
+    "task_id": "HumanEval/0",
+    "prompt": 'def double(x: int) -> int:\n    """Twice x.\n    >>> double(2)\n    4\n    """\n',
+    "canonical_solution": "    return 2 * x\n",
+    "test": "def check(candidate):\n    assert candidate(3) == 6\n    assert candidate(-1) == -2\n",
+    "entry_point": "double",
+}
+MBPP = {
+    "task_id": 11,
+    "text": "Write a function to find the shared elements of two lists.",
+    "code": "def similar(a, b):\n  return tuple(set(a) & set(b))",
+    "test_list": ["assert set(similar((3, 4), (4, 5))) == set((4,))", "assert similar((1,), (2,)) == ()"],
+    "test_setup_code": "",
+    "challenge_test_list": [],
+}
+PRO = {"question_id": 70, "question": "Which?", "options": ["a", "b", "c", "d", "e"], "answer": "E", "answer_index": 4}
+TRIVIA = {"question_id": "tc_1", "question": "Who?", "answer": {"value": "Ann Lee", "aliases": ["A. Lee", "Ann Lee"]}}
+SQUAD = {
+    "id": "5",
+    "title": "T",
+    "context": "Ann won.",
+    "question": "Who won?",
+    "answers": {"text": ["Ann", "Ann Lee"]},
+}
+# Name, row, what is asked and by whom it is right, in the columns that the hub's cards state; and what is wrong.
+OTHER_KINDS = [
+    ("mmlu_pro", PRO, "Which?\n(A) a\n(B) b\n(C) c\n(D) d\n(E) e", "So the answer is (E).", "The answer is (D)."),
+    ("triviaqa", TRIVIA, "Who?", "It was\nA. Lee", "It was\nBob"),
+    ("squad", SQUAD, "Ann won.\n\nWho won?", "ann lee.", "Bob"),
+    ("humaneval", HUMANEVAL, HUMANEVAL["prompt"].strip(), "    return x + x\n", "    return x\n"),
+    (
+        "mbpp",
+        MBPP,
+        f"{MBPP['text']}\nYour code should pass these tests:\n\n" + "\n".join(MBPP["test_list"]),
+        "```python\ndef similar(a, b):\n    return tuple(x for x in a if x in b)\n```",
+        "```python\ndef similar(a, b):\n    return a\n```",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "row", "asked", "right", "wrong"), OTHER_KINDS, ids=lambda each: str(each)[:9])
+def test_benchmarks_that_are_not_mathematics_bring_their_kind(tmp_path, write_jsonl, name, row, asked, right, wrong):
+    """pass@1 as their harnesses have it: a letter, exact match with any alias, or the row's own tests."""
+    if name in ("humaneval", "mbpp") and shutil.which("bwrap") is None:
+        pytest.skip("programs run in bubblewrap, which is not here")
+    loaded = load_benchmark(f"{name}={write_jsonl('rows.jsonl', [row])}")
+    (problem,) = loaded.problems
+    assert problem.problem.strip() == asked
+    own = loaded.kind.row(problem.problem, problem.row)
+    assert [loaded.kind.grade(text, problem.answer, own).correct for text in (right, wrong)] == [True, False]
