@@ -99,19 +99,27 @@ def test_a_program_loses_its_own_answer_alone():
     assert {name: each[0][0] for name, each in zip(FAILING, mixed[::2], strict=True)} == dict.fromkeys(FAILING, "!")
 
 
+LOOKS = """
+import gc, sys
+def texts_in(value, depth):
+    if isinstance(value, str):
+        yield value
+    elif depth and isinstance(value, (dict, list, tuple)):
+        for each in list(value.values()) if isinstance(value, dict) else list(value):
+            yield from texts_in(each, depth - 1)
+def f(x):
+    needle = '-'.join(['of', 'another', 'program'])
+    places = [*gc.get_objects(), *(vars(module) for module in list(sys.modules.values()))]
+    return any(needle in each for place in places for each in texts_in(place, 2))
+"""
+
+
 def test_a_program_sees_nothing_of_another():
     """The needle is put together by the one that looks for it, so that it does not find itself."""
-    hidden = job("def f(x): return 'needle-' + 'of-another-program-0123456789'\n# needle-of-another-program-0123456789")
-    looks = """
-import ctypes, gc
-def f(x):
-    needle = bytes([110, 101, 101, 100, 108, 101, 45]) + b'of-' + b'another-' + b'program'
-    heap = ctypes.string_at(id(gc) - 4096, 8192)
-    whole = [each for each in gc.get_objects() if isinstance(each, (dict, list, tuple))]
-    texts = [value for each in whole for value in (each.values() if isinstance(each, dict) else each)]
-    return needle in heap or any(needle.decode() in each for each in texts if isinstance(each, str))
-"""
-    _, seen, no = outcomes(hidden, job(looks, call_seconds=1.0), returning(False))
+    hidden = job("def f(x): return 'of-another-program'")
+    box = pool.Sandbox("container")
+    _, seen, no = (box.run(each) for each in (hidden, job(LOOKS, call_seconds=1.0), returning(False)))
+    box.close()
     assert seen == no
     assert no[0].startswith("=")
 

@@ -36,6 +36,8 @@ def test_order_may_be_ignored(items, source):
 @pytest.mark.parametrize(
     ("one", "other", "equal"),
     [
+        (True, 1, True),
+        ([False], [0.0], True),
         (0.1 + 0.2, 0.3, True),
         (3.0000000000001, 3, True),
         (0.3, 0.301, False),

@@ -176,7 +176,7 @@ def test_scripts_are_fed_the_examples_and_compared_as_a_judge_does():
         "if __name__ == '__main__':\n    print(sum(map(int, input().split())))\n    exit()",
         "a, b = map(int, input().split())\nprint(a * b)",
         "x = 1",
-        "raise SystemExit(1)",
+        "print(sum(map(int, input().split())))\nraise SystemExit(1)",
     ]
     answers = [KIND.extract(fenced(each), SUM) for each in programs]
     assert KIND.classes(answers, SUM) == [0, 0, 0, 0, 0, 1, None, None]
