@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from restrain_openrlhf.answers import canonical_key, final_answer
+from restrain_openrlhf.answers import MATHEMATICS, GroupAnswers, canonical_key
 from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass, from_reference
 from restrain_openrlhf.commands.premise.learning import quarters
 from restrain_openrlhf.commands.premise.shared import common_answers
@@ -125,7 +125,7 @@ class Sampler:
         mask = torch.cat([torch.zeros(len(tokens), ids.shape[1] - 1), (ends.cumsum(1) - ends == 0).float()], dim=1)
         decoded = self.tokenizer.batch_decode(response, skip_special_tokens=True)
         finished = ends.any(1).tolist()
-        answers = [final_answer(text, not done) for text, done in zip(decoded, finished, strict=True)]
+        answers = [MATHEMATICS.voted_answer(text, not done, {}) for text, done in zip(decoded, finished, strict=True)]
         return tokens, mask, [answers[start : start + self.n] for start in range(0, len(answers), self.n)]
 
     def log_probs(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -199,7 +199,7 @@ def of_the_demo() -> Measured:
     rows = [
         ReferenceRow.of_answers(prompt, group) for prompt, group in zip(asked, answers_to(asked, sampler), strict=True)
     ]
-    groups = tuple(FrozenGroup(row, row.answers, one.answer) for row, one in zip(rows, problems, strict=True))
+    groups = tuple(FrozenGroup(row, row.group, one.answer) for row, one in zip(rows, problems, strict=True))
     prompts = [Prompt(one.problem, one.answer, row) for one, row in zip(problems, rows, strict=True)]
     return sampler, prompts, FrozenPass(PREMISE.model, DEMO_N, DEMO_N, groups)
 
@@ -251,7 +251,8 @@ def by_method(block: Mapping[str, object], prompts: Sequence[Prompt]) -> Weigh:
     def factors(prompt: Prompt, answers: Sequence[str | None]) -> np.ndarray:
         if prompt.row.prompt_hash not in trained:
             return np.zeros(len(answers))
-        return score_group(method, answers, prompt.row, prompt.gold, prompt.problem).pair.net
+        group = GroupAnswers.of(MATHEMATICS, answers, {})
+        return score_group(method, group, prompt.row, prompt.gold, prompt.problem).pair.net
 
     return factors
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from typer.cli import get_docs_for_click
 
 import test_time.cli
+from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.commands import main as restrain
 from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.gpu_layout import rollout_batches
@@ -32,8 +33,8 @@ WORDS = {
     "object": "keys and values",
     "null": "null",
 }
-# The one block whose keys depend on its `name`.
-METHOD = "method"
+# The blocks whose keys depend on their `name`, by the model of any of their choices, and where their keys are.
+CHOICES = {"CommonSettings": "#methods", "AnswerKind": "#kinds-of-answers"}
 
 
 def pages() -> Mapping[str, str]:
@@ -46,7 +47,7 @@ def pages() -> Mapping[str, str]:
 
 
 def configuration_page() -> str:
-    """Every key of a run, of the service, and of each method's settings."""
+    """Every key of a run, of the service, of each method's settings, and of each kind of answer's."""
     parts = [
         "# Configuration keys\n\nMade from the models that read the files. A key that is not here is refused.\n",
         "## A run\n\n`restrain train CONFIG`. A run by `python -m restrain_openrlhf.hook.train_ppo_ray` has the "
@@ -59,6 +60,11 @@ def configuration_page() -> str:
     ]
     for name, settings in METHODS.items():
         parts += [f"### `{name}`\n\n{first_line(settings)}\n", table(settings)]
+    parts.append(
+        "## Kinds of answers\n\nThe keys of the `answers:` block. `name` chooses the [kind](../concepts/kinds.md).\n"
+    )
+    for name, kind in KINDS.items():
+        parts += [f"### `{name}`\n\n{first_line(kind)}\n", table(kind)]
     return "\n".join(parts)
 
 
@@ -171,7 +177,8 @@ class Key:
 def keys(schema: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str = "") -> Iterator[Key]:
     """Every key that a user may write. A block has a row for each of its keys, in the place of its own."""
     for name, field in schema["properties"].items():
-        block = definitions.get(_reference(field), {}) if name != METHOD else {}
+        named = _reference(field)
+        block = definitions.get(named, {}) if named not in CHOICES else {}
         if "properties" in block:
             yield from keys(block, definitions, f"{prefix}{name}.")
         else:
@@ -189,7 +196,7 @@ def type_words(field: Mapping[str, Any]) -> str:
     if "anyOf" in field:
         return ", ".join(dict.fromkeys(type_words(part) for part in field["anyOf"]))
     if "$ref" in field:
-        return "[a block](#methods)"
+        return f"[a block]({CHOICES[_reference(field)]})"
     choices = field.get("enum", [field["const"]] if "const" in field else [])
     return ", ".join(f"`{choice}`" for choice in choices) or WORDS[field.get("format", field["type"])]
 

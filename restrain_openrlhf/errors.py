@@ -21,7 +21,7 @@ class GroupError(RestrainError):
 
 
 class GraderError(RestrainError):
-    """The process that reads answers with latex2sympy2 does not start, or reads nothing."""
+    """What reads or compares answers (a process, a model, a judge) does not start, or gives no result."""
 
 
 class ScoreServiceError(RestrainError):

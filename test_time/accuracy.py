@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.config.command_line import kind_word
 from restrain_openrlhf.data.gold import identities, load_gold
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.problems import Problem
@@ -17,7 +19,7 @@ from restrain_openrlhf.evaluation.protocol import Request
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.machine.processes import run_command
 from test_time.adaptation import Adaptation, Plan
-from test_time.problems import boxed, load_problems, refuse_missing_gold, without_answers
+from test_time.problems import instructed, load_problems, refuse_missing_gold, without_answers
 
 TEST = "test"
 BASE = "base model"
@@ -33,6 +35,14 @@ class Policy:
     name: str
     model: str
     responses: int = RESPONSES
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """The file of a set's problems, and the kind of their answers."""
+
+    path: Path
+    kind: AnswerKind
 
 
 class Score(BaseModel, frozen=True):
@@ -59,7 +69,7 @@ def gold_of(job: Adaptation) -> Mapping[str, str]:
     """
     if job.gold is None:
         return {problem.id: problem.answer for problem in job.problems.load().problems}
-    asked = identities([(row.id, row.problem) for row in load_problems(job.problems)])
+    asked = identities([(row.id, row.problem) for row in load_problems(job.problems, job.kind or MATHEMATICS)])
     answers = load_gold(job.gold).answers(job.problems.word, asked)
     return {str(each.id): answers[each.problem] for each in asked if each.problem in answers}
 
@@ -86,41 +96,63 @@ def measure(job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: 
     return scores
 
 
-def _write_sets(job: Adaptation, plan: Plan) -> dict[str, Path]:
+def _write_sets(job: Adaptation, plan: Plan) -> dict[str, EvaluationSet]:
     """Problems worded as the policy was trained on them, with their gold, by the sets' names."""
-    sets: dict[str, list[Problem]] = {}
+    sets: dict[str, EvaluationSet] = {}
     if job.has_gold:
         gold = gold_of(job)
-        sets[TEST] = [Problem(id=row.id, problem=row.problem, answer=gold[row.id]) for row in plan.problems]
+        rows = [Problem(id=row.id, problem=row.problem, answer=gold[row.id], row=row.row) for row in plan.problems]
+        sets[TEST] = _written(job, TEST, plan.config.answers, rows)
     for source in job.heldout:
-        problems = source.load().problems
-        worded = boxed(without_answers(problems)) if plan.boxed else without_answers(problems)
-        sets[source.name] = [
-            problem.model_copy(update={"problem": one.problem}) for problem, one in zip(problems, worded, strict=True)
-        ]
-    paths = {name: job.out / "evaluation" / "sets" / f"{name}.jsonl" for name in sets}
-    for name, rows in sets.items():
-        write_rows(paths[name], rows)
-    return paths
+        loaded = source.load()
+        plain = without_answers(loaded.problems)
+        worded = instructed(plain, loaded.kind) if plan.boxed else plain
+        pairs = zip(loaded.problems, worded, strict=True)
+        rows = [problem.model_copy(update={"problem": one.problem}) for problem, one in pairs]
+        sets[source.name] = _written(job, source.name, loaded.kind, rows)
+    return sets
+
+
+def _written(job: Adaptation, name: str, kind: AnswerKind, rows: Sequence[Problem]) -> EvaluationSet:
+    path = job.out / "evaluation" / "sets" / f"{name}.jsonl"
+    write_rows(path, rows)
+    return EvaluationSet(path, kind)
 
 
 def _results(
-    job: Adaptation, plan: Plan, policy: Policy, sets: Mapping[str, Path], protocol: str, n: int
+    job: Adaptation, plan: Plan, policy: Policy, sets: Mapping[str, EvaluationSet], protocol: str, n: int
 ) -> dict[str, Result]:
-    """By set. `restrain eval` draws and grades the responses in a process of its own, on all visible GPUs."""
-    flags, folder = plan.config.openrlhf, job.out / "evaluation"
+    """By set. `restrain eval` draws and grades the responses in processes of its own, one for each kind of answer."""
+    out = job.out / "evaluation" / f"{policy.name.replace(' ', '-')}-{protocol}"
+    for kind in dict.fromkeys(kind_word(each.kind) for each in sets.values()):
+        alike = {name: each.path for name, each in sets.items() if kind_word(each.kind) == kind}
+        _evaluate(job, plan, policy, alike, kind, protocol, n, out)
+    return {result.provenance.benchmark: result for result in load_results(out)}
+
+
+def _evaluate(
+    job: Adaptation,
+    plan: Plan,
+    policy: Policy,
+    sets: Mapping[str, Path],
+    kind: str,
+    protocol: str,
+    n: int,
+    out: Path,
+) -> None:
+    flags = plan.config.openrlhf
     request = Request(
         model=policy.model,
-        out=folder / f"{policy.name.replace(' ', '-')}-{protocol}",
+        out=out,
         benchmarks=",".join(f"{name}={path}" for name, path in sets.items()),
+        answers=None if kind == MATHEMATICS.name else kind,
         protocol=protocol,
         n=n,
         max_new_tokens=int(flags["rollout.max_new_tokens"]),
         template="chat" if flags.get("data.apply_chat_template") else "plain",
         tensor_parallel_size=int(flags.get("vllm.tensor_parallel_size") or 1),
     )
-    run_command(request.words(), folder / "evaluation.log")
-    return {result.provenance.benchmark: result for result in load_results(request.out)}
+    run_command(request.words(), job.out / "evaluation" / "evaluation.log")
 
 
 def _score(policy: Policy, greedy: Result, sampled: Result) -> Score:

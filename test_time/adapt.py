@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.model_files import ensure_model
 from restrain_openrlhf.records.collapse import read_collapse
@@ -37,7 +38,7 @@ def adapt(job: Adaptation, on_phase: OnPhase = lambda _name: None, on_step: OnSt
     fails, and if another process works in the same folder.
     """
     on_phase("checking the model and the problems")
-    problems = load_problems(job.problems)
+    problems = load_problems(job.problems, job.kind or MATHEMATICS)
     check_gold(job, [problem.id for problem in problems])
     plan = make_plan(job, problems)
     # Weights are fetched last: hours for a large model.
@@ -96,7 +97,7 @@ def _outcome(job: Adaptation, plan: Plan, trained: Trained, rows: Sequence[Predi
         vote_temperature=VOTE_TEMPERATURE,
         vote_top_p=VOTE_TOP_P,
         changed=sum(row.changed for row in rows),
-        comparison=None if greedy is None else compare(rows, gold_of(job), greedy),
+        comparison=None if greedy is None else compare(rows, gold_of(job), greedy, plan.config.answers, plan.problems),
         scores=tuple(scores),
         heldout=tuple(source.name for source in job.heldout),
     )

@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.protocol import PAPER
@@ -14,7 +16,7 @@ from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference.offline_pass import offline_pass
 from restrain_openrlhf.training.train import check_flags
-from test_time.problems import Source, boxed, keep_problems
+from test_time.problems import Source, instructed, keep_problems
 from test_time.stopping import StopRules
 
 # How the votes that give answers sample: as evaluations do, whatever training samples at. A rule fixed beforehand needs
@@ -37,7 +39,8 @@ DEFAULTS: Mapping[str, object] = {"openrlhf.ckpt.save_hf": True, "seeded_rollout
 class Adaptation:
     """What a user chose. `config` (else a preset by `method`, `preset` and size) gives method and OpenRLHF's flags.
 
-    `votes`: rollouts per problem, before and after training. `boxed` and `chat`: None means as the configuration says.
+    `votes`: rollouts per problem, before and after training. `boxed` asks for an answer in the form that its kind is
+    read in; it, `chat` and `answers`: None means as the configuration says, or for `answers` the benchmark's own kind.
     `gold` and `heldout` are for the evaluation, after training. `stop`: None means that no rule ends the run.
     """
 
@@ -52,6 +55,7 @@ class Adaptation:
     votes: int = 64
     boxed: bool | None = None
     chat: bool | None = None
+    answers: AnswerKind | None = None
     gold: Path | None = None
     heldout: tuple[Source, ...] = ()
     stop: StopRules | None = field(default_factory=StopRules)
@@ -63,6 +67,13 @@ class Adaptation:
         return self.gold is not None or self.problems.is_benchmark
 
     @property
+    def kind(self) -> AnswerKind | None:
+        """The kind of answer that is asked for, else the benchmark's own; None: as the configuration says."""
+        if self.answers is None and self.problems.is_benchmark:
+            return BENCHMARKS[self.problems.word].kind
+        return self.answers
+
+    @property
     def training(self) -> RunFolder:
         """The training run: metrics.jsonl, checkpoints, TensorBoard, log."""
         return RunFolder(self.out / "train")
@@ -70,7 +81,7 @@ class Adaptation:
 
 @dataclass(frozen=True)
 class Plan:
-    """`source` is the file that `config` comes from; `boxed` whether each problem asks for a boxed answer.
+    """`source` is the file that `config` comes from; `boxed` whether each problem has the instruction of its kind.
 
     `problems` are as the policy gets them, before its chat template.
     """
@@ -88,20 +99,21 @@ def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     """
     source = job.config or preset_path(job.method or "restrain", job.preset, len(problems))
     chat = {} if job.chat is None else {"openrlhf.data.apply_chat_template": job.chat}
-    chosen = {**DEFAULTS, **_own(job), **method_overrides(source, job.method), **job.overrides, **chat}
+    kind = {} if job.kind is None else {"answers": job.kind.model_dump(mode="json")}
+    chosen = {**DEFAULTS, **_own(job), **method_overrides(source, job.method), **kind, **job.overrides, **chat}
     first = load_run_config(source, chosen)
     length = length_overrides(job.steps, job.epochs, len(problems), first)
     config = load_run_config(source, {**chosen, **length, **_own(job), "openrlhf.data.input_template": None})
     _refuse_gold(config)
     check_flags(config)
     chats = bool(config.openrlhf.get("data.apply_chat_template"))
-    ask_for_box = chats if job.boxed is None else job.boxed
-    worded = boxed(problems) if ask_for_box else list(problems)
+    instructs = chats if job.boxed is None else job.boxed
+    worded = instructed(problems, config.answers) if instructs else list(problems)
     # It goes into the file of prompts and out of the flags, so that evaluation words problems alike.
     template = first.openrlhf.get("data.input_template")
     if template and not chats:
         worded = [each.model_copy(update={"problem": str(template).format(each.problem)}) for each in worded]
-    return Plan(source, config, ask_for_box, tuple(worded))
+    return Plan(source, config, instructs, tuple(worded))
 
 
 def write_prompts(job: Adaptation, plan: Plan) -> None:

@@ -8,8 +8,8 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.main import RESUMED, run_app
-from restrain_openrlhf.commands.options import GOLD, to_folder
-from restrain_openrlhf.config.command_line import find_config, parse_overrides
+from restrain_openrlhf.commands.options import GOLD, split_answers, to_folder
+from restrain_openrlhf.config.command_line import ANSWERS, find_config, parse_overrides
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.training.progress import step_progress
 from test_time.adaptation import PREDICTIONS, REPORT, Adaptation
@@ -76,9 +76,16 @@ def adapt(
     benchmark_dir: Annotated[
         Path | None, problems(help="Local copies of benchmarks, NAME.jsonl.", show_default="hub")
     ] = None,
+    answers: Annotated[
+        str | None, problems(metavar="KIND", help=ANSWERS, show_default="math, or the benchmark's own")
+    ] = None,
     boxed: Annotated[
         bool | None,
-        problems("--boxed/--no-boxed", help="Ask for a boxed answer.", show_default="with a chat template"),
+        problems(
+            "--boxed/--no-boxed",
+            help="Ask for an answer in the form that its kind is read in, such as a box.",
+            show_default="with a chat template",
+        ),
     ] = None,
     chat: Annotated[
         bool | None,
@@ -97,6 +104,7 @@ def adapt(
         raise ConfigError("--config and --preset are both given. Give one: a preset is a configuration.")
     if no_stop and stop:
         raise ConfigError("--stop and --no-stop are both given. Give one.")
+    given, kind = split_answers(parse_overrides(overrides or []), answers)
     job = Adaptation(
         model=model,
         problems=Source(prompts, column, split, benchmark_dir),
@@ -108,11 +116,12 @@ def adapt(
         epochs=epochs,
         votes=votes,
         boxed=boxed,
+        answers=kind,
         chat=chat,
         gold=gold,
         heldout=tuple(Source(word, folder=benchmark_dir) for word in heldout or []),
         stop=None if no_stop else parse_stop_rules(stop or []),
-        overrides=parse_overrides(overrides or []),
+        overrides=given,
     )
     console = Console(stderr=True, soft_wrap=True)
     with step_progress("test-time", console) as (on_phase, on_step):

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel
 
-from restrain_openrlhf.answers import classes
-from restrain_openrlhf.answers.votes import ranked_answers
-from restrain_openrlhf.evaluation.grade import grade_answers
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.records.collapse import Collapse
 from restrain_openrlhf.reference import Reference, ReferenceRow
 from test_time.accuracy import Score
@@ -77,7 +76,7 @@ def predictions(before: Reference, after: Reference, ids: Sequence[str]) -> list
 
 def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
     """Shares are of all rollouts; None with share 0 stands for an answer that there is none of."""
-    ranked = [(answer, votes / after.n) for answer, votes in ranked_answers(after.answers)]
+    ranked: list[tuple[str | None, float]] = [(answer, votes / after.n) for answer, votes in after.group.ranked()]
     (answer, share), (second, second_share) = [*ranked, (None, 0.0), (None, 0.0)][:2]
     return Prediction(
         id=after.id,
@@ -87,17 +86,26 @@ def _prediction(before: ReferenceRow, after: ReferenceRow) -> Prediction:
         runner_up_share=second_share,
         before=before.majority,
         before_share=before.majority_share,
-        changed=len(set(classes([before.majority, answer]))) > 1,
+        changed=before.majority_key != after.majority_key,
     )
 
 
-def compare(rows: Sequence[Prediction], gold: Mapping[str, str], greedy_before: float) -> BeforeAndAfter:
+def compare(
+    rows: Sequence[Prediction],
+    gold: Mapping[str, str],
+    greedy_before: float,
+    kind: AnswerKind = MATHEMATICS,
+    problems: Sequence[PromptOnly] = (),
+) -> BeforeAndAfter:
     """The answers as they are handed back, and the base model's, graded by gold (answers by id).
+
+    `problems` have what their `kind` of answer reads of them.
 
     There is gold for every problem: `check_gold` refuses others before training.
     """
+    own = {each.id: kind.row(each.problem, each.row) for each in problems}
     right = {
-        row.id: grade_answers(str(row.id), (row.before, row.answer), gold[str(row.id)]).correct
+        row.id: [kind.is_right(one, gold[str(row.id)], own.get(str(row.id), {})) for one in (row.before, row.answer)]
         for row in rows
         if row.id is not None
     }

@@ -5,13 +5,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, LoadedBenchmark, load_benchmark
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
-from restrain_openrlhf.data.problems import PROBLEM_COLUMNS, Problem, choice_columns, lists_choices, without_kind
+from restrain_openrlhf.data.problems import (
+    PROBLEM_COLUMNS,
+    Problem,
+    choice_columns,
+    lists_choices,
+    with_options,
+    without_kind,
+)
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.evaluation.protocol import INSTRUCTION
 
 FILES = (".jsonl", ".csv", ".parquet")
 MOST_NAMED = 20
@@ -44,12 +51,12 @@ class Source:
         return load_benchmark(self.word, self.folder)
 
 
-def load_problems(source: Source) -> list[PromptOnly]:
-    """Every problem with its id and without its answer, in file order.
+def load_problems(source: Source, kind: AnswerKind = MATHEMATICS) -> list[PromptOnly]:
+    """Every problem with its id and what its kind of answer reads, without its answer, in file order.
 
     Rows without ids are numbered from 1. Raises DataError naming all duplicate ids and all empty problems.
     """
-    problems = without_answers(source.load().problems) if source.is_benchmark else _rows(source)
+    problems = without_answers(source.load().problems) if source.is_benchmark else _rows(source, kind)
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
     twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
@@ -61,13 +68,13 @@ def load_problems(source: Source) -> list[PromptOnly]:
 
 def without_answers(problems: Sequence[Problem]) -> list[PromptOnly]:
     """A benchmark's problems, without what their texts say because of their answers."""
-    return [PromptOnly(id=problem.id, problem=without_kind(problem)) for problem in problems]
+    return [PromptOnly(id=each.id, problem=without_kind(each), row=each.row) for each in problems]
 
 
-def _rows(source: Source) -> list[PromptOnly]:
+def _rows(source: Source, kind: AnswerKind) -> list[PromptOnly]:
     rows = _read(source)
     numbered = not any(row.get("id") is not None for row in rows)
-    return [_problem(source, row, number, numbered) for number, row in enumerate(rows, start=1)]
+    return [_problem(source, row, number, numbered, kind) for number, row in enumerate(rows, start=1)]
 
 
 def _read(source: Source) -> Sequence[Row]:
@@ -84,7 +91,7 @@ def _read(source: Source) -> Sequence[Row]:
     )
 
 
-def _problem(source: Source, row: Row, number: int, numbered: bool) -> PromptOnly:
+def _problem(source: Source, row: Row, number: int, numbered: bool, kind: AnswerKind) -> PromptOnly:
     where = f"{source.word}, row {number}"
     column = source.column or next((name for name in PROBLEM_COLUMNS if name in row), None)
     if column is None or column not in row:
@@ -97,18 +104,20 @@ def _problem(source: Source, row: Row, number: int, numbered: bool) -> PromptOnl
     text = row[column]
     if text is not None and not isinstance(text, str):
         raise DataError(f"{where}: {column!r} is no text but {type(text).__name__}. Give the problem as text.")
-    if choice_columns(row) and not lists_choices(text or ""):
+    columns = kind.own_columns(row)
+    if "options" in columns:
+        text = with_options(text or "", columns["options"])
+    elif choice_columns(row) and not lists_choices(text or ""):
         raise DataError(
             f"{where}: its choices are in {', '.join(choice_columns(row))}, and {column!r}, which alone is trained on, "
-            "is without them. Write them into the text as (A) to (D), or name the benchmark (mmlu_stem) and give "
-            "your copy with --benchmark-dir."
+            "is without them. Name the kind of answer, --answers choice, which puts a column `options` into the text."
         )
-    return PromptOnly(id=str(number if numbered else row["id"]), problem=text or "")
+    return PromptOnly(id=str(number if numbered else row["id"]), problem=text or "", row=columns)
 
 
-def boxed(problems: Sequence[PromptOnly]) -> list[PromptOnly]:
-    """With Qwen2.5-Math's instruction to box the answer after each problem."""
-    return [each.model_copy(update={"problem": f"{each.problem.strip()}\n{INSTRUCTION}"}) for each in problems]
+def instructed(problems: Sequence[PromptOnly], kind: AnswerKind) -> list[PromptOnly]:
+    """With the kind's instruction after each problem: of mathematics, Qwen2.5-Math's to box the answer."""
+    return [each.model_copy(update={"problem": f"{each.problem.strip()}\n{kind.instruction}"}) for each in problems]
 
 
 def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from restrain_openrlhf.answers import classes
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.folder import RunFolder
@@ -41,7 +40,7 @@ def train_watched(
 
     Raises ConfigError where stop rules have ended the run, and there are none now.
     """
-    base_share = top_answer_share(classes([row.majority for row in before.rows]))
+    base_share = top_answer_share([row.majority_key for row in before.rows])
 
     def find_alarm(rows: Sequence[StepRow]) -> Alarm | None:
         return alarm(rows, base_share, rules) if rules else None

@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from restrain_openrlhf.answers import final_answer
-from restrain_openrlhf.answers.votes import votes_of
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import maj_at_k
 from restrain_openrlhf.evaluation.grade import GradeRow, grade_answers
 from tools.examples import SHORTCUT_ANSWER
+from tools.language_examples import NO_PROGRAM, UNKNOWN
 from tools.tokenizer import EOS, PAD
 
 ROLLOUTS = 16
+SHORTCUTS = (SHORTCUT_ANSWER, UNKNOWN, NO_PROGRAM)
 # Problems sampled at once.
 BATCH = 32
-# The addition task's longest response, its end included.
+# The longest response of a task of digits, its end included.
 MOST_TOKENS = 14
 # Majorities of so many of 16 rollouts count as small, and as large.
 SMALL, LARGE = 6, 11
@@ -62,7 +63,9 @@ PREMISE_BOUNDS = (
     Bound("small_right", 0.40, 0.65),
     Bound("large_right", 0.95, 1.0),
 )
-BOUNDS: Mapping[str, tuple[Bound, ...]] = {"premise": PREMISE_BOUNDS, "addition": (), "careless": ()}
+BOUNDS: Mapping[str, tuple[Bound, ...]] = {
+    "premise": PREMISE_BOUNDS, "addition": (), "careless": (), "words": (), "programs": ()
+}  # fmt: skip
 
 
 def refuse_outside(found: Calibration, bounds: Sequence[Bound]) -> None:
@@ -76,11 +79,21 @@ def refuse_outside(found: Calibration, bounds: Sequence[Bound]) -> None:
         )
 
 
-def calibrate(model: Any, tokenizer: Any, problems: Sequence[Problem], seed: int = 1) -> Calibration:
+def calibrate(
+    model: Any,
+    tokenizer: Any,
+    problems: Sequence[Problem],
+    seed: int = 1,
+    kind: AnswerKind = MATHEMATICS,
+    most_tokens: int = MOST_TOKENS,
+) -> Calibration:
     """Sample the model on the problems and grade it, as evaluation does."""
     torch.manual_seed(seed)
-    grades = [grade_answers(row.id, answers, row.answer) for row, answers in _sampled(model, tokenizer, problems)]
-    sizes = np.array([votes_of(row.answers).majority_count for row in grades])
+    grades = [
+        grade_answers(row.id, answers, row.answer, kind, kind.row(row.problem, row.row))
+        for row, answers in _sampled(model, tokenizer, problems, kind, most_tokens)
+    ]
+    sizes = np.array([row.group.votes.majority_count for row in grades])
     right = np.array([maj_at_k([row], ROLLOUTS) for row in grades])
     return Calibration(
         problems=len(grades),
@@ -98,10 +111,12 @@ def _mean(values: Any) -> float:
 
 
 def _shortcuts(row: GradeRow) -> float:
-    return sum(answer == SHORTCUT_ANSWER for answer in row.answers) / len(row.answers)
+    return sum(answer in SHORTCUTS for answer in row.answers) / len(row.answers)
 
 
-def _sampled(model: Any, tokenizer: Any, problems: Sequence[Problem]) -> Iterator[tuple[Problem, list[str | None]]]:
+def _sampled(
+    model: Any, tokenizer: Any, problems: Sequence[Problem], kind: AnswerKind, most_tokens: int
+) -> Iterator[tuple[Problem, list[str | None]]]:
     """Each problem with the answers of its rollouts."""
     by_length: dict[int, list[Problem]] = defaultdict(list)
     for problem in problems:
@@ -109,11 +124,15 @@ def _sampled(model: Any, tokenizer: Any, problems: Sequence[Problem]) -> Iterato
     for same in by_length.values():
         for start in range(0, len(same), BATCH):
             batch = same[start : start + BATCH]
-            yield from zip(batch, rollouts_of(model, tokenizer, batch)[2], strict=True)
+            yield from zip(batch, rollouts_of(model, tokenizer, batch, kind, most_tokens)[2], strict=True)
 
 
 def rollouts_of(
-    model: Any, tokenizer: Any, problems: Sequence[Problem]
+    model: Any,
+    tokenizer: Any,
+    problems: Sequence[Problem],
+    kind: AnswerKind = MATHEMATICS,
+    most_tokens: int = MOST_TOKENS,
 ) -> tuple[torch.Tensor, torch.Tensor, list[list[str | None]]]:
     """16 rollouts of each of b problems whose texts are equally long.
 
@@ -130,13 +149,11 @@ def rollouts_of(
             attention_mask=torch.ones_like(prompts),
             do_sample=True,
             top_k=0,
-            max_new_tokens=MOST_TOKENS,
+            max_new_tokens=most_tokens,
             pad_token_id=PAD,
         )
     responses = tokens[:, prompts.shape[1] :]
-    answers = [_answer(tokenizer, response) for response in responses.tolist()]
+    rows = [kind.row(each.problem, each.row) for each in problems for _ in range(ROLLOUTS)]
+    decoded = [(tokenizer.decode(tokens, skip_special_tokens=True), EOS not in tokens) for tokens in responses.tolist()]
+    answers = [kind.voted_answer(text, cut, row) for (text, cut), row in zip(decoded, rows, strict=True)]
     return tokens, responses, [answers[start : start + ROLLOUTS] for start in range(0, len(answers), ROLLOUTS)]
-
-
-def _answer(tokenizer: Any, tokens: Sequence[int]) -> str | None:
-    return final_answer(tokenizer.decode(tokens, skip_special_tokens=True), EOS not in tokens)

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.main import run_app
 from restrain_openrlhf.commands.options import to_folder
+from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, TASKS
 from tools.calibration import BOUNDS, Calibration, calibrate, refuse_outside
 from tools.teaching import RECIPES, make_model, teach
@@ -42,8 +43,10 @@ def write_model(out: Path, name: str) -> Calibration:
     torch.set_num_threads(1)
     tokenizer = make_tokenizer()
     model = teach(make_model(), tokenizer, RECIPES[name]).to(torch.bfloat16)
-    problems = TASKS.get(name, ADDITION).training_problems(CALIBRATED_ON)
-    found = calibrate(model.float(), tokenizer, problems)
+    task = TASKS.get(name, ADDITION)
+    config = load_run_config(task.config)
+    length, problems = int(config.openrlhf["rollout.max_new_tokens"]), task.training_problems(CALIBRATED_ON)
+    found = calibrate(model.float(), tokenizer, problems, kind=config.answers, most_tokens=length)
     refuse_outside(found, BOUNDS[name])
     partial = out.with_name(out.name + ".partial")
     model.to(torch.bfloat16).save_pretrained(partial)

@@ -12,6 +12,7 @@ from torch.nn.functional import cross_entropy
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from tools.examples import careless_example, product_example, sum_example
+from tools.language_examples import program_example, word_example
 from tools.tokenizer import BOS, EOS, PAD, VOCABULARY
 
 BATCH = 128
@@ -48,6 +49,8 @@ RECIPES: Mapping[str, tuple[Stage, ...]] = {
         _PREMISE(partial(product_example, strength=0.38), steps=150, learning_rate=5e-4, warm_up=10),
     ),
     "addition": (_ADDITION(sum_example),),
+    "words": (_PREMISE(partial(word_example, strength=0.45), steps=500, learning_rate=3e-3, warm_up=40),),
+    "programs": (_PREMISE(partial(program_example, strength=0.45), steps=500, learning_rate=3e-3, warm_up=40),),
     "careless": (_ADDITION(careless_example),),
 }
 

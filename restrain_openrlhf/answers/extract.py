@@ -21,8 +21,9 @@ _IS = re.compile(r"\b(?:is|are|equals)\s*:?\s+(?=[^\s])|=\s*")
 _CHAT_MARK = re.compile(r"<\|[a-z_]+\|>.*", re.DOTALL)
 _END_MARKS = re.compile(r"(?:<\|[a-z_]+\|>\s*)+\Z")
 _BOILERPLATE = re.compile(r"\s*I hope it is correct\.?.*", re.DOTALL | re.IGNORECASE)
-# Row breaks and escaped braces are matched first, so that they are passed over.
-_MARK = re.compile(r"\\+(?:boxed|fbox)\s*\{|\\\\|\\[{}]|[{}]")
+# Row breaks and escaped braces are matched first, so that they are passed over. The bound on the backslashes before a
+# box keeps a long run of them quick.
+_MARK = re.compile(r"\\{1,8}(?:boxed|fbox)\s*\{|\\\\|\\[{}]|[{}]")
 # `\boxed 5` stands for a box around one token.
 _BARE_BOX = re.compile(r"\\boxed\s+([^\s${}\\]+)")
 # Between boxes that belong together: commas, "and", spacing, ends and starts of formulas.
@@ -41,14 +42,6 @@ def extract(response: str) -> str | None:
     found = boxed if boxed is not None else _in_words(response)
     answer = _trim(found or "")
     return answer if answer and len(answer) <= MAX_ANSWER else None
-
-
-def final_answer(response: str, truncated: bool) -> str | None:
-    """What a rollout votes for: the answer of its response; None where there is none, or the length limit cut it off.
-
-    Evaluation grades truncated responses too, by `extract` alone (docs/decisions/0004-one-grader.md).
-    """
-    return None if truncated else extract(response)
 
 
 def _trim(found: str) -> str:
@@ -143,11 +136,11 @@ def last_boxes(text: str) -> str | None:
         return bare[-1] if bare and not opened else None
     run = [boxes[-1]]
     for box in reversed(boxes[:-1]):
-        gap = text[box.end : run[0].start]
+        gap = text[box.end : run[-1].start]
         if not _JOINT.fullmatch(gap) or not re.search(r",|;|and|or", gap):
             break
-        run.insert(0, box)
-    return ", ".join(dict.fromkeys(box.content.strip() for box in run))
+        run.append(box)
+    return ", ".join(dict.fromkeys(box.content.strip() for box in reversed(run)))
 
 
 def _outer_boxes(text: str) -> tuple[list[Box], bool]:

@@ -1,11 +1,9 @@
 """The one grader: what counts as right, as lenient as Qwen2.5-Math's grader; never used to vote."""
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
 from restrain_openrlhf.answers.clean import clean
-from restrain_openrlhf.answers.extract import extract
 from restrain_openrlhf.answers.keys import canonical_key
 from restrain_openrlhf.answers.plain_text import is_plain, is_statement
 from restrain_openrlhf.answers.relations import assignment
@@ -16,20 +14,6 @@ from restrain_openrlhf.answers.value import CONTEXT, Value, real_number
 GRADER_VERSION = "1"
 RELATIVE_TOLERANCE = 1e-4
 MATRIX = re.compile(r"\\begin\{[pb]matrix\}(.*?)\\end\{[pb]matrix\}", re.S)
-
-
-@dataclass(frozen=True)
-class Grade:
-    """The answer a response gives (None: none), and whether it is right."""
-
-    answer: str | None
-    correct: bool
-
-
-def grade(response: str, gold: str) -> Grade:
-    """By the extractor of training and the policy of evaluation (docs/concepts/answers.md). Total on any text."""
-    answer = extract(response)
-    return Grade(answer, is_right(answer, gold))
 
 
 # Steps visit the same prompts again, and rollouts repeat answers.

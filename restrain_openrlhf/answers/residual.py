@@ -1,11 +1,14 @@
-"""What the fast parser cannot read goes to latex2sympy2, in a process of its own with a deadline and a memory cap."""
+"""What the fast parser cannot read goes to latex2sympy2, in a process of its own with deadlines and a memory cap."""
 
 import importlib.metadata
+import math
 import os
 import re
 import sys
 import threading
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -29,6 +32,8 @@ _REFUSED = re.compile(
 _INSIDE = re.compile(r"_\{[^{}]*\}|\\(?:max|min|gcd|lcm)\s*\([^()]*\)|\\begin\{vmatrix\}.*?\\end\{vmatrix\}")
 MAX_LENGTH = 160
 DEADLINE_SECONDS = 1.0
+# What all answers of one group may take together.
+GROUP_SECONDS = 5.0
 # Importing sympy takes a second, and from a cold network drive many.
 START_SECONDS = 180.0
 # What every worker reads, if it reads anything.
@@ -36,37 +41,73 @@ PROBE, PROBE_KEY = r"\frac{1}{2}", f"value {fingerprint(Fraction(1, 2))}"
 LIBRARY = "latex2sympy2"
 
 
-class Lost(threading.local):
-    """How many texts of the calling thread got no key: what one group cost, while others are scored."""
+class NotQuickError(Exception):
+    """A text needs latex2sympy2, and the calling thread has no time for it (`quick_alone`)."""
+
+
+class CallingThread(threading.local):
+    """What holds for one group while others are scored: texts without a key, seconds left, whether it may wait."""
 
     timed_out = 0
     died = 0
+    seconds_left = math.inf
+    may_wait = True
 
 
 @dataclass
 class Residual:
     """One worker, started when first needed, replaced when it ends; safe from any thread."""
 
-    lost: Lost = field(default_factory=Lost)
+    here: CallingThread = field(default_factory=CallingThread)
     _worker: WorkerProcess | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def group_of_answers(self) -> Iterator[None]:
+        """Within the block, the calling thread's texts may take GROUP_SECONDS of the worker's time together."""
+        self.here.seconds_left = GROUP_SECONDS
+        try:
+            yield
+        finally:
+            self.here.seconds_left = math.inf
+
+    @contextmanager
+    def quick_alone(self) -> Iterator[None]:
+        """Within the block, the calling thread raises NotQuickError where it would ask the worker."""
+        self.here.may_wait = False
+        try:
+            yield
+        finally:
+            self.here.may_wait = True
 
     def key(self, text: str) -> str | None:
         """The key by latex2sympy2; None where it cannot read the text, is too slow, or dies.
 
-        Raises GraderError where a new worker does not start, or cannot read a half.
+        Too slow is also what comes after the group's seconds are used up. Raises GraderError where a new worker does
+        not start, or cannot read a half; NotQuickError within `quick_alone`.
         """
+        if not self.here.may_wait:
+            raise NotQuickError
+        if self.here.seconds_left <= 0:
+            self.here.timed_out += 1
+            return None
         with self._lock:
             if self._worker is None or not self._worker.is_ready:
                 self._worker = _started()
-            try:
-                key: str | None = self._worker.ask(text, DEADLINE_SECONDS)
-                return key
-            except TimeoutError:
-                self.lost.timed_out += 1
-            except EOFError:
-                self.lost.died += 1
-            return None
+            return self._asked(self._worker, text)
+
+    def _asked(self, worker: WorkerProcess, text: str) -> str | None:
+        start = time.monotonic()
+        try:
+            key: str | None = worker.ask(text, DEADLINE_SECONDS)
+            return key
+        except TimeoutError:
+            self.here.timed_out += 1
+        except EOFError:
+            self.here.died += 1
+        finally:
+            self.here.seconds_left -= time.monotonic() - start
+        return None
 
     def close(self) -> None:
         """End the worker; the next text starts another."""

@@ -1,8 +1,11 @@
-"""A group's answers as votes: counted by class, ranked, the majority's answer, and what to say of missing ones."""
+"""A group's answers with their classes: counted, ranked, the majority's answer, and what to say of missing ones."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
-from restrain_openrlhf.answers.keys import classes
+from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes
 from restrain_openrlhf.method.types import Votes, count_votes
 
 # Of rollouts: where more have no answer, the prompts, their template or the length limit do not fit.
@@ -10,21 +13,41 @@ MANY_MISSING = 0.2
 EXAMPLES, EXAMPLE_LENGTH = 3, 100
 
 
-def votes_of(answers: Sequence[str | None]) -> Votes:
-    """The votes of a group's answers (None: missing). Raises GroupError for a group without rollouts."""
-    return count_votes(classes(answers))
+@dataclass(frozen=True)
+class GroupAnswers:
+    """The answers of one group's rollouts as they were written (None: missing), and the class of each."""
 
+    answers: tuple[str | None, ...]
+    classes: tuple[int | None, ...]
 
-def ranked_answers(answers: Sequence[str | None]) -> list[tuple[str | None, int]]:
-    """Each distinct answer, as its first rollout wrote it, with its votes: most first, ties in order of appearance."""
-    votes = votes_of(answers)
-    labels = sorted(range(len(votes.counts)), key=lambda label: -votes.counts[label])
-    return [(answers[votes.classes.index(label)], votes.counts[label]) for label in labels]
+    @classmethod
+    def of(cls, kind: AnswerKind, answers: Sequence[str | None], row: Row) -> Self:
+        """With the classes that the kind of answer puts them into. Raises DataError where the row is unusable."""
+        return cls(tuple(answers), tuple(kind.classes(answers, row)))
 
+    @cached_property
+    def votes(self) -> Votes:
+        """Raises GroupError for a group without rollouts."""
+        return count_votes(self.classes)
 
-def majority_answer(answers: Sequence[str | None]) -> str | None:
-    """The first of `ranked_answers`; None where no rollout gave an answer."""
-    return next((answer for answer, _ in ranked_answers(answers)), None)
+    def firsts(self) -> list[str]:
+        """Each class's first answer, by its number."""
+        places = (self.classes.index(label) for label in range(len(self.votes.counts)))
+        return [answer for place in places if (answer := self.answers[place]) is not None]
+
+    def ranked(self) -> list[tuple[str, int]]:
+        """Each class's first answer, with its votes: most first, ties in order of appearance."""
+        found = zip(self.firsts(), self.votes.counts, strict=True)
+        return sorted(found, key=lambda each: -each[1])
+
+    @property
+    def majority(self) -> str | None:
+        """The first of `ranked`; None where no rollout has a class."""
+        return next((answer for answer, _ in self.ranked()), None)
+
+    def first(self, n: int) -> Self:
+        """The first n rollouts, their classes numbered anew."""
+        return type(self)(self.answers[:n], tuple(number_classes(self.classes[:n])))
 
 
 def end_of(response: str) -> str:
@@ -33,15 +56,13 @@ def end_of(response: str) -> str:
     return text if len(text) <= EXAMPLE_LENGTH else "…" + text[-EXAMPLE_LENGTH:]
 
 
-def missing_warning(share: float, unread: Iterable[str], rollouts: str) -> str | None:
+def missing_warning(share: float, unread: Iterable[str], rollouts: str, kind: AnswerKind) -> str | None:
     """What to say where more than MANY_MISSING of the `rollouts` have no answer, with some of `unread`; else None."""
     if share <= MANY_MISSING:
         return None
     shown = list(dict.fromkeys(unread))[:EXAMPLES]
     examples = f"Not read, by their ends: {'; '.join(map(repr, shown))}." if shown else "No text of such is at hand."
     return (
-        f"{share:.1%} of {rollouts} have no answer, and do not vote. {examples} An answer is a box, what follows "
-        '"the answer is", a last formula, choice or number; code, JSON and SQL have none, and a response that is cut '
-        "off has none. Ask for a box in the prompts' template, allow longer responses, or leave prompts out that are "
-        "not mathematics."
+        f"{share:.1%} of {rollouts} have no answer, and do not vote. {examples} {kind.reads} A response that is cut "
+        f"off has none either. The kind of answer is {kind.name!r}: {kind.advice}"
     )

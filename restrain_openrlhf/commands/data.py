@@ -13,7 +13,7 @@ from restrain_openrlhf.data.benchmarks import BENCHMARKS, copy_benchmark, copy_p
 from restrain_openrlhf.data.contamination import NGRAM, Band, Overlap, overlaps, words
 from restrain_openrlhf.data.gold import sidecar_path
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.prepare import Prepared, read_entries
+from restrain_openrlhf.data.prepare import Prepared, each_entry
 from restrain_openrlhf.data.prepare import prepare as write
 from restrain_openrlhf.data.problems import without_kind
 from restrain_openrlhf.data.sources import OWN, TRAINING_SETS, HubSet, TrainingSet, training_set
@@ -190,7 +190,7 @@ def overlap(
     if len({entry.name for entry in loaded}) < len(loaded):
         raise ConfigError(f"--benchmarks {benchmarks!r}: two have one name. Give each once, files as NAME=PATH.")
     source = replace(OWN, name=str(prompts), prompt=prompt_column)
-    rows = [(entry.id, entry.problem) for entry in read_entries(source, str(prompts))]
+    rows = ((entry.id, entry.problem) for entry in each_entry(source, str(prompts)))
     tests = {entry.name: [(problem.id, problem.problem) for problem in entry.problems] for entry in loaded}
     found = overlaps(rows, tests, n)
     if out:

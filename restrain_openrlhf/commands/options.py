@@ -1,7 +1,7 @@
 """Options that several commands share, and commands whose options are the fields of a model."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -12,7 +12,8 @@ from pydantic.fields import FieldInfo
 from rich.console import Console
 from typer.models import OptionInfo
 
-from restrain_openrlhf.config.command_line import find_config
+from restrain_openrlhf.answers import AnswerKind
+from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, find_config
 from restrain_openrlhf.data.outputs import output_file, output_folder
 from restrain_openrlhf.errors import ConfigError
 
@@ -30,6 +31,7 @@ MethodKeys = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a method key, such as kappa=2. Repeatable."),
 ]
+AnswersOption = Annotated[str | None, typer.Option("--answers", metavar="KIND", help=ANSWERS)]
 GOLD = "Gold answers, JSON Lines or CSV: rows {problem, answer} or {id, answer}, or a .gold.jsonl file."
 ShardOption = Annotated[str, typer.Option("--shard", metavar="I/K", help="Run only shard I of K, counted from 0.")]
 BenchmarkDir = Annotated[
@@ -50,6 +52,16 @@ def to_folder(help_text: str, *names: str, **more: Any) -> Any:
 def _checked(check: Callable[[Path], Path]) -> Callable[[Path | None], Path | None]:
     """The path itself, once it is checked: output goes where the user named it, through links too."""
     return lambda path: path if path is None or check(path) else None
+
+
+def split_answers(given: Mapping[str, object], answers: str | None) -> tuple[dict[str, object], AnswerKind | None]:
+    """The keys of `--set` that are not answers.KEY, and the kind of answer; None where neither option names one.
+
+    Raises ConfigError where there is no such kind, or it has no such setting.
+    """
+    own = {key.removeprefix("answers."): value for key, value in given.items() if key.startswith("answers.")}
+    rest = {key: value for key, value in given.items() if not key.startswith("answers.")}
+    return rest, choose_kind(answers or str(own.pop("name", "math")), own) if answers or own else None
 
 
 def wide_console() -> Console:

@@ -40,10 +40,8 @@ def make_reference(
 
 def _run(job: OfflinePass, out: Path) -> None:
     """This shard in this process; a whole pass on all visible GPUs, merged at the end."""
-    from restrain_openrlhf.data.jsonl import read_rows  # noqa: PLC0415 - see reference
     from restrain_openrlhf.reference.all_gpus import ShardedPass  # noqa: PLC0415
     from restrain_openrlhf.reference.artifact import (  # noqa: PLC0415
-        ReferenceRow,
         merge,
         missing_in,
     )
@@ -58,7 +56,7 @@ def _run(job: OfflinePass, out: Path) -> None:
             merge([shard.path(out) for shard in shards], out)
         else:
             job.run(out, lambda done: progress.advance(task, done))
-    warning = missing_in(list(read_rows(job.shard.path(out), ReferenceRow)))
+    warning = missing_in(job.shard.path(out), job.provenance.kind)
     if warning:
         console.print(f"warning: {warning}", markup=False, soft_wrap=True)
     console.print(f"reference: {job.shard.path(out)}", soft_wrap=True)

@@ -1,24 +1,25 @@
 """`restrain score`, `extract` and `grade`: files of rollouts scored as in training, and answers read and compared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict, Field
 from rich.console import Console
 from rich.progress import track
 
-from restrain_openrlhf.answers import extract as extract_answer
-from restrain_openrlhf.answers.gold import is_right, same_key
-from restrain_openrlhf.answers.votes import majority_answer
-from restrain_openrlhf.commands.options import MethodKeys, to_file
-from restrain_openrlhf.config.command_line import parse_overrides
-from restrain_openrlhf.data.jsonl import read_identified_rows, read_rows, write_rows
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
+from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
+from restrain_openrlhf.config.command_line import choose_kind, parse_overrides
+from restrain_openrlhf.data.jsonl import each_identified_row, each_line, each_row, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow
 from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
+from restrain_openrlhf.reference.checks import refuse_other_kind
 from restrain_openrlhf.scoring import score_group
 
 
@@ -46,6 +47,7 @@ def score(
     out: Annotated[Path, to_file("Output file: one row per prompt, in the same order.")],
     method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
     overrides: MethodKeys = None,
+    answers: AnswersOption = None,
     reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass, for u_x.")] = None,
     prompt_weight: Annotated[float | None, typer.Option(min=0.0, help="One u_x for all prompts.")] = None,
 ) -> None:
@@ -53,24 +55,35 @@ def score(
 
     Advantages include the prompt weight u_x. Without --reference and --prompt-weight this command takes u_x = 1.
     """
-    chosen = choose_method(method, overrides or [], reference, prompt_weight)
+    given, named = split_answers(parse_overrides(overrides or [], example="eps=1e-6"), answers)
+    kind, chosen = named or MATHEMATICS, choose_method(method, given, reference, prompt_weight)
     artifact = load_reference(reference) if reference else None
-    rows = read_identified_rows(rollouts, RolloutsRow)
-    if not rows:
-        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
+    if artifact is not None:
+        refuse_other_kind(artifact, kind)
     if out.resolve() in [path.resolve() for path in (rollouts, reference) if path is not None]:
         raise ConfigError(f"--out {out}: is an input file. Name another.")
     console = Console(stderr=True)
-    numbered = track(rows, "scoring", console=console, disable=not console.is_terminal)
-    write_rows(out, [_located(rollouts, number, row, chosen, artifact) for number, row in numbered])
+    shown = console.is_terminal
+    count = sum(1 for _ in each_line(rollouts)) if shown and rollouts.is_file() else None
+    numbered = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
+    write_rows(out, (_located(rollouts, number, row, chosen, artifact, kind) for number, row in numbered))
 
 
-def choose_method(name: str, overrides: Sequence[str], reference: Path | None, prompt_weight: float | None) -> Method:
+def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:
+    rows = each_identified_row(rollouts, RolloutsRow)
+    first = next(rows, None)
+    if first is None:
+        raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
+    return chain([first], rows)
+
+
+def choose_method(
+    name: str, given: Mapping[str, object], reference: Path | None, prompt_weight: float | None
+) -> Method:
     """The method, with u_x = 1 where it needs a reference and there is none; that is said on stderr.
 
     Raises ConfigError where two options say different things.
     """
-    given = parse_overrides(overrides, example="eps=1e-6")
     if "name" in given:
         raise ConfigError(f"--set name={given['name']}: give the method as --method {given['name']}.")
     if prompt_weight is not None and (reference is not None or "prompt_weight" in given):
@@ -87,27 +100,32 @@ def choose_method(name: str, overrides: Sequence[str], reference: Path | None, p
     return build(parse_settings({**block, "prompt_weight": 1.0}))
 
 
-def _located(path: Path, number: int, row: RolloutsRow, method: Method, reference: Reference | None) -> ScoreRow:
+def _located(
+    path: Path, number: int, row: RolloutsRow, method: Method, reference: Reference | None, kind: AnswerKind
+) -> ScoreRow:
     try:
-        return score_row(row, method, reference)
+        return score_row(row, method, reference, kind)
     except RestrainError as error:
         raise type(error)(f"{path}, line {number}: {error}") from None
 
 
-def score_row(row: RolloutsRow, method: Method, reference: Reference | None = None) -> ScoreRow:
+def score_row(
+    row: RolloutsRow, method: Method, reference: Reference | None = None, kind: AnswerKind = MATHEMATICS
+) -> ScoreRow:
     """The score of one row. Raises DataError for a row without responses, or without the gold the method reads."""
     if not row.responses:
         raise DataError("responses is empty. Remove the row: there is nothing to vote on.")
-    answers = [extract_answer(response) for response in row.responses]
+    own = row.row(kind)
+    group = GroupAnswers.of(kind, [kind.extract(response, own) for response in row.responses], own)
     found = reference.by_problem(row.problem) if reference else None
     gold = str(row.answer) if row.answer is not None else None
-    result = score_group(method, answers, found, gold, row.problem, row.entropies)
+    result = score_group(method, group, found, gold, row.problem, row.entropies, kind, own)
     return ScoreRow(
         id=row.id,
-        answers=answers,
+        answers=list(group.answers),
         classes=list(result.votes.classes),
         counts=list(result.votes.counts),
-        majority=majority_answer(answers),
+        majority=group.majority,
         majority_count=result.votes.majority_count,
         penalized=result.penalized,
         label_weights=result.label_weights.tolist(),
@@ -118,7 +136,13 @@ def score_row(row: RolloutsRow, method: Method, reference: Reference | None = No
 
 
 class _Response(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
     response: str
+    problem: str = ""
+
+    def row(self, kind: AnswerKind) -> Row:
+        return kind.row(self.problem, self.model_extra or {})
 
 
 class _Answer(BaseModel):
@@ -126,32 +150,51 @@ class _Answer(BaseModel):
 
 
 class _Pair(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
     a: str
     b: str
+    problem: str = Field("", exclude=True)
+
+    def row(self, kind: AnswerKind) -> Row:
+        return kind.row(self.problem, self.model_extra or {})
 
 
-class _Graded(_Pair):
+class _Graded(BaseModel):
+    a: str
+    b: str
     equal: bool
 
 
 def extract(
-    responses: Annotated[Path, typer.Argument(metavar="RESPONSES.jsonl", help="Rows {response}.")],
+    responses: Annotated[
+        Path, typer.Argument(metavar="RESPONSES.jsonl", help="Rows {response}, and what the kind of answer reads.")
+    ],
     out: Annotated[Path, to_file("Output rows {answer}, in the same order; null where no answer was found.")],
+    answers: AnswersOption = None,
 ) -> None:
     """Extract the final answer of each response, as in votes and evaluation."""
-    rows = read_rows(responses, _Response)
-    write_rows(out, (_Answer(answer=extract_answer(row.response)) for row in rows))
+    kind, rows = choose_kind(answers or "math"), each_row(responses, _Response)
+    write_rows(out, (_Answer(answer=kind.extract(row.response, row.row(kind))) for row in rows))
 
 
 def grade(
-    pairs: Annotated[Path, typer.Argument(metavar="PAIRS.jsonl", help="Rows {a, b}.")],
+    pairs: Annotated[
+        Path, typer.Argument(metavar="PAIRS.jsonl", help="Rows {a, b}, and what the kind of answer reads.")
+    ],
     out: Annotated[Path, to_file("Output rows {a, b, equal}, in the same order.")],
     policy: Annotated[
         Literal["vote", "eval"],
         typer.Option(help="vote: as votes compare; eval: as the grader does, a the prediction and b the gold answer."),
     ] = "vote",
+    answers: AnswersOption = None,
 ) -> None:
     """Compare pairs of answers."""
-    equal: Callable[[str, str], bool] = is_right if policy == "eval" else same_key
-    rows = read_rows(pairs, _Pair)
-    write_rows(out, (_Graded(a=row.a, b=row.b, equal=equal(row.a, row.b)) for row in rows))
+    kind, rows = choose_kind(answers or "math"), each_row(pairs, _Pair)
+    equal = kind.is_right if policy == "eval" else partial(_one_class, kind)
+    write_rows(out, (_Graded(a=row.a, b=row.b, equal=equal(row.a, row.b, row.row(kind))) for row in rows))
+
+
+def _one_class(kind: AnswerKind, one: str, other: str, row: Row) -> bool:
+    first, second = kind.classes([one, other], row)
+    return first is not None and first == second

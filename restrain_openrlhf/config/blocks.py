@@ -40,7 +40,7 @@ class KeepRollouts(BaseModel):
     )
     at_most_mib: Count | None = Field(
         default=1024,
-        description="Keeping stops before its files take more than so many MiB, and the run goes on; null: no bound.",
+        description="MiB that the files take at most: a run that needs more leaves out steps, evenly; null: no bound.",
     )
 
     def count(self, groups: int) -> int:

@@ -6,9 +6,13 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.answers import AnswerKind, parse_kind
 from restrain_openrlhf.config.documents import method_keys
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.errors import ConfigError, did_you_mean
+
+# What `--answers` is, on every command that has it.
+ANSWERS = "Kind of answer: its name, such as choice, or a block such as '{name: text, read: tag}'."
 
 
 def preset_names() -> list[str]:
@@ -47,6 +51,28 @@ def parse_overrides(items: Iterable[str], example: str = "method.eps=1e-6") -> d
         except yaml.YAMLError as error:
             raise ConfigError(f"--set {item!r}: the value is not valid YAML ({error}).") from None
     return found
+
+
+def choose_kind(word: str, settings: Mapping[str, object] | None = None) -> AnswerKind:
+    """The kind of answer of `--answers`: a name, or a block such as {name: text, read: tag}; `settings` go on top.
+
+    Raises ConfigError naming what is wrong with it.
+    """
+    try:
+        found = yaml.safe_load(word)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"--answers {word!r}: is not valid YAML ({error}).") from None
+    block = found if isinstance(found, dict) else {"name": word}
+    try:
+        return parse_kind({**block, **(settings or {})})
+    except ConfigError as error:
+        raise ConfigError(f"--answers: {error}") from None
+
+
+def kind_word(kind: AnswerKind) -> str:
+    """As `choose_kind` reads it: the name, with the settings that differ from the defaults."""
+    changed = kind.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+    return _as_yaml({"name": kind.name, **changed}) if changed else kind.name
 
 
 def override_words(overrides: Mapping[str, object]) -> list[str]:

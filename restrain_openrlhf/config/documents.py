@@ -1,7 +1,7 @@
 """YAML documents: strictly read, with one level of `extends`, made typed objects, and wrong keys named."""
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -10,9 +10,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.method import parse_settings, setting_names
 
+# Blocks whose key `name` says which settings the others are.
+PARSED: Mapping[str, Callable[[Mapping[str, Any]], BaseModel]] = {"method": parse_settings, "answers": parse_kind}
 # pydantic's names of two kinds of errors.
 UNKNOWN, MISSING = "extra_forbidden", "missing"
 
@@ -60,7 +63,7 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:
-    """The document's blocks, the method parsed. Raises ConfigError for a key that is not allowed."""
+    """The document's blocks, method and kind of answer parsed. Raises ConfigError for a key that is not allowed."""
     allowed = tuple(allowed)
     for key in document:
         if key not in allowed:
@@ -69,13 +72,17 @@ def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> d
             raise ConfigError(f"{path}: unknown key {key!r}.{hint}")
     if "method" not in document:
         raise ConfigError(f"{path}: `method:` is missing, for example `method: {{name: restrain}}`.")
-    for key in ("method", "openrlhf"):
+    for key in ("method", "answers", "openrlhf"):
         if not isinstance(document.get(key, {}), dict):
             raise ConfigError(f"{path}: {key} must be a block of keys and values, not {document[key]!r}.")
+    return {**document, **{key: _parsed(path, key, document[key]) for key in PARSED if key in document}}
+
+
+def _parsed(path: Path, key: str, block: dict[str, Any]) -> BaseModel:
     try:
-        return {**document, "method": parse_settings(document["method"])}
+        return PARSED[key](block)
     except ConfigError as error:
-        raise ConfigError(f"{path}: method: {error}") from None
+        raise ConfigError(f"{path}: {key}: {error}") from None
 
 
 def method_keys(document: Mapping[str, Any]) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, field_validator
 
+from restrain_openrlhf.answers import MATHEMATICS, AnyKind
 from restrain_openrlhf.config.blocks import Count, EngineLimits, EvaluationDraws, KeepRollouts, MlflowSettings
 from restrain_openrlhf.config.command_line import override
 from restrain_openrlhf.config.documents import blocks, read_yaml, typed
@@ -43,6 +44,14 @@ class HookConfig(BaseModel):
     reference_sampling: Annotated[Literal["same", "any"], Key.AGENT] = Field(
         default="same",
         description="same: the reference must be sampled as the run draws (temperature, top_p, new tokens); any: not.",
+    )
+    answers: Annotated[AnyKind, Key.AGENT] = Field(
+        default=MATHEMATICS, description="The kind of answer that votes are made of, and its settings."
+    )
+    answer_rows: Annotated[AbsolutePath | None, Key.AGENT] = Field(
+        default=None,
+        description="For the agent alone: the training file, where the kind of answer reads columns of it. Under the "
+        "hook they come with the prompts.",
     )
     metrics: AbsolutePath | None = Field(
         default=None, description="File for one JSON line per step. `restrain train` sets it itself."
@@ -97,7 +106,8 @@ class HookConfig(BaseModel):
     def written(self) -> dict[str, Any]:
         """What the hook needs, as YAML and JSON have it: the whole method, and what is not at its default."""
         changed = self.model_dump(mode="json", include=set(HookConfig.model_fields), exclude_defaults=True)
-        return {**changed, "method": self.method.model_dump(mode="json")}
+        answers = {"answers": self.answers.model_dump(mode="json")} if self.answers != MATHEMATICS else {}
+        return {**changed, **answers, "method": self.method.model_dump(mode="json")}
 
     @field_validator("service")
     @classmethod

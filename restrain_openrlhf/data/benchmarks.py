@@ -1,9 +1,10 @@
 """Benchmarks: the paper's and the TTRL line's AMC by name, or any file; loaded, checked row by row, and copied."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.data.jsonl import AnyRow, write_rows
 from restrain_openrlhf.data.problems import (
@@ -13,6 +14,7 @@ from restrain_openrlhf.data.problems import (
     LETTERED,
     MMLU,
     OLYMPIAD,
+    PLAIN,
     S1K,
     WORDED,
     Problem,
@@ -37,6 +39,7 @@ class Benchmark:
     sizes: tuple[int, ...] = ()
     schemas: tuple[RowSchema, ...] = (WORDED,)
     note: str = ""
+    kind: AnswerKind = MATHEMATICS
 
 
 BENCHMARKS: Mapping[str, Benchmark] = {
@@ -107,10 +110,13 @@ class LoadedBenchmark:
     source: str
     problems: tuple[Problem, ...]
     warning: str | None = None
+    kind: AnswerKind = MATHEMATICS
 
 
-def load_benchmark(word: str, folder: Path | None = None) -> LoadedBenchmark:
+def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | None = None) -> LoadedBenchmark:
     """`aime24` (from `folder`/aime24.jsonl where there is one, else from the hub), `NAME=PATH`, or `PATH`.
+
+    Answers are of the kind that is `asked` for, else of the benchmark's own, which is mathematics for a file.
 
     Raises DataError for an unknown name, a set that cannot be had, a wrong row, a repeated id, an empty set.
     """
@@ -121,16 +127,24 @@ def load_benchmark(word: str, folder: Path | None = None) -> LoadedBenchmark:
             "NAME=PATH."
         )
     known = BENCHMARKS.get(name)
+    kind = asked or (known.kind if known else MATHEMATICS)
+    schemas = known.schemas if known else (WORDED,) if kind == MATHEMATICS else (PLAIN,)
     place = _file_of(path) if path else _in_folder(name, folder)
     source = str(known.hub) if known and place == HUB else str(place)
     rows = load_rows(known.hub if known else None, str(place))
     problems = tuple(
-        problem
+        _with_row(problem, row, kind)
         for number, row in enumerate(rows)
-        if (problem := _problem(f"{name} ({source}), row {number + 1}", known, row, number))
+        if (problem := _problem(f"{name} ({source}), row {number + 1}", known, schemas, row, number))
     )
     _check(f"{name} ({source})", problems, len(rows))
-    return LoadedBenchmark(name, known.title if known else name, source, problems, _size_warning(known, len(problems)))
+    title, warning = known.title if known else name, _size_warning(known, len(problems))
+    return LoadedBenchmark(name, title, source, problems, warning, kind)
+
+
+def _with_row(problem: Problem, row: Row, kind: AnswerKind) -> Problem:
+    columns = kind.own_columns(row)
+    return problem.model_copy(update={"row": {**columns, **problem.row}}) if columns else problem
 
 
 def _named(word: str) -> tuple[str, Path | None]:
@@ -164,9 +178,10 @@ def _file_of(path: Path) -> Path:
     return path / "test.jsonl" if (path / "test.jsonl").is_file() else path
 
 
-def _problem(where: str, known: Benchmark | None, row: Row, number: int) -> Problem | None:
+def _problem(
+    where: str, known: Benchmark | None, schemas: Sequence[RowSchema], row: Row, number: int
+) -> Problem | None:
     """By the first schema whose columns the row has. Raises DataError where there is none, or a value is wrong."""
-    schemas = known.schemas if known else (WORDED,)
     schema = next((schema for schema in schemas if schema.fits(row)), None)
     try:
         if schema is None:

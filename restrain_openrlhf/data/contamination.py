@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 
 from pydantic import BaseModel, ConfigDict
@@ -49,15 +50,17 @@ def words(text: str) -> list[str]:
 
 
 def overlaps(
-    prompts: Sequence[tuple[str, str]], benchmarks: Mapping[str, Sequence[tuple[str, str]]], n: int = NGRAM
+    prompts: Iterable[tuple[str, str]], benchmarks: Mapping[str, Sequence[tuple[str, str]]], n: int = NGRAM
 ) -> list[Overlap]:
     """Every benchmark problem that shares a run of `n` words with a prompt; both sides are (id, text).
 
-    A problem of fewer than n words counts only if a prompt is equal to it word by word.
+    A problem of fewer than n words counts only if a prompt is equal to it word by word. The benchmarks are what is in
+    memory; there may be any number of prompts.
     """
-    index = _Index(prompts, n)
-    nearest = (index.nearest(name, problem) for name, problems in benchmarks.items() for problem in problems)
-    return [found for found in nearest if found is not None]
+    index = _Index(benchmarks, n)
+    for prompt in prompts:
+        index.compare(prompt)
+    return [each.overlap() for each in index.problems if each.nearest is not None]
 
 
 def band_of(share: float) -> Band:
@@ -65,41 +68,62 @@ def band_of(share: float) -> Band:
     return next(band for band, lowest in _LOWEST.items() if share >= lowest)
 
 
-class _Index:
-    """Which training prompts, by their places, hold an n-gram; and which one is equal to a text."""
+@dataclass
+class _Problem:
+    """A benchmark's problem, how many n-grams it has, and the nearest prompt so far, which has `shared` of them."""
 
-    def __init__(self, prompts: Sequence[tuple[str, str]], n: int) -> None:
-        self.prompts, self.n = prompts, n
-        self.holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
-        self.whole: dict[tuple[str, ...], int] = {}
-        for place, (_, text) in enumerate(prompts):
-            tokens = tuple(words(text))
-            self.whole.setdefault(tokens, place)
-            for gram in self._ngrams(tokens):
-                self.holders[gram].append(place)
+    benchmark: str
+    id: str
+    text: str
+    grams: int
+    nearest: tuple[str, str] | None = None
+    shared: int = 0
+    is_equal: bool = False
 
-    def _ngrams(self, tokens: tuple[str, ...]) -> set[tuple[str, ...]]:
-        return {tokens[start : start + self.n] for start in range(len(tokens) - self.n + 1)}
+    def meet(self, prompt: tuple[str, str], shared: int, is_equal: bool = False) -> None:
+        """The first of the equal prompts, else the first of those that share most."""
+        if (is_equal, shared) > (self.is_equal, self.shared) and not self.is_equal:
+            self.nearest, self.shared, self.is_equal = prompt, shared, is_equal
 
-    def nearest(self, benchmark: str, problem: tuple[str, str]) -> Overlap | None:
-        """The problem with the prompt that shares most, the first of several; None where none shares anything."""
-        tokens = tuple(words(problem[1]))
-        place, share, band = self.whole.get(tokens), 1.0, Band.EQUAL
-        if place is None:
-            grams = self._ngrams(tokens)
-            shared = Counter(place for gram in grams for place in self.holders.get(gram, ()))
-            if not shared:
-                return None
-            place = max(shared, key=lambda place: (shared[place], -place))
-            share = shared[place] / len(grams)
-            band = band_of(share)
-        prompt_id, prompt = self.prompts[place]
+    def overlap(self) -> Overlap:
+        """With its nearest prompt."""
+        assert self.nearest is not None, "asked for where there is one"
+        share = 1.0 if self.is_equal else self.shared / self.grams
         return Overlap(
-            benchmark=benchmark,
-            problem_id=problem[0],
-            prompt_id=prompt_id,
-            band=band,
+            benchmark=self.benchmark,
+            problem_id=self.id,
+            prompt_id=self.nearest[0],
+            band=Band.EQUAL if self.is_equal else band_of(share),
             share=share,
-            problem=problem[1],
-            prompt=prompt,
+            problem=self.text,
+            prompt=self.nearest[1],
         )
+
+
+class _Index:
+    """Which problems, by their places, hold an n-gram, and which are equal to a text."""
+
+    def __init__(self, benchmarks: Mapping[str, Sequence[tuple[str, str]]], n: int) -> None:
+        self.n = n
+        self.problems: list[_Problem] = []
+        self.holders: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        self.whole: dict[tuple[str, ...], list[int]] = defaultdict(list)
+        for name, (problem_id, text) in ((name, each) for name, problems in benchmarks.items() for each in problems):
+            tokens, place = tuple(words(text)), len(self.problems)
+            grams = set(self._ngrams(tokens))
+            self.whole[tokens].append(place)
+            for gram in grams:
+                self.holders[gram].append(place)
+            self.problems.append(_Problem(name, problem_id, text, len(grams)))
+
+    def _ngrams(self, tokens: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        return (tokens[start : start + self.n] for start in range(len(tokens) - self.n + 1))
+
+    def compare(self, prompt: tuple[str, str]) -> None:
+        """One prompt more."""
+        tokens = tuple(words(prompt[1]))
+        for place in self.whole.get(tokens, ()):
+            self.problems[place].meet(prompt, 0, is_equal=True)
+        known = {gram for gram in self._ngrams(tokens) if gram in self.holders}
+        for place, shared in Counter(place for gram in known for place in self.holders[gram]).items():
+            self.problems[place].meet(prompt, shared)

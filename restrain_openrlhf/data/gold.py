@@ -3,13 +3,21 @@
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.data.jsonl import each_numbered_row, write_rows
 from restrain_openrlhf.data.outputs import output_file
-from restrain_openrlhf.data.sources import load_rows
+from restrain_openrlhf.data.sources import each_row_of
 from restrain_openrlhf.errors import DataError
 
 TABLES = (".csv", ".parquet")
@@ -17,12 +25,21 @@ SHOWN = 5
 
 
 class PromptOnly(BaseModel):
-    """A row of a training file. It has no field for an answer, so none can be written to it."""
+    """A row of a training file. It has no field for an answer, so none can be written to it.
+
+    `row` holds the columns that its kind of answer reads, such as options; the file has it only where there are some.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     id: str
     problem: str
+    row: dict[str, Any] = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_empty_row(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = dump(self)
+        return written if self.row else {"id": self.id, "problem": self.problem}
 
 
 class GoldAnswer(BaseModel):
@@ -156,11 +173,11 @@ def load_gold(path: Path) -> GoldFile:
 def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
     """Every row with its place; what is no table is JSON Lines, whatever it is called."""
     if path.suffix.lower() not in TABLES:
-        yield from ((f"line {number}", row) for number, row in read_numbered_rows(path, _Row))
+        yield from ((f"line {number}", row) for number, row in each_numbered_row(path, _Row))
         return
     if not path.is_file():
         raise DataError(f"{path}: no such file. Check the path.")
-    for number, row in enumerate(load_rows(None, str(path)), start=1):
+    for number, row in enumerate(each_row_of(None, str(path)), start=1):
         try:
             yield f"row {number}", _Row.model_validate(row)
         except ValidationError as error:

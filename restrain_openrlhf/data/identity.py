@@ -135,10 +135,14 @@ def _state(path: Path) -> tuple[int, ...]:
 
 def _cache_entry(path: Path, state: tuple[int, ...]) -> Path:
     """The small file that has the digest of a file in this state, if any has."""
-    key = "\n".join([str(path.resolve()), *map(str, state)])
+    return cache_folder() / "digests" / text_hash("\n".join([str(path.resolve()), *map(str, state)]))
+
+
+def cache_folder() -> Path:
+    """Where this package keeps what it can make again. It need not be there, nor be writable."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     # A user without a home has no cache: nothing is ever there.
-    return Path(base if os.path.isabs(base) else os.devnull) / "restrain-openrlhf" / "digests" / text_hash(key)
+    return Path(base if os.path.isabs(base) else os.devnull) / "restrain-openrlhf"
 
 
 class Provenance(BaseModel):

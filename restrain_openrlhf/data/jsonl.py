@@ -1,7 +1,9 @@
-"""JSON Lines files as typed rows: strict reading with line numbers, atomic writing, and safe appending."""
+"""JSON Lines files as typed rows: strict reading with line numbers, atomic writing, safe appending, following."""
 
 import json
+import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +30,8 @@ class Identified(BaseModel):
 
 
 IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
+# Of a file's end that is read at a time to find its last line.
+TAIL_BYTES = 1 << 16
 
 
 def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
@@ -35,22 +39,26 @@ def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
 
     Raises DataError naming the file, the line and the field for anything that is not a row.
     """
-    return [row for _, row in read_numbered_rows(path, row_type)]
+    return list(each_row(path, row_type))
 
 
-def read_numbered_rows(path: Path, row_type: type[Row]) -> list[tuple[int, Row]]:
-    """As `read_rows`, each row with its line number, for errors that concern several rows."""
-    return [(number, _parse(path, number, line, row_type)) for number, line in _numbered_lines(path)]
+def each_row(path: Path, row_type: type[Row]) -> Iterator[Row]:
+    """As `read_rows`, one at a time: a large file's rows need not be in memory."""
+    return (row for _, row in each_numbered_row(path, row_type))
 
 
-def read_identified_rows(path: Path, row_type: type[IdentifiedRow]) -> list[tuple[int, IdentifiedRow]]:
-    """As `read_numbered_rows`, of a file that others made: no id is there twice, and no text has a NUL character.
+def each_numbered_row(path: Path, row_type: type[Row]) -> Iterator[tuple[int, Row]]:
+    """As `each_row`, each row with its line number, for errors that concern several rows."""
+    return ((line.number, parse(path, line, row_type)) for line in each_line(path))
+
+
+def each_identified_row(path: Path, row_type: type[IdentifiedRow]) -> Iterator[tuple[int, IdentifiedRow]]:
+    """As `each_numbered_row`, of a file that others made: no id is there twice, and no text has a NUL character.
 
     Ids are compared as text, as results name rows. Raises DataError naming the lines.
     """
     first: dict[str, int] = {}
-    rows = read_numbered_rows(path, row_type)
-    for number, row in rows:
+    for number, row in each_numbered_row(path, row_type):
         where = _nul(row.model_dump(mode="json"))
         if where:
             raise DataError(f"{path}, line {number}: {where} has a NUL character. Remove it, or the row.")
@@ -58,7 +66,7 @@ def read_identified_rows(path: Path, row_type: type[IdentifiedRow]) -> list[tupl
             raise DataError(
                 f"{path}: lines {first[str(row.id)]} and {number} have the same id {str(row.id)!r}. Give each its own."
             )
-    return rows
+        yield number, row
 
 
 def _nul(value: object, where: str = "") -> str:
@@ -70,29 +78,50 @@ def _nul(value: object, where: str = "") -> str:
     return next(filter(None, found), "")
 
 
-def _numbered_lines(path: Path) -> Iterator[tuple[int, str]]:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line that is not blank: its number from 1, the bytes before it in the file, and its text."""
+
+    number: int
+    offset: int
+    text: str
+
+
+def each_line(path: Path) -> Iterator[Line]:
+    """The lines of a file, one at a time, whatever they end with. Raises DataError where it cannot be read."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            number = offset = 0
+            for raw in (part for lines in file for part in lines.splitlines(keepends=True)):
+                number, text = number + 1, _decoded(path, raw, offset)
+                if text.strip():
+                    yield Line(number, offset, text)
+                offset += len(raw)
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Check the path.") from None
     except IsADirectoryError:
         raise DataError(f"{path}: is a folder, a JSON Lines file is needed.") from None
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start}). Re-encode it.") from None
-    for number, line in enumerate(text.split("\n"), start=1):
-        if line.strip():
-            yield number, line
 
 
-def _parse(path: Path, number: int, line: str, row_type: type[Row]) -> Row:
+def _decoded(path: Path, raw: bytes, offset: int) -> str:
+    """Without the mark that some editors begin a file with."""
     try:
-        return row_type.model_validate(json.loads(line))
+        return raw.rstrip(b"\r\n").decode("utf-8" if offset else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        at = offset + error.start
+        raise DataError(f"{path}: is not UTF-8 text ({error.reason} at byte {at}). Re-encode it.") from None
+
+
+def parse(path: Path, line: Line, row_type: type[Row]) -> Row:
+    """The row of a line. Raises DataError naming file, line and field."""
+    try:
+        return row_type.model_validate(json.loads(line.text))
     except (json.JSONDecodeError, RecursionError) as error:
-        raise DataError(f"{path}, line {number}: not valid JSON ({error}). Fix or remove the line.") from None
+        raise DataError(f"{path}, line {line.number}: not valid JSON ({error}). Fix or remove the line.") from None
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the row"
-        raise DataError(f"{path}, line {number}: {where}: {first['msg']}. Fix or remove the line.") from None
+        raise DataError(f"{path}, line {line.number}: {where}: {first['msg']}. Fix or remove the line.") from None
 
 
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
@@ -107,10 +136,47 @@ def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
 
 def drop_cut_line(path: Path) -> None:
     """A kill while appending leaves a last line without its end: it is cut off, and its row is made again."""
-    content = path.read_bytes()
-    if content and not content.endswith(b"\n"):
-        with path.open("r+b") as file:
-            file.truncate(content.rfind(b"\n") + 1)
+    last = last_line(path)
+    if last and not last.endswith(b"\n"):
+        os.truncate(path, path.stat().st_size - len(last))
+
+
+def last_line(path: Path) -> bytes:
+    """The last line, whole or not, however long the file is; empty where the file is."""
+    with path.open("rb") as file:
+        start, tail = file.seek(0, os.SEEK_END), b""
+        while start and b"\n" not in tail[:-1]:
+            start, size = max(0, start - TAIL_BYTES), min(start, TAIL_BYTES)
+            file.seek(start)
+            tail = file.read(size) + tail
+    return tail[tail.rfind(b"\n", 0, max(0, len(tail) - 1)) + 1 :]
+
+
+@dataclass
+class FollowedFile:
+    """A file that others append lines to, read once: each line when it is whole, all again where it was replaced.
+
+    It need not be there yet. `_file` is the inode and the device of what was read, `_read` how many bytes of it.
+    """
+
+    path: Path
+    _file: tuple[int, int] = (0, 0)
+    _read: int = 0
+
+    def new_lines(self) -> Iterator[str]:
+        """Lines that came since the last call; one that is being written, or was cut short by a kill, waits."""
+        if not self.path.exists():
+            return
+        with self.path.open("rb") as file:
+            found = os.fstat(file.fileno())
+            if (found.st_ino, found.st_dev) != self._file or found.st_size < self._read:
+                self._file, self._read = (found.st_ino, found.st_dev), 0
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    return
+                self._read += len(line)
+                yield line.decode("utf-8")
 
 
 def dump(row: Any) -> str:

@@ -1,7 +1,7 @@
 """Makes a training file of a data set: reads and checks its rows, separates prompts from gold, says what was found."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.near_duplicates import NearDuplicates, near_duplicates
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.data.problems import Problem
-from restrain_openrlhf.data.sources import Row, TrainingSet, load_rows
+from restrain_openrlhf.data.sources import Row, TrainingSet, each_row_of
 from restrain_openrlhf.errors import DataError
 
 SHOWN = 5
@@ -103,7 +103,7 @@ def prepare(
     DataError for missing columns, empty prompts, duplicates, another count than the known set's, fewer prompts than
     `first`, and for prompts without an answer where `supervised` is asked for.
     """
-    entries = read_entries(entry, source)
+    entries = list(each_entry(entry, source))
     if entry.count not in (None, len(entries)) and not any_count:
         raise DataError(
             f"{entry.name}: {len(entries):,} rows, and the known set has {entry.count:,}. Give the whole set, or allow "
@@ -165,12 +165,13 @@ def _supervised_rows(entry: TrainingSet, kept: Sequence[Entry]) -> list[Problem]
     return [Problem(id=item.id, problem=item.problem, answer=str(item.answer)) for item in kept]
 
 
-def read_entries(entry: TrainingSet, source: str) -> list[Entry]:
-    """Every row of the set. Raises DataError for an empty set, missing columns and empty prompts."""
-    entries = [_entry(entry, number, row) for number, row in enumerate(load_rows(entry.hub, source), start=1)]
-    if not entries:
+def each_entry(entry: TrainingSet, source: str) -> Iterator[Entry]:
+    """The rows of the set, one at a time. Raises DataError for an empty set, missing columns and empty prompts."""
+    number = 0
+    for number, row in enumerate(each_row_of(entry.hub, source), start=1):
+        yield _entry(entry, number, row)
+    if not number:
         raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
-    return entries
 
 
 def without_duplicates(entries: Iterable[Entry], drop: bool) -> list[Entry]:

@@ -1,14 +1,16 @@
 """A benchmark's problems: made of the rows of its data set, worded as the Qwen2.5-Math evaluation words them."""
 
 import hashlib
+import json
 import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from string import ascii_uppercase
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.errors import DataError
@@ -59,6 +61,7 @@ class Problem(BaseModel):
     id: str
     problem: str
     answer: str
+    row: dict[str, Any] = Field(default_factory=dict, description="The columns that its kind of answer reads.")
 
 
 Row = Mapping[str, Any]
@@ -113,6 +116,26 @@ def worded(row: Row, place: int) -> Problem:
     if choice_columns(row):
         return lettered(row, place)
     return problem_of(_id(row, place), _text(row), _gold(row))
+
+
+def plain(row: Row, place: int) -> Problem:
+    """The text and the gold as they are; options that the text does not list are listed after it, with letters."""
+    text = with_options(_text(row), row.get("options"))
+    return Problem(id=str(_id(row, place)), problem=text, answer=plain_answer(row))
+
+
+def with_options(text: str, options: object) -> str:
+    """The text, with the options in lines of their own unless it lists the last of them already."""
+    listed = dict(zip(ascii_uppercase, options, strict=False)) if isinstance(options, list | tuple) else options
+    if not isinstance(listed, dict) or not listed or re.search(rf"(?:^|[\s(]){list(listed)[-1]}[).:]", text):
+        return text.strip()
+    return "\n".join([text.strip(), *(f"({letter}) {str(option).strip()}" for letter, option in listed.items())])
+
+
+def plain_answer(row: Row) -> str:
+    """The gold as text; a structure as JSON."""
+    value = row["answer"]
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list | dict) else answer_text(value)
 
 
 def lettered(row: Row, place: int) -> Problem:
@@ -228,6 +251,7 @@ def _letter(answer: object) -> str:
 ANSWERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), worded)
 AMC = RowSchema((PROBLEM_COLUMNS, ("answer",)), amc)
 WORDED = RowSchema((PROBLEM_COLUMNS, ("answer", "solution")), worded)
+PLAIN = RowSchema((PROBLEM_COLUMNS, ("answer",)), plain)
 LETTERED = RowSchema((PROBLEM_COLUMNS, ("answer",)), lettered)
 OLYMPIAD = RowSchema((("question",), ("final_answer",)), olympiad)
 GPQA = RowSchema(

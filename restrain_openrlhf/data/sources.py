@@ -2,14 +2,14 @@
 
 import csv
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from restrain_openrlhf.data.jsonl import AnyRow, read_rows
+from restrain_openrlhf.data.jsonl import AnyRow, each_row
 from restrain_openrlhf.errors import DataError, reason_of
 
 Row = Mapping[str, Any]
@@ -93,7 +93,12 @@ def training_set(name: str) -> TrainingSet:
 
 
 def load_rows(hub: HubSet | None, source: str) -> list[Row]:
-    """All rows, in order. `source` is `hub`, or a path: .jsonl, .csv, .parquet, or a folder laid out as on the hub.
+    """All rows, as `each_row_of`."""
+    return list(each_row_of(hub, source))
+
+
+def each_row_of(hub: HubSet | None, source: str) -> Iterator[Row]:
+    """Rows one at a time. `source` is `hub`, or a path: .jsonl, .csv, .parquet, or a folder laid out as on the hub.
 
     Raises DataError where the set cannot be loaded, saying what to do; for a gated set, how to be let in.
     """
@@ -104,14 +109,14 @@ def load_rows(hub: HubSet | None, source: str) -> list[Row]:
     return load_dataset(hub.id, hub.config, hub.split, hub)
 
 
-def _from_path(path: Path, hub: HubSet | None) -> list[Row]:
+def _from_path(path: Path, hub: HubSet | None) -> Iterator[Row]:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder. Check the path, or say `hub`.")
     if path.is_dir():
         return load_dataset(str(path), hub.config if hub else None, hub.split if hub else "train", None)
     match path.suffix.lower():
         case ".jsonl":
-            return [row.model_dump() for row in read_rows(path, AnyRow)]
+            return (row.model_dump() for row in each_row(path, AnyRow))
         case ".csv":
             return _from_csv(path)
         case ".parquet":
@@ -119,14 +124,15 @@ def _from_path(path: Path, hub: HubSet | None) -> list[Row]:
     raise DataError(f"{path}: is none of .jsonl, .csv, .parquet. Convert it to one of them.")
 
 
-def _from_csv(path: Path) -> list[Row]:
+def _from_csv(path: Path) -> Iterator[Row]:
     """Every cell as text: a guessed type would change answers such as 007 and 1.0."""
     csv.field_size_limit(sys.maxsize)  # a cell may be longer than the 131,072 characters that are usual
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file, strict=True)
         try:
             _refuse_other_separators(path, reader.fieldnames or ())
-            return [_whole(path, number, row) for number, row in enumerate(reader, start=1)]
+            for number, row in enumerate(reader, start=1):
+                yield _whole(path, number, row)
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: is not UTF-8 text ({error}). Save it as UTF-8.") from None
         except csv.Error as error:
@@ -151,8 +157,11 @@ def _whole(path: Path, number: int, row: Row) -> Row:
     return row
 
 
-def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> list[Row]:
-    """All rows by Hugging Face's library; `hub` is the set's place, None for local files. Raises DataError."""
+def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, **options: Any) -> Iterator[Row]:
+    """Rows one at a time by Hugging Face's library; `hub` is the set's place, None for local files.
+
+    Raises DataError where they cannot be had.
+    """
     try:
         import datasets  # noqa: PLC0415 - costs a second
         import httpx  # noqa: PLC0415 - what the hub's client raises without a network
@@ -163,11 +172,12 @@ def load_dataset(name: str, config: str | None, split: str, hub: HubSet | None, 
         ) from error
     # Local files are read afresh: the loader's cache gives the rows of another folder of the same name.
     fresh = TemporaryDirectory() if hub is None else nullcontext(None)
-    try:
-        with fresh as cache:
-            return list(datasets.load_dataset(name, config, split=split, cache_dir=cache, **options))
-    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, httpx.HTTPError) as error:
-        raise DataError(_why(name, hub, error, options)) from error
+    with fresh as cache:
+        try:
+            rows = datasets.load_dataset(name, config, split=split, cache_dir=cache, **options)
+        except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError, httpx.HTTPError) as error:
+            raise DataError(_why(name, hub, error, options)) from error
+        yield from rows
 
 
 def _why(name: str, hub: HubSet | None, error: Exception, options: Mapping[str, Any]) -> str:

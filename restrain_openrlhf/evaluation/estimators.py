@@ -7,7 +7,8 @@ from math import comb, sqrt
 import numpy as np
 from pydantic import BaseModel
 
-from restrain_openrlhf.answers.votes import majority_answer, votes_of
+from restrain_openrlhf.answers import GroupAnswers
+from restrain_openrlhf.answers.kind import number_classes
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.grade import GradeRow
 
@@ -43,13 +44,17 @@ def _majority_share(row: GradeRow, k: int) -> float:
     if not 1 <= k <= n:
         raise DataError(f"maj@{k} of {n} responses is not defined: 1 <= k <= n is needed.")
     groups = [slice(start, start + k) for start in range(0, n - k + 1, k)]
-    return float(np.mean([majority_right(row.answers[group], row.correct[group]) for group in groups]))
+    return float(np.mean([_of_majority(row, group) for group in groups]))
 
 
-def majority_right(answers: Sequence[str | None], correct: Sequence[bool]) -> bool:
+def _of_majority(row: GradeRow, part: slice) -> bool:
+    return majority_right(GroupAnswers(row.answers[part], tuple(number_classes(row.classes[part]))), row.correct[part])
+
+
+def majority_right(group: GroupAnswers, correct: Sequence[bool]) -> bool:
     """Whether the first response that gave the majority answer was graded right; no answer is wrong."""
-    majority = majority_answer(answers)
-    return majority is not None and correct[answers.index(majority)]
+    majority = group.majority
+    return majority is not None and correct[group.answers.index(majority)]
 
 
 def interval_over_problems(shares: Sequence[float]) -> tuple[float, float]:
@@ -120,7 +125,7 @@ def reliability(grades: Sequence[GradeRow]) -> list[SizeRow]:
     n = sizes.pop()
     groups: dict[int, list[GradeRow]] = defaultdict(list)
     for row in grades:
-        groups[votes_of(row.answers).majority_count].append(row)
+        groups[row.group.votes.majority_count].append(row)
     return [_size_row(size, n, groups[size]) for size in sorted(groups)]
 
 

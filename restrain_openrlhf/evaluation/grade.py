@@ -2,32 +2,64 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
-from restrain_openrlhf.answers.gold import is_right
-from restrain_openrlhf.data.jsonl import Identified, read_identified_rows
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
+from restrain_openrlhf.data.jsonl import Identified, each_identified_row
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.sampling_pass import SampledRow
 
 
 class GradeRow(BaseModel, frozen=True):
-    """The grades of one problem's n responses, in their order."""
+    """The grades of one problem's n responses, in their order; `classes` are those of the vote."""
 
     id: str
     gold: str
     answers: tuple[str | None, ...]
+    classes: tuple[int | None, ...]
     correct: tuple[bool, ...]
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_before_there_were_kinds(cls, row: Any) -> Any:
+        """Grades that earlier versions wrote are of mathematics, and without classes."""
+        if not isinstance(row, dict) or "classes" in row or "answers" not in row:
+            return row
+        return {**row, "classes": MATHEMATICS.classes(row["answers"], {})}
 
-def grade_answers(problem_id: str, answers: Sequence[str | None], gold: str) -> GradeRow:
-    """All answers to one problem (None: missing, which is wrong); each is compared with gold once."""
-    verdicts = {answer: is_right(answer, gold) for answer in set(answers)}
+    @property
+    def group(self) -> GroupAnswers:
+        """The answers with their classes."""
+        return GroupAnswers(self.answers, self.classes)
+
+
+def grade_answers(
+    problem_id: str,
+    answers: Sequence[str | None],
+    gold: str,
+    kind: AnswerKind = MATHEMATICS,
+    row: Row | None = None,
+    classes: Sequence[int | None] | None = None,
+) -> GradeRow:
+    """All answers to one problem (None: missing, which is wrong); each is compared with gold once.
+
+    `row` is the problem's own data. `classes` spares computing them where they are known.
+    """
+    own = {} if row is None else row
+    verdicts = {answer: kind.is_right(answer, gold, own) for answer in set(answers)}
     correct = tuple(verdicts[answer] for answer in answers)
-    return GradeRow(id=problem_id, gold=gold, answers=tuple(answers), correct=correct)
+    labels = kind.classes(answers, own) if classes is None else classes
+    return GradeRow(id=problem_id, gold=gold, answers=tuple(answers), classes=tuple(labels), correct=correct)
+
+
+def grade_vote(vote: ReferenceRow, gold: str, kind: AnswerKind = MATHEMATICS) -> GradeRow:
+    """The answers of a reference artifact's row, as `grade_answers`."""
+    return grade_answers(str(vote.id), vote.answers, gold, kind, vote.row, vote.classes)
 
 
 class ResponseRow(SampledRow):
@@ -69,20 +101,26 @@ class ResponseRow(SampledRow):
 
 
 class RolloutsRow(Identified):
-    """A row of a file of rollouts: a prompt and its responses; other keys are ignored.
+    """A row of a file of rollouts: a prompt and its responses; of other keys, the kind of answer reads its own.
 
     `entropies`: the mean token entropy of each response that is trained on, for methods that reshape advantages by it.
     """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     problem: str
     responses: tuple[str, ...]
     answer: str | int | float | None = None
     entropies: tuple[float, ...] | None = None
 
+    def row(self, kind: AnswerKind) -> Row:
+        """What the kind of answer reads of the row."""
+        return kind.row(self.problem, self.model_extra or {})
+
 
 def read_rollouts(path: Path) -> list[RolloutsRow]:
     """All rows. Raises DataError for a damaged row, one without responses, repeated ids, NULs, and an empty file."""
-    rows = read_identified_rows(path, RolloutsRow)
+    rows = list(each_identified_row(path, RolloutsRow))
     for number, row in rows:
         if not row.responses:
             raise DataError(f"{path}, line {number}: responses is empty. Remove the row.")

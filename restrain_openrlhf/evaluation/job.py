@@ -60,7 +60,8 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
         folder = BenchmarkFolder(request.out / entry.name)
         folder.keep_problems(entry.problems)
         responses = folder.responses(shard)
-        passes.append(SamplingPass(shard.of(prompts[entry.name]), provenance, responses, ResponseRow, chunk))
+        own = shard.of(prompts[entry.name])
+        passes.append(SamplingPass(own, provenance, responses, ResponseRow, ResponseRow.of, chunk))
     return EvaluationJob(tuple(passes), lambda: RolloutEngine(request.model, sampling, tokenizer, marks))
 
 
@@ -102,6 +103,7 @@ def _provenance(
         source=entry.source,
         problems_digest=set_digest(f"{problem.id}\0{problem.problem}" for problem in entry.problems),
         problems=len(entry.problems),
+        answers=entry.kind.model_dump(mode="json"),
         model=request.model,
         model_fingerprint=fingerprint,
         template=template.name,

@@ -8,7 +8,6 @@ from typing import Self
 
 from pydantic import BaseModel
 
-from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.evaluation.estimators import wilson_interval
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
 from restrain_openrlhf.records.kept.groups import KeptGroup, KeptRollout
@@ -37,7 +36,7 @@ def weight_on_right(group: KeptGroup, right: Sequence[bool]) -> float | None:
 class GroupFacts:
     """What is counted of one group, without its texts.
 
-    `right`: whether each rollout's answer is, by the project's one rule (answers/gold.py); a missing one is wrong.
+    `right`: whether each rollout's answer is, by the rule of its kind of answer; a missing one is wrong.
     `signals`, of each trained rollout that is pushed up or down: whether it is right, and its A⁺ + A⁻. A group without
     any answer has a wrong majority.
     """
@@ -52,9 +51,9 @@ class GroupFacts:
     signals: tuple[tuple[bool, float], ...]
 
     @classmethod
-    def of(cls, group: KeptGroup, gold: str) -> Self:
-        """The facts of a group, by its prompt's gold answer."""
-        right = tuple(is_right(rollout.answer, gold) for rollout in group.rollouts)
+    def of(cls, group: KeptGroup, gold: PromptGold) -> Self:
+        """The facts of a group whose prompt has a gold answer."""
+        right = tuple(bool(gold.right(group.prompt, rollout.answer)) for rollout in group.rollouts)
         first = majority(group)
         trained = [rollout for rollout in group.rollouts if rollout.trained]
         net = [(rollout.advantage_pos or 0.0) + (rollout.advantage_neg or 0.0) for rollout in trained]
@@ -163,11 +162,10 @@ def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: P
     facts, prompts, without = [], set(), []
     for group in groups:
         prompts.add(group.prompt_id)
-        answer = answers.of(group.prompt)
-        if answer is None:
+        if answers.of(group.prompt) is None:
             without.append(group.prompt_id)
         else:
-            facts.append(GroupFacts.of(group, answer))
+            facts.append(GroupFacts.of(group, answers))
     windows = _windows(sorted({each.step for each in facts}))
     return LabelQuality(
         run=str(run),

@@ -1,11 +1,11 @@
 """What is right: the gold answer to a kept prompt, by the hash of its problem, and whether an answer equals it."""
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.answers.gold import is_right
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.data.gold import ProblemIdentity, identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
@@ -21,26 +21,36 @@ LONGEST_TEMPLATE = 4000
 class PromptGold:
     """Gold answers by the hash of the problem; empty where the reader gave none.
 
-    `before` and `after`: characters of a prompt around the problem as the data set states it, its template.
+    `before` and `after`: characters of a prompt around the problem as the data set states it, its template. `rows` are
+    what the `kind` of answer reads of the problems, by their hash.
     """
 
     answers: Mapping[str, str] = field(default_factory=dict)
     before: int = 0
     after: int = 0
+    kind: AnswerKind = MATHEMATICS
+    rows: Mapping[str, Row] = field(default_factory=dict)
 
     def of(self, prompt: str) -> str | None:
         """The gold answer to a prompt as the policy saw it; None where there is none."""
-        problem = prompt[self.before : len(prompt) - self.after]
-        return self.answers.get(text_hash(problem)) if self.answers else None
+        return self.answers.get(text_hash(self._problem(prompt))) if self.answers else None
 
     def right(self, prompt: str, answer: str | None) -> bool | None:
         """Whether the answer is right, by the rule of evaluation; None where the prompt has no gold answer."""
-        gold = self.of(prompt)
-        return None if gold is None else is_right(answer, gold)
+        gold, problem = self.of(prompt), self._problem(prompt)
+        row = self.rows.get(text_hash(problem)) or self.kind.row(problem, {})
+        return None if gold is None else self.kind.is_right(answer, gold, row)
+
+    def _problem(self, prompt: str) -> str:
+        return prompt[self.before : len(prompt) - self.after]
 
 
-def gold_for(prompts: Collection[str], file: Path, flags: Mapping[str, Any]) -> PromptGold:
+def gold_for(
+    prompts: Collection[str], file: Path, flags: Mapping[str, Any], kind: AnswerKind = MATHEMATICS
+) -> PromptGold:
     """The file's answers, and the template around the problems of these prompts; `flags` are the run's, of OpenRLHF.
+
+    Answers are compared as their `kind` says, with the columns that it reads of the run's training set.
 
     Raises DataError where the file cannot be read, has ids that the run's training set has not, or none of the prompts.
     """
@@ -51,7 +61,14 @@ def gold_for(prompts: Collection[str], file: Path, flags: Mapping[str, Any]) -> 
             "of the problem. Give the gold file of the run's prompts: rows {problem, answer}, or the .gold.jsonl that "
             "`restrain data` writes."
         )
-    return joined
+    return replace(joined, kind=kind, rows=_rows_of(flags, kind) if kind.row_columns() else {})
+
+
+def _rows_of(flags: Mapping[str, Any], kind: AnswerKind) -> dict[str, Row]:
+    """By the problem's hash."""
+    key = str(flags.get("data.input_key") or "input")
+    rows = (row for _, row in _training_rows(flags))
+    return {text_hash(str(row.get(key))): kind.row(str(row.get(key)), row) for row in rows}
 
 
 def answers_to(runs: Sequence[Mapping[str, Any]], file: Path) -> Mapping[str, str]:
@@ -74,9 +91,12 @@ def answers_to(runs: Sequence[Mapping[str, Any]], file: Path) -> Mapping[str, st
 
 def _trained_on(flags: Mapping[str, Any]) -> list[ProblemIdentity]:
     key = str(flags.get("data.input_key") or "input")
+    return identities([(row.get("id"), str(row.get(key))) for _, row in _training_rows(flags)])
+
+
+def _training_rows(flags: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     split = str(flags.get("data.prompt_split") or "train")
-    rows = all_rows(PromptSource(str(flags["data.prompt_dataset"]), split=split))
-    return identities([(row.get("id"), str(row.get(key))) for _, row in rows])
+    return all_rows(PromptSource(str(flags["data.prompt_dataset"]), split=split))
 
 
 def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | None:

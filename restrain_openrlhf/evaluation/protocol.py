@@ -8,10 +8,12 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.config.command_line import ANSWERS, choose_kind
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import ConfigError
 
-INSTRUCTION = r"Please reason step by step, and put your final answer within \boxed{}."
+INSTRUCTION = MATHEMATICS.instruction
 # Where any of these is a token of the model, generation ends there (math_eval.py's stop words).
 END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
 EXAMPLES = Path(str(files("restrain_openrlhf.evaluation") / "qwen25_math"))
@@ -83,6 +85,7 @@ class Request(BaseModel, frozen=True):
     context: int | None = Field(None, ge=2, description="Longest prompt with response, in tokens; else the model's.")
     seed: int = Field(42, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
+    answers: str | None = Field(None, description=f"{ANSWERS} Else the benchmark's own; a file's are mathematics.")
     label: list[str] | None = Field(None, description="KEY=VALUE: label for figures, such as sigma=0.5. Repeatable.")
 
     def chosen_protocol(self) -> SamplingProtocol:
@@ -114,6 +117,10 @@ class Request(BaseModel, frozen=True):
         if shots > len(found):
             raise ConfigError(f"--shots {shots}: {benchmark} has {len(found)} examples. Give {len(found)} at most.")
         return tuple(found[:shots])
+
+    def kind(self) -> AnswerKind | None:
+        """The kind of answer that is asked for. Raises ConfigError where there is no such kind."""
+        return None if self.answers is None else choose_kind(self.answers)
 
     def labels(self) -> dict[str, str]:
         """By name. Raises ConfigError for one that is not KEY=VALUE."""

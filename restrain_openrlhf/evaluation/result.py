@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION, extract
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.answers.gold import GRADER_VERSION
 from restrain_openrlhf.data.identity import Provenance
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
@@ -19,10 +20,10 @@ from restrain_openrlhf.evaluation.estimators import (
     mean_pass_at_k,
     powers_up_to,
 )
-from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers
+from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers, grade_vote
 from restrain_openrlhf.evaluation.math_verify import MathVerify, SecondGrading, grade_again
 from restrain_openrlhf.reference import ReferenceRow
-from restrain_openrlhf.reference.sampling_pass import Shard, join_parts
+from restrain_openrlhf.reference.sampling_pass import Shard, each_of_parts, shared_provenance
 
 
 class EvaluationProvenance(Provenance):
@@ -38,6 +39,8 @@ class EvaluationProvenance(Provenance):
     source: str
     problems_digest: str
     problems: int
+    # The kind of answer with its settings; earlier versions, which knew mathematics alone, wrote none.
+    answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
     model: str
     model_fingerprint: str
     template: str
@@ -51,6 +54,11 @@ class EvaluationProvenance(Provenance):
     seed: int
     labels: dict[str, str] = Field(default_factory=dict)
     shots: int = 0
+
+    @property
+    def kind(self) -> AnswerKind:
+        """The kind of answer. Raises ConfigError where no such kind is installed."""
+        return parse_kind(self.answers)
 
 
 class Scores(BaseModel, frozen=True):
@@ -114,7 +122,8 @@ class BenchmarkFolder:
         parts = sorted(self.path.glob("responses*.jsonl"))
         if not parts:
             raise RunError(f"{self.path}: has no responses. Make them with `restrain eval`.")
-        provenance, rows = join_parts(parts, EvaluationProvenance, ResponseRow)
+        provenance = shared_provenance(parts, EvaluationProvenance)
+        rows = {row.key: row for row in each_of_parts(parts, ResponseRow)}
         ids = [problem.id for problem in read_rows(self.problems, Problem)]
         missing = [each for each in ids if each not in rows]
         if missing:
@@ -157,7 +166,7 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Scores:
         raise DataError(
             f"The problem of row {missing!r} has no gold answer. Give the file the rollouts were made from."
         )
-    return scores([grade_answers(str(row.id), row.answers, gold[row.problem_hash]) for row in rows])
+    return scores([grade_vote(row, gold[row.problem_hash]) for row in rows])
 
 
 def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> tuple[Result, list[bool]]:
@@ -167,8 +176,8 @@ def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> t
     Raises RunError where responses are missing.
     """
     provenance, responses = folder.all_responses()
-    gold = {problem.id: problem.answer for problem in read_rows(folder.problems, Problem)}
-    grades = [grade_answers(row.id, list(map(extract, row.responses)), gold[row.id]) for row in responses]
+    kind, problems = provenance.kind, {problem.id: problem for problem in read_rows(folder.problems, Problem)}
+    grades = [_graded(row, problems[row.id], kind) for row in responses]
     folder.differences.unlink(missing_ok=True)
     before = {row.id: row for row in read_rows(folder.grades, GradeRow)} if folder.grades.exists() else {}
     changed = [
@@ -184,13 +193,19 @@ def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> t
     result = Result(
         provenance=provenance,
         scores=scores(grades, responses),
-        extractor_version=EXTRACTOR_VERSION,
+        extractor_version=kind.version,
         grader_version=GRADER_VERSION,
         second=found,
     )
     write_rows(folder.grades, grades)
     folder.result.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return result, changed
+
+
+def _graded(row: ResponseRow, problem: Problem, kind: AnswerKind) -> GradeRow:
+    own = kind.row(problem.problem, problem.row)
+    answers = [kind.extract(response, own) for response in row.responses]
+    return grade_answers(row.id, answers, problem.answer, kind, own)
 
 
 def benchmark_folders(run: Path) -> list[BenchmarkFolder]:

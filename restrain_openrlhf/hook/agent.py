@@ -9,7 +9,6 @@ from typing import Any, TypedDict
 
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
-from restrain_openrlhf.answers.gold import grade
 from restrain_openrlhf.config.blocks import EvaluationDraws
 from restrain_openrlhf.config.checks import other_size
 from restrain_openrlhf.config.host_flags import check_version
@@ -30,11 +29,13 @@ from restrain_openrlhf.hook.rollout.group_columns import (
 from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
 from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEngine
-from restrain_openrlhf.hook.rollout.training_data import TrainingRow
+from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
+from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
 from restrain_openrlhf.hook.rollout.unmarked_rows import UnmarkedRows
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.method.rollout_plans import Chain
 from restrain_openrlhf.reference.checks import NeededReference
+from restrain_openrlhf.scoring.threads import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 
 
@@ -61,6 +62,10 @@ class Call:
     hf_tokenizer: Any
     llm_engine: Any
     images: Any = None
+
+    async def with_tokenizer(self) -> "Call":
+        """The same call with the tokenizer itself, which our trainer sends by reference."""
+        return replace(self, hf_tokenizer=await tokenizer_here(self.hf_tokenizer))
 
 
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
@@ -102,10 +107,13 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return await self._train(call, row, n)
 
     async def _evaluate(self, call: Call) -> HostRollout:
+        call = await call.with_tokenizer()
         output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
         (text,) = texts_of([output], call.hf_tokenizer)
-        correct = float((await asyncio.to_thread(grade, text, str(call.label))).correct)
-        return {**output, "reward": correct, "scores": correct}
+        label, kind = LabelWithRow.of(call.label), self._settings.answers
+        row = kind.row(call.prompt, {}) if label.row is None else label.row
+        grade = await scored_in_a_thread(partial(kind.grade, text, str(label.label), row))
+        return {**output, "label": label.label, "reward": float(grade.correct), "scores": float(grade.correct)}
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
         """The whole group, scored."""
@@ -114,6 +122,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
                 f"OpenRLHF drew one rollout of the prompt {call.prompt[:60]!r}, and a vote needs a group. Set "
                 "rollout.n_samples_per_prompt to 2 or more (the paper uses 16)."
             )
+        call = await call.with_tokenizer()
         needed = await self._needed(call, n)
         outputs, chains, tokens = await self._draw(call, row, n)
         request = group_request(call, row, outputs, chains)
@@ -181,7 +190,7 @@ def training_row(call: Call) -> TrainingRow | None:
     """
     if isinstance(call.label, TrainingRow) and is_active():
         return call.label
-    if isinstance(call.label, TrainingRow) or (is_active() and call.label in ("", None)):
+    if isinstance(call.label, TrainingRow) or (is_active() and LabelWithRow.of(call.label).gold is None):
         raise HookNotActiveError(
             "Of the processes that read prompts and draw rollouts, one runs with the RESTRAIN hook and one without."
         )
@@ -215,7 +224,8 @@ def group_request(
     cut = [*(output["truncated"] for output in outputs), *(chain.is_truncated for chain in voting)]
     responses = [GroupResponse(text=text, finished=not end) for text, end in zip(texts, cut, strict=True)]
     entropies = tuple(chain.mean_entropy for chain in trained) if any(chain.entropies for chain in chains) else None
-    return GroupRequest(prompt=call.prompt, responses=tuple(responses), gold=row.gold, entropies=entropies)
+    own = None if row.row is None else dict(row.row)
+    return GroupRequest(prompt=call.prompt, responses=tuple(responses), gold=row.gold, entropies=entropies, row=own)
 
 
 def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, tokens: int) -> list[dict[str, float]]:

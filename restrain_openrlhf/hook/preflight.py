@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
@@ -15,14 +16,21 @@ from restrain_openrlhf.reference.offline_engine import Sampling, refuse_long_pro
 from restrain_openrlhf.reference.prompts import Prompt, load_prompts, prompt_source, refuse_lost_mark, template_identity
 from restrain_openrlhf.scoring import GroupScorer
 
+# Tells OpenRLHF's entry point that `restrain train`, which starts it, has checked the run: a large prompt file takes
+# minutes.
+CHECKED = "--restrain.checked"
 
-def check_run(config: HookConfig, flags: dict[str, Any]) -> None:
-    """Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts, another reference."""
+
+def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
+    """How many prompts an episode has: those of the training file that the method trains on.
+
+    Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts, another reference.
+    """
     method = build(config.method)
     refuse_here(config, flags)
     if config.keeps_rollouts:
         arrow()
-    inputs = check_inputs(flags)
+    inputs = check_inputs(flags, config.answers)
     texts = [prompt.text for prompt in inputs.prompts]
     needed = needed_reference(config, flags, inputs)
     if config.service is not None:
@@ -31,13 +39,13 @@ def check_run(config: HookConfig, flags: dict[str, Any]) -> None:
         try_service(config, config.service, texts[0], flags["rollout.n_samples_per_prompt"], needed)
         if method.selection is None:
             # The service has the reference; only choosing the prompts needs it here.
-            return
+            return len(texts)
     reference = load_reference(config.reference) if config.reference else None
-    GroupScorer(method, reference)
+    GroupScorer(method, reference, config.answers)
     if reference is not None:
         refuse_mismatch(reference, needed)
         refuse_missing(reference, inputs.prompts)
-        trained_on(method, reference, texts)
+    return trained_on(method, reference, texts)
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,7 @@ def needed_reference(config: HookConfig, flags: dict[str, Any], inputs: Inputs) 
     ).by(config.reference_n, config.reference_sampling)
 
 
-def check_inputs(flags: dict[str, Any]) -> Inputs:
+def check_inputs(flags: dict[str, Any], kind: AnswerKind = MATHEMATICS) -> Inputs:
     """The model and the prompts that the host's flags name; weights stay where they are.
 
     Raises ConfigError for a missing model, DataError for bad prompts and ones too long.
@@ -72,7 +80,7 @@ def check_inputs(flags: dict[str, Any]) -> Inputs:
     fingerprint = model_fingerprint(model)
     source = prompt_source(flags)
     tokenizer = load_tokenizer(model)
-    prompts = load_prompts(source, tokenizer)
+    prompts = load_prompts(source, tokenizer, kind)
     if not source.apply_chat_template:
         refuse_lost_mark(prompts[0].text, tokenizer)
     # Without rollout.max_new_tokens the host leaves one token (utils/agent.py).
@@ -86,15 +94,6 @@ def load_tokenizer(model: str) -> Any:
     from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
     return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
-
-
-def prompt_count(config: HookConfig, flags: dict[str, Any]) -> int:
-    """How many prompts an episode has: those of the training file that the method trains on."""
-    source = prompt_source(flags)
-    model = flags["actor.model_name_or_path"]
-    prompts = load_prompts(source, load_tokenizer(model) if source.apply_chat_template else None)
-    reference = load_reference(config.reference) if config.reference else None
-    return trained_on(build(config.method), reference, [prompt.text for prompt in prompts])
 
 
 def trained_on(method: Method, reference: Reference | None, prompts: Sequence[str]) -> int:

@@ -8,6 +8,7 @@ import os
 import runpy
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
@@ -21,7 +22,7 @@ from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
 from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.install.instrument import install
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK
-from restrain_openrlhf.hook.preflight import check_run
+from restrain_openrlhf.hook.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
@@ -34,27 +35,37 @@ HOST_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command line; an error of ours ends it with one line and status 2."""
     try:
-        config, host_words = split_words(sys.argv[1:] if words is None else words)
-        run(config, host_words)
+        ours, host_words = split_words(sys.argv[1:] if words is None else words)
+        run(load_hook_config(ours.config), host_words, is_checked=ours.is_checked)
     except RestrainError as error:
         sys.exit(f"error: {error}")
 
 
-def split_words(words: Sequence[str]) -> tuple[HookConfig, list[str]]:
-    """Our configuration and the host's own words."""
+@dataclass(frozen=True)
+class OurWords:
+    """The file of our configuration, and whether the process that started this one has checked the run."""
+
+    config: Path
+    is_checked: bool
+
+
+def split_words(words: Sequence[str]) -> tuple[OurWords, list[str]]:
+    """Our own words and the host's."""
     parser = argparse.ArgumentParser(prog="python -m restrain_openrlhf.hook.train_ppo_ray", allow_abbrev=False)
     parser.add_argument("--restrain.config", dest="config", required=True, help="YAML file with `method:`")
+    parser.add_argument(CHECKED, dest="is_checked", action="store_true", help=argparse.SUPPRESS)
     ours, host_words = parser.parse_known_args(list(words))
-    return load_hook_config(Path(ours.config)), host_words
+    return OurWords(Path(ours.config), ours.is_checked), host_words
 
 
-def run(config: HookConfig, host_words: Sequence[str]) -> None:
-    """Check everything, start Ray with the hook in every worker, and hand over to the host's own entry point."""
+def run(config: HookConfig, host_words: Sequence[str], is_checked: bool = False) -> None:
+    """Check everything that is not checked yet, start Ray with the hook in every worker, and run the host's program."""
     check_version()
     device = detect()
     host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
     flags = vars(parse(host_words))
-    check_run(config, flags)
+    if not is_checked:
+        check_run(config, flags)
     drop_unfinished(flags)
     claim_checkpoints(config, flags)
     config = config.model_copy(update={"engine": limits_of_run(config, flags, device)})

@@ -53,15 +53,19 @@ class Method:
     selection: Selection | None = None
 
     @property
+    def reads(self) -> Facts:
+        """The facts that its parts read."""
+        return frozenset().union(*(part.reads for part in (self.label_weighting, *self.transforms)))
+
+    @property
     def reads_gold(self) -> bool:
         """Whether any part reads the gold answer."""
-        return any("gold_class" in part.reads for part in (self.label_weighting, *self.transforms))
+        return "gold_class" in self.reads
 
     @property
     def needs_reference(self) -> bool:
         """Whether prompts are selected by the offline pass of the frozen model, or any part reads it."""
-        parts = (self.label_weighting, *self.transforms)
-        return self.selection is not None or any("reference" in part.reads for part in parts)
+        return self.selection is not None or "reference" in self.reads
 
     def score(self, classes: Classes, facts: PromptFacts = NO_FACTS) -> GroupScore:
         """The score of one group; `classes` has one label per voting rollout, None for a missing answer.

@@ -36,6 +36,11 @@ class Votes:
         """M = max_j c_j; 0 where no rollout has an answer."""
         return max(self.counts, default=0)
 
+    @property
+    def majority(self) -> int:
+        """The first label with the most votes. Raises ValueError where no rollout has an answer."""
+        return self.counts.index(max(self.counts))
+
     @cached_property
     def shares(self) -> Floats:
         """f_j = c_j / n, shape (m,)."""
@@ -143,8 +148,8 @@ class GroupScore:
 
     `label_weights` is w_j (m,), `rewards` the expected reward of each trained rollout (n,), `prompt_weight` u_x
     (already in the pair), `kl_weight` what the KL term of this prompt is multiplied by. The method knows classes; the
-    scorer adds the `answers` of all rollouts, the canonical key of the majority's, and how many answers latex2sympy2
-    took too long over (`residual_timeouts`) or its process died at.
+    scorer adds the `answers` of all rollouts, the key of each label's answer (m,), that of the majority's, and how many
+    answers latex2sympy2 took too long over (`residual_timeouts`) or its process died at.
     """
 
     votes: Votes
@@ -155,6 +160,7 @@ class GroupScore:
     prompt_weight: float = 1.0
     kl_weight: float = 1.0
     answers: tuple[str | None, ...] = ()
+    keys: tuple[str, ...] = ()
     majority_key: str | None = None
     residual_timeouts: int = 0
     residual_deaths: int = 0

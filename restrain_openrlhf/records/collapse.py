@@ -4,14 +4,14 @@ The name is from "How Far Can Unsupervised RLVR Scale LLM Training?" (arXiv 2603
 rewards rises, then falls. docs/concepts/evaluation.md has the definition in words.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import sqrt
 from pathlib import Path
 from statistics import NormalDist
 
-from restrain_openrlhf.records.metrics import HeldOutAccuracy, StepRow, read_held_out, read_steps
+from restrain_openrlhf.records.metrics import HeldOutAccuracy, StepRow, each_step, read_held_out
 
 # Ours. The chance that noise alone lets a run that stands still look collapsed.
 FALSE_ALARM = 0.01
@@ -76,7 +76,7 @@ class Collapse:
 def read_collapse(run_dir: Path) -> Collapse:
     """A run's, by held-out accuracy if it was evaluated three times at least, else by its votes."""
     evaluations = of_evaluations(read_held_out(run_dir))
-    return evaluations if evaluations.is_known else of_votes(read_steps(run_dir / "metrics.jsonl"))
+    return evaluations if evaluations.is_known else of_votes(each_step(run_dir / "metrics.jsonl"))
 
 
 def of_evaluations(evaluations: Sequence[HeldOutAccuracy]) -> Collapse:
@@ -85,7 +85,7 @@ def of_evaluations(evaluations: Sequence[HeldOutAccuracy]) -> Collapse:
     return Collapse(collapse_step(found), Signal.HELD_OUT, len(found))
 
 
-def of_votes(rows: Sequence[StepRow]) -> Collapse:
+def of_votes(rows: Iterable[StepRow]) -> Collapse:
     """By the share of prompts whose majority is not the one most common across prompts, times that of answered votes.
 
     It falls where one answer spreads over the prompts, and where answers are lost. The size of majorities and the
@@ -95,7 +95,7 @@ def of_votes(rows: Sequence[StepRow]) -> Collapse:
     return Collapse(collapse_step(found), Signal.VOTES, len(found))
 
 
-def _of_blocks(rows: Sequence[StepRow]) -> Iterator[Measurement]:
+def _of_blocks(rows: Iterable[StepRow]) -> Iterator[Measurement]:
     """Of neighbouring steps with at least PROMPTS prompts together; a rest at the end that has fewer is left out."""
     weighted, prompts = 0.0, 0
     for row in rows:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
 from restrain_openrlhf.data.outputs import whole_file
@@ -39,7 +38,7 @@ def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]
     By their names in a configuration, a model's files by MODEL/file. Raises ConfigError for a missing model, DataError
     for data that cannot be had.
     """
-    found = {EXTRACTOR: Content("this restrain-openrlhf", f"version {EXTRACTOR_VERSION}")}
+    found = {EXTRACTOR: Content("this restrain-openrlhf", f"version {config.answers.version}")}
     found |= _model(str(flags[MODEL])) if flags.get(MODEL) else {}
     found |= {name: _data(name, flags) for name in DATA if flags.get(name)}
     if config.reference is not None and config.reference.exists():

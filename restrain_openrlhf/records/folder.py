@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.config.yaml_file import Key, RunConfig
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError, RunError
@@ -61,6 +62,12 @@ class RunFolder:
             return dict(json.loads(text))
         except ValueError as error:
             raise DataError(f"{self.resolved}: is no JSON ({error}). Restore it from a copy.") from None
+
+    @property
+    def kind(self) -> AnswerKind:
+        """The kind of answer that the run votes on. Raises ConfigError where no such kind is installed."""
+        block = self.record().get("answers")
+        return parse_kind(block) if block else MATHEMATICS
 
     @property
     def hook_config(self) -> Path:

@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.data.jsonl import FollowedFile, dump, last_line
 from restrain_openrlhf.data.outputs import replacing
 
 HELD_OUT_FILE = "evaluations.jsonl"
@@ -48,7 +48,18 @@ class StepRow:
 
 def read_steps(path: Path) -> list[StepRow]:
     """All whole rows, in order; a last line that is still being written is left out."""
-    return [StepRow(step=row.pop("step"), votes=row.pop("votes"), numbers=row) for row in _whole_rows(path)]
+    return list(each_step(path))
+
+
+def each_step(path: Path) -> Iterator[StepRow]:
+    """As `read_steps`, one at a time: a long run's rows need not be in memory."""
+    return map(step_row, FollowedFile(path).new_lines())
+
+
+def step_row(line: str) -> StepRow:
+    """The row of a line of metrics.jsonl."""
+    row = _numbers(line)
+    return StepRow(step=row.pop("step"), votes=row.pop("votes"), numbers=row)
 
 
 @dataclass(frozen=True)
@@ -64,7 +75,7 @@ def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
     """All whole rows, in order of steps; none where nothing was evaluated."""
     return [
         HeldOutAccuracy(int(row["step"]), _mean_pass(row), int(row[SAMPLES]))
-        for row in _whole_rows(run_dir / HELD_OUT_FILE)
+        for row in map(_numbers, FollowedFile(run_dir / HELD_OUT_FILE).new_lines())
     ]
 
 
@@ -74,24 +85,22 @@ def _mean_pass(row: dict[str, float]) -> float:
     return sum(values) / len(values)
 
 
-def _whole_rows(path: Path) -> list[dict[str, Any]]:
+def _numbers(line: str) -> dict[str, Any]:
     """JSON has no word for a number that is not finite: it was written as null (hook/logging/step_records.py)."""
-    rows = map(json.loads, whole_lines(path))
-    return [{name: math.nan if value is None else value for name, value in row.items()} for row in rows]
-
-
-def whole_lines(path: Path) -> list[str]:
-    """A file's lines without one that is still being written, or was cut short by a kill; none where it is missing."""
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-    return [line for line in lines if line.endswith("\n")]
+    return {name: math.nan if value is None else value for name, value in json.loads(line).items()}
 
 
 def append_row(path: Path, step: int, row: Mapping[str, Any]) -> None:
     """Add a step's row to the file; rows of this step or later are of a run that was killed and resumed, and go."""
-    before = path.read_text(encoding="utf-8") if path.exists() else ""
-    kept = "".join(line for line in whole_lines(path) if json.loads(line)["step"] < step)
-    if kept != before:
+    if not _ends_before(path, step):
+        kept = (line for line in FollowedFile(path).new_lines() if json.loads(line)["step"] < step)
         with replacing(path) as file:
-            file.write(kept)
+            file.writelines(kept)
     with path.open("a", encoding="utf-8") as file:
         file.write(dump({"step": step, **row}))
+
+
+def _ends_before(path: Path, step: int) -> bool:
+    """Whether the last line is whole and of an earlier step. Rows are in the order of their steps: all are then."""
+    last = last_line(path) if path.exists() else b""
+    return not last or (last.endswith(b"\n") and json.loads(last)["step"] < step)

@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,9 +14,10 @@ from typing import Any
 
 from restrain_openrlhf.config.blocks import MlflowSettings
 from restrain_openrlhf.config.host_flags import SECRET_FLAGS
+from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import ConfigError, reason_of
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.metrics import HELD_OUT_FILE, whole_lines
+from restrain_openrlhf.records.metrics import HELD_OUT_FILE
 
 # MLflow would try for minutes, and reports its use as it is imported. Whoever sets these variables has the last word.
 DEFAULTS = {
@@ -34,24 +36,39 @@ UNSENT = "restrain/mlflow_unsent_rows"
 
 @dataclass
 class MlflowRun:
-    """One run of MLflow. `seen` are rows that it has or that wait, `waiting` the metrics that it lacks, row by row."""
+    """One run of MLflow. `waiting` are the metrics that it lacks, row by row.
+
+    `seen` has the hashes of the rows that it has or that wait: a file that a resumed run replaced is read again.
+    """
 
     place: MlflowSettings
     folder: Path
     run_id: str
-    seen: set[str] = field(default_factory=set)
+    seen: set[int] = field(default_factory=set)
     waiting: list[list[Any]] = field(default_factory=list)
     silent_until: float = 0.0
+    _files: list[FollowedFile] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._files = [FollowedFile(self.folder / name) for name in FILES]
 
     def send_new(self) -> int:
         """Send the rows that were written since; returns how many MLflow lacks because it does not answer."""
-        new = [line for line in _written(self.folder) if line not in self.seen]
-        self.seen.update(new)
-        self.waiting += [_metrics(json.loads(line)) for line in new]
+        self.waiting += [_metrics(json.loads(line)) for line in self._unseen()]
         if time.monotonic() >= self.silent_until:
             while self.waiting and self.ask(lambda client: client.log_batch(self.run_id, self.waiting[0])):
                 self.waiting.pop(0)
         return len(self.waiting)
+
+    def pass_over(self) -> None:
+        """What is written by now is not sent: an earlier start has sent it."""
+        deque(self._unseen(), maxlen=0)
+
+    def _unseen(self) -> Iterator[str]:
+        for line in (line for file in self._files for line in file.new_lines()):
+            if hash(line) not in self.seen:
+                self.seen.add(hash(line))
+                yield line
 
     def ask(self, request: Callable[[Any], object]) -> bool:
         """Whether MLflow took the request. That it does not answer is told once, until it answers again."""
@@ -115,7 +132,8 @@ def _opened(place: MlflowSettings, folder: Path) -> MlflowRun:
         ) from None
     kept = json.loads((folder / KEPT).read_text(encoding="utf-8")) if (folder / KEPT).exists() else {}
     if kept.get("place") == place.model_dump():
-        run = MlflowRun(place, folder, kept["run_id"], set(_written(folder)))
+        run = MlflowRun(place, folder, kept["run_id"])
+        run.pass_over()
         run.ask(lambda client: client.update_run(run.run_id, status="RUNNING"))
         return run
     try:
@@ -147,10 +165,6 @@ def client_of(place: MlflowSettings) -> Any:
     from mlflow.tracking import MlflowClient  # noqa: PLC0415 - see _opened
 
     return MlflowClient(place.tracking_uri)
-
-
-def _written(folder: Path) -> list[str]:
-    return [line for name in FILES for line in whole_lines(folder / name)]
 
 
 def _metrics(row: dict[str, Any]) -> list[Any]:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine.devices import visible_gpus
 from restrain_openrlhf.machine.processes import Command, run_together
@@ -45,7 +46,7 @@ class ShardedPass:
         """
         for path in self.files:
             path.parent.mkdir(parents=True, exist_ok=True)
-        rows = RowCounter([shard.path(path) for shard in shards for path in self.files])
+        written = [FollowedFile(shard.path(path)) for shard in shards for path in self.files]
         engines = engine_gpus(visible_gpus(), self.size)
         slots = [{"CUDA_VISIBLE_DEVICES": ",".join(gpus)} for gpus in engines] or [{}]
         # What a shard's process prints lies beside its first file.
@@ -53,9 +54,9 @@ class ShardedPass:
         words = [[*self.words, "--shard", f"{each.index}/{each.count}"] for each in shards]
         commands = list(map(Command, words, logs))
         try:
-            run_together(commands, slots, lambda: on_progress(rows.new()))
+            run_together(commands, slots, lambda: on_progress(new_rows(written)))
         finally:
-            on_progress(rows.new())
+            on_progress(new_rows(written))
 
 
 def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
@@ -63,21 +64,6 @@ def engine_gpus(gpus: Sequence[str], size: int) -> list[Sequence[str]]:
     return [gpus[start : start + size] for start in range(0, len(gpus) - size + 1, size)]
 
 
-@dataclass
-class RowCounter:
-    """Counts whole lines that others append to files, which need not exist yet."""
-
-    files: Sequence[Path]
-    _read: dict[Path, int] = field(default_factory=dict)
-
-    def new(self) -> int:
-        """Lines since the last call."""
-        return sum(self._new(path) for path in self.files if path.exists())
-
-    def _new(self, path: Path) -> int:
-        with path.open("rb") as file:
-            file.seek(self._read.get(path, 0))
-            added = file.read()
-        whole = added.rfind(b"\n") + 1
-        self._read[path] = self._read.get(path, 0) + whole
-        return added[:whole].count(b"\n")
+def new_rows(files: Sequence[FollowedFile]) -> int:
+    """How many rows were written to the files since the last call."""
+    return sum(1 for file in files for _ in file.new_lines())

@@ -1,28 +1,36 @@
 """The reference artifact: a row per prompt in JSON Lines, provenance beside it; joined from shards, or a subset."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from pydantic import ConfigDict
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ConfigDict, Field, model_validator
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION, final_answer
-from restrain_openrlhf.answers.votes import end_of, majority_answer, missing_warning, votes_of
+from restrain_openrlhf import __version__
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
+from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.data.identity import Provenance, text_hash
-from restrain_openrlhf.data.jsonl import read_numbered_rows, write_rows
+from restrain_openrlhf.data.jsonl import Line, each_line, each_row, parse, write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
-from restrain_openrlhf.reference.sampling_pass import SampledRow, join_parts
+from restrain_openrlhf.reference.row_table import OpenFile, RowTable, TableColumns, shared_table
+from restrain_openrlhf.reference.sampling_pass import SampledRow, each_of_parts, shared_provenance
 
 
 class ReferenceRow(SampledRow):
     """The frozen model's vote on one prompt: n rollouts, `counts` in order of first appearance of the labels.
 
-    `unread` has the end of a response that ended by itself and has no answer, where there is one.
+    `classes` has each answer's label, `keys` each label's key (`AnswerKind.key`), equal across prompts. `unread` has
+    the end of a response that ended by itself and has no answer, where there is one. `row` is the prompt's own data
+    where the kind of answer reads more of it than the problem.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,35 +40,68 @@ class ReferenceRow(SampledRow):
     problem_hash: str
     n: int
     answers: tuple[str | None, ...]
+    classes: tuple[int | None, ...]
+    keys: tuple[str, ...]
     counts: tuple[int, ...]
     majority: str | None
     majority_count: int
     majority_share: float
     missing_share: float
     unread: tuple[str, ...] = ()
+    row: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_before_there_were_kinds(cls, row: Any) -> Any:
+        """Rows that earlier versions wrote are of mathematics, and without classes."""
+        if not isinstance(row, dict) or "classes" in row or "answers" not in row:
+            return row
+        answers = row["answers"]
+        return {**row, **_labels(MATHEMATICS, GroupAnswers.of(MATHEMATICS, answers, {}), {})}
 
     @classmethod
-    def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
+    def of(cls, kind: AnswerKind, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
         """The vote of a prompt's rollouts; one that was truncated has no answer."""
-        answers = [final_answer(each.text, each.truncated) for each in rollouts]
+        answers = [kind.voted_answer(each.text, each.truncated, prompt.row) for each in rollouts]
         pairs = zip(rollouts, answers, strict=True)
         texts = (each.text for each, answer in pairs if answer is None and not each.truncated)
-        return cls.of_answers(prompt, answers, texts)
+        return cls.of_answers(prompt, answers, texts, kind)
 
     @classmethod
-    def of_answers(cls, prompt: Prompt, answers: Sequence[str | None], texts: Iterable[str] = ()) -> Self:
+    def of_answers(
+        cls,
+        prompt: Prompt,
+        answers: Sequence[str | None],
+        texts: Iterable[str] = (),
+        kind: AnswerKind = MATHEMATICS,
+    ) -> Self:
         """The vote of n answers (None: missing); `texts` are responses that no answer was found in."""
+        group = GroupAnswers.of(kind, answers, prompt.row)
         return cls(
             id=prompt.id,
             prompt_hash=text_hash(prompt.text),
             problem_hash=text_hash(prompt.problem),
             unread=tuple(map(end_of, islice(texts, 1))),
-            **_vote(answers),
+            row=dict(prompt.row) if prompt.columns else {},
+            **_labels(kind, group, prompt.row),
+            **_vote(group),
         )
+
+    @property
+    def group(self) -> GroupAnswers:
+        """The answers with their classes."""
+        return GroupAnswers(self.answers, self.classes)
+
+    @property
+    def majority_key(self) -> str | None:
+        """The key of the majority's answer; None where there is none."""
+        return self.keys[self.group.votes.majority] if self.keys else None
 
     def first(self, n: int) -> Self:
         """The vote of the first n answers."""
-        return self.model_copy(update=_vote(self.answers[:n]))
+        group = self.group.first(n)
+        keys = tuple(dict.fromkeys(self.keys[label] for label in self.classes[:n] if label is not None))
+        return self.model_copy(update={"classes": group.classes, "keys": keys, **_vote(group)})
 
     @classmethod
     def key_of(cls, prompt: Prompt) -> str:
@@ -73,23 +114,28 @@ class ReferenceRow(SampledRow):
         return self.prompt_hash
 
 
-def _vote(answers: Sequence[str | None]) -> dict[str, Any]:
-    votes = votes_of(answers)
+def _labels(kind: AnswerKind, group: GroupAnswers, row: Row) -> dict[str, Any]:
+    return {"classes": group.classes, "keys": tuple(kind.key(answer, row) for answer in group.firsts())}
+
+
+def _vote(group: GroupAnswers) -> dict[str, Any]:
+    votes = group.votes
     return {
         "n": votes.n,
-        "answers": tuple(answers),
+        "answers": group.answers,
         "counts": votes.counts,
-        "majority": majority_answer(answers),
+        "majority": group.majority,
         "majority_count": votes.majority_count,
         "majority_share": votes.majority_count / votes.n,
         "missing_share": votes.classes.count(None) / votes.n,
     }
 
 
-def missing_in(rows: Sequence[ReferenceRow]) -> str | None:
-    """A warning where too many of the pass's rollouts have no answer, with examples; else None."""
-    share = sum(row.missing_share for row in rows) / len(rows) if rows else 0.0
-    return missing_warning(share, (text for row in rows for text in row.unread), "the pass's rollouts")
+def missing_in(path: Path, kind: AnswerKind) -> str | None:
+    """A warning where too many of the file's rollouts have no answer, with examples; else None."""
+    shares = array("d", (row.missing_share for row in each_row(path, ReferenceRow)))
+    texts = (text for row in each_row(path, ReferenceRow) for text in row.unread)
+    return missing_warning(sum(shares) / len(shares) if shares else 0.0, texts, "the pass's rollouts", kind)
 
 
 class ReferenceProvenance(Provenance):
@@ -112,29 +158,43 @@ class ReferenceProvenance(Provenance):
     max_new_tokens: int
     max_len: int
     seed: int
+    # The kind of answer with its settings; earlier versions, which knew mathematics alone, wrote none.
+    answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
     extractor_version: str
     restrain_version: str
 
+    @property
+    def kind(self) -> AnswerKind:
+        """The kind of answer. Raises ConfigError where no such kind is installed."""
+        return parse_kind(self.answers)
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class Reference:
-    """A complete artifact, looked up by prompt (as the policy sees it) or by problem (as the data set states it)."""
+    """A complete artifact, looked up by prompt (as the policy sees it) or by problem (as the data set states it).
+
+    Rows are read from the file as they are asked for, and `file` holds on to it: what takes its place is not seen.
+    """
 
     path: Path
     provenance: ReferenceProvenance
-    rows: tuple[ReferenceRow, ...]
+    table: RowTable
+    file: OpenFile
 
-    @cached_property
-    def _by_prompt(self) -> Mapping[str, ReferenceRow]:
-        return {row.prompt_hash: row for row in self.rows}
+    @property
+    def rows(self) -> tuple[ReferenceRow, ...]:
+        """All of them, read now, in the file's order."""
+        return tuple(self.each_row())
 
-    @cached_property
-    def _by_problem(self) -> Mapping[str, ReferenceRow]:
-        return {row.problem_hash: row for row in self.rows}
+    def each_row(self) -> Iterator[ReferenceRow]:
+        """As `rows`, one at a time."""
+        return each_row(self.path, ReferenceRow)
 
     def by_prompt(self, prompt: str) -> ReferenceRow | None:
         """The row of a prompt with its template applied."""
-        return self._by_prompt.get(text_hash(prompt))
+        digest = text_hash(prompt)
+        rows = map(self._read, self.table.of_prompt(digest))
+        return next((row for row in rows if row.prompt_hash == digest), None)
 
     def row(self, prompt: str, where: str = "the prompt") -> ReferenceRow:
         """As `by_prompt`. Raises ReferencePassError, which names `where`, for a prompt without a row."""
@@ -148,7 +208,22 @@ class Reference:
 
     def by_problem(self, problem: str) -> ReferenceRow | None:
         """The row of a problem's bare text."""
-        return self._by_problem.get(text_hash(problem))
+        digest = text_hash(problem)
+        rows = map(self._read, self.table.of_problem(digest))
+        return next((row for row in rows if row.problem_hash == digest), None)
+
+    def shares(self, prompts: Iterable[str]) -> NDArray[np.float64]:
+        """`majority_share` of each prompt, with its template applied; NaN for one without a row."""
+        return self.table.shares(map(text_hash, prompts))
+
+    def _read(self, offset: int) -> ReferenceRow:
+        try:
+            return ReferenceRow.model_validate(json.loads(self.file.line(offset)))
+        except ValueError:
+            raise ReferencePassError(
+                f"{self.path}: there is no row any more at byte {offset}. The file was written to while it was in use. "
+                "Restore it, and start again."
+            ) from None
 
 
 def load_reference(path: Path) -> Reference:
@@ -158,37 +233,56 @@ def load_reference(path: Path) -> Reference:
     DataError if a row is damaged.
     """
     provenance = ReferenceProvenance.of(path)
-    if provenance.extractor_version != EXTRACTOR_VERSION:
+    kind = provenance.kind
+    if provenance.extractor_version != kind.version:
         raise ReferencePassError(
-            f"{path} holds answers of extractor version {provenance.extractor_version!r}; this is version "
-            f"{EXTRACTOR_VERSION!r}, and reads answers differently. Make it again with `restrain reference`."
+            f"{path} holds answers of extractor version {provenance.extractor_version!r} (of the kind {kind.name!r}); "
+            f"this is version {kind.version!r}, and reads answers differently. Make it again with `restrain reference`."
         )
-    numbered = read_numbered_rows(path, ReferenceRow)
-    _refuse_other_rows(path, numbered, provenance.n)
-    rows = tuple(row for _, row in numbered)
-    if len(rows) != provenance.prompt_count:
+    # A file that cannot be read is told as everywhere.
+    next(each_line(path), None)
+    file, checked = OpenFile(path), f"{__version__}, {provenance.n} of {provenance.prompt_count}"
+    return Reference(path, provenance, shared_table(path, checked, lambda: _checked(path, file, provenance)), file)
+
+
+def _checked(path: Path, file: OpenFile, provenance: ReferenceProvenance) -> RowTable:
+    """The table of an artifact, for which every row is read; raises as `load_reference`."""
+    found, other = TableColumns(), None
+    for line in each_line(path):
+        row = parse(path, line, ReferenceRow)
+        other = other or _of_another_pass(path, line, row, provenance.n)
+        if other is None:
+            found.add(row.prompt_hash, row.problem_hash, line, row.majority_share)
+    _refuse_twice(path, file, found)
+    if other is not None:
+        raise other
+    if len(found) != provenance.prompt_count:
         raise ReferencePassError(
-            f"{path}: {len(rows)} of {provenance.prompt_count} prompts. Run the same `restrain reference` command "
+            f"{path}: {len(found)} of {provenance.prompt_count} prompts. Run the same `restrain reference` command "
             "again to finish it, or merge all shards with `restrain merge-reference`."
         )
-    return Reference(path, provenance, rows)
+    return found.table()
 
 
-def _refuse_other_rows(path: Path, numbered: Sequence[tuple[int, ReferenceRow]], n: int) -> None:
-    first: dict[str, int] = {}
-    for number, row in numbered:
-        if row.n != n or len(row.answers) != n:
+def _of_another_pass(path: Path, line: Line, row: ReferenceRow, n: int) -> ReferencePassError | None:
+    if row.n == len(row.answers) == n:
+        return None
+    return ReferencePassError(
+        f"{path}, line {line.number}: {len(row.answers)} answers and n {row.n}, and the provenance says {n} "
+        "rollouts per prompt. The row is of another pass: make the file again with `restrain reference`, or "
+        "merge its own shards with `restrain merge-reference`."
+    )
+
+
+def _refuse_twice(path: Path, file: OpenFile, found: TableColumns) -> None:
+    """Raises ReferencePassError naming the first line whose prompt was there before."""
+    for first, again in found.alike():
+        rows = (json.loads(file.line(found.offsets[place])) for place in (first, again))
+        if len({row["prompt_hash"] for row in rows}) == 1:
             raise ReferencePassError(
-                f"{path}, line {number}: {len(row.answers)} answers and n {row.n}, and the provenance says {n} "
-                "rollouts per prompt. The row is of another pass: make the file again with `restrain reference`, or "
-                "merge its own shards with `restrain merge-reference`."
+                f"{path}, line {found.numbers[again]}: the prompt of line {found.numbers[first]} again. Remove one of "
+                "the two if they are the same; else make the file again with `restrain reference`."
             )
-        if row.key in first:
-            raise ReferencePassError(
-                f"{path}, line {number}: the prompt of line {first[row.key]} again. Remove one of the two if they are "
-                "the same; else make the file again with `restrain reference`."
-            )
-        first[row.key] = number
 
 
 def merge(shards: Sequence[Path], out: Path) -> int:
@@ -196,15 +290,22 @@ def merge(shards: Sequence[Path], out: Path) -> int:
 
     Raises ReferencePassError where shards differ in provenance, DataError where prompts are missing or overlap.
     """
-    provenance, rows = join_parts(shards, ReferenceProvenance, ReferenceRow)
-    if len(rows) != provenance.prompt_count:
-        raise DataError(
-            f"The {len(shards)} shards hold {len(rows)} of {provenance.prompt_count} prompts. Finish or add the "
-            "missing shards."
-        )
-    write_rows(out, rows.values())
+    provenance = shared_provenance(shards, ReferenceProvenance)
+    count = 0
+
+    def rows() -> Iterator[ReferenceRow]:
+        nonlocal count
+        for count, row in enumerate(each_of_parts(shards, ReferenceRow), start=1):  # noqa: B007 - told at the end
+            yield row
+        if count != provenance.prompt_count:
+            raise DataError(
+                f"The {len(shards)} shards hold {count} of {provenance.prompt_count} prompts. Finish or add the "
+                "missing shards."
+            )
+
+    write_rows(out, rows())
     provenance.write(out)
-    return len(rows)
+    return count
 
 
 def subset(reference: Reference, out: Path, n: int) -> int:
@@ -220,6 +321,6 @@ def subset(reference: Reference, out: Path, n: int) -> int:
         )
     if out.resolve() == reference.path.resolve():
         raise ReferencePassError(f"--out {out}: is the artifact that is read. Name another file.")
-    write_rows(out, (row.first(n) for row in reference.rows))
+    write_rows(out, (row.first(n) for row in reference.each_row()))
     made.model_copy(update={"n": n}).write(out)
-    return len(reference.rows)
+    return made.prompt_count

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal, Self
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.errors import ReferencePassError
 from restrain_openrlhf.method.composition import Selection
 from restrain_openrlhf.reference.artifact import Reference
@@ -61,10 +63,20 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
             )
 
 
+def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
+    """Raises ReferencePassError where the pass read another kind of answer, or the same one with other settings."""
+    made = reference.provenance.kind
+    if made.identity != kind.identity:
+        raise ReferencePassError(
+            f"{reference.path} holds answers of the kind {made.identity!r}, and this run reads {kind.identity!r}: the "
+            f"votes are of other answers. {_REMEDY} and the same `answers:` block."
+        )
+
+
 def refuse_missing(reference: Reference, prompts: Sequence[Prompt]) -> None:
     """Raises ReferencePassError for a prompt without a row. There may be more rows than are trained on, never fewer."""
-    for prompt in prompts:
-        reference.row(prompt.text, prompt.where)
+    for place in np.flatnonzero(np.isnan(reference.shares(prompt.text for prompt in prompts))):
+        reference.row(prompts[place].text, prompts[place].where)
 
 
 def selected(selection: Selection, reference: Reference, prompts: Sequence[str]) -> list[int]:
@@ -72,7 +84,10 @@ def selected(selection: Selection, reference: Reference, prompts: Sequence[str])
 
     Raises ReferencePassError for a prompt without a row, and where none is kept.
     """
-    shares = [reference.row(prompt).majority_share for prompt in prompts]
+    found = reference.shares(prompts)
+    for place in np.flatnonzero(np.isnan(found)):
+        reference.row(prompts[place])
+    shares: list[float] = found.tolist()
     kept = selection(shares)
     if not kept:
         raise ReferencePassError(

@@ -1,6 +1,7 @@
 """Rollouts of the frozen model by vLLM, on a GPU or on its CPU build, seeded prompt by prompt."""
 
 import hashlib
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -116,10 +117,12 @@ def prompt_tokens(prompt: Prompt, tokenizer: Any, marks: Marks = PLAIN) -> list[
 def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sampling) -> None:
     """Raises DataError listing every prompt that the host would cut to leave room for a response."""
     room = sampling.max_len - sampling.max_new_tokens
-    lengths = [(prompt, len(prompt_tokens(prompt, tokenizer))) for prompt in prompts]
-    long = [f"{prompt.where} (id {prompt.id!r}): {length}" for prompt, length in lengths if length > room]
+    lengths = array("L", (len(prompt_tokens(prompt, tokenizer)) for prompt in prompts))
+    pairs = zip(prompts, lengths, strict=True)
+    long = [f"{prompt.where} (id {prompt.id!r}): {length}" for prompt, length in pairs if length > room]
     if long:
-        longest, most = max(lengths, key=lambda each: each[1])
+        most = max(lengths)
+        longest = prompts[lengths.index(most)]
         more = f"; and {len(long) - MOST_NAMED} more" if len(long) > MOST_NAMED else ""
         raise DataError(
             f"{len(long)} of {len(prompts)} prompts have more tokens than the {room} that max_len {sampling.max_len} "

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf import __version__
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, kind_word
 from restrain_openrlhf.config.host_flags import check_version, flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
@@ -20,7 +22,7 @@ from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, 
 from restrain_openrlhf.reference.prompts import (
     Prompt,
     PromptSource,
-    load_prompts,
+    each_prompt,
     prompt_set_hash,
     prompt_source,
     template_identity,
@@ -50,6 +52,7 @@ class ModelAndPrompts(BaseModel):
 class OfflineOptions(Sampling, ModelAndPrompts):
     """The options of `restrain reference`. An alias is OpenRLHF's flag of the same meaning."""
 
+    answers: str = Field("math", description=ANSWERS)
     shard: str = Field("0/1", description="I/K: sample only shard I of K, counted from 0.")
 
     @classmethod
@@ -92,31 +95,45 @@ class OfflinePass:
 
         Raises ConfigError for a model that does not exist, DataError for bad prompts or ones that are too long.
         """
-        fingerprint = model_fingerprint(options.model)
+        kind, fingerprint = choose_kind(options.answers), model_fingerprint(options.model)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
-        prompts = load_prompts(source, tokenizer)
+        prompts, hashes = _own_prompts(source, tokenizer, shard, kind)
         refuse_long_prompts(prompts, tokenizer, options)
         provenance = ReferenceProvenance(
             model=options.model,
             model_fingerprint=fingerprint,
             template=template_identity(source, tokenizer),
-            prompt_set_hash=prompt_set_hash(map(ReferenceRow.key_of, prompts)),
-            prompt_count=len(prompts),
-            extractor_version=EXTRACTOR_VERSION,
+            prompt_set_hash=prompt_set_hash(hashes),
+            prompt_count=len(hashes),
+            answers=kind.model_dump(mode="json"),
+            extractor_version=kind.version,
             restrain_version=__version__,
             **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
-        return cls(options, shard, shard.of(prompts), provenance, tokenizer)
+        return cls(options, shard, prompts, provenance, tokenizer)
 
     def run(self, out: Path, on_progress: Callable[[int], None]) -> Path:
         """Sample what is missing; returns the file written (`out`, or this shard's part of it)."""
         path = self.shard.path(out)
         chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
-        sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow, chunk)
+        make = partial(ReferenceRow.of, self.provenance.kind)
+        sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow, make, chunk)
         sampling.run(lambda: RolloutEngine(self.options.model, self.options, self.tokenizer), on_progress)
         return path
+
+
+def _own_prompts(
+    source: PromptSource, tokenizer: object, shard: Shard, kind: AnswerKind
+) -> tuple[list[Prompt], list[str]]:
+    """The shard's prompts, and the hashes of all that the pass has."""
+    own, hashes = [], []
+    for place, prompt in enumerate(each_prompt(source, tokenizer, kind)):
+        hashes.append(ReferenceRow.key_of(prompt))
+        if place % shard.count == shard.index:
+            own.append(prompt)
+    return own, hashes
 
 
 def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given: str | float | None) -> None:
@@ -150,5 +167,6 @@ def _options(
     for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
         if not flags[name]:
             raise ConfigError(f"openrlhf: {name} is not set, and the offline pass samples as training will. Set it.")
-    limits = config.engine.options()
-    return OfflineOptions.from_flags(flags, out=out, n=n or config.reference_n, **limits, **given)
+    answers = None if config.answers == MATHEMATICS else kind_word(config.answers)
+    own = {"n": n or config.reference_n, "answers": answers, **config.engine.options()}
+    return OfflineOptions.from_flags(flags, out=out, **own, **given)

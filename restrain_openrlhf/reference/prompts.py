@@ -1,16 +1,22 @@
 """The prompts a policy is trained on: loaded as OpenRLHF loads them, rendered as it renders them, checked first."""
 
 import hashlib
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.data.jsonl import AnyRow, read_numbered_rows
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.answers.kind import PROBLEM
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.data.jsonl import AnyRow, each_numbered_row
 from restrain_openrlhf.data.sources import HubSet, load_dataset
 from restrain_openrlhf.errors import ConfigError, DataError
 
 FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
+
+# One for all prompts: most kinds of answers read nothing but the problem.
+NO_COLUMNS: Row = {}
 
 
 @dataclass(frozen=True)
@@ -45,27 +51,45 @@ def prompt_source(flags: dict[str, Any]) -> PromptSource:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt: `problem` as the data set states it, `text` as the policy sees it; `where` names it in errors."""
+    """One prompt: `problem` as the data set states it, `text` as the policy sees it; `where` names it in errors.
+
+    `columns` are those that its kind of answer reads besides the problem.
+    """
 
     id: str | int | None
     problem: str
     text: str
     where: str
+    columns: Row = field(default_factory=lambda: NO_COLUMNS)
+
+    @property
+    def row(self) -> Row:
+        """What its kind of answer reads of it."""
+        return {PROBLEM: self.problem, **self.columns}
 
 
-def load_prompts(source: PromptSource, tokenizer: Any = None) -> list[Prompt]:
+def load_prompts(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS) -> list[Prompt]:
     """All prompts, in file order. `tokenizer` is needed only with a chat template.
 
     Raises DataError naming file and line for a damaged row, a missing or empty prompt, a duplicate, an empty set.
     """
-    render = renderer(source, tokenizer)
-    prompts = [_prompt(source, where, row, render) for where, row in all_rows(source)][: source.max_samples]
-    if not prompts:
+    return list(each_prompt(source, tokenizer, kind))
+
+
+def each_prompt(source: PromptSource, tokenizer: Any = None, kind: AnswerKind = MATHEMATICS) -> Iterator[Prompt]:
+    """As `load_prompts`, one at a time; what is beyond the source's `max_samples` is checked, and not given."""
+    render, count = renderer(source, tokenizer), 0
+    seen: dict[bytes, str] = {}
+    for where, row in all_rows(source):
+        prompt = _prompt(source, where, row, render, kind)
+        if count < source.max_samples:
+            _refuse_duplicate(source, prompt, seen)
+            yield prompt
+        count += 1
+    if not min(count, source.max_samples):
         raise DataError(f"{source.dataset}: has no prompts. Give a file with at least one row.")
-    _refuse_duplicates(source, prompts)
-    return prompts
 
 
 def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
@@ -122,11 +146,12 @@ def prompt_set_hash(hashes: Iterable[str]) -> str:
     return hashlib.sha256(b"".join(sorted(map(bytes.fromhex, hashes)))).hexdigest()
 
 
-def all_rows(source: PromptSource) -> list[tuple[str, dict[str, Any]]]:
+def all_rows(source: PromptSource) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every row as it is read, unchecked, with its place. Raises DataError where the set cannot be had."""
     path = Path(source.dataset)
     if path.suffix == ".jsonl":
-        return [(f"line {number}", row.model_dump()) for number, row in read_numbered_rows(path, AnyRow)]
+        yield from ((f"line {number}", row.model_dump()) for number, row in each_numbered_row(path, AnyRow))
+        return
     # Other formats, folders and hub data sets, by the library OpenRLHF uses (openrlhf/datasets/utils.py).
     if kind := FORMATS.get(path.suffix.lower()):
         rows = load_dataset(kind, None, "train", None, data_files=source.dataset)
@@ -134,26 +159,28 @@ def all_rows(source: PromptSource) -> list[tuple[str, dict[str, Any]]]:
         rows = load_dataset(
             source.dataset, None, source.split, None if path.exists() else HubSet(source.dataset, split=source.split)
         )
-    return [(f"row {number}", dict(row)) for number, row in enumerate(rows, start=1)]
+    yield from ((f"row {number}", row) for number, row in enumerate(rows, start=1))
 
 
-def _prompt(source: PromptSource, where: str, row: dict[str, Any], render: Callable[[Any], str]) -> Prompt:
-    field = row.get(source.input_key)
-    if field is None:
+def _prompt(
+    source: PromptSource, where: str, row: Mapping[str, Any], render: Callable[[Any], str], kind: AnswerKind
+) -> Prompt:
+    stated = row.get(source.input_key)
+    if stated is None:
         raise DataError(
             f"{source.dataset}, {where}: has no {source.input_key!r}; its keys are {sorted(row)}. Set data.input_key."
         )
-    if not field or (isinstance(field, str) and not field.strip()):
+    if not stated or (isinstance(stated, str) and not stated.strip()):
         raise DataError(f"{source.dataset}, {where}: {source.input_key!r} is empty. Remove the row.")
-    return Prompt(id=row.get("id"), problem=str(field), text=render(field), where=where)
+    problem = str(stated)
+    return Prompt(row.get("id"), problem, render(stated), where, kind.own_columns(row) or NO_COLUMNS)
 
 
-def _refuse_duplicates(source: PromptSource, prompts: Iterable[Prompt]) -> None:
-    seen: dict[str, str] = {}
-    for prompt in prompts:
-        if prompt.text in seen:
-            raise DataError(
-                f"{source.dataset}: {seen[prompt.text]} and {prompt.where} hold the same prompt "
-                f"({prompt.problem[:60]!r}). Remove one: a prompt's weight u_x must not count twice."
-            )
-        seen[prompt.text] = prompt.where
+def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[bytes, str]) -> None:
+    """`seen` has the places of the prompts before it, by the first half of each one's SHA-256."""
+    first = seen.setdefault(bytes.fromhex(text_hash(prompt.text)[:32]), prompt.where)
+    if first is not prompt.where:
+        raise DataError(
+            f"{source.dataset}: {first} and {prompt.where} hold the same prompt "
+            f"({prompt.problem[:60]!r}). Remove one: a prompt's weight u_x must not count twice."
+        )

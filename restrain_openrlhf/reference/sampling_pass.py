@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
-from typing import IO, Protocol, Self, TypeVar
+from typing import IO, Protocol, TypeVar
 
 from pydantic import BaseModel
 
 from restrain_openrlhf.data.identity import Provenance
-from restrain_openrlhf.data.jsonl import drop_cut_line, dump, read_rows
+from restrain_openrlhf.data.jsonl import drop_cut_line, dump, each_row
 from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -38,11 +38,6 @@ class Engine(Protocol):
 
 class SampledRow(BaseModel, ABC):
     """What a file keeps of one prompt's rollouts. `key` is the prompt's identity in the file."""
-
-    @classmethod
-    @abstractmethod
-    def of(cls, prompt: Prompt, rollouts: Sequence[Rollout]) -> Self:
-        """The row of a prompt."""
 
     @classmethod
     @abstractmethod
@@ -91,12 +86,16 @@ WHOLE = Shard(0, 1)
 
 @dataclass(frozen=True)
 class SamplingPass:
-    """The prompts (of one shard), how they are sampled, `chunk` at once, and the file that gets a row for each."""
+    """The prompts (of one shard), how they are sampled, `chunk` at once, and the file that gets a row for each.
+
+    `make` gives the row, of the type `row`, of a prompt and its rollouts.
+    """
 
     prompts: Sequence[Prompt]
     provenance: Provenance
     path: Path
     row: type[SampledRow]
+    make: Callable[[Prompt, Sequence[Rollout]], SampledRow]
     chunk: int = PROMPTS_PER_CHUNK
 
     def run(self, engine: Callable[[], Engine], on_progress: Callable[[int], None] = lambda _count: None) -> None:
@@ -111,7 +110,7 @@ class SamplingPass:
             on_progress(len(done))
             for chunk in self._chunks(done):
                 groups = start().rollouts(chunk)
-                rows = [self.row.of(prompt, group) for prompt, group in zip(chunk, groups, strict=True)]
+                rows = [self.make(prompt, group) for prompt, group in zip(chunk, groups, strict=True)]
                 file.write("".join(dump(row.model_dump(mode="json")) for row in rows))
                 file.flush()
                 on_progress(len(chunk))
@@ -128,7 +127,7 @@ class SamplingPass:
                 f"start again."
             )
         drop_cut_line(self.path)
-        return {row.key for row in read_rows(self.path, self.row)}
+        return {row.key for row in each_row(self.path, self.row)}
 
     def _chunks(self, done: set[str]) -> Iterator[list[Prompt]]:
         """Always the same pieces, so that a pass that was stopped batches as one that was not."""
@@ -151,19 +150,22 @@ def _locked(path: Path) -> Iterator[IO[str]]:
         yield file
 
 
-def join_parts(parts: Sequence[Path], provenance: type[Made], row: type[Row]) -> tuple[Made, dict[str, Row]]:
-    """The rows of all parts by their keys, and the parts' provenance.
-
-    Raises the provenance's error where two parts were sampled in different ways, DataError where a prompt is in two.
-    """
+def shared_provenance(parts: Sequence[Path], provenance: type[Made]) -> Made:
+    """That of all parts. Raises the provenance's error where two were sampled in different ways."""
     made = provenance.of(parts[0])
-    rows: dict[str, Row] = {}
     for part in parts:
         difference = provenance.of(part).difference(made)
         if difference:
             raise made.error(f"{part} and {parts[0]} are not parts of one pass ({difference}). Leave out one of them.")
-        for each in read_rows(part, row):
-            if each.key in rows:
+    return made
+
+
+def each_of_parts(parts: Sequence[Path], row: type[Row]) -> Iterator[Row]:
+    """The rows of all parts, one at a time. Raises DataError where a prompt is in two."""
+    keys: set[str] = set()
+    for part in parts:
+        for each in each_row(part, row):
+            if each.key in keys:
                 raise DataError(f"{part}: the row {each.key!r} is in another part too. Leave out one of the two.")
-            rows[each.key] = each
-    return made, rows
+            keys.add(each.key)
+            yield each

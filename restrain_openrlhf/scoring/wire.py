@@ -3,8 +3,9 @@
 from typing import Annotated, Any, Self
 
 import numpy as np
-from pydantic import BaseModel, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, Field, JsonValue, StrictBool, StrictFloat, StrictInt, StrictStr
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.method import AdvantagePair, GroupScore
 from restrain_openrlhf.method.types import count_votes
 from restrain_openrlhf.reference.checks import NeededReference
@@ -22,7 +23,7 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 
 # Fields of a group's score that a reply has as they are.
 SAME_NAMES = {
-    "answers", "majority_key", "penalized", "prompt_weight", "kl_weight", "residual_timeouts", "residual_deaths"
+    "answers", "keys", "majority_key", "penalized", "prompt_weight", "kl_weight", "residual_timeouts", "residual_deaths"
 }  # fmt: skip
 
 
@@ -62,6 +63,9 @@ class GroupRequest(BaseModel, frozen=True):
     responses: tuple[GroupResponse, ...] = Field(min_length=1)
     gold: StrictStr | None = Field(default=None, description="Read only by methods that learn from gold.")
     entropies: tuple[Number, ...] | None = Field(default=None, description="H_i of each trained rollout, in nats.")
+    row: dict[str, JsonValue] | None = Field(
+        default=None, description="The prompt's own data that the kind of answer reads, such as options, and `problem`."
+    )
 
 
 class ScoreRequest(BaseModel, frozen=True):
@@ -82,8 +86,11 @@ class GroupReply(BaseModel, frozen=True):
 
     answers: tuple[str | None, ...]
     classes: tuple[int | None, ...]
+    keys: tuple[str, ...] = Field(
+        default=(), description="A key of each class's answer: equal where answers are equal."
+    )
     majority_count: int
-    majority_key: str | None = Field(description="The majority answer's canonical key; None where none was given.")
+    majority_key: str | None = Field(description="The key of the majority's answer; None where none was given.")
     effective_labels: Number
     label_weights: tuple[Number, ...] = Field(description="w_j of each class, by its number.")
     penalized: bool
@@ -124,6 +131,9 @@ class ScoreReply(BaseModel, frozen=True):
     """One reply per group, in order."""
 
     groups: tuple[GroupReply, ...]
+    answers: str = Field(
+        default=MATHEMATICS.identity, description="The kind of answer that was read: name, version, changed settings."
+    )
     reference_compared: bool = Field(default=False, description="Whether the request's `reference` was looked at.")
 
 

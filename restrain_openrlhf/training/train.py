@@ -4,19 +4,20 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.host_flags import check_version, flags_of, host_flags, to_arguments
 from restrain_openrlhf.config.this_machine import on_this_machine, refuse_here
 from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
-from restrain_openrlhf.hook.preflight import check_run, prompt_count
+from restrain_openrlhf.hook.preflight import CHECKED, check_run
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import StepRow, read_steps
+from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
 from restrain_openrlhf.records.mlflow_run import UNSENT, tracked
 
 POLL_SECONDS = 0.5
@@ -31,7 +32,7 @@ StopRule = Callable[[Sequence[StepRow]], str | None]
 def train(
     config: RunConfig,
     on_step: StepListener = lambda _row, _total: None,
-    should_stop: StopRule = lambda _rows: None,
+    should_stop: StopRule | None = None,
 ) -> RunFolder:
     """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
 
@@ -44,12 +45,12 @@ def train(
     config = on_this_machine(config)
     flags = host_flags(config)
     words = to_arguments(flags)
-    check_run(config, flags_of(config, detect().host_flags))
+    prompts = check_run(config, flags_of(config, detect().host_flags))
     lock = folder.lock()
     try:
         folder.claim(config, flags)
         if not folder.completed.exists():
-            total = total_steps(config)
+            total = total_steps(config, prompts)
             with tracked(config.mlflow, folder.path) as send:
 
                 def report(row: StepRow) -> None:
@@ -57,7 +58,7 @@ def train(
                     on_step(replace(row, numbers={**row.numbers, **lacking}), total)
 
                 stopped = _run_host(folder, words, lock, report, should_stop)
-            steps = max((row.step for row in read_steps(folder.metrics)), default=0)
+            steps = max((row.step for row in each_step(folder.metrics)), default=0)
             folder.mark_completed(Completion(steps=steps, stopped=stopped))
     finally:
         os.close(lock)
@@ -85,10 +86,9 @@ def flags_here(config: RunConfig) -> dict[str, Any]:
     return flags_of(on_this_machine(config), detect().host_flags)
 
 
-def total_steps(config: RunConfig) -> int:
-    """Rollout batches of the whole run; `steps` ends it earlier."""
-    flags = flags_of(config)
-    every = rollout_batches(prompt_count(config, flags), flags)
+def total_steps(config: RunConfig, prompts: int) -> int:
+    """Rollout batches of the whole run with so many prompts an episode; `steps` ends it earlier."""
+    every = rollout_batches(prompts, flags_of(config))
     return every if config.steps is None else min(config.steps, every)
 
 
@@ -98,37 +98,59 @@ def command(folder: RunFolder, words: list[str]) -> list[str]:
 
 
 def _run_host(
-    folder: RunFolder, words: list[str], lock: int, on_step: Callable[[StepRow], None], should_stop: StopRule
+    folder: RunFolder, words: list[str], lock: int, on_step: Callable[[StepRow], None], should_stop: StopRule | None
 ) -> str | None:
     """Returns why the run was stopped, or None where the host came to its end."""
+    watched = Watched(FollowedFile(folder.metrics), on_step, should_stop)
     with folder.log.open("ab") as log:
         start = folder.log.stat().st_size
         with ending_with_us() as running:
             host = subprocess.Popen(
-                command(folder, words),
+                [*command(folder, words), CHECKED],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 pass_fds=(lock,),
                 env=python_environment(),
             )
             running.append(host)
-            seen = 0
             while host.poll() is None:
-                rows = read_steps(folder.metrics)
-                new = _report_new(rows, seen, on_step)
-                if new > seen and (reason := should_stop(rows)):
+                if reason := watched.look():
                     return reason
-                seen = new
                 time.sleep(POLL_SECONDS)
-            _report_new(read_steps(folder.metrics), seen, on_step)
+            watched.report()
     if host.returncode != 0:
         why = error_tail(folder.log, start)
         raise RunError(f"OpenRLHF stopped with status {host.returncode}.\n{why}\nLog: {folder.log}")
     return None
 
 
-def _report_new(rows: Sequence[StepRow], seen: int, on_step: Callable[[StepRow], None]) -> int:
-    new = [row for row in rows if row.step > seen]
-    for row in new:
-        on_step(row)
-    return max((row.step for row in new), default=seen)
+@dataclass
+class Watched:
+    """The steps that a run writes: each is read once and reported once; all so far are kept only for a stop rule."""
+
+    file: FollowedFile
+    on_step: Callable[[StepRow], None]
+    should_stop: StopRule | None
+    _reported: int = 0
+    _rows: list[StepRow] = field(default_factory=list)
+
+    def look(self) -> str | None:
+        """Report the new steps; why the run should end now, or None."""
+        return self.should_stop(self._rows) if self.report() and self.should_stop else None
+
+    def report(self) -> bool:
+        """Whether there were new steps. Those that a resumed run repeats are not reported again."""
+        before = self._reported
+        for row in map(step_row, self.file.new_lines()):
+            self._keep(row)
+            if row.step > self._reported:
+                self._reported = row.step
+                self.on_step(row)
+        return self._reported > before
+
+    def _keep(self, row: StepRow) -> None:
+        """A step takes the place of itself and of those after it: the run went back to a checkpoint."""
+        if self.should_stop is not None:
+            while self._rows and self._rows[-1].step >= row.step:
+                self._rows.pop()
+            self._rows.append(row)

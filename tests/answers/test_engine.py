@@ -143,9 +143,9 @@ def test_the_residual_worker_serves_threads_and_is_replaced_when_it_dies():
 def test_a_slow_text_is_given_up_counted_and_harms_no_other():
     residual = Residual()
     residual.key("1")
-    before = residual.lost.timed_out
+    before = residual.here.timed_out
     assert residual.key(r"\sum_{k=1}^{100000000} \sin(k^k)") is None
-    assert residual.lost.timed_out == before + 1
+    assert residual.here.timed_out == before + 1
     assert residual.key(r"\prod_{k=1}^{3} k") == canonical_key("6")
     residual.close()
 

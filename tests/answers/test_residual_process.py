@@ -93,7 +93,7 @@ def test_a_death_is_counted_apart_from_a_timeout_and_the_next_text_is_read():
     process.send_signal(signal.SIGSTOP)
     threading.Timer(0.2, process.kill).start()
     assert one.key(r"\sum_{k=1}^{3} k") is None
-    assert (one.lost.died, one.lost.timed_out) == (1, 0)
+    assert (one.here.died, one.here.timed_out) == (1, 0)
     assert one.key(r"\sum_{k=1}^{3} k") == canonical_key("6")
     one.close()
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from restrain_openrlhf.commands.main import app
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError

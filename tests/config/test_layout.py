@@ -68,6 +68,15 @@ REFUSED = [
         {**APART, "train.async_enable": True, "rollout.vllm_generate_batch_size": 32},
         "is 32, below rollout.batch_size 128",
     ),
+    ({**APART, "vllm.num_engines": 129}, "128 and vllm.num_engines is 129.* 1 engines would .* lower .* to 128"),
+    (
+        {"actor.num_nodes": 64, "ref.num_nodes": 64, "vllm.num_engines": 512, "rollout.batch_size": 512},
+        "one of 512 engines .* all 512 GPUs, 262144 for each weight; 65536 are supported.* Raise vllm.tensor_parallel_",
+    ),
+    (
+        {**APART, "vllm.num_engines": 129, "rollout.batch_size": 1024},
+        "vllm.num_engines is 129: .* 128 engines are supported",
+    ),
     ({"rollout.micro_batch_size": 512}, "is 2048, 4 micro-batches .* 8 ranks. Lower rollout.micro_batch_size to 256"),
     ({"rollout.batch_size": 127, "train.batch_size": 127 * 16}, "2032, no multiple of rollout.micro_batch_size 8"),
     ({**APART, "ref.num_gpus_per_node": 16, "rollout.micro_batch_size": 256}, "reference policy has 16 ranks"),
@@ -105,6 +114,16 @@ def test_every_check_refuses_something(check):
         {"train.colocate_all": False},
         {"train.colocate_all": True, "train.async_enable": True, "vllm.enable_sleep": False, "vllm.num_engines": 3},
         {"train.batch_size": 256},
+        {**APART, "vllm.num_engines": 128},
+        {"actor.num_nodes": 16, "ref.num_nodes": 16, "vllm.num_engines": 128, "rollout.batch_size": 1024},
+        # Engines of eight GPUs.
+        {
+            "actor.num_nodes": 64,
+            "ref.num_nodes": 64,
+            "vllm.num_engines": 64,
+            "vllm.tensor_parallel_size": 8,
+            "rollout.batch_size": 1024,
+        },
         {"train.dynamic_batch_enable": True, "train.micro_batch_size": 3, "train.batch_size": 1024},
         {"ds.tensor_parallel_size": 2, "train.batch_size": 1024},
         {"actor.num_nodes": 2, "ref.num_nodes": 2, "vllm.num_engines": 16},

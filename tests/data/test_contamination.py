@@ -1,6 +1,7 @@
 """Overlap of training prompts with benchmarks: shared runs of words, whole short problems, nothing else."""
 
 import json
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -93,3 +94,14 @@ def test_amc23_stands_whole_in_amc83(shared):
     found = overlaps(sets["amc23"], {"amc83": sets["amc83"]})
     assert (len(sets["amc83"]), sum(item.band is Band.EQUAL for item in found)) == (83, 40)
     assert len({item.problem_id for item in found}) == len(found)
+
+
+def test_prompts_are_not_kept_but_for_the_nearest():
+    """4,000 prompts are 1 MB of text, and their runs of words many times that."""
+    prompts = ((str(place), f"{PROBLEM} and {place} things more " * 5) for place in range(4_000))
+    tracemalloc.start()
+    (found,) = overlaps(prompts, {"b": [("q", PROBLEM)]}, n=4)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.prompt_id, found.share) == ("0", 1.0)
+    assert peak < 150_000

@@ -77,7 +77,7 @@ class Toy:
         self.folder.keep_problems([Problem(id=each, problem=f"q{each}", answer=each) for each in ids])
         prompts = [Prompt(each, f"q{each}", f"q{each}", each) for each in ids]
         made = provenance(self.count, **changes)
-        return SamplingPass(shard.of(prompts), made, self.folder.responses(shard), ResponseRow)
+        return SamplingPass(shard.of(prompts), made, self.folder.responses(shard), ResponseRow, ResponseRow.of)
 
 
 @pytest.fixture

@@ -18,6 +18,10 @@ from restrain_openrlhf.scoring import GroupScorer
 from restrain_openrlhf.scoring.wire import GroupRequest
 
 
+def gold_of(group, answer):
+    return PromptGold({text_hash(group.prompt): answer})
+
+
 def group(step, prompt, answers, net, weights=(), penalized=False, trained=4):
     """A kept group; `weights` are those of its classes, `net` of its trained rollouts."""
     labels = classes(answers)
@@ -111,10 +115,10 @@ def test_who_only_votes_counts_for_the_majority_and_not_for_the_signal():
 
 def test_right_or_wrong_of_one_group():
     first, _, tied, *_, empty = RUN
-    assert GroupFacts.of(first, "2").right == (True, True, False, False)
+    assert GroupFacts.of(first, gold_of(first, "2")).right == (True, True, False, False)
     assert majority(tied) is tied.rollouts[0]
-    assert GroupFacts.of(tied, "1").majority_right
-    assert GroupFacts.of(first, "3").weight_on_right == 0.3
+    assert GroupFacts.of(tied, gold_of(tied, "1")).majority_right
+    assert GroupFacts.of(first, gold_of(first, "3")).weight_on_right == 0.3
     assert (majority(empty), weight_on_right(empty, (False,) * 4)) == (None, 0)
     unweighed = group(1, "1+1=", ["2", "2", "3", "3"], net=[0] * 4)
     assert weight_on_right(unweighed, (True, True, False, False)) is None

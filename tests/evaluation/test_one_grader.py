@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from restrain_openrlhf.answers import canonical_key, extract
-from restrain_openrlhf.answers.gold import grade
+from restrain_openrlhf.answers import MATHEMATICS, canonical_key, extract
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.evaluation.grade import ResponseRow
@@ -51,7 +50,9 @@ def restrain_eval(response: str, gold: str, tmp_path: Path) -> float:
     folder = BenchmarkFolder(tmp_path / "toy")
     folder.path.mkdir()
     folder.keep_problems([Problem(id="p", problem=PROBLEM.problem, answer=gold)])
-    SamplingPass((PROBLEM,), provenance(1, n=1), folder.path / "responses.jsonl", ResponseRow).run(Engine)
+    SamplingPass((PROBLEM,), provenance(1, n=1), folder.path / "responses.jsonl", ResponseRow, ResponseRow.of).run(
+        Engine
+    )
     return grade_folder(folder)[0].scores.pass_at_1
 
 
@@ -178,4 +179,4 @@ def test_votes_stay_strict_where_no_gold_is_read():
 )
 def test_a_hostile_answer_is_graded_in_a_thread_in_bounded_time(answer: str):
     with ThreadPoolExecutor(1) as pool:
-        assert not pool.submit(grade, rf"\boxed{{{answer}}}", "(1, 2)").result(timeout=20).correct
+        assert not pool.submit(MATHEMATICS.grade, rf"\boxed{{{answer}}}", "(1, 2)", {}).result(timeout=20).correct

@@ -20,11 +20,12 @@ from vllm import SamplingParams
 from vllm.logprobs import Logprob
 
 from restrain_openrlhf.config.host_flags import parse, to_arguments
+from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.agent import AgentExecutor, Call
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.install.instrument import is_active
 from restrain_openrlhf.hook.rollout.training_data import mark_training
-from restrain_openrlhf.method import build
+from restrain_openrlhf.method import build, parse_settings
 
 EOS = 0
 HALF = math.log(0.5)
@@ -88,6 +89,7 @@ def evaluated(prompt, response, gold):
     actor = ScriptedActor.__new__(ScriptedActor)
     actor.script = {prompt: iter([response])}
     executor = AgentExecutor.__new__(AgentExecutor)
+    executor._settings = HookConfig(method=parse_settings({"name": "ttrl"}))
     SingleTurnAgentExecutor.__init__(executor)
     call = Call(prompt, gold, SamplingParams(max_tokens=4096), 8192, Letters(), actor, None)
     return asyncio.run(executor._evaluate(call))["scores"]
@@ -135,12 +137,23 @@ class Models:
         return torch.tensor([[log_prob(token) for token in row[1:].tolist()] for row in sequences])
 
 
+class Stored:
+    """The reference to what was put into Ray."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def __await__(self):
+        yield from ()
+        return self.value
+
+
 def ray_at_once(monkeypatch):
-    """Ray's references are the results themselves."""
+    """Ray's references are the results themselves, but for what is put there."""
     import ray
 
-    monkeypatch.setattr(ray, "put", lambda value: value)
-    monkeypatch.setattr(ray, "get", lambda refs: refs)
+    monkeypatch.setattr(ray, "put", Stored)
+    monkeypatch.setattr(ray, "get", lambda refs: refs.value if isinstance(refs, Stored) else refs)
     monkeypatch.setattr(ray, "wait", lambda refs, num_returns, timeout: (refs[:num_returns], refs[num_returns:]))
 
 

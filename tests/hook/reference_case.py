@@ -1,6 +1,6 @@
 """A small offline pass of the frozen model, as `restrain reference` leaves it."""
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
 from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
 

@@ -16,6 +16,7 @@ from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK  # noqa: E402
+from restrain_openrlhf.hook.preflight import CHECKED, check_run  # noqa: E402
 from restrain_openrlhf.machine.device import Device  # noqa: E402
 
 
@@ -113,6 +114,18 @@ def test_what_cannot_train_is_refused_in_one_line_before_the_host_starts(command
     assert message in stopped.value.code
     assert "\n" not in stopped.value.code
     assert not any(isinstance(each, list) for each in started)
+
+
+def test_a_run_counts_its_prompts_as_it_is_checked_and_is_not_checked_again_by_the_process_it_starts(
+    command, started, monkeypatch
+):
+    counted = []
+    monkeypatch.setattr(train_ppo_ray, "check_run", lambda *words: counted.append(check_run(*words)))
+    train_ppo_ray.main(command)
+    train_ppo_ray.main([*command, CHECKED])
+    assert counted == [2]
+    first, second = (each for each in started if isinstance(each, list))
+    assert first == second, "the host would not know the word"
 
 
 def test_the_flag_with_the_method_is_needed(command):

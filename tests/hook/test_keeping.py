@@ -3,6 +3,8 @@
 import logging
 import math
 from collections import Counter
+from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -21,6 +23,7 @@ from restrain_openrlhf.config.blocks import KeepRollouts  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.data.identity import text_hash  # noqa: E402
 from restrain_openrlhf.hook.logging.keeping import KEPT_GROUPS, KEPT_MIB, Keeping, chosen  # noqa: E402
+from restrain_openrlhf.hook.logging.trainer import planned_steps  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP, rollout_gaps  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
@@ -205,6 +208,31 @@ def test_keeping_stops_at_its_bound_and_says_so(tmp_path, caplog):
     assert "from step 2 on: they would take more than rollouts.at_most_mib = 1." in record.message
     again = Keeping(tmp_path, KeepRollouts(keep="all", at_most_mib=None), seed=1)
     assert again.keep(4, step, [0.0])[KEPT_GROUPS] == 1
+
+
+def test_a_bound_that_is_too_small_for_every_step_is_spread_over_the_run(tmp_path, caplog):
+    """Each step has about 0.1 MiB of text that does not compress, and the bound is 1 MiB for 60 of them."""
+    settings = KeepRollouts(keep="all", at_most_mib=1)
+    keeping = Keeping(tmp_path, settings, seed=1, steps=60)
+    for step in range(1, 61):
+        if step == 31:
+            keeping = Keeping(tmp_path, settings, seed=1, steps=60)
+        keeping.keep(step, [scored("x", long_text(step, 66_000))], [0.0])
+    kept = list(kept_files(tmp_path))
+    assert kept[0] == 1
+    assert 8 <= len(kept) <= 10
+    assert {later - earlier for earlier, later in pairwise(kept[1:])} <= {5, 6, 7}
+    assert kept_bytes(tmp_path) <= 2**20
+    assert not caplog.records
+    whole = Keeping(tmp_path / "whole", settings, seed=1, steps=60)
+    assert all(whole.keep(step, [scored("x", "a")], [0.0])[KEPT_GROUPS] for step in range(1, 61))
+
+
+def test_the_steps_that_a_bound_is_for_are_the_runs_own():
+    batches = SimpleNamespace(rollout=SimpleNamespace(batch_size=8), train=SimpleNamespace(num_episodes=3))
+    trainer = SimpleNamespace(args=batches, prompts_dataloader=range(16))
+    assert [planned_steps(trainer, most) for most in (None, 4, 9)] == [6, 4, 6]
+    assert planned_steps(SimpleNamespace(args=batches), None) is None
 
 
 def test_a_full_disk_ends_keeping_and_not_training(tmp_path, caplog):

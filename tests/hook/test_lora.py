@@ -17,6 +17,7 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
+import ray  # noqa: E402
 from peft import LoraConfig, TaskType, get_peft_model  # noqa: E402
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel, Qwen2Config, Qwen2ForCausalLM  # noqa: E402
 
@@ -331,7 +332,8 @@ class Execute:
         self.process, self.remote = process, self
 
     def __call__(self, method, data, start, end):
-        return [(self.process.kind, self.process.on, each) for each in data["sequences"][start:end]]
+        sequences = ray.get(data)["sequences"][start:end]
+        return [(self.process.kind, self.process.on, each) for each in sequences]
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ detect().install()
 from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer  # noqa: E402
 
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig  # noqa: E402
-from restrain_openrlhf.data.jsonl import dump  # noqa: E402
 from restrain_openrlhf.hook.install import worker  # noqa: E402
 from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
 from restrain_openrlhf.hook.logging import trainer  # noqa: E402
@@ -125,8 +124,5 @@ def test_the_learning_rate_is_planned_for_the_steps_that_are_taken(fit, steps, p
 
 @pytest.mark.parametrize(("steps", "total"), [(None, 6), (2, 2), (7, 6)])
 def test_the_progress_bar_ends_where_the_run_does(tmp_path, steps, total):
-    prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text("".join(dump({"problem": f"{i}?"}) for i in range(12)))
-    flags = {"data.prompt_dataset": prompts, "rollout.batch_size": 8, "train.num_episodes": 3}
-    flags |= {"data.input_key": "problem"}
-    assert total_steps(RunConfig(run_dir=tmp_path, method=TTRL, steps=steps, openrlhf=flags)) == total
+    flags = {"rollout.batch_size": 8, "train.num_episodes": 3}
+    assert total_steps(RunConfig(run_dir=tmp_path, method=TTRL, steps=steps, openrlhf=flags), prompts=12) == total

@@ -1,13 +1,16 @@
 """metrics.jsonl: one row per step, also after a kill."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from restrain_openrlhf.data.jsonl import TAIL_BYTES, FollowedFile
 from restrain_openrlhf.hook.logging.trainer import append_step
 from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.scoring.vote_statistics import step_votes
+from restrain_openrlhf.training.train import Watched
 
 
 def vote(count, missing=0, truncated=0, voters=4, penalized=0, residual_timeouts=0, residual_deaths=0):
@@ -70,6 +73,54 @@ def test_rows_of_a_killed_run_are_replaced(tmp_path):
     rows = read_steps(path)
     assert [row.step for row in rows] == [1, 2, 3]
     assert [row.numbers["kl"] for row in rows] == [1.0, 2.0, 30.0]
+
+
+def bytes_read(action):
+    """From any file while `action` runs: the kernel's count for this process (rchar of proc(5)), with its own text."""
+
+    def count():
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    before = count()
+    action()
+    return count() - before
+
+
+def test_a_step_costs_as_much_to_append_and_to_follow_in_a_long_run_as_in_a_short_one(tmp_path):
+    path, row = tmp_path / "metrics.jsonl", {"kl": 0.5}
+    append_step(path, 1, row, votes())
+    line = path.read_text()
+    path.write_text("".join(line.replace('"step": 1', f'"step": {step}', 1) for step in range(1, 3001)))
+    followed = FollowedFile(path)
+    assert sum(1 for _ in followed.new_lines()) == 3000
+    assert bytes_read(lambda: append_step(path, 3001, row, votes())) < 2 * TAIL_BYTES
+    found = []
+    assert bytes_read(lambda: found.extend(followed.new_lines())) < TAIL_BYTES
+    assert [json.loads(each)["step"] for each in found] == [3001]
+    assert len(read_steps(path)) == 3001
+
+
+def test_who_follows_a_run_sees_it_go_back_and_waits_for_the_end_of_a_line(tmp_path):
+    path, reported, asked = tmp_path / "metrics.jsonl", [], []
+    watched = Watched(FollowedFile(path), lambda row: reported.append(row.step), lambda rows: asked.append(
+        [(row.step, row.numbers["kl"]) for row in rows]))  # fmt: skip
+    watched.look()
+    for step in (1, 2, 3):
+        append_step(path, step, {"kl": 0.0}, votes())
+    with path.open("a") as file:
+        file.write('{"step": 4, "kl"')
+    watched.look()
+    append_step(path, 2, {"kl": 1.0}, votes())
+    watched.look()
+    append_step(path, 3, {"kl": 1.0}, votes())
+    append_step(path, 4, {"kl": 1.0}, votes())
+    watched.look()
+    for step in (4, 5, 6):
+        append_step(path, step, {"kl": 2.0}, votes())
+    watched.look()
+    assert reported == [1, 2, 3, 4, 5, 6]
+    back = [(1, 0.0), (2, 1.0), (3, 1.0)]
+    assert asked == [[(1, 0.0), (2, 0.0), (3, 0.0)], [*back, (4, 1.0)], [*back, (4, 2.0), (5, 2.0), (6, 2.0)]]
 
 
 def test_a_number_json_has_no_word_for_is_null(tmp_path):

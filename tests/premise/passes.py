@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION, extract
+from restrain_openrlhf.answers import extract
+from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from restrain_openrlhf.commands.premise.groups import FrozenPass, from_reference
 from restrain_openrlhf.data.jsonl import dump, write_rows
 from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from tests.commands import refused, restrain
 from tests.premise.passes import counted, pass_of_responses, write_gold, write_pass
 

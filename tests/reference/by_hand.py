@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 
 
 def line(prompt: str, answers: Sequence[str], **changes: object) -> str:

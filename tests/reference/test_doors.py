@@ -45,6 +45,8 @@ def made_by_hand(tmp_path, **made):
     [
         (lambda a, b: [a, by_hand.line("q", ["1", "1"])], r"line 2: 2 answers and n 2, and the provenance says 16"),
         (lambda a, b: [a, by_hand.line("q", ["1", "1"], n=16)], r"line 2: 2 answers and n 16"),
+        (lambda a, b: [a, by_hand.line("q", ["1"]), by_hand.line("r", ["1"] * 3)], r"line 2: 1 answers"),
+        (lambda a, b: [a, a, by_hand.line("r", ["1"] * 3)], r"line 2: the prompt of line 1 again"),
         (lambda a, b: [a, "\n", b, a], r"line 4: the prompt of line 1 again"),
     ],
 )

@@ -2,11 +2,13 @@
 
 import fcntl
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 
-from restrain_openrlhf.answers import EXTRACTOR_VERSION
+from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from restrain_openrlhf.commands.reference import _run as run_to_the_end
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.jsonl import write_rows
@@ -68,7 +70,7 @@ CUT = rollout("1", truncated=True)
 
 
 def run_pass(everything, made, path, engine, on_progress=lambda _count: None):
-    SamplingPass(everything, made, path, ReferenceRow).run(engine, on_progress)
+    SamplingPass(everything, made, path, ReferenceRow, partial(ReferenceRow.of, MATHEMATICS)).run(engine, on_progress)
 
 
 def test_a_row_is_the_vote_of_its_rollouts():
@@ -255,15 +257,17 @@ def test_a_pass_with_many_missing_answers_ends_with_a_warning_and_what_was_not_r
     """Two prompts, five rollouts each: two of the second have no answer, and with `cut` a third was cut off."""
     everything = prompts(2)
     groups = [[rollout("1")] * 5, [Rollout(CODE, 5, False)] * 2 + [rollout("1")] * (3 - cut) + [CUT] * cut]
-    rows = [ReferenceRow.of(prompt, group) for prompt, group in zip(everything, groups, strict=True)]
+    rows = [ReferenceRow.of(MATHEMATICS, prompt, group) for prompt, group in zip(everything, groups, strict=True)]
     assert [row.unread for row in rows] == [(), ("Here it is: ```python print(5) ```",)]
+    made = provenance(everything)
 
     class Job:
         shard, options, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1), everything
+        provenance = made
 
         def run(self, out, _on_progress):
             write_rows(out, rows)
-            provenance(everything).write(out)
+            self.provenance.write(out)
 
     run_to_the_end(Job(), tmp_path / "ref.jsonl")
     said = " ".join(capsys.readouterr().err.split())

@@ -82,8 +82,8 @@ def test_a_runs_collapse_is_marked_in_every_curve_of_it():
     rows = steps(4, kl=[0.1, 0.2, 0.3, 0.4])
     panels = [Panel("KL", number(KL)), Panel("not logged", lambda _row: None)] * 3
     runs = [
-        RunCurves("fell", rows, Collapse(2, Signal.VOTES, 4)),
-        RunCurves("held", rows, Collapse(None, Signal.VOTES, 4)),
+        RunCurves.of("fell", rows, Collapse(2, Signal.VOTES, 4), panels),
+        RunCurves.of("held", rows, Collapse(None, Signal.VOTES, 4), panels),
     ]
     first, second = draw_panels(runs, panels).axes[:2]
     assert [list(line.get_xdata()) for line in first.lines if line.get_linestyle() == ":"] == [[2, 2]]
@@ -94,9 +94,10 @@ def test_a_runs_collapse_is_marked_in_every_curve_of_it():
 
 def test_a_step_whose_number_was_not_finite_is_marked_even_where_every_step_is_such():
     rows = steps(4, kl=[0.1, float("nan"), 0.2, float("nan")])
-    run = RunCurves("one", rows, Collapse(None, Signal.VOTES, 4))
-    lost = RunCurves("other", steps(4, kl=float("nan")), Collapse(None, Signal.VOTES, 4))
-    figure = draw_panels([run, lost], [Panel("KL", number(KL))] * 6)
+    panels = [Panel("KL", number(KL))]
+    run = RunCurves.of("one", rows, Collapse(None, Signal.VOTES, 4), panels)
+    lost = RunCurves.of("other", steps(4, kl=float("nan")), Collapse(None, Signal.VOTES, 4), panels)
+    figure = draw_panels([run, lost], panels * 6)
     marks = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert marks == [[2, 4], [1, 2, 3, 4]]
     assert "no finite number" in figure.get_supxlabel()

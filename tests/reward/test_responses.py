@@ -2,10 +2,15 @@
 
 import pytest
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.scoring.service.requests import Response, read_response
 
 ENDS = ("<|im_end|>", "<|box|>")
+
+
+def read(query, prompt, ends):
+    return read_response(query, prompt, ends, MATHEMATICS, {})
 
 
 @pytest.mark.parametrize(
@@ -19,20 +24,20 @@ ENDS = ("<|im_end|>", "<|box|>")
     ],
 )
 def test_the_answer_is_the_responses_own(response, expected):
-    assert read_response(r"Put it in \boxed{}. " + response, r"Put it in \boxed{}. ", ENDS) == expected
+    assert read(r"Put it in \boxed{}. " + response, r"Put it in \boxed{}. ", ENDS) == expected
 
 
 def test_without_known_ends_nothing_counts_as_truncated():
-    assert read_response(r"p\boxed{3} and", "p", ()) == Response("3", truncated=False)
+    assert read(r"p\boxed{3} and", "p", ()) == Response("3", truncated=False)
 
 
 def test_a_prompt_whose_beginning_was_cut_is_found_by_its_end():
     prompt = r"\boxed{1}" * 100 + " what is 1+1?"
-    assert read_response(prompt[300:] + r" \boxed{2}", prompt, ()).answer == "2"
-    assert read_response(prompt[300:] + " none", prompt, ()).answer is None
+    assert read(prompt[300:] + r" \boxed{2}", prompt, ()).answer == "2"
+    assert read(prompt[300:] + " none", prompt, ()).answer is None
 
 
 @pytest.mark.parametrize(("query", "prompt"), [("other text", "prompt"), ("", "p")])
 def test_a_query_without_its_prompt_is_refused(query, prompt):
     with pytest.raises(DataError, match="does not begin with its prompt"):
-        read_response(query, prompt, ENDS)
+        read(query, prompt, ENDS)

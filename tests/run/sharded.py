@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.commands.options import parse_shard
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -39,5 +41,6 @@ class Engine:
 if __name__ == "__main__":
     out, _, number = sys.argv[1:]
     shard, everything = Shard(*parse_shard(number)), prompts(PROMPTS)
-    made = SamplingPass(shard.of(everything), provenance(everything, n=1), shard.path(Path(out)), ReferenceRow, chunk=2)
+    part, make = shard.of(everything), partial(ReferenceRow.of, MATHEMATICS)
+    made = SamplingPass(part, provenance(everything, n=1), shard.path(Path(out)), ReferenceRow, make, chunk=2)
     made.run(Engine)

@@ -12,10 +12,11 @@ import pytest
 from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine import processes
 from restrain_openrlhf.reference import all_gpus, load_reference
-from restrain_openrlhf.reference.all_gpus import RowCounter, ShardedPass, engine_gpus
+from restrain_openrlhf.reference.all_gpus import ShardedPass, engine_gpus, new_rows
 from restrain_openrlhf.reference.artifact import merge
 from restrain_openrlhf.reference.sampling_pass import WHOLE, Shard, prompts_per_chunk
 from tests.commands import restrain
@@ -128,11 +129,11 @@ def test_what_ends_the_command_ends_its_engines_and_the_next_start_goes_on(machi
     process = subprocess.Popen(
         [sys.executable, "-c", HEEDS_CTRL_C + HEEDS_HANGUP + INTERRUPTED, str(tmp_path / "ref.jsonl")], cwd=ROOT
     )
-    written, seen = RowCounter([Shard(index, 3).path(tmp_path / "ref.jsonl") for index in range(3)]), 0
+    written, seen = [FollowedFile(Shard(index, 3).path(tmp_path / "ref.jsonl")) for index in range(3)], 0
     while seen < 2:
         assert process.poll() is None
         time.sleep(0.02)
-        seen += written.new()
+        seen += new_rows(written)
     process.send_signal(number)
     assert process.wait(timeout=60) == 130
     for line in (tmp_path / "notes").read_text().splitlines():
@@ -185,13 +186,13 @@ def test_a_configurations_pass_takes_all_gpus_and_once_whole_starts_no_engine(co
 
 def test_progress_counts_the_rows_of_all_parts_once(tmp_path):
     first, second = tmp_path / "a", tmp_path / "b"
-    counter = RowCounter([first, second])
-    assert counter.new() == 0
+    files = [FollowedFile(first), FollowedFile(second)]
+    assert new_rows(files) == 0
     first.write_text('{"row": 1}\n{"ro')
-    assert counter.new() == 1
+    assert new_rows(files) == 1
     first.write_text('{"row": 1}\n{"row": 2}\n')
     second.write_text("{}\n")
-    assert [counter.new(), counter.new()] == [2, 0]
+    assert [new_rows(files), new_rows(files)] == [2, 0]
 
 
 def test_engines_of_several_gpus_share_none():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.config.blocks import EngineLimits, KeepRollouts
 from restrain_openrlhf.config.yaml_file import EvaluationDraws, HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
@@ -33,6 +34,8 @@ OTHER_THAN_DEFAULT = {
     "metrics": Path("/metrics.jsonl"),
     "steps": 7,
     "seeded_rollouts": True,
+    "answers": parse_kind({"name": "mixed", "kinds": {"math": {}}}),
+    "answer_rows": Path("/data/train.jsonl"),
     "evaluate_first": True,
     "service": "http://reward:8000",
     "logprob_gap_limit": None,
@@ -192,7 +195,7 @@ def test_every_change_is_named_and_what_came_or_went_too(made, tmp_path):
 def test_answers_read_by_another_version_make_another_run(made, monkeypatch):
     folder, run, flags = made
     folder.claim(run, flags)
-    monkeypatch.setattr("restrain_openrlhf.records.contents.EXTRACTOR_VERSION", "2")
+    monkeypatch.setattr(type(run.answers), "version", "2")
     with pytest.raises(RunError, match=r"answer extractor was version \d+ and is version 2 now"):
         folder.claim(run, flags)
 

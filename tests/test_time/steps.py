@@ -9,6 +9,7 @@ def step(number: int, kl=0.01, entropy=1.0, top=0.1, majority=0.5, prompts=8, mi
         "majority_share_mean": majority,
         "missing_share_of_voters": missing,
         "prompts": prompts,
+        "majority_histogram": [0, 0, prompts],
     }
     numbers = {KL: kl, ENTROPY: entropy}
     return StepRow(step=number, numbers={name: each for name, each in numbers.items() if each is not None}, votes=votes)

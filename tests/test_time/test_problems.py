@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.protocol import INSTRUCTION
-from test_time.problems import Source, boxed, keep_problems, load_problems, refuse_missing_gold
+from test_time.problems import Source, instructed, keep_problems, load_problems, refuse_missing_gold
 
 ONE, TWO = PromptOnly(id="a", problem="1+1?"), PromptOnly(id="b", problem="2+2?")
 
@@ -67,7 +68,7 @@ def test_a_word_that_names_nothing():
 
 
 def test_the_box_is_asked_for_after_the_problem():
-    assert boxed([ONE])[0] == PromptOnly(id="a", problem=f"1+1?\n{INSTRUCTION}")
+    assert instructed([ONE], MATHEMATICS)[0] == PromptOnly(id="a", problem=f"1+1?\n{INSTRUCTION}")
 
 
 def test_problems_that_were_worked_on_are_not_replaced(tmp_path):

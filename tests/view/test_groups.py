@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from restrain_openrlhf.answers import canonical_key
 from restrain_openrlhf.commands.view.summary import Summaries, details
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
@@ -28,9 +29,12 @@ def test_an_equal_answer_written_otherwise_is_no_flip():
     assert [each.number for each in (*first.votes, *second.votes)] == [0, 0]
 
 
+SEVEN = ("7", canonical_key("7"))
+
+
 def test_a_prompts_first_group_is_compared_with_the_reference_where_there_is_one():
-    assert [each.flipped_from for each in summaries(["1"], ["1"], reference={text_hash("p"): "7"})] == ["7", None]
-    assert [each.flipped_from for each in summaries(["1"], ["1"], reference={text_hash("q"): "7"})] == [None, None]
+    assert [each.flipped_from for each in summaries(["1"], ["1"], reference={text_hash("p"): SEVEN})] == ["7", None]
+    assert [each.flipped_from for each in summaries(["1"], ["1"], reference={text_hash("q"): SEVEN})] == [None, None]
 
 
 def test_votes_come_with_the_majority_first_and_equal_numbers_for_equal_answers():

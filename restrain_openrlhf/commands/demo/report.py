@@ -13,7 +13,7 @@ from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
 from restrain_openrlhf.evaluation.figures.curves import draw_reliability, load_curves, save_run_figures
 from restrain_openrlhf.evaluation.figures.page import PageTable, Picture, save_figures, write_page
-from restrain_openrlhf.evaluation.grade import grade_answers
+from restrain_openrlhf.evaluation.grade import grade_vote
 from restrain_openrlhf.evaluation.result import Scores
 from restrain_openrlhf.records.metrics import read_held_out
 from restrain_openrlhf.reference import load_reference
@@ -145,4 +145,4 @@ def base_reliability(out: Path) -> list[SizeRow]:
     """
     gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
     rows = load_reference(out / "reference.jsonl").rows
-    return reliability([grade_answers(str(row.id), row.answers, gold[row.problem_hash]) for row in rows])
+    return reliability([grade_vote(row, gold[row.problem_hash]) for row in rows])

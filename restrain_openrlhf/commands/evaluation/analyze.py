@@ -25,7 +25,7 @@ def analyze(
 ) -> None:
     """Count by gold: were the majorities that a run trained on right, and did it push right rollouts up?"""
     folder = out or run / "analysis"
-    answers = gold_for({group.prompt for group in read_kept(run)}, gold, RunFolder(run).flags())
+    answers = gold_for({group.prompt for group in read_kept(run)}, gold, RunFolder(run).flags(), RunFolder(run).kind)
     found = label_quality(run, gold, read_kept(run), answers)
     text = found.model_dump_json(indent=2)
     folder.mkdir(parents=True, exist_ok=True)

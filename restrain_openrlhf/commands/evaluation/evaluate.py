@@ -38,7 +38,7 @@ def evaluate(request: Request, second_grader: SecondGrader = None) -> None:
     request.labels()
     with start(second_grader):
         pass  # One that is not there is told before anything is sampled.
-    loaded = [load_benchmark(word, request.benchmark_dir) for word in _words(request.benchmarks)]
+    loaded = [load_benchmark(word, request.benchmark_dir, request.kind()) for word in _words(request.benchmarks)]
     for warning in filter(None, (entry.warning for entry in loaded)):
         console.print(f"note: {warning}")
     sampling = job.prepare(request, loaded, part)

@@ -1,19 +1,21 @@
 """`restrain premise`: whether label-free training can work on these prompts with this base model."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import GOLD, MethodKeys
+from restrain_openrlhf.commands.options import GOLD, AnswersOption, MethodKeys, split_answers
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.settings import CommonSettings
 
 if TYPE_CHECKING:
+    from restrain_openrlhf.answers import AnswerKind
     from restrain_openrlhf.commands.premise.diagnosis import Premise
 
 N_SAMPLES = "rollout.n_samples_per_prompt"
@@ -31,6 +33,7 @@ def premise(
             parser=find_config, metavar="CONFIG", help="A YAML file or preset, for its method and group size."
         ),
     ] = None,
+    answers: AnswersOption = None,
     overrides: MethodKeys = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
 ) -> None:
@@ -43,8 +46,11 @@ def premise(
 
     if (path := reference or rollouts) is None or (reference and rollouts):
         raise ConfigError("Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl.")
-    settings, group_size = _method(config, parse_overrides(overrides or [], example="kappa=2"))
-    read = from_reference if reference else from_rollouts
+    given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
+    if reference and answers:
+        raise ConfigError("--answers is for --rollouts: a reference file says of what kind its answers are.")
+    settings, group_size = _method(config, given)
+    read = from_reference if reference else partial(from_rollouts, kind=kind or _kind(config))
     found = diagnose(read(path, gold, group_size), settings)
     if as_json:
         typer.echo(_json(found))
@@ -64,6 +70,13 @@ def _method(config: Path | None, given: dict[str, object]) -> tuple[CommonSettin
     if size is not None and not isinstance(size, int):
         raise ConfigError(f"{config}: {N_SAMPLES} is {size!r}: a whole number is needed.")
     return run.method, size
+
+
+def _kind(config: Path | None) -> "AnswerKind":
+    from restrain_openrlhf.answers import MATHEMATICS  # noqa: PLC0415
+    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
+
+    return load_run_config(config).answers if config else MATHEMATICS
 
 
 def _print(found: "Premise") -> None:

@@ -1,15 +1,22 @@
 """Puts the diagnosis together: sizes of majorities, where methods learn, common answers, missing ones, reliability."""
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
+from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.answers.votes import EXAMPLES
 from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
 from restrain_openrlhf.commands.premise.learning import Bin, Learning, compared, quarters
 from restrain_openrlhf.commands.premise.shared import CommonAnswer, common_answers
+from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
 from restrain_openrlhf.method.settings import CommonSettings
+
+# Responses without an answer that other kinds of answers are tried on.
+TRIED = 500
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class Premise:
 
     The first of `methods` is the chosen one; `bins` are the columns of its `by_size`. `left_out` are methods that this
     pass can say nothing about, and why. `unread` are the ends of some responses without an answer, where the file has
-    them.
+    them. `others`: kinds of answers that read some of what `kind` does not, with their share of it.
     """
 
     source: str
@@ -44,6 +51,8 @@ class Premise:
     missing_share: float
     unread: tuple[str, ...]
     gold: OfGold | None
+    kind: AnswerKind = MATHEMATICS
+    others: dict[str, float] = field(default_factory=dict)
 
     @property
     def chosen(self) -> Learning:
@@ -72,8 +81,24 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         common=common,
         missing_share=sum(group.row.missing_share for group in frozen.groups) / len(frozen.groups),
         unread=tuple(dict.fromkeys(text for group in frozen.groups for text in group.row.unread))[:EXAMPLES],
+        kind=frozen.kind,
+        others=other_kinds(frozen.kind, frozen.unread),
         gold=_of_gold(frozen.with_gold) if frozen.with_gold else None,
     )
+
+
+def other_kinds(kind: AnswerKind, unread: Sequence[str]) -> dict[str, float]:
+    """The share of `unread` responses that each other kind reads with nothing but the text, those that read most first.
+
+    Kinds with settings that have no default cannot be tried, and are left out.
+    """
+    texts = list(dict.fromkeys(unread))[:TRIED]
+    shares: dict[str, float] = {}
+    for name in KINDS.keys() - {kind.name} if texts else ():
+        with suppress(RestrainError):
+            other = parse_kind({"name": name})
+            shares[name] = sum(other.extract(text, other.row("", {})) is not None for text in texts) / len(texts)
+    return dict(sorted(shares.items(), key=lambda each: -each[1]))
 
 
 def _of_gold(known: tuple[FrozenGroup, ...]) -> OfGold:

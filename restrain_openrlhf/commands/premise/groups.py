@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from restrain_openrlhf.answers import canonical_key, extract
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import majority_right
-from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, grade_answers, read_rollouts
+from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, grade_vote, read_rollouts
 from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.prompts import Prompt
 
@@ -19,33 +19,44 @@ class FrozenGroup:
     """One prompt: the frozen model's vote, the first rollouts of it (as many as a training step has), gold if known."""
 
     row: ReferenceRow
-    answers: tuple[str | None, ...]
+    group: GroupAnswers
     gold: str | None = None
+    kind: AnswerKind = MATHEMATICS
 
     @cached_property
     def keys(self) -> tuple[str | None, ...]:
-        """The canonical key of each of the frozen model's answers, equal across prompts; None: missing."""
-        return tuple(None if answer is None else canonical_key(answer) for answer in self.row.answers)
+        """The key of each of the frozen model's answers, equal across prompts; None: missing."""
+        return tuple(None if label is None else self.row.keys[label] for label in self.row.classes)
+
+    @cached_property
+    def gold_key(self) -> str | None:
+        """The key of the gold answer; None without gold."""
+        return None if self.gold is None else self.kind.key(self.gold, self.row.row)
 
     @cached_property
     def grades(self) -> GradeRow | None:
         """All rollouts against gold, by evaluation's rule; None without gold."""
-        return None if self.gold is None else grade_answers(str(self.row.id), self.row.answers, self.gold)
+        return None if self.gold is None else grade_vote(self.row, self.gold, self.kind)
 
     @property
     def majority_is_right(self) -> bool:
         """Whether gold is known and the frozen majority is right by it."""
-        return self.grades is not None and majority_right(self.grades.answers, self.grades.correct)
+        return self.grades is not None and majority_right(self.grades.group, self.grades.correct)
 
 
 @dataclass(frozen=True)
 class FrozenPass:
-    """The frozen model's rollouts on all prompts, n each; groups have the first `group_size` of them."""
+    """The frozen model's rollouts on all prompts, n each; groups have the first `group_size` of them.
+
+    Answers are of one `kind`. `unread` are some responses without an answer, or their ends.
+    """
 
     source: Path
     n: int
     group_size: int
     groups: tuple[FrozenGroup, ...]
+    kind: AnswerKind = MATHEMATICS
+    unread: tuple[str, ...] = ()
 
     @property
     def with_gold(self) -> tuple[FrozenGroup, ...]:
@@ -64,30 +75,43 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
             f"{path}: {'is a folder' if path.is_dir() else 'no such file'}. Give the reference file that "
             "`restrain reference` wrote, such as ref.jsonl."
         )
-    return _frozen_pass(path, load_reference(path).rows, gold, group_size, {})
+    reference = load_reference(path)
+    rows = reference.rows
+    unread = tuple(text for row in rows for text in row.unread)
+    return _frozen_pass(path, rows, gold, group_size, {}, reference.provenance.kind, unread)
 
 
-def from_rollouts(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
+def from_rollouts(
+    path: Path, gold: Path | None = None, group_size: int | None = None, kind: AnswerKind = MATHEMATICS
+) -> FrozenPass:
     """A file of rollouts {id, problem, responses, answer?}; gold from its rows, or from another file.
 
     Raises DataError for a damaged file, and where rows differ in their number of rollouts.
     """
     rollouts = read_rollouts(path)
-    rows = [_vote(row) for row in rollouts]
+    read = [_vote(row, kind) for row in rollouts]
+    rows, unread = [row for row, _ in read], tuple(text for _, texts in read for text in texts)
     given = zip(rows, (each.answer for each in rollouts), strict=True)
     own = {row.problem_hash: str(answer) for row, answer in given if answer not in (None, "")}
-    return _frozen_pass(path, rows, gold, group_size, own)
+    return _frozen_pass(path, rows, gold, group_size, own, kind, unread)
 
 
-def _vote(row: RolloutsRow) -> ReferenceRow:
-    answers = [extract(text) for text in row.responses]
-    unread = (text for text, answer in zip(row.responses, answers, strict=True) if answer is None)
-    prompt = Prompt(id=row.id, problem=row.problem, text=row.problem, where=str(row.id))
-    return ReferenceRow.of_answers(prompt, answers, unread)
+def _vote(row: RolloutsRow, kind: AnswerKind) -> tuple[ReferenceRow, list[str]]:
+    """The row's vote, and its responses without an answer."""
+    prompt = Prompt(row.id, row.problem, row.problem, str(row.id), kind.own_columns(row.model_extra or {}))
+    answers = [kind.extract(text, prompt.row) for text in row.responses]
+    unread = [text for text, answer in zip(row.responses, answers, strict=True) if answer is None]
+    return ReferenceRow.of_answers(prompt, answers, unread, kind), unread
 
 
 def _frozen_pass(
-    path: Path, rows: Sequence[ReferenceRow], gold: Path | None, group_size: int | None, own: dict[str, str]
+    path: Path,
+    rows: Sequence[ReferenceRow],
+    gold: Path | None,
+    group_size: int | None,
+    own: dict[str, str],
+    kind: AnswerKind,
+    unread: tuple[str, ...],
 ) -> FrozenPass:
     n, *others = sorted({row.n for row in rows})
     if others:
@@ -100,5 +124,5 @@ def _frozen_pass(
             f"{path}: has {n} rollouts per prompt, and a group of the configuration has {size}. Sample as many with "
             "`restrain reference --n`, or leave --config out."
         )
-    groups = (FrozenGroup(row, row.answers[:size], answers.get(row.problem_hash)) for row in rows)
-    return FrozenPass(path, n, size, tuple(groups))
+    groups = (FrozenGroup(row, row.group.first(size), answers.get(row.problem_hash), kind) for row in rows)
+    return FrozenPass(path, n, size, tuple(groups), kind, unread)

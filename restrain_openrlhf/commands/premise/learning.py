@@ -86,7 +86,10 @@ def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) 
     Raises GroupError where it draws its groups otherwise, DataError where it reads gold and no prompt has any.
     """
     groups = _trained_on(method, frozen)
-    scores = [score_group(method, group.answers, group.row, group.gold, str(group.row.id)) for group in groups]
+    scores = [
+        score_group(method, each.group, each.row, each.gold, str(each.row.id), None, frozen.kind, each.row.row)
+        for each in groups
+    ]
     net = [score.pair.net for score in scores]
     squares = np.array([float(np.sum(advantages**2)) for advantages in net])
     sizes = np.array([group.row.majority_count for group in groups])

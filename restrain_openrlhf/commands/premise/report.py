@@ -20,6 +20,8 @@ from restrain_openrlhf.commands.premise.shared import LEAST_GOLD, CommonAnswer
 WRONG = 0.20
 # Of prompts, and of squared advantage: on a base with .13 of the prompts below kappa the penalty did harm.
 PENALIZED, PENALTY = 0.10, 0.25
+# Of responses without an answer: a kind that reads fewer is none that the prompts have.
+READS_MORE = 0.5
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,8 @@ class PremiseFinding:
 def findings(premise: Premise) -> list[PremiseFinding]:
     """All that applies, warnings first."""
     texts = [_shortcut(premise, answer) for answer in premise.common if answer.is_shortcut]
-    if many := missing_warning(premise.missing_share, premise.unread, "the frozen model's rollouts"):
-        texts.append(many)
+    if many := missing_warning(premise.missing_share, premise.unread, "the frozen model's rollouts", premise.kind):
+        texts.append(many + _other_kinds(premise))
     if premise.chosen.mean_advantage == 0:
         texts.append(f"{premise.chosen.name} has no advantage on any prompt: nothing would be learned.")
     found = [*(PremiseFinding("warning", text) for text in texts), *_reliability(premise), *_penalty(premise)]
@@ -50,6 +52,11 @@ def _shortcut(premise: Premise, answer: CommonAnswer) -> str:
         "without a box is a missing answer), leave out the prompts whose majority it is, and watch `top_answer_share` "
         "in metrics.jsonl."
     )
+
+
+def _other_kinds(premise: Premise) -> str:
+    read = [f"{name} {share:.0%}" for name, share in premise.others.items() if share >= READS_MORE]
+    return f" Of responses without an answer, other kinds of answers read: {', '.join(read)}." if read else ""
 
 
 def _reliability(premise: Premise) -> Iterator[PremiseFinding]:

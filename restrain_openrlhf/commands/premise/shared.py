@@ -11,7 +11,6 @@ from math import sqrt
 
 import numpy as np
 
-from restrain_openrlhf.answers import canonical_key
 from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
 
 # Of rollouts. A shortcut with less did no harm, and in six benchmarks no gold answer has more than .10 of the problems.
@@ -73,14 +72,13 @@ def common_answers(frozen: FrozenPass) -> tuple[CommonAnswer, ...]:
 
 def _answer(frozen: FrozenPass, key: str, rollouts: int, prompts: Counter[str]) -> CommonAnswer:
     texts = (pair for group in frozen.groups for pair in zip(group.keys, group.row.answers, strict=True))
-    majorities = [group.row.majority for group in frozen.groups]
     return CommonAnswer(
         text=next(text for found, text in texts if found == key and text is not None),
         key=key,
         share=rollouts / (len(frozen.groups) * frozen.n),
         prompts=prompts[key],
         next_prompts=max((count for other, count in prompts.items() if other != key), default=0),
-        majorities=sum(one is not None and canonical_key(one) == key for one in majorities),
+        majorities=sum(group.row.majority_key == key for group in frozen.groups),
         excess=_excess(frozen.with_gold, key),
     )
 
@@ -88,6 +86,6 @@ def _answer(frozen: FrozenPass, key: str, rollouts: int, prompts: Counter[str]) 
 def _excess(groups: Sequence[FrozenGroup], key: str) -> Excess | None:
     if len(groups) < LEAST_GOLD:
         return None
-    is_gold = np.array([canonical_key(group.gold) == key for group in groups if group.gold is not None], float)
+    is_gold = np.array([group.gold_key == key for group in groups], float)
     over = np.array([np.mean([found == key for found in group.keys]) for group in groups]) - is_gold
     return Excess(float(over.mean()), float(over.std(ddof=1)) / sqrt(len(over)), float(is_gold.mean()))

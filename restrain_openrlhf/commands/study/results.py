@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +18,7 @@ from restrain_openrlhf.evaluation.prompt_gold import PromptGold, answers_to, joi
 from restrain_openrlhf.records.collapse import Collapse, of_evaluations
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import kept_files, read_kept
-from restrain_openrlhf.records.metrics import ENTROPY, read_held_out, read_steps
+from restrain_openrlhf.records.metrics import ENTROPY, each_step, read_held_out
 
 ACCURACY = "held-out pass@1"
 LOGGED = (
@@ -101,15 +101,16 @@ def maj_at_k(run: Path, gold: Mapping[str, str]) -> dict[int, float]:
     if not kept_files(run):
         return {}
     answers = join({group.prompt for group in read_kept(run)}, gold) or PromptGold()
+    answers = replace(answers, kind=RunFolder(run).kind)
     right: dict[int, list[bool]] = defaultdict(list)
     for group in read_kept(run):
-        if (answer := answers.of(group.prompt)) is not None:
-            right[group.step].append(GroupFacts.of(group, answer).majority_right)
+        if answers.of(group.prompt) is not None:
+            right[group.step].append(GroupFacts.of(group, answers).majority_right)
     return {step: fmean(each) for step, each in right.items()}
 
 
 def _logged(panel: Panel, run: Path) -> dict[int, float]:
-    rows = read_steps(RunFolder(run).metrics)
+    rows = each_step(RunFolder(run).metrics)
     return {row.step: value for row in rows if (value := panel.value(row)) is not None}
 
 

@@ -22,11 +22,11 @@ StepFile = tuple[Path, int, int]
 
 @dataclass(frozen=True)
 class Material:
-    """A run to look at. `reference` is the frozen model's majority answer by prompt_id, where the run has one."""
+    """A run to look at. `reference`: the frozen model's majority answer and its key by prompt_id, if there is one."""
 
     run: Path
     gold: PromptGold = field(default_factory=PromptGold)
-    reference: Mapping[str, str] = field(default_factory=dict)
+    reference: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     @property
@@ -43,7 +43,7 @@ def material(run: Path, gold: Path | None) -> Material:
     answers, notes = PromptGold(), list[str]()
     if gold:
         prompts = kept_prompts(run)
-        answers = gold_for(prompts, gold, RunFolder(run).flags())
+        answers = gold_for(prompts, gold, RunFolder(run).flags(), RunFolder(run).kind)
         graded = sum(answers.of(prompt) is not None for prompt in prompts)
         notes.append(f"Gold has {graded:,} of {len(prompts):,} prompts.")
     named = RunFolder(run).record().get("reference")
@@ -53,7 +53,11 @@ def material(run: Path, gold: Path | None) -> Material:
     if not Path(named).exists():
         gone = f"{flipped}. The run's reference, {named}, is not there to compare with."
         return Material(run, answers, {}, (*notes, gone))
-    votes = {row.prompt_hash: row.majority for row in load_reference(Path(named)).rows if row.majority is not None}
+    votes = {
+        row.prompt_hash: (row.majority, row.majority_key or "")
+        for row in load_reference(Path(named)).each_row()
+        if row.majority is not None
+    }
     return Material(run, answers, votes, (*notes, f"{flipped}, its first one with the reference's."))
 
 

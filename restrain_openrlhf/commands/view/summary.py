@@ -57,8 +57,8 @@ class Step:
 class Summaries:
     """Summaries of a run's groups in the order of their steps, since a flip is one against what came before."""
 
-    def __init__(self, gold: PromptGold, reference: Mapping[str, str]) -> None:
-        """`reference` is the frozen model's majority answer by prompt_id; empty where the run has none."""
+    def __init__(self, gold: PromptGold, reference: Mapping[str, tuple[str, str]]) -> None:
+        """`reference`: the frozen model's majority answer and its key, by prompt_id; empty where the run has none."""
         self._gold = gold
         self._last = dict(reference)
         self._numbers: dict[str, dict[str | None, int]] = {}
@@ -74,7 +74,7 @@ class Summaries:
         votes = []
         for members in ranked_classes(group):
             answer = members[0].answer
-            number = numbers.setdefault(None if answer is None else canonical_key(answer), len(numbers))
+            number = numbers.setdefault(key_of(members[0]), len(numbers))
             right = self._gold.right(group.prompt, answer)
             votes.append((answer, AnswerVotes(number, _shown(answer), len(members), right)))
         return GroupSummary(
@@ -87,15 +87,22 @@ class Summaries:
             majority_count=group.majority_count,
             missing=sum(rollout.answer is None for rollout in group.rollouts),
             votes=tuple(each for _, each in votes),
-            flipped_from=_shown(self._flipped_from(group.prompt_id, votes[0][0] if votes else None)),
+            flipped_from=_shown(self._flipped_from(group)),
             graded=self._gold.of(group.prompt) is not None,
         )
 
-    def _flipped_from(self, prompt_id: str, majority: str | None) -> str | None:
-        if majority is None:
+    def _flipped_from(self, group: KeptGroup) -> str | None:
+        first = next((members[0] for members in ranked_classes(group)), None)
+        if first is None or first.answer is None:
             return None
-        last, self._last[prompt_id] = self._last.get(prompt_id), majority
-        return last if last is not None and canonical_key(last) != canonical_key(majority) else None
+        answer, key = self._last.get(group.prompt_id, (None, None))
+        self._last[group.prompt_id] = (first.answer, key_of(first) or "")
+        return answer if answer is not None and key != key_of(first) else None
+
+
+def key_of(rollout: KeptRollout) -> str | None:
+    """A key that is equal for equal answers; None for a missing one. Files without keys are of mathematics."""
+    return rollout.key or (None if rollout.answer is None else canonical_key(rollout.answer))
 
 
 def _shown(answer: str | None) -> str | None:

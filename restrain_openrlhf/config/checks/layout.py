@@ -9,6 +9,8 @@ from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method
 
+# Each of them is about half a minute of a weight sync: docs/operations/scale.md.
+MOST_ENGINES, MOST_HANDLES = 128, 2**16
 COUNTS = (
     "actor.num_nodes",
     "actor.num_gpus_per_node",
@@ -125,6 +127,32 @@ def uneven_steps(flags: Flags, _config: HookConfig, _method: Method) -> str | No
     return None
 
 
+def idle_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """The host sends all rollouts of a prompt to one engine."""
+    prompts, engines = prompts_drawn(flags), GpuLayout.of(flags).engines
+    if prompts >= engines:
+        return None
+    return (
+        f"rollout.batch_size is {prompts} and vllm.num_engines is {engines}: one engine draws all rollouts of a "
+        f"prompt, so that {engines - prompts} engines would never draw. Raise rollout.batch_size to {engines} or more, "
+        f"or lower vllm.num_engines to {prompts} (with a larger vllm.tensor_parallel_size where policy and vLLM share "
+        "GPUs)."
+    )
+
+
+def many_handles(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """Where policy and vLLM share GPUs: their CUDA IPC (trainer/ray/ppo_actor.py, use_cuda_ipc)."""
+    layout = GpuLayout.of(flags)
+    sent = layout.engines * layout.policy
+    if not layout.engines_share or flags["vllm.sync_backend"] != "nccl" or sent <= MOST_HANDLES:
+        return None
+    return (
+        f"At each weight sync the policy's first rank sends every one of {layout.engines} engines the CUDA handles of "
+        f"all {layout.policy} GPUs, {sent} for each weight; {MOST_HANDLES} are supported, and more take minutes "
+        "(docs/operations/scale.md). Raise vllm.tensor_parallel_size and lower vllm.num_engines to match."
+    )
+
+
 LAYOUT: tuple[Check, ...] = (
     missing_counts,
     other_reference,
@@ -157,6 +185,14 @@ LAYOUT: tuple[Check, ...] = (
     refused_if(
         lambda flags, *_: flags["ds.enable_sleep"] and flags["ds.zero_stage"] == 0 and not flags["ds.adam_offload"],
         "ds.enable_sleep is set with ds.zero_stage 0, whose states stay on the GPU. Set ds.zero_stage to 2 or 3.",
+    ),
+    idle_engines,
+    many_handles,
+    refused_if(
+        lambda flags, *_: flags["vllm.num_engines"] > MOST_ENGINES,
+        "vllm.num_engines is {vllm.num_engines}: at each weight sync the policy's first rank calls every engine for "
+        f"each weight, and {MOST_ENGINES} engines are supported (docs/operations/scale.md). Raise "
+        "vllm.tensor_parallel_size and lower vllm.num_engines.",
     ),
     idle_ranks,
     uneven_steps,

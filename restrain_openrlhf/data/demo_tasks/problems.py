@@ -26,7 +26,7 @@ def distinct(drawn: Iterable[Problem], count: int, most: int) -> list[Problem]:
 
 def write_prompts(path: Path, problems: Sequence[Problem]) -> None:
     """The training file: prompts only."""
-    write_rows(path, (PromptOnly(id=problem.id, problem=problem.problem) for problem in problems))
+    write_rows(path, (PromptOnly(id=problem.id, problem=problem.problem, row=problem.row) for problem in problems))
 
 
 def write_gold(path: Path, problems: Sequence[Problem]) -> None:

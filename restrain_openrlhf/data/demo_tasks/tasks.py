@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from restrain_openrlhf.config.shipped import CONFIGS
-from restrain_openrlhf.data.demo_tasks import addition, premise
+from restrain_openrlhf.data.demo_tasks import addition, premise, programs, words
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
 
@@ -57,7 +57,27 @@ ADDITION = Task(
     steps=20,
     methods=("restrain",),
 )
-TASKS: Mapping[str, Task] = {task.name: task for task in (PREMISE, ADDITION)}
+WORDS = Task(
+    "words",
+    "English words in German",
+    words.training_problems,
+    words.heldout_problems,
+    CONFIGS / "cpu" / "demo_words.yaml",
+    steps=40,
+    methods=("restrain", "ttrl"),
+    episode=640,
+)
+PROGRAMS = Task(
+    "programs",
+    "Python functions",
+    programs.training_problems,
+    programs.heldout_problems,
+    CONFIGS / "cpu" / "demo_programs.yaml",
+    steps=40,
+    methods=("restrain", "ttrl"),
+    episode=640,
+)
+TASKS: Mapping[str, Task] = {task.name: task for task in (PREMISE, ADDITION, WORDS, PROGRAMS)}
 
 
 def task_named(name: str) -> Task:

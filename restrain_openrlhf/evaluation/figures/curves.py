@@ -1,9 +1,11 @@
 """Figures of runs: training curves, votes and speed, accuracy against a label, and how reliable majorities are."""
 
 import math
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -14,16 +16,7 @@ from restrain_openrlhf.evaluation.estimators import SizeRow
 from restrain_openrlhf.evaluation.figures.page import save_figures
 from restrain_openrlhf.evaluation.result import Result
 from restrain_openrlhf.records.collapse import Collapse, read_collapse
-from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, read_steps
-
-
-@dataclass(frozen=True)
-class RunCurves:
-    """One run's rows, and its Model Collapse Step, under the name that the legend shows."""
-
-    name: str
-    rows: Sequence[StepRow]
-    collapse: Collapse
+from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, each_step
 
 
 @dataclass(frozen=True)
@@ -68,14 +61,55 @@ SPEED = (
     Panel("generated tokens per second", number("restrain/generated_tokens_per_second")),
     Panel("trained tokens per second", number("restrain/trained_tokens_per_second")),
 )
+ALL = (*TRAINING, *VOTES, *SPEED)
+
+
+@dataclass(frozen=True)
+class RunCurves:
+    """What is drawn of one run, and its Model Collapse Step, under the name that the legend shows.
+
+    `steps` are all steps; `curves` has the steps and the values of each panel by its title; `sizes` has the share of
+    groups by the size of their majority, flat, step by step.
+    """
+
+    name: str
+    collapse: Collapse
+    steps: "array[int]"
+    curves: Mapping[str, tuple["array[int]", "array[float]"]]
+    sizes: "array[float]"
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        rows: Iterable[StepRow],
+        collapse: Collapse,
+        panels: Sequence[Panel] = (*TRAINING, *VOTES, *SPEED),
+    ) -> Self:
+        """Of a run's rows, of which no more is kept than the numbers that the panels show."""
+        curves = {panel.title: (array("q"), array("d")) for panel in panels}
+        run = cls(name, collapse, array("q"), curves, array("d"))
+        values = {panel.title: panel.value for panel in panels}
+        for row in rows:
+            run.steps.append(row.step)
+            run.sizes.extend(count / row.votes["prompts"] for count in row.votes["majority_histogram"])
+            for title, value in values.items():
+                if (number := value(row)) is not None:
+                    curves[title][0].append(row.step)
+                    curves[title][1].append(number)
+        return run
+
+    def lost(self, panel: Panel) -> list[int]:
+        """Steps whose number was not finite: a line has a gap there, and one of them alone would not be seen."""
+        return [step for step, value in zip(*self.curves[panel.title], strict=True) if math.isnan(value)]
 
 
 def load_curves(run_dir: Path) -> RunCurves:
     """A run's curves. Raises DataError where the folder has no metrics yet."""
-    rows = read_steps(run_dir / "metrics.jsonl")
-    if not rows:
+    run = RunCurves.of(run_dir.name, each_step(run_dir / "metrics.jsonl"), read_collapse(run_dir))
+    if not run.steps:
         raise DataError(f"{run_dir}: has no metrics.jsonl with a finished step. Give the folder of a run.")
-    return RunCurves(run_dir.name, rows, read_collapse(run_dir))
+    return run
 
 
 def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
@@ -91,7 +125,7 @@ def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     signs = {
         "dotted: Model Collapse Step": any(run.collapse.step is not None for run in runs),
-        "×: no finite number": any(_lost(run, panel) for run in runs for panel in panels),
+        "×: no finite number": any(run.lost(panel) for run in runs for panel in panels),
     }
     if any(signs.values()):
         figure.supxlabel("; ".join(words for words, is_there in signs.items() if is_there), fontsize=8)
@@ -99,30 +133,23 @@ def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
 
 
 def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
-    points = [(row.step, value) for row in run.rows if (value := panel.value(row)) is not None]
-    if not points:
+    steps, values = run.curves[panel.title]
+    if not steps:
         return
-    (line,) = axes.plot(*zip(*points, strict=True), label=run.name, linewidth=1.5)
-    lost = _lost(run, panel)
-    if lost:
+    (line,) = axes.plot(steps, values, label=run.name, linewidth=1.5)
+    if lost := run.lost(panel):
         middle = [0.5] * len(lost)
         axes.plot(lost, middle, "x", color=line.get_color(), transform=axes.get_xaxis_transform(), markersize=9)
     if run.collapse.step is not None:
         axes.axvline(run.collapse.step, color=line.get_color(), linestyle=":", linewidth=1.5)
 
 
-def _lost(run: RunCurves, panel: Panel) -> list[int]:
-    """Steps whose number was not finite: a line has a gap there, and one of them alone would not be seen."""
-    found = [(row.step, panel.value(row)) for row in run.rows]
-    return [step for step, value in found if value is not None and math.isnan(value)]
-
-
 def draw_majority_sizes(run: RunCurves) -> Figure:
     """Share of groups by the size of their majority (vertical), step by step (horizontal)."""
-    shares = np.array([np.array(row.votes["majority_histogram"]) / row.votes["prompts"] for row in run.rows])
+    shares = np.frombuffer(run.sizes).reshape(len(run.steps), -1)
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
-    extent = (run.rows[0].step - 0.5, run.rows[-1].step + 0.5, -0.5, shares.shape[1] - 0.5)
+    extent = (run.steps[0] - 0.5, run.steps[-1] + 0.5, -0.5, shares.shape[1] - 0.5)
     image = axes.imshow(shares.T, origin="lower", aspect="auto", extent=extent, cmap="viridis")
     axes.set(title=f"{run.name}: size of the majority", xlabel="step", ylabel="voters in the majority")
     figure.colorbar(image, label="share of groups")

@@ -11,7 +11,7 @@ from restrain_openrlhf.config.blocks import MIB, KeepRollouts
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup
 from restrain_openrlhf.method import GroupScore
-from restrain_openrlhf.records.kept import KeptGroup, KeptRollout, as_parquet, drop_from, kept_bytes, write_step
+from restrain_openrlhf.records.kept import KeptGroup, KeptRollout, as_parquet, drop_from, kept_files, write_step
 from restrain_openrlhf.scoring.wire import GroupRequest
 
 KEPT_GROUPS, KEPT_MIB = "restrain/kept_groups", "restrain/kept_mib"
@@ -22,13 +22,17 @@ Gaps = Sequence[float | None]
 class Keeping:
     """What a trainer process knows of the kept rollouts: `used` bytes (None before its first step), and why it stopped.
 
+    Of a run of `steps` (None: not known) that would need more than the bound, whole steps are left out evenly: the
+    bound is for all of the run, and not for its beginning. `largest` is the largest step's file so far, in bytes.
     Training never stops because of them. A process that is started again tries again.
     """
 
     run: Path
     rollouts: KeepRollouts
     seed: int
+    steps: int | None = None
     used: int | None = None
+    largest: int = 0
     stopped: str | None = None
 
     def keep(self, step: int, groups: Sequence[ScoredGroup], gaps: Gaps) -> dict[str, float]:
@@ -37,8 +41,10 @@ class Keeping:
             if self.used is None:
                 # Files of this step or later are of a run that was killed.
                 drop_from(self.run, step)
-                self.used = kept_bytes(self.run)
-            places = [] if self.stopped else chosen(self.rollouts.count(len(groups)), len(groups), self.seed, step)
+                sizes = [path.stat().st_size for path in kept_files(self.run).values()]
+                self.used, self.largest = sum(sizes), max(sizes, default=0)
+            count = self.rollouts.count(len(groups)) if self._is_due(step) else 0
+            places = chosen(count, len(groups), self.seed, step)
             size = len(gaps) // max(len(groups), 1)
             kept = [
                 kept_group(
@@ -52,6 +58,12 @@ class Keeping:
             written = 0
         return {KEPT_GROUPS: float(written), KEPT_MIB: (self.used or 0) / MIB} if groups else {}
 
+    def _is_due(self, step: int) -> bool:
+        """Whether the step's part of the bound is not spent; the step's own size has no say, which would be a bias."""
+        if self.stopped or self.steps is None:
+            return not self.stopped
+        return (self.used or 0) + self.largest <= self.rollouts.most_bytes * step / self.steps
+
     def _write(self, step: int, groups: Sequence[KeptGroup]) -> int:
         if not groups:
             return 0
@@ -61,7 +73,7 @@ class Keeping:
             self._stop(step, f"they would take more than rollouts.at_most_mib = {self.rollouts.at_most_mib}")
             return 0
         write_step(self.run, step, content)
-        self.used = used
+        self.used, self.largest = used, max(self.largest, len(content))
         return len(groups)
 
     def _stop(self, step: int, why: str) -> None:
@@ -107,6 +119,7 @@ def _kept_rollout(request: GroupRequest, score: GroupScore, place: int, gap: flo
         class_votes=None if label is None else score.votes.counts[label],
         label_weight=None if label is None else float(score.label_weights[label]),
         trained=trained,
+        key=None if label is None else score.keys[label],
         advantage_pos=float(score.pair.positive[place]) if trained else None,
         advantage_neg=float(score.pair.negative[place]) if trained else None,
         log_prob_gap=gap,

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.logging.keeping import Keeping
@@ -62,6 +63,21 @@ def log_by_us(trainer: Any) -> None:
         trainer.args.logger.logging_steps = 1
 
 
+def planned_steps(trainer: Any, most: int | None) -> int | None:
+    """Rollout batches of the whole run, `most` at most; None where neither is known.
+
+    The asynchronous trainer's prompts are in another process. The loader has batches of one prompt
+    (trainer/ppo_trainer.py, prepare_datasets).
+    """
+    loader = getattr(trainer, "prompts_dataloader", None)
+    if loader is None:
+        return most
+    arguments = trainer.args
+    flags = {"rollout.batch_size": arguments.rollout.batch_size, "train.num_episodes": arguments.train.num_episodes}
+    every = rollout_batches(len(loader), flags)
+    return every if most is None else min(most, every)
+
+
 class RunLog:
     """Takes the place of a trainer's trackers (utils/logging_utils.py): a step's whole numbers, and an evaluation's.
 
@@ -77,7 +93,8 @@ class RunLog:
         config = config_here()
         self._keeping: Keeping | None = None
         if config.metrics is not None:
-            self._keeping = Keeping(config.metrics.parent, config.rollouts, trainer.args.train.seed)
+            steps = planned_steps(trainer, config.steps)
+            self._keeping = Keeping(config.metrics.parent, config.rollouts, trainer.args.train.seed, steps)
 
     def log_train(self, global_step: int, logs_dict: dict[str, Any]) -> None:
         """Complete a step's numbers, and write them wherever the run has them."""

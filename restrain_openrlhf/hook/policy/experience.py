@@ -180,9 +180,10 @@ def make_experience_batch(
     gap = logprob_gap(experiences)
     # The asynchronous trainer's rollouts may be of earlier weights, by design.
     is_of_now = not maker.args.train.async_enable
+    kind = config_here().answers
     # Examples are there where rollouts are kept.
     warnings = {
-        "answers": missing_warning(votes.missing_share_of_voters, unread(scored), "this step's rollouts"),
+        "answers": missing_warning(votes.missing_share_of_voters, unread(scored), "this step's rollouts", kind),
         "mismatch": mismatch_warning(gap) if is_of_now else None,
     }
     LAST_STEP[maker] = StepRecord(

@@ -43,7 +43,7 @@ def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
         VOTERS: float(score.votes.n),
         MAJORITY_COUNT: float(score.votes.majority_count),
         EFFECTIVE_LABELS: score.votes.effective_labels,
-        MISSING: float(score.answers.count(None)),
+        MISSING: float(score.votes.classes.count(None)),
         TRUNCATED: float(sum(not response.finished for response in request.responses)),
         RESIDUAL_TIMEOUTS: float(score.residual_timeouts),
         RESIDUAL_DEATHS: float(score.residual_deaths),

@@ -5,18 +5,22 @@ import random
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import aiohttp
 from pydantic import ValidationError
 
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import RestrainError, ScoreServiceError
 from restrain_openrlhf.method import GroupScore, build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
+from restrain_openrlhf.reference.prompt_rows import PromptRows
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.service.service_config import load_token
+from restrain_openrlhf.scoring.threads import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 
 TRY_SECONDS = 120.0
@@ -31,12 +35,13 @@ def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
     if config.service is not None:
         return ScoreService.of(config, config.service)
     reference = load_reference(config.reference) if config.reference else None
-    return InProcess(GroupScorer(build(config.method), reference))
+    rows = PromptRows.of(config.answer_rows, config.answers)
+    return InProcess(GroupScorer(build(config.method), reference, config.answers, rows))
 
 
 @dataclass(frozen=True)
 class InProcess:
-    """Scores in one thread: latex2sympy2 may take seconds, and rollouts are drawn meanwhile."""
+    """Scores in one thread while rollouts are drawn, and in others what needs latex2sympy2, which may take seconds."""
 
     scorer: GroupScorer
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="score"))
@@ -45,7 +50,7 @@ class InProcess:
         """Raises a RestrainError where the group cannot be scored, or the reference is not the one that is needed."""
         if needed is not None and self.scorer.reference is not None:
             refuse_mismatch(self.scorer.reference, needed)
-        return await asyncio.get_running_loop().run_in_executor(self.thread, score_whole_group, self.scorer, group)
+        return await scored_in_a_thread(partial(score_whole_group, self.scorer, group), self.thread)
 
 
 @dataclass(frozen=True)
@@ -54,13 +59,14 @@ class ScoreService:
 
     url: str
     method: Mapping[str, Any]
+    kind: AnswerKind = MATHEMATICS
     token: str | None = None
     patience: float = PATIENCE_SECONDS
 
     @classmethod
     def of(cls, config: HookConfig, url: str, patience: float = PATIENCE_SECONDS) -> Self:
         """Raises ConfigError where the token cannot be used."""
-        return cls(url, config.method.model_dump(mode="json"), load_token(None), patience)
+        return cls(url, config.method.model_dump(mode="json"), config.answers, load_token(None), patience)
 
     async def score(self, group: GroupRequest, needed: NeededReference | None = None) -> GroupScore:
         """As InProcess. Raises ScoreServiceError where the service refuses, or gives no answer for `patience` s."""
@@ -112,6 +118,11 @@ class ScoreService:
             raise ScoreServiceError(
                 f"The scoring service at {self.url} did not compare its reference with this run: it is of an earlier "
                 "version. Install this version of restrain-openrlhf there."
+            )
+        if reply.answers != self.kind.identity:
+            raise ScoreServiceError(
+                f"The scoring service at {self.url} reads answers as {reply.answers!r}, and this run as "
+                f"{self.kind.identity!r}. Give both the same `answers:` block, and the same version of this project."
             )
         return scored.score()
 

@@ -1,10 +1,11 @@
-"""Wraps the host's SamplesGenerator and its rollout actors' start: a run's end, seeds, order, log-probabilities."""
+"""Wraps the host's SamplesGenerator and its rollout actors' start: a run's end, seeds, order, tokenizer, engine."""
 
 from collections.abc import Callable
 from typing import Any
 
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.rollout.group_columns import PLACE
+from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_by_reference
 from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, with_visits
 from restrain_openrlhf.machine.patching import original_of
 
@@ -28,12 +29,13 @@ def generate_samples(wrapped: Callable[..., Any], generator: Any, args: tuple[An
 
 
 def dispatch_prompts(wrapped: Callable[..., Any], generator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Wraps SamplesGenerator._dispatch_prompts_to_vllm: with seeds, training prompts are numbered."""
+    """Wraps SamplesGenerator._dispatch_prompts_to_vllm: the tokenizer goes by reference; seeds number the prompts."""
     if config_here().seeded_rollouts:
         progress = PROGRESS.setdefault(generator, Progress())
         numbered = with_visits(args[LABELS_POSITION], progress, generator.args.train.seed)
         args = (*args[:LABELS_POSITION], numbered, *args[LABELS_POSITION + 1 :])
-    return wrapped(*args, **kwargs)
+    with tokenizer_by_reference(generator):
+        return wrapped(*args, **kwargs)
 
 
 async def initialise(actor: Any, *args: Any, **kwargs: Any) -> None:

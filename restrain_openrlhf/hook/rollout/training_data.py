@@ -4,9 +4,10 @@ import hashlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 from weakref import WeakKeyDictionary
 
+from restrain_openrlhf.answers import Row
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.install.environment import config_here
@@ -15,7 +16,7 @@ from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import selected
 
 COLUMNS = ("prompts", "labels", "images", "datasources")
-LABEL_KEY_POSITION = 3
+INPUT_KEY_POSITION, LABEL_KEY_POSITION = 2, 3
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,32 @@ PROGRESS: WeakKeyDictionary[object, Progress] = WeakKeyDictionary()
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """Says that a prompt's rollouts are trained on. `gold` is None unless the method reads gold."""
+    """Says that a prompt's rollouts are trained on. `gold` is None unless the method reads gold.
+
+    `row` is what the kind of answer reads of the prompt; None where nothing but its text is known.
+    """
 
     gold: str | None = None
     visit: Visit | None = None
+    row: Row | None = None
+
+
+@dataclass(frozen=True)
+class LabelWithRow:
+    """A row's label as the host has it, with what the kind of answer reads of the row."""
+
+    label: Any
+    row: Row | None = None
+
+    @classmethod
+    def of(cls, label: Any) -> Self:
+        """A label that may be one already."""
+        return label if isinstance(label, cls) else cls(label)
+
+    @property
+    def gold(self) -> str | None:
+        """The label as text; None where there is none."""
+        return None if self.label in ("", None) else str(self.label)
 
 
 def mark_training(dataset: Any, reads_gold: bool) -> None:
@@ -56,13 +79,14 @@ def mark_training(dataset: Any, reads_gold: bool) -> None:
 
     A label-free method's gold ends here: no process that draws or scores rollouts ever has it.
     """
-    golds = [str(label) if reads_gold and label not in ("", None) else None for label in dataset.labels]
-    dataset.labels = [TrainingRow(gold) for gold in golds]
+    labels = map(LabelWithRow.of, dataset.labels)
+    dataset.labels = [TrainingRow(each.gold if reads_gold else None, row=each.row) for each in labels]
 
 
 def refuse_unlabelled(dataset: Any) -> None:
     """Raises DataError where a problem of the evaluation set has no answer: it cannot be graded."""
-    without = [prompt for prompt, label in zip(dataset.prompts, dataset.labels, strict=True) if label in ("", None)]
+    labels = map(LabelWithRow.of, dataset.labels)
+    without = [prompt for prompt, label in zip(dataset.prompts, labels, strict=True) if label.gold is None]
     if without:
         raise DataError(
             f"{len(without)} of {len(dataset.prompts)} problems of eval.dataset have no gold answer, for example "
@@ -132,7 +156,7 @@ def _take(dataset: Any, positions: Sequence[int]) -> None:
 def preprocess_data(
     wrapped: Callable[..., Any], _instance: object, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """A row without the label column has the empty label, as where the host is given no data.label_key.
+    """A row without the label column has the empty label; a label brings what the kind of answer reads of the row.
 
     The host (datasets/prompts_dataset.py) reads one column name in the training and in the evaluation set, so that
     evaluating during label-free training would ask for answers in the training file. A method that reads gold refuses
@@ -142,7 +166,12 @@ def preprocess_data(
     label_key = args[LABEL_KEY_POSITION] if len(args) > LABEL_KEY_POSITION else kwargs.get("label_key")
     if label_key and label_key not in row:
         row = {**row, label_key: ""}
-    return wrapped(row, *args[1:], **kwargs)
+    prompt, label = wrapped(row, *args[1:], **kwargs)
+    kind = config_here().answers
+    if not kind.row_columns():
+        return prompt, label
+    input_key = args[INPUT_KEY_POSITION] if len(args) > INPUT_KEY_POSITION else kwargs.get("input_key", "input")
+    return prompt, LabelWithRow(label, kind.row(str(row[input_key]), row))
 
 
 def rollout_seed(group_seed: int, place: int) -> int:

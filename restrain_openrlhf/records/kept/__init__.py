@@ -13,6 +13,8 @@ from restrain_openrlhf.records.kept.groups import KeptGroup as KeptGroup
 from restrain_openrlhf.records.kept.groups import KeptRollout as KeptRollout
 
 FOLDER = "rollouts"
+# A column that files of earlier versions lack.
+KEY = "key"
 FILE = re.compile(r"step-(\d+)\.parquet")
 
 
@@ -92,6 +94,8 @@ def read_file(path: Path) -> list[KeptGroup]:
         raise DataError(
             f"{path}: is no whole Parquet file ({error}). Remove it; the other steps can be read."
         ) from None
+    if KEY not in table.column_names:
+        table = table.append_column(schema().field(KEY), arrow().nulls(len(table), arrow().string()))
     _refuse_other_columns(path, table.schema)
     return [_group(list(rows)) for _, rows in groupby(table.to_pylist(), key=lambda row: row["group"])]
 

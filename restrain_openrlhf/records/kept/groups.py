@@ -13,7 +13,8 @@ class KeptRollout:
 
     `answer`, `label`, `class_votes` and `label_weight` are None where the answer is missing: `label` numbers the
     group's answer classes by first appearance, `class_votes` is the size of its class, `label_weight` w_j of its class
-    (eq. 3 of the paper). `advantage_pos` and `advantage_neg` are A⁺ and A⁻, u_x included, None where the rollout only
+    (eq. 3 of the paper). `key` is equal for equal answers of one prompt at all steps; files of earlier versions have
+    none. `advantage_pos` and `advantage_neg` are A⁺ and A⁻, u_x included, None where the rollout only
     voted. `log_prob_gap` is the mean over its tokens of |log p_vLLM − log π| in nats, `entropy` H_i in nats; None
     where they were not measured.
     """
@@ -26,6 +27,7 @@ class KeptRollout:
     class_votes: int | None
     label_weight: float | None
     trained: bool
+    key: str | None = None
     advantage_pos: float | None = None
     advantage_neg: float | None = None
     log_prob_gap: float | None = None

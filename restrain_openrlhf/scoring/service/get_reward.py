@@ -10,14 +10,14 @@ from functools import partial
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive
 
-from restrain_openrlhf.answers.gold import is_right
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.method import GroupScore
 from restrain_openrlhf.scoring import GroupScorer, wire
 from restrain_openrlhf.scoring.service.group_collector import Group, GroupCollector, Slot
-from restrain_openrlhf.scoring.service.requests import RefusedError, read_body, read_response, refused
+from restrain_openrlhf.scoring.service.requests import RefusedError, Response, read_body, read_response, refused
 from restrain_openrlhf.scoring.service.service_config import ServiceBlock
 from restrain_openrlhf.scoring.service.telemetry import Metrics, log
+from restrain_openrlhf.scoring.threads import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import RewardReply, RewardRequest
 
 LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.PENALIZED)
@@ -73,7 +73,7 @@ class GetReward:
         if gold is not None and not self.scorer.method.reads_gold and self._is_evaluation():
             return await self._grade(query, prompt, gold)
         self.scorer.check(prompt, gold)
-        response = await asyncio.to_thread(read_response, query, prompt, self.ends)
+        response = await asyncio.to_thread(self._read, query, prompt)
         if self.stopping is not None:
             raise self.stopping
         self.has_trained = True
@@ -108,9 +108,15 @@ class GetReward:
             log("labels", logging.WARNING, detail=what)
 
     async def _grade(self, query: str, prompt: str, gold: str) -> RewardReply:
-        correct = await asyncio.to_thread(lambda: is_right(read_response(query, prompt, self.ends).answer, gold))
+        correct = await scored_in_a_thread(partial(self._is_right, query, prompt, gold))
         self.metrics.evaluated.labels(str(correct).lower()).inc()
         return RewardReply(rewards=float(correct), scores=float(correct))
+
+    def _read(self, query: str, prompt: str) -> Response:
+        return read_response(query, prompt, self.ends, self.scorer.kind, self.scorer.row_of(prompt))
+
+    def _is_right(self, query: str, prompt: str, gold: str) -> bool:
+        return self.scorer.kind.is_right(self._read(query, prompt).answer, gold, self.scorer.row_of(prompt))
 
     async def _wait(self, slot: Slot, receive: Receive) -> RewardReply:
         """Until the reply is there, the client is gone, the hold is over, or the service stops; whichever is first."""

@@ -19,6 +19,7 @@ from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.method import build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import SAMPLING, NeededReference, refuse_mismatch
+from restrain_openrlhf.reference.prompt_rows import PromptRows
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group, wire
 from restrain_openrlhf.scoring.service.get_reward import GetReward
 from restrain_openrlhf.scoring.service.requests import RefusedError, given_token, read_body, refused
@@ -42,7 +43,9 @@ class Service:
         reference = load_reference(self.config.reference) if self.config.reference else None
         if reference is not None and self.config.service.group_size is not None:
             refuse_mismatch(reference, _needed_of_urls(self.config))
-        self.scorer, self.metrics = GroupScorer(build(self.config.method), reference), Metrics()
+        rows = PromptRows.of(self.config.answer_rows, self.config.answers)
+        self.scorer = GroupScorer(build(self.config.method), reference, self.config.answers, rows)
+        self.metrics = Metrics()
         self.get_reward = GetReward(self.config.service, self.scorer, self.metrics)
         self.metrics.pending.set_function(lambda: self.pending)
         self.metrics.draining.set_function(lambda: self.draining)
@@ -86,7 +89,8 @@ class Service:
         if reference is not None and body.reference is not None:
             refuse_mismatch(reference, body.reference)
         groups = await asyncio.gather(*map(self._scored, body.groups))
-        return wire.ScoreReply(groups=groups, reference_compared=body.reference is not None)
+        compared = body.reference is not None
+        return wire.ScoreReply(groups=groups, answers=self.scorer.kind.identity, reference_compared=compared)
 
     async def _scored(self, group: wire.GroupRequest) -> wire.GroupReply:
         truncated = sum(not response.finished for response in group.responses)

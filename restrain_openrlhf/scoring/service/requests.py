@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
-from restrain_openrlhf.answers import extract
+from restrain_openrlhf.answers import AnswerKind, Row
 from restrain_openrlhf.errors import DataError, RestrainError
 from restrain_openrlhf.scoring.service.service_config import ServiceBlock
 from restrain_openrlhf.scoring.service.telemetry import log
@@ -80,8 +80,10 @@ class Response:
     truncated: bool
 
 
-def read_response(query: str, prompt: str, ends: tuple[str, ...]) -> Response:
-    """The response of a query. Raises DataError where the query is not its prompt and something after it.
+def read_response(query: str, prompt: str, ends: tuple[str, ...], kind: AnswerKind, row: Row) -> Response:
+    """The response of a query, read as its kind of answer.
+
+    Raises DataError where the query is not its prompt and something after it, and where the row is unusable.
 
     The client sends no truncation flag. Generation that stopped by itself ends with one of `ends`, which is in the text
     because the client decodes with skip_special_tokens=False; anything else hit the length limit.
@@ -89,7 +91,7 @@ def read_response(query: str, prompt: str, ends: tuple[str, ...]) -> Response:
     response = _after_prompt(query, prompt)
     marks = "|".join(map(re.escape, sorted(ends, key=len, reverse=True)))
     plain = re.sub(marks, "", response) if marks else response
-    return Response(extract(plain), truncated=bool(ends) and not response.endswith(ends))
+    return Response(kind.extract(plain, row), truncated=bool(ends) and not response.endswith(ends))
 
 
 def _after_prompt(query: str, prompt: str) -> str:

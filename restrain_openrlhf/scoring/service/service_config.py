@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from restrain_openrlhf.answers import MATHEMATICS, AnyKind
 from restrain_openrlhf.config.documents import blocks, read_yaml, typed
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import MethodSettings, build
@@ -78,6 +79,10 @@ class ServiceConfig(_Block):
     """A whole configuration file of `restrain serve`."""
 
     method: MethodSettings = Field(description="The method's name and its settings.")
+    answers: AnyKind = Field(MATHEMATICS, description="The kind of answer that votes are made of, and its settings.")
+    answer_rows: Path | None = Field(
+        None, description="The training file, where the kind of answer reads columns that requests do not bring."
+    )
     reference: Path | None = Field(None, description="The offline pass, for a method that reads one.")
     reference_n: int | None = Field(
         None, strict=True, ge=1, description="/get_reward: rollouts per prompt in the reference; null: group_size."
@@ -89,7 +94,7 @@ class ServiceConfig(_Block):
 
 
 def load_service_config(path: Path) -> ServiceConfig:
-    """A file with `method:`, `reference:` and `service:`. Raises ConfigError naming the file and the key."""
+    """A file with the keys of ServiceConfig. Raises ConfigError naming the file and the key."""
     document = blocks(read_yaml(path), path, ServiceConfig.model_fields)
     config = typed(ServiceConfig, {**document, "service": document.get("service") or {}}, path)
     method, block = build(config.method), config.service

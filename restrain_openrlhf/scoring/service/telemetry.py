@@ -1,6 +1,5 @@
 """What the service says of itself without a prompt's or a rollout's text: JSON lines on stderr, Prometheus' meters."""
 
-import asyncio
 import json
 import logging
 import sys
@@ -13,6 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.process_collector import ProcessCollector
 
 from restrain_openrlhf.method import GroupScore
+from restrain_openrlhf.scoring.threads import scored_in_a_thread
 
 SECONDS = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300, 1000)
 SHARES = tuple(step / 10 for step in range(1, 11))
@@ -68,7 +68,7 @@ class Metrics:
     async def scored(self, work: Callable[[], GroupScore], truncated: int, outcome: str = "full") -> GroupScore:
         """The group that `work` scores in a thread, full or partial, counted with so many truncated responses."""
         with self.groups.labels("failed").count_exceptions(), self.score_seconds.time():
-            group = await asyncio.to_thread(work)
+            group = await scored_in_a_thread(work)
         self.groups.labels(outcome).inc()
         missing = group.answers.count(None)
         kinds = {"given": len(group.answers) - missing, "missing": missing - truncated, "truncated": truncated}

@@ -1,0 +1,209 @@
+"""The trainer's own time in a step: OpenRLHF's as it is and with the hook, in turn, over the same rollouts.
+
+Prompts go through a real Ray to one rollout actor that answers without a model, and come back as the host's experience,
+in micro-batches of 8. The tokenizer is a byte-level BPE of Qwen's size (or Llama's, by --tokens 128000), made here.
+Only what one process does in its own threads is counted: CPU time of the trainer's process, and of the rollout actor's.
+"""
+
+import argparse
+import itertools
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ray
+from rich.console import Console
+
+# As Ray sets it for the trainer, an actor of one CPU; read as torch is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
+
+from restrain_openrlhf.machine.devices import detect
+
+detect().install()
+
+MICRO_BATCH, PROMPT_TOKENS = 8, 150
+# As many as Qwen's tokenizer has merged and special tokens.
+QWEN_TOKENS = 151_643
+METHOD = {"name": "restrain", "prompt_weight": "online"}
+
+
+def byte_level_bpe(folder: Path, tokens: int) -> Path:
+    """A tokenizer of so many tokens, each longer one merged from two others, saved as transformers reads it."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {letter: place for place, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    letters, merges = list(vocabulary), []
+    for length in itertools.count(1):
+        before = [token for token in vocabulary if len(token) == length]
+        for left, right in itertools.product(before, letters):
+            if len(vocabulary) < tokens and left + right not in vocabulary:
+                vocabulary[left + right] = len(vocabulary)
+                merges.append((left, right))
+        if len(vocabulary) == tokens:
+            break
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    whole = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|endoftext|>", pad_token="<|endoftext|>")
+    whole.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
+    whole.save_pretrained(folder)
+    return folder
+
+
+@ray.remote
+class Rollouts:
+    """Answers as the host's rollout actor does (trainer/ray/vllm_engine.py), without drawing: what a group costs it."""
+
+    def __init__(self, tokens: int) -> None:
+        from restrain_openrlhf.hook.rollout.group_columns import GENERATED, MAJORITY, columns, majority_digest
+        from restrain_openrlhf.method import build, parse_settings
+        from restrain_openrlhf.scoring import GroupScorer, score_whole_group
+        from restrain_openrlhf.scoring.wire import GroupRequest
+
+        self.tokens = tokens
+        self.scorer = GroupScorer(build(parse_settings(METHOD)))
+        self.request, self.score = GroupRequest, score_whole_group
+        self.columns, self.extra = columns, lambda score: {
+            MAJORITY: majority_digest(score.majority_key), GENERATED: 16.0 * tokens,
+        }  # fmt: skip
+
+    async def get_num_unfinished_requests(self) -> int:
+        return 0
+
+    async def generate_responses(self, prompt: str, hf_tokenizer: Any, num_samples: int, **_: Any) -> list[Any]:
+        """A group of responses of `tokens` tokens each, and its columns."""
+        from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
+
+        tokenizer = await tokenizer_here(hf_tokenizer)
+        ids = (tokenizer(prompt, add_special_tokens=False)["input_ids"] * PROMPT_TOKENS)[:PROMPT_TOKENS]
+        texts = [f"\\boxed{{{place % 5}}}" for place in range(num_samples)]
+        group = self.request(prompt=prompt, responses=[{"text": text, "finished": True} for text in texts])
+        score = self.score(self.scorer, group)
+        rows = [{**row, **self.extra(score)} for row in self.columns(group, score)]
+        return [self._rollout(prompt, ids, row) for row in rows]
+
+    def _rollout(self, prompt: str, ids: list[int], row: dict[str, float]) -> dict[str, Any]:
+        tokens = [*ids, *((place * 7919) % 100_000 for place in range(self.tokens))]
+        return {
+            "prompt": prompt,
+            "label": "",
+            "observation_tokens": tokens,
+            "action_ranges": [(len(ids), len(tokens))],
+            "rollout_log_probs": [0.0] * len(ids) + [-0.5] * self.tokens,
+            "truncated": False,
+            "reward": 0.5,
+            "scores": 0.5,
+            "extra_logs": row,
+        }
+
+    def cpu_seconds(self) -> float:
+        """CPU time of this process so far, in seconds."""
+        return time.process_time()
+
+
+class Models:
+    """A group of policy processes that answers at once, with log-probabilities of the right shape (B, T-1)."""
+
+    def async_run_method_batch(self, method_name: str, **batch: Any) -> list[Any]:
+        import torch
+
+        return [ray.put([torch.full(mask.shape, -0.5) for mask in batch["action_mask"]])]
+
+    def async_run_method(self, method_name: str) -> list[Any]:
+        return []
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one step, per prompt: CPU milliseconds of the trainer's process, of the rollout actor's, and wall time."""
+
+    trainer: float
+    actor: float
+    wall: float
+
+
+def step(tokenizer: Any, engine: Any, arguments: Any, prompts: int) -> Cost:
+    """Prompts out, rollouts in, experience made, by the host's own classes as they are now: patched or not."""
+    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
+    from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
+    from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
+
+    strategy, models = SimpleNamespace(args=arguments), Models()
+    rows = [("", [f"Problem {place}: what is it?"], [""], [None]) for place in range(prompts)]
+    generator = SamplesGenerator(strategy, rows, None, tokenizer, [engine])
+    maker = RemoteExperienceMaker(models, None, None, models, FixedKLController(0.001), strategy, tokenizer)
+    actor, cpu, wall = ray.get(engine.cpu_seconds.remote()), time.process_time(), time.perf_counter()
+    samples, *_ = generator.generate_samples(max_new_tokens=2048, max_len=4096)
+    maker.make_experience_batch(samples)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    actor = ray.get(engine.cpu_seconds.remote()) - actor
+    return Cost(*(1000 * seconds / prompts for seconds in (cpu, actor, wall)))
+
+
+def in_turn(run: Callable[[], Cost], repeats: int) -> Iterator[tuple[Cost, Cost]]:
+    """Stock and hooked, one after the other; the first pair warms up and is left out."""
+    from restrain_openrlhf.config.yaml_file import HookConfig
+    from restrain_openrlhf.hook.install import instrument
+    from restrain_openrlhf.hook.install.environment import to_environment
+    from restrain_openrlhf.method import parse_settings
+
+    os.environ.update(to_environment(HookConfig(method=parse_settings(METHOD))))
+    for repeat in range(repeats + 1):
+        stock = run()
+        instrument.install()
+        hooked = run()
+        instrument.uninstall()
+        if repeat:
+            yield stock, hooked
+
+
+def main() -> None:
+    """Measure and print."""
+    from openrlhf.utils.config import hierarchize
+    from openrlhf.utils.utils import get_tokenizer
+
+    from restrain_openrlhf.config.host_flags import parse, to_arguments
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int, default=4)
+    parser.add_argument("--n", type=int, default=16)
+    parser.add_argument("--response", type=int, default=1200, help="tokens of a response")
+    parser.add_argument("--tokens", type=int, default=QWEN_TOKENS, help="of the tokenizer")
+    parser.add_argument("--repeats", type=int, default=5)
+    options = parser.parse_args()
+    flags = {
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.use_loss": True,
+        "rollout.batch_size": options.prompts,
+        "rollout.n_samples_per_prompt": options.n,
+        "rollout.micro_batch_size": MICRO_BATCH,
+    }
+    arguments = hierarchize(parse(to_arguments(flags)))
+    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
+    engine = Rollouts.remote(options.response)
+    with tempfile.TemporaryDirectory() as name:
+        tokenizer = get_tokenizer(str(byte_level_bpe(Path(name), options.tokens)), None, "left")
+        size = (Path(name) / "tokenizer.json").stat().st_size / 1e6
+    pairs = list(in_turn(lambda: step(tokenizer, engine, arguments, options.prompts), options.repeats))
+    console = Console()
+    console.print(
+        f"{options.prompts} prompts of {options.n} rollouts of {options.response} tokens, a tokenizer of "
+        f"{options.tokens} tokens ({size:.1f} MB); medians of {options.repeats} pairs, in milliseconds a prompt"
+    )
+    for part, said in (("trainer", "CPU of the trainer"), ("actor", "CPU of a rollout actor"), ("wall", "wall time")):
+        stock, hooked = ([getattr(cost, part) for cost in side] for side in zip(*pairs, strict=True))
+        ratios = [two / one for one, two in zip(stock, hooked, strict=True)]
+        console.print(
+            f"{said}: stock {statistics.median(stock):.1f}, hooked {statistics.median(hooked):.1f}, ratio "
+            f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+        )
+
+
+if __name__ == "__main__":
+    main()

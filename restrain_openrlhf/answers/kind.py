@@ -1,0 +1,132 @@
+"""A kind of answer: what a response answers, which answers are equal, and what is right; chosen by its name."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError
+
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.registry import Registry
+
+# A prompt's own data, as its data set has them: `problem`, and the columns that its kind of answer reads.
+Row = Mapping[str, Any]
+PROBLEM = "problem"
+
+Columns = TypeVar("Columns", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Grade:
+    """The answer a response gives (None: none), and whether it is right."""
+
+    answer: str | None
+    correct: bool
+
+
+class AnswerKind(BaseModel, ABC):
+    """One kind of answer: its settings are its fields, and each is a file in `kinds/`.
+
+    `version` is in the provenance of everything that was made with this kind: raise it where the same response would
+    get another answer, or the same answers other classes. `columns` are the columns of a row that the kind reads
+    besides `problem`; gold is never one of them. `reads` says in one sentence what counts as an answer, and `advice`
+    what to do, for the warning where many responses have none. `instruction` asks a chat model for such an answer.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: ClassVar[str]
+    reads: ClassVar[str]
+    advice: ClassVar[str] = (
+        "ask for such an answer in the prompts' template, allow longer responses, or choose the kind of answer that "
+        "the prompts have (`answers:`, docs/concepts/kinds.md)."
+    )
+    columns: ClassVar[frozenset[str]] = frozenset()
+    instruction: ClassVar[str] = ""
+
+    name: str
+
+    @abstractmethod
+    def extract(self, response: str, row: Row) -> str | None:
+        """The answer of a response, None where it has none. Total on any text.
+
+        Raises DataError where the row lacks what this kind needs, or has it in another form.
+        """
+
+    @abstractmethod
+    def key(self, answer: str, row: Row) -> str:
+        """A text that is equal for equal answers, the same in every process and run."""
+
+    def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
+        """Each answer's class within one group, numbered in order of first appearance; None for a missing answer.
+
+        Equality is an equivalence: reflexive, symmetric, transitive. The order of the answers changes only the numbers.
+        """
+        return number_classes([None if answer is None else self.key(answer, row) for answer in answers])
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        """Evaluation's rule; a missing answer is wrong. It may be more lenient than a vote."""
+        return answer is not None and self.key(answer, row) == self.key(gold, row)
+
+    def grade(self, response: str, gold: str, row: Row) -> Grade:
+        """The response's answer, and whether it is right."""
+        answer = self.extract(response, row)
+        return Grade(answer, self.is_right(answer, gold, row))
+
+    def row_columns(self) -> frozenset[str]:
+        """The columns that a prompt's row needs to have with it: `columns`, unless the settings say otherwise."""
+        return self.columns
+
+    def row(self, problem: str, columns: Mapping[str, Any]) -> Row:
+        """The row of a prompt: its problem, and of a data set's `columns` those that this kind reads."""
+        return {PROBLEM: problem, **self.own_columns(columns)}
+
+    def own_columns(self, columns: Mapping[str, Any]) -> dict[str, Any]:
+        """Those that this kind reads besides the problem. Files that this project writes have them in one, `row`."""
+        names = self.row_columns()
+        known = {**(columns.get("row") or {}), **columns} if names else {}
+        return {name: known[name] for name in names if known.get(name) is not None}
+
+    def voted_answer(self, response: str, truncated: bool, row: Row) -> str | None:
+        """What a rollout votes for: the answer of its response; None where the length limit cut it off.
+
+        Evaluation grades truncated responses too, by `extract` alone (docs/decisions/0004-one-grader.md).
+        """
+        return None if truncated else self.extract(response, row)
+
+    @property
+    def identity(self) -> str:
+        """Name, version, and the settings that differ from the defaults; equal where answers are read alike."""
+        changed = self.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+        settings = "".join(f" {key}={value!r}" for key, value in sorted(changed.items()))
+        return f"{self.name} {self.version}{settings}"
+
+
+def number_classes(keys: Sequence[Hashable | None]) -> list[int | None]:
+    """Equal keys get one number, in order of first appearance; None stays None."""
+    numbers: dict[Hashable, int] = {}
+    return [None if key is None else numbers.setdefault(key, len(numbers)) for key in keys]
+
+
+def read_columns(model: type[Columns], row: Row) -> Columns:
+    """The row's columns as the `model` types them. Raises DataError naming the column, what it holds, and the fix."""
+    try:
+        return model.model_validate(dict(row))
+    except ValidationError as error:
+        first = error.errors()[0]
+        column = ".".join(map(str, first["loc"]))
+        shown = repr(first["input"])[:80]
+        raise DataError(
+            f"The prompt {str(row.get(PROBLEM))[:60]!r} has {shown} for its column {column!r}: {first['msg']}. Correct "
+            "the column in the prompts' file, or choose another kind of answer."
+        ) from None
+
+
+KINDS: Registry[AnswerKind] = Registry("answers", "kind of answer", "restrain_openrlhf.answers", "my_kind")
+
+register = KINDS.register
+parse_kind = KINDS.parse
+
+# A field of this type holds any kind of answer with its settings, and is parsed strictly.
+AnyKind = Annotated[SerializeAsAny[AnswerKind], BeforeValidator(KINDS.validator(AnswerKind))]

@@ -1,0 +1,243 @@
+"""Multiple choice: the option that a response chooses, by its letter or by its own text, among the row's options."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from string import ascii_uppercase
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from restrain_openrlhf.answers.extract import MAX_ANSWER
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
+from restrain_openrlhf.answers.kinds import reading
+from restrain_openrlhf.errors import DataError
+
+_ANNOUNCED = reading.announcement("answers?", "option", "choice")
+_BEFORE_LABEL = re.compile(r"(?:the\s+)?(?:correct\s+)?(?:option|choice|answer|letter)\s{0,3}:?\s{0,3}", re.IGNORECASE)
+_LABEL = re.compile(r"(?P<open>[(\[{]?)\s?(?P<label>[A-Za-z]|\d{1,2})\s?(?P<close>[)\]}]?)(?![\w'’])")
+_ANOTHER = re.compile(r"\s*(?:,|;|&|/|\band\b|\bor\b)\s*[(\[{]?(?:[B-HJ-Z]|[AI](?!\s+[a-z])|\d{1,2})[)\]}]?(?!\w)")
+_SEPARATOR = re.compile(r"\s*[.:,](?:\s|$)|\s+[-–—]\s|\s*—")
+_REASON = re.compile(r"\s+(?:because|since|as|is|for|which|due|from)\b|\s+\(")
+_IN_PROSE = re.compile(
+    r"\b(?:option|choice|answer)\s{1,3}[(*]{0,3}(?P<named>(?-i:[A-Z]))(?=[)\].,:;*]|\s*$|\s+(?:is|because|since|as)\b)"
+    r"|(?<!\w)(?P<praised>(?-i:[A-Z]))[)*]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?(?:correct|right|best)\b"
+    r"|\b(?:so|hence|thus|therefore|be|choose|pick|select)\s{1,3}(?:it\s{1,3}is\s{1,3})?(?P<chosen>(?-i:[A-Z]))(?=[*.]{0,3}\s*$)"
+    r"|(?<![\w(])\((?P<bracketed>(?-i:[A-Z]))\)",
+    re.IGNORECASE,
+)
+_ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
+
+
+class _Labelled(BaseModel):
+    """ARC's and CommonsenseQA's columns of options: the labels, and the texts in the same order."""
+
+    label: list[str] = Field(min_length=1)
+    text: list[str] = Field(min_length=1)
+
+
+class _Columns(BaseModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    options: _Labelled | dict[str, str] | list[str] | None = None
+    choices: _Labelled | dict[str, str] | list[str] | None = None
+
+
+@dataclass(frozen=True)
+class Option:
+    """One of a row's options: the label by which the prompt names it, and its text."""
+
+    label: str
+    text: str
+
+
+@register
+class Choice(AnswerKind):
+    """The option that a response chooses: its letter, or the option's own text where the row has options.
+
+    Two answers are equal where they choose the same option. With options in the row the vote is for the option's text,
+    so that a problem whose options are shuffled keeps its votes.
+    """
+
+    version: ClassVar[str] = "1"
+    reads: ClassVar[str] = (
+        'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last line, or '
+        "the option's own text; a letter beyond the options is none."
+    )
+    columns: ClassVar[frozenset[str]] = frozenset({"options", "choices"})
+
+    instruction: ClassVar[str] = 'End with "The answer is" and the letter of one option.'
+
+    name: Literal["choice"] = "choice"
+    gold: Literal["auto", "letter", "place", "text"] = Field(
+        "auto",
+        description="How gold names an option: by its letter, by its place (0 is the first), or by its text. `auto` "
+        "takes whichever fits, and stops where gold could name two options.",
+    )
+
+    def extract(self, response: str, row: Row) -> str | None:
+        options = options_of(row)
+        text = reading.ending(response)
+        for span in reading.stated(text, _ANNOUNCED):
+            if (found := _read(span, options)) is not None:
+                return found or None
+        return _in_last_line(reading.last_line(text)[-MAX_ANSWER:], options) or None
+
+    def key(self, answer: str, row: Row) -> str:
+        """The option's text, or the letter where the row has no options."""
+        options = options_of(row)
+        return answer if any(option.text == answer for option in options) else _read(answer, options) or answer
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        """Raises DataError where gold names no option, or two."""
+        return answer is not None and self.key(answer, row) == self._golden(gold, row)
+
+    def _golden(self, gold: str, row: Row) -> str:
+        options = options_of(row)
+        found = {text for way, text in _ways(gold.strip(), options) if self.gold in ("auto", way)}
+        if len(found) == 1:
+            return found.pop()
+        raise DataError(
+            f"The gold answer {gold[:80]!r} of the prompt {str(row.get(PROBLEM))[:60]!r} names "
+            + ("no option" if not found else f"two options ({' and '.join(sorted(map(repr, found)))})")
+            + f" of {[option.text[:40] for option in options]}. Correct it, or set `gold` to letter, place or text."
+        )
+
+
+def options_of(row: Row) -> tuple[Option, ...]:
+    """A row's options in their order: its column `options`, or `choices`; none where it has neither.
+
+    A list's labels are A, B, C and so on, a mapping's its keys. Raises DataError naming what else a column holds.
+    """
+    if row.get("options") is None and row.get("choices") is None:
+        return ()
+    columns = read_columns(_Columns, row)
+    column = "options" if columns.options is not None else "choices"
+    pairs = _pairs(columns.options if columns.options is not None else columns.choices)
+    if not pairs:
+        raise DataError(
+            f"The prompt {str(row.get(PROBLEM))[:60]!r} has no options in its column {column!r}, or more than 26 "
+            "without letters, or not as many labels as texts. Correct the column, or leave it out."
+        )
+    return pairs
+
+
+def _pairs(column: _Labelled | dict[str, str] | list[str] | None) -> tuple[Option, ...]:
+    if isinstance(column, _Labelled):
+        named = list(zip(column.label, column.text, strict=False)) if len(column.label) == len(column.text) else []
+    elif isinstance(column, dict):
+        named = list(column.items())
+    else:
+        named = (
+            list(zip(ascii_uppercase, column or (), strict=False)) if len(column or ()) <= len(ascii_uppercase) else []
+        )
+    return tuple(Option(label.strip().upper(), text) for label, text in named)
+
+
+def _read(span: str, options: tuple[Option, ...]) -> str | None:
+    """The option that a span states; empty where it names none of them or several; None where it speaks of none."""
+    text = reading.bare(span[: 2 * MAX_ANSWER])
+    text = _BEFORE_LABEL.sub("", text, count=1) if _BEFORE_LABEL.match(text) else text
+    text = reading.bare(text)
+    found = _LABEL.match(text)
+    if found and not text[found.end() :].strip(" .*"):
+        return _labelled(found, options)
+    whole = _by_text(text, options)
+    if whole is not None:
+        return whole
+    if found and _stands_alone(found, text[found.end() :], options):
+        return "" if _ANOTHER.match(text, found.end()) else _labelled(found, options)
+    return _by_start(text, options)
+
+
+def _labelled(found: re.Match[str], options: tuple[Option, ...]) -> str | None:
+    """The option of this label. Digits are a label only among labels that are digits."""
+    label = found["label"].upper()
+    if not options:
+        return label if label.isalpha() else None
+    if label.isdigit() and not any(option.label.isdigit() for option in options):
+        return _by_text(found[0].strip(), options)
+    return next((option.text for option in options if option.label == label), "")
+
+
+def _stands_alone(found: re.Match[str], rest: str, options: tuple[Option, ...]) -> bool:
+    """Whether a letter at the beginning of a span names an option, and is not the word A or I."""
+    marked = bool(found["close"] or found["open"] or re.match(r"[.:]\s", rest))
+    if found["label"].islower():
+        return marked
+    if _ANOTHER.match(rest) or _SEPARATOR.match(rest) or _REASON.match(rest):
+        return True
+    return bool(found["close"]) or _by_text(reading.first_sentence(rest), options) is not None
+
+
+def _folded(text: str) -> str:
+    return _ARTICLE.sub("", _plain(text).casefold())
+
+
+def _plain(text: str) -> str:
+    """One notation of the same letters, without spaces, full stops and dollars around; its case stays."""
+    return " ".join(unicodedata.normalize("NFKC", reading.bare(text)).split()).strip(" .,;:!*_$")
+
+
+# From the strictest to the most lenient, which alone says that "the lungs" is "Lungs".
+_FORMS: tuple[Callable[[str], str], ...] = (str.strip, _plain, lambda text: _plain(text).casefold(), _folded)
+
+
+def _by_text(span: str, options: tuple[Option, ...]) -> str | None:
+    """The one option whose text is the span, in the strictest notation that has one."""
+    for form in _FORMS:
+        wanted = form(span)
+        found = {option.text for option in options if form(option.text) == wanted}
+        if len(found) == 1:
+            return found.pop()
+    return None
+
+
+def _by_start(span: str, options: tuple[Option, ...]) -> str | None:
+    """The longest option with whose text the span begins, before a comma, a bracket or a reason."""
+    begun = _folded(span)
+    starts = [(len(folded), option.text) for option in options if _begins(begun, folded := _folded(option.text))]
+    longest = {text for length, text in starts if length == max(starts)[0]}
+    return longest.pop() if len(longest) == 1 else None
+
+
+def _begins(span: str, option: str) -> bool:
+    rest = span[len(option) :]
+    return bool(option) and span.startswith(option) and bool(_SEPARATOR.match(rest) or _REASON.match(rest))
+
+
+def _in_last_line(line: str, options: tuple[Option, ...]) -> str | None:
+    """What the last line is as a whole, or names in prose, or says its subject is."""
+    whole = _read_strictly(line, options)
+    if whole is not None:
+        return whole
+    named = list(_IN_PROSE.finditer(line))
+    if named:
+        (label,) = [group for group in named[-1].groups() if group]
+        return next((option.text for option in options if option.label == label), "") if options else label
+    said = reading.after_is(reading.last_sentence(line))
+    return _read_strictly(said, options) if said else None
+
+
+def _read_strictly(line: str, options: tuple[Option, ...]) -> str | None:
+    """As `_read`, but for prose that may begin with the word A or I: the letter alone, or with a mark of its own."""
+    found = _LABEL.match(reading.bare(line))
+    is_prose = found is not None and not found["close"] and bool(re.match(r"\s+\w", reading.bare(line)[found.end() :]))
+    return _by_text(line, options) if is_prose else _read(line, options)
+
+
+def _ways(gold: str, options: tuple[Option, ...]) -> Iterator[tuple[str, str]]:
+    """How gold could name an option: by which of the settings, and the option's text (its letter without options)."""
+    bare = gold.strip("()[]. ")
+    if not options and len(bare) == 1 and bare.upper() in ascii_uppercase:
+        yield "letter", bare.upper()
+    for place, option in enumerate(options):
+        if bare.upper() == option.label:
+            yield "letter", option.text
+        if gold == str(place):
+            yield "place", option.text
+    if (text := _by_text(gold, options)) is not None:
+        yield "text", text
+    if not options and gold.isdecimal() and int(gold) < len(ascii_uppercase):
+        yield "place", ascii_uppercase[int(gold)]

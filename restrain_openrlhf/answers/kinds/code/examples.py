@@ -1,0 +1,183 @@
+"""The inputs that a prompt shows: calls in its examples, values given to its parameters, and what follows `Input`."""
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from restrain_openrlhf.answers.kinds.code.syntax import parse
+from restrain_openrlhf.answers.kinds.code.task import Task
+
+# What is shown at most: of places, and of characters that one value takes.
+MOST, LONG = 50, 2000
+OPENING, CLOSING = "([{", ")]}"
+_PLAIN = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?|True|False|None")
+_ARROW = re.compile(r"\s{0,5}(?:=+>|-+>|➞|→|returns|should|==)")
+_INPUT = re.compile(r"^\W{0,8}(?:sample |example )?inputs?\W{0,3}\d{0,3}\W{0,4}$", re.IGNORECASE)
+_OUTPUT = re.compile(r"^\W{0,8}(?:sample |example )?(?:outputs?|explanation|notes?)\b", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What one call is given."""
+
+    positional: tuple[Any, ...]
+    named: dict[str, Any] = field(default_factory=dict)
+
+
+def shown_calls(task: Task) -> list[Arguments]:
+    """The row's own examples, else those of the prompt, by the first way of writing that finds any; none twice."""
+    given = [call for each in task.given if (call := _given(each))]
+    if given:
+        return _distinct(given)
+    finders = (_calls, _loose_calls, _named_values, _input_lines, _before_arrows)
+    found = (list(finder(text, task)) for finder in finders for text in task.shown if text)
+    return _distinct(next((calls for calls in found if calls), []))
+
+
+def shown_texts(task: Task) -> list[str]:
+    """The row's own inputs of a script, else the prompt's sample inputs."""
+    given = [each if isinstance(each, str) else "\n".join(map(_line, each)) for each in task.given]
+    return list(dict.fromkeys(given or _samples(task.shown[-1])))
+
+
+def _line(item: str) -> str:
+    """An item of a list of lines."""
+    value = ast.literal_eval(item)
+    return value if isinstance(value, str) else item
+
+
+def _given(example: str | tuple[str, ...]) -> Arguments | None:
+    """A list's items are the arguments; a text is a call, arguments between commas, or an argument a line."""
+    if not isinstance(example, str):
+        return _arguments(f"_({', '.join(example)})")
+    lines = ", ".join(line for line in example.splitlines() if line.strip())
+    return next((call for text in (example, f"_({example})", f"_({lines})") if (call := _arguments(text))), None)
+
+
+def _distinct(calls: Sequence[Arguments]) -> list[Arguments]:
+    return list({repr(call): call for call in calls}.values())[:MOST]
+
+
+def _arguments(text: str, names_are_texts: bool = False) -> Arguments | None:
+    """The arguments of one call, if all are literals."""
+    tree = parse(text.strip())
+    if not tree or len(tree.body) != 1 or not isinstance(tree.body[0], ast.Expr):
+        return None
+    call = tree.body[0].value
+    if not isinstance(call, ast.Call):
+        return None
+    try:
+        positional = [_literal(each, names_are_texts) for each in call.args]
+        named = {each.arg or "": _literal(each.value, names_are_texts) for each in call.keywords}
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        return None
+    return Arguments(tuple(positional), named) if "" not in named else None
+
+
+class _NamesAreTexts(ast.NodeTransformer):
+    """`is_happy(abcd)` means the text `abcd`."""
+
+    def visit_Name(self, node: ast.Name) -> ast.Constant:
+        return ast.Constant(node.id)
+
+
+def _literal(node: ast.expr, names_are_texts: bool) -> Any:
+    """The node's value. Raises ValueError where it is none, `...` included."""
+    node = _NamesAreTexts().visit(node) if names_are_texts else node
+    if any(isinstance(each, ast.Constant) and each.value is ... for each in ast.walk(node)):
+        raise ValueError("an ellipsis stands for values that are not shown")
+    return ast.literal_eval(node)
+
+
+def _calls(text: str, task: Task, names_are_texts: bool = False) -> Iterator[Arguments]:
+    """`f(1, 2)`, wherever it stands but after `def`."""
+    name = task.entry.rpartition(".")[2]
+    for match in list(re.finditer(rf"(?<![\w.])(?:\w{{1,40}}\.)?{re.escape(name)}\(", text))[:MOST]:
+        end = _closing(text, match.end() - 1)
+        if end and not text[: match.start()].endswith("def "):
+            call = _arguments(f"_{text[match.end() - 1 : end]}", names_are_texts)
+            if call and (call.positional or call.named or not task.parameters):
+                yield call
+
+
+def _loose_calls(text: str, task: Task) -> Iterator[Arguments]:
+    """`f(abc)` with texts that lack their quotes; not `f(s)` where s is a parameter's own name."""
+    own = {each.name for each in task.parameters or ()}
+    return (call for call in _calls(text, task, True) if not own & {x for x in call.positional if isinstance(x, str)})
+
+
+def _named_values(text: str, task: Task) -> Iterator[Arguments]:
+    """`s = "abc", c = "b"`: as many examples as every parameter has values."""
+    columns = []
+    for parameter in task.parameters or ():
+        places = re.finditer(rf"(?<!\w){re.escape(parameter.name)}\s?(?:=|:|(?=\[))\s?", text)
+        values = (_value_at(text, match.end()) for match in list(places)[:MOST])
+        columns.append([value[0] for value in values if value])
+    return (Arguments(values) for values in zip(*columns, strict=False))
+
+
+def _input_lines(text: str, task: Task) -> Iterator[Arguments]:
+    """`Input: [1, 2], 3`."""
+    for line in text.splitlines():
+        head, colon, rest = line.partition(":")
+        if colon and head.strip().casefold().endswith("input") and len(rest) < LONG:
+            call = _arguments(f"_({rest.strip()})")
+            if call and task.parameters is not None and len(call.positional) == len(task.parameters):
+                yield call
+
+
+def _before_arrows(text: str, task: Task) -> Iterator[Arguments]:
+    """`[1, 2] => 3`, for a function of one parameter."""
+    if task.parameters is not None and len(task.parameters) == 1:
+        for line in text.splitlines():
+            start = line.strip(" *-•\t`")
+            value = _value_at(start, 0)
+            if value and _ARROW.match(start, value[1]):
+                yield Arguments((value[0],))
+
+
+def _value_at(text: str, start: int) -> tuple[Any, int] | None:
+    """The literal that begins here, and where it ends."""
+    if text[start : start + 1] in {*OPENING, "'", '"'}:
+        end = _closing(text, start)
+    else:
+        plain = _PLAIN.match(text, start)
+        end = plain.end() if plain else None
+    call = _arguments(f"_({text[start:end]})") if end else None
+    return (call.positional[0], end) if call and end and len(call.positional) == 1 else None
+
+
+def _closing(text: str, start: int) -> int | None:
+    """Just after the bracket or quote that ends what begins here; None where it does not come soon."""
+    depth, quote, place = 0, "", start
+    while place < min(len(text), start + LONG):
+        letter = text[place]
+        if quote:
+            place += letter == "\\"
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in OPENING) - (letter in CLOSING)
+        place += 1
+        if not depth and not quote:
+            return place
+    return None
+
+
+def _samples(text: str) -> Iterator[str]:
+    """What stands between a line `Sample Input` and one `Sample Output`, after the first mention of an example."""
+    block: list[str] | None = None
+    has_example = False
+    for line in text.splitlines():
+        has_example |= "example" in line.casefold() or "sample" in line.casefold()
+        if _INPUT.match(line):
+            block = [] if has_example else None
+        elif block is not None and _OUTPUT.match(line):
+            lines = "\n".join(each for each in block if not each.startswith("```")).strip("\n")
+            yield f"{lines}\n"
+            block = None
+        elif block is not None:
+            block.append(line)

@@ -1,0 +1,106 @@
+"""The inputs that a group's programs are run on: those that the prompt shows, and others like them, or made from types.
+
+They depend on the prompt alone and are the same in every process: draws come from its digest, and sets are written in
+order.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from restrain_openrlhf.answers.kinds.code.draws import Draws
+from restrain_openrlhf.answers.kinds.code.examples import Arguments, shown_calls, shown_texts
+from restrain_openrlhf.answers.kinds.code.mutations import Domain, domain_of, mutated, mutated_text
+from restrain_openrlhf.answers.kinds.code.rules import obeying, rules_of
+from restrain_openrlhf.answers.kinds.code.task import Task
+from restrain_openrlhf.answers.kinds.code.typed_values import value_for
+
+# An input is at most this many characters, and so many are tried for each that is wanted.
+LONG, TRIES = 2000, 20
+# One call in so many gets an argument of its neighbour.
+COPIES = 5
+
+Input = TypeVar("Input")
+
+
+def inputs_for(task: Task, count: int) -> tuple[str, ...]:
+    """At most `count` inputs as a job writes them, and at least one; none where the parameters are not known."""
+    draws = Draws(f"{task.entry}\n{task.shown[-1]}\n{task.given}")
+    if task.way == "script":
+        texts = shown_texts(task)
+        return _grown(texts, count, lambda known: mutated_text(draws.pick(known), draws), str) if texts else ("",)
+    calls = shown_calls(task)
+    if calls:
+        domains, rules = _domains(calls), rules_of(calls)
+        return _grown(calls, count, lambda known: obeying(rules, _like(draws.pick(known), domains, draws)), written)
+    return _grown([], count, lambda _: _made(task, draws), written) if task.parameters is not None else ()
+
+
+def _grown(
+    first: Sequence[Input], count: int, another: Callable[[Sequence[Input]], Input], write: Callable[[Input], str]
+) -> tuple[str, ...]:
+    """The first inputs and others, none twice; others may be made of those that are known by then."""
+    known, texts = list(first)[:count], [write(each) for each in first[:count]]
+    for _ in range(TRIES * count):
+        if len(texts) >= count:
+            break
+        value = another(known)
+        text = write(value)
+        if text not in texts and len(text) <= LONG:
+            known.append(value)
+            texts.append(text)
+    return tuple(texts)
+
+
+def _domains(calls: Sequence[Arguments]) -> dict[int | str, Domain]:
+    """What the values of each parameter have in common, by its place or name."""
+    columns: dict[int | str, list[object]] = {}
+    for call in calls:
+        given: dict[int | str, object] = dict(enumerate(call.positional))
+        given.update(call.named)
+        for place, value in given.items():
+            columns.setdefault(place, []).append(value)
+    return {place: domain_of(values) for place, values in columns.items()}
+
+
+def _like(call: Arguments, domains: dict[int | str, Domain], draws: Draws) -> Arguments:
+    """A call with one or two of its arguments changed."""
+    positional, named = list(call.positional), dict(call.named)
+    places: list[int | str] = [*range(len(positional)), *named]
+    if len(positional) > 1 and not draws.below(COPIES):
+        # Two arguments that are nearly the same meet where programs compare them.
+        one, other = draws.shuffled(range(len(positional)))[:2]
+        if type(positional[one]) is type(positional[other]):
+            positional[one] = positional[other]
+    for _ in range(1 + draws.below(2) if places else 0):
+        match draws.pick(places):
+            case int(place):
+                positional[place] = mutated(positional[place], domains[place], draws)
+            case place:
+                named[place] = mutated(named[place], domains[place], draws)
+    return Arguments(tuple(positional), named)
+
+
+def _made(task: Task, draws: Draws) -> Arguments:
+    """A call from the parameters' types, defaults and names."""
+    return Arguments(tuple(value_for(each, draws) for each in task.parameters or ()))
+
+
+def written(call: Arguments) -> str:
+    """The call's arguments as a job has them: `([positional], {named})`."""
+    named = ", ".join(f"{name!r}: {literal(value)}" for name, value in call.named.items())
+    return f"({literal(list(call.positional))}, {{{named}}})"
+
+
+def literal(value: object) -> str:
+    """`repr`, but sets in order: theirs differs from process to process."""
+    match value:
+        case list():
+            return f"[{', '.join(map(literal, value))}]"
+        case tuple():
+            return f"({''.join(f'{literal(each)}, ' for each in value)})"
+        case set() if value:
+            return f"{{{', '.join(sorted(map(literal, value)))}}}"
+        case dict():
+            return f"{{{', '.join(f'{literal(key)}: {literal(each)}' for key, each in value.items())}}}"
+        case _:
+            return repr(value)

@@ -1,0 +1,181 @@
+"""The kind of answer `code`: its settings, and programs turned into jobs for the sandbox."""
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+
+from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes, register
+from restrain_openrlhf.answers.kinds.code.extraction import program_of
+from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
+from restrain_openrlhf.answers.kinds.code.signatures import Outcomes, returns, signatures
+from restrain_openrlhf.answers.kinds.code.task import Task, read_task
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.machine.sandbox import outcome
+from restrain_openrlhf.machine.sandbox.confinement import Confinement
+from restrain_openrlhf.machine.sandbox.pool import DIED, run_all
+from restrain_openrlhf.machine.sandbox.program import RETURNED, Job
+
+NOTHING = RETURNED + outcome.digest("")
+PASSED = RETURNED + outcome.digest("passed")
+
+
+class Expected(BaseModel):
+    """What a script should print for one input."""
+
+    input: str
+    output: str
+
+
+_EXPECTED = TypeAdapter(list[Expected])
+_LINES = TypeAdapter(list[str])
+
+
+@register
+class Code(AnswerKind):
+    """Programs in Python: two are equal where they return (or print) the same on the same inputs.
+
+    The inputs come from the prompt: the calls in its examples, others like them, or values of its parameters' types;
+    from the row's column `examples` where there is one. Neither tests nor gold are read. Programs run in a sandbox.
+    """
+
+    version: ClassVar[str] = "1"
+    reads: ClassVar[str] = (
+        "An answer is the last Python block that defines the function that the prompt leaves open, or the bare rest of "
+        "that function; for a prompt without a function, the last Python block."
+    )
+    columns: ClassVar[frozenset[str]] = frozenset({"entry_point", "examples"})
+    instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
+
+    name: Literal["code"] = "code"
+    inputs: Annotated[int, Field(ge=1, le=500)] = Field(
+        default=30, description="On how many inputs programs are compared. More tell more programs apart."
+    )
+    ignore_order: bool = Field(
+        default=False,
+        description="Whether lists that hold the same values in another order are equal, and printed lines likewise.",
+    )
+    call_seconds: Annotated[float, Field(gt=0, le=60)] = Field(
+        default=0.5, description="CPU seconds of one call. A call that takes longer fails."
+    )
+    program_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
+        default=3.0, description="CPU seconds of one program on all inputs. The calls that are left then fail."
+    )
+    test_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
+        default=10.0, description="CPU seconds of one program under its tests, in an evaluation."
+    )
+    memory_mib: Annotated[int, Field(ge=64)] = Field(default=1024, description="Memory of one program, in MiB.")
+    group_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=300.0,
+        description="Seconds that a group may take. Programs that have not begun by then have no answer.",
+    )
+    sandbox: Confinement = Field(
+        default="bubblewrap",
+        description="What confines programs: bubblewrap, or (`container`) limits and a filter of system calls alone, "
+        "under which programs can read the files that the run can read.",
+    )
+
+    @property
+    def identity(self) -> str:
+        """What confines programs changes no answer."""
+        return super(Code, self.model_copy(update={"sandbox": "bubblewrap"})).identity
+
+    def extract(self, response: str, row: Row) -> str | None:
+        return program_of(response, read_task(row))
+
+    def key(self, answer: str, row: Row) -> str:
+        """A digest of what the program returns on every input; classes compare those of them that suit the group."""
+        (outcomes,) = self._outcomes([answer], read_task(row))
+        return outcome.digest("\n".join(outcomes or [DIED]))
+
+    def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
+        """Equal are programs that agree on every input on which at most half of the group's programs fail.
+
+        A program that fails on all of them is missing: there is nothing that it answers.
+        """
+        task = read_task(row)
+        programs = list(dict.fromkeys(answer for answer in answers if answer is not None))
+        ran = dict(zip(programs, self._outcomes(programs, task), strict=True))
+        found = signatures([None if answer is None else ran[answer] for answer in answers])
+        return number_classes(found)
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        """Whether the program passes: HumanEval's `check`, asserts, or a JSON list of `{input, output}` for scripts.
+
+        Raises DataError where a script's gold is no such list.
+        """
+        if answer is None:
+            return False
+        task = read_task(row)
+        if task.way == "script":
+            return self._prints(answer, _expected(gold))
+        job = self.job(answer, "tests", task.entry, (_asserts(gold),), self.test_seconds)
+        (outcomes,) = run_all([job], self.sandbox, self.group_seconds)
+        return outcomes == (PASSED,)
+
+    def _prints(self, answer: str, expected: Sequence[Expected]) -> bool:
+        jobs = [self.job(answer, "script", "", (each.input,), self.test_seconds) for each in expected]
+        wanted = [(RETURNED + outcome.digest(outcome.printed(each.output, self.ignore_order)),) for each in expected]
+        return run_all(jobs, self.sandbox, self.group_seconds) == wanted
+
+    def _outcomes(self, programs: Sequence[str], task: Task) -> list[Outcomes | None]:
+        """What each program does on each input; None for one that the group's time left out."""
+        inputs = inputs_for(task, self.inputs)
+        if not inputs:
+            return [None for _ in programs]
+        if task.way == "calls":
+            calls = [self.job(each, "calls", task.entry, inputs, self.program_seconds) for each in programs]
+            return run_all(calls, self.sandbox, self.group_seconds)
+        # Each input is a run of its own, as a judge's is.
+        seconds = min(self.call_seconds, self.program_seconds)
+        jobs = [self.job(each, "script", "", (text,), seconds) for each in programs for text in inputs]
+        ran = run_all(jobs, self.sandbox, self.group_seconds)
+        rows = [ran[start : start + len(inputs)] for start in range(0, len(ran), len(inputs))]
+        return [_script_outcomes(row) for row in rows]
+
+    def job(
+        self,
+        program: str,
+        way: Literal["calls", "script", "tests"],
+        entry: str,
+        inputs: tuple[str, ...],
+        seconds: float,
+    ) -> Job:
+        """What the sandbox runs."""
+        return Job(
+            source=program,
+            way=way,
+            entry=entry,
+            inputs=inputs,
+            call_seconds=self.call_seconds,
+            program_seconds=seconds,
+            memory_bytes=self.memory_mib << 20,
+            output_bytes=1 << 20,
+            ignore_order=self.ignore_order,
+        )
+
+
+def _script_outcomes(runs: Sequence[Outcomes | None]) -> Outcomes | None:
+    """One program's runs together; one that prints nothing anywhere has not answered."""
+    outcomes = [run[0] for run in runs if run is not None]
+    if len(outcomes) < len(runs):
+        return None
+    return tuple(outcomes) if any(returns(each) and each != NOTHING for each in outcomes) else (DIED,) * len(outcomes)
+
+
+def _asserts(gold: str) -> str:
+    """Tests as one text: as they are, or the lines of a JSON list such as MBPP's `test_list`."""
+    try:
+        return "\n".join(_LINES.validate_json(gold))
+    except ValidationError:
+        return gold
+
+
+def _expected(gold: str) -> list[Expected]:
+    try:
+        return _EXPECTED.validate_json(gold)
+    except ValidationError:
+        raise DataError(
+            f"The gold {gold[:60]!r} is no list of inputs and outputs, and the prompt asks for a script. Write it as "
+            '[{"input": "1 2", "output": "3"}], or name the function in the column `entry_point`.'
+        ) from None

@@ -1,0 +1,153 @@
+"""Other values like the shown ones: changed a little, within what all shown values of a parameter have in common.
+
+No negative number where none is shown, the same letters, no empty list where none is, sorted lists sorted: right
+programs may differ on what a prompt does not allow.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from restrain_openrlhf.answers.kinds.code.draws import Draws
+
+_WORDS = re.compile(r"(\s+)")
+
+
+@dataclass(frozen=True)
+class Domain:
+    """What the shown values of a parameter have in common, at any depth.
+
+    The least number, somewhat more than the greatest (a slow right program must not run out of time), the letters, the
+    fewest letters of a text, the fewest items of a list, and whether all lists are sorted.
+    """
+
+    least: float = 0
+    greatest: float = 10
+    letters: str = "ab"
+    shortest_text: int = 0
+    shortest_list: int = 0
+    is_sorted: bool = False
+
+
+def domain_of(values: Iterable[object]) -> Domain:
+    """The domain of these values."""
+    parts = [part for value in values for part in _parts(value)]
+    numbers = [part for part in parts if isinstance(part, int | float) and not isinstance(part, bool)]
+    texts = [part for part in parts if isinstance(part, str)]
+    rows = [part for part in parts if isinstance(part, list | tuple)]
+    return Domain(
+        min([1, *numbers]) if numbers else 0,
+        2 * max([*numbers, 0]) + 5,
+        "".join(sorted(set("".join(texts)))) or "ab",
+        min(map(len, texts), default=0),
+        min(map(len, rows), default=0),
+        sum(len(row) > 1 for row in rows) > 1 and all(_is_sorted(row) for row in rows),
+    )
+
+
+def _parts(value: object) -> Iterator[object]:
+    yield value
+    if isinstance(value, list | tuple | set):
+        yield from (part for item in value for part in _parts(item))
+    elif isinstance(value, dict):
+        yield from (part for item in value.items() for each in item for part in _parts(each))
+
+
+def _is_sorted(row: Sequence[Any]) -> bool:
+    try:
+        return list(row) == sorted(row)
+    except TypeError:
+        return False
+
+
+def mutated(value: Any, domain: Domain, draws: Draws) -> Any:
+    """A value of the same type, changed in one place; itself where there is nothing to change."""
+    new = value
+    match value:
+        case bool():
+            new = not value
+        case int() | float():
+            new = _number(value, domain, draws)
+        case str():
+            new = _text(value, domain, draws)
+        case list():
+            new = _row(value, domain, draws)
+        case tuple():
+            new = tuple(_row(list(value), domain, draws))
+        case set():
+            new = set(_row(sorted(value, key=repr), domain, draws))
+        case dict() if value:
+            key = draws.pick(list(value))
+            new = {**value, key: mutated(value[key], domain, draws)}
+    return new
+
+
+def _number(value: float, domain: Domain, draws: Draws) -> float:
+    whole = (value + 1, value - 1, value * 2, value + 2 + draws.below(8), value // 2, value + 3)
+    broken = (value + 1, value * 2, value - 0.5, value / 2, value + 0.25)
+    new = draws.pick(whole if isinstance(value, int) else broken)
+    return type(value)(round(min(max(new, domain.least), domain.greatest), 3))
+
+
+def _text(text: str, domain: Domain, draws: Draws) -> str:
+    letter = draws.pick(domain.letters)
+    if not text:
+        return letter
+    at = draws.below(len(text))
+    changed = (
+        text[:at] + text[at + 1 :],
+        text[:at] + text[at] + text[at:],
+        text[::-1],
+        text + text[:at],
+        text[:at] + letter + text[at + 1 :],
+        text[:at] + letter + text[at:],
+        "".join(draws.shuffled(_WORDS.split(text))),
+    )
+    new = draws.pick(changed)
+    return new if len(new) >= domain.shortest_text else text
+
+
+def _row(items: list[Any], domain: Domain, draws: Draws) -> list[Any]:
+    if not items:
+        return items
+    at = draws.below(len(items))
+    other = mutated(items[at], domain, draws)
+    changed = (
+        [*items[:at], other, *items[at + 1 :]],
+        [*items[:at], *items[at + 1 :]],
+        [*items[:at], items[at], *items[at:]],
+        draws.shuffled(items),
+        [*items, other],
+    )
+    new = draws.pick(changed)
+    if domain.is_sorted and _is_sorted(items):
+        new = sorted(new)
+    return new if len(new) >= domain.shortest_list else items
+
+
+def mutated_text(text: str, draws: Draws) -> str:
+    """A script's input with one line changed: its shape stays, since a first number often counts what follows."""
+    lines = text.split("\n")
+    places = [place for place, line in enumerate(lines) if line.strip()]
+    if places:
+        at = draws.pick(places)
+        lines[at] = _line(lines[at].split(), len(places) == 1, draws)
+    return "\n".join(lines)
+
+
+def _line(words: list[str], is_alone: bool, draws: Draws) -> str:
+    """Words in another order, a number within the line's own range, or a word's letters in another order."""
+    at = draws.below(len(words))
+    numbers = [int(word) for word in words if re.fullmatch(r"-?\d{1,18}", word)]
+    if len(numbers) < len(words):
+        if not re.fullmatch(r"-?\d{1,18}", words[at]):
+            words[at] = "".join(draws.shuffled(words[at]))
+    elif len(words) == 1:
+        words = [str(max(numbers[0] + draws.below(7) - 3, min(numbers[0], 1)))] if is_alone else words
+    elif draws.below(2):
+        words = draws.shuffled(words)
+    else:
+        least = min(*numbers, 1)
+        words[at] = str(least + draws.below(max(numbers) - least + 1))
+    return " ".join(words)

@@ -1,0 +1,139 @@
+"""What a prompt asks for: the function that its own code leaves open, or a script; and the examples that it shows."""
+
+import ast
+import textwrap
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from restrain_openrlhf.answers.kind import Row, read_columns
+from restrain_openrlhf.answers.kinds.code.syntax import Function, called_names, fenced, functions, is_open, parse
+
+# A prompt's code may lack a body altogether; a method's is further in.
+BODIES = ("", "\n    pass", "\n        pass")
+STARTS = ("def ", "async def ", "import ", "from ", "class ", "@")
+# Lines of prose may begin with "from" or "class" too.
+MOST_STARTS = 20
+# Of a prompt this much is looked at for its code.
+LONGEST_PROMPT = 20_000
+
+
+class Example(BaseModel):
+    """One input that a row gives; what comes out of it is not read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    input: Any
+
+
+class Columns(BaseModel):
+    """The columns that are read of a row; others are left alone."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    problem: str
+    entry_point: str | None = None
+    examples: tuple[Example | str | list[Any], ...] | None = None
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """The examples' inputs."""
+        return tuple(each.input if isinstance(each, Example) else each for each in self.examples or ())
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter of the open function: its annotation as Python writes it, and its default as a literal."""
+
+    name: str
+    annotation: str = ""
+    default: str = ""
+
+
+@dataclass(frozen=True)
+class Task:
+    """What programs are written for.
+
+    `entry` is the function that is called, or `Class.method`; empty for scripts, which read and print. `preamble` is
+    the prompt's own code before the open function, and `code` all of it, which a bare completion goes on with.
+    `parameters` is None where the prompt does not show them. `shown` is where examples may stand: the open function's
+    docstring as its program would see it, and the whole prompt. `given` are the row's own examples: a text, or a list's
+    items as literals.
+    """
+
+    entry: str
+    preamble: str
+    code: str
+    parameters: tuple[Parameter, ...] | None
+    shown: tuple[str, ...]
+    given: tuple[str | tuple[str, ...], ...]
+
+    @property
+    def way(self) -> Literal["calls", "script"]:
+        """How a program is given its inputs."""
+        return "calls" if self.entry else "script"
+
+
+def read_task(row: Row) -> Task:
+    """The row's task. Raises DataError where a column is not in its form."""
+    columns = read_columns(Columns, row)
+    given = tuple(each if isinstance(each, str) else _items(each) for each in columns.inputs)
+    return _task(columns.problem, columns.entry_point or "", given)
+
+
+def _items(given: object) -> tuple[str, ...]:
+    """A list's items, each as a literal; a number alone is a list of one."""
+    return tuple(map(repr, given if isinstance(given, list) else [given]))
+
+
+@lru_cache(maxsize=64)
+def _task(problem: str, entry: str, given: tuple[str | tuple[str, ...], ...]) -> Task:
+    """One for all rollouts of a group."""
+    for code, tree in _codes(problem):
+        for name, function in reversed(list(functions(tree))):
+            if entry in (name, name.rpartition(".")[2]) if entry else is_open(function):
+                first = min([function.lineno, *(each.lineno for each in function.decorator_list)])
+                preamble = "" if "." in name else "\n".join(code.split("\n")[: first - 1])
+                shown = (ast.get_docstring(function) or "", problem[:LONGEST_PROMPT])
+                return Task(name, preamble, code, _parameters(function, "." in name), shown, given)
+    names = Counter(called_names(problem)).most_common(1)
+    return Task(entry or (names[0][0] if names else ""), "", "", None, (problem[:LONGEST_PROMPT],), given)
+
+
+def _codes(problem: str) -> Iterator[tuple[str, ast.Module]]:
+    """Python in the prompt with a function in it: the last fenced block first, then what is not fenced."""
+    problem = problem[:LONGEST_PROMPT]
+    lines = problem.split("\n")
+    starts = [place for place, line in enumerate(lines) if line.startswith(STARTS)][:MOST_STARTS]
+    rest = ["\n".join(lines[start:]) for start in starts]
+    blocks = ["\n".join(_block(lines[start:])) for start in starts]
+    for text in (*reversed(fenced(problem)), problem, *rest, *blocks):
+        code = textwrap.dedent(text)
+        tree = next((tree for body in BODIES if (tree := parse(code.rstrip() + body))), None)
+        if tree and any(functions(tree)):
+            yield code, tree
+
+
+def _block(lines: list[str]) -> Iterator[str]:
+    """Lines up to the first that is prose again: not indented, and no start of code."""
+    for line in lines:
+        if line.strip() and not line[0].isspace() and not line.startswith((*STARTS, ")", "#")):
+            return
+        yield line
+
+
+def _parameters(function: Function, is_method: bool) -> tuple[Parameter, ...]:
+    """Those that a call gives by position."""
+    every = [*function.args.posonlyargs, *function.args.args]
+    defaults = [""] * (len(every) - len(function.args.defaults)) + [
+        ast.unparse(each) for each in function.args.defaults
+    ]
+    found = [
+        Parameter(each.arg, ast.unparse(each.annotation) if each.annotation else "", default)
+        for each, default in zip(every, defaults, strict=True)
+    ]
+    return tuple(found[1:] if is_method else found)

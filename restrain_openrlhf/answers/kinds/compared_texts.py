@@ -1,0 +1,71 @@
+"""Kinds that compare what texts mean: another kind reads responses, and a group's different texts are compared."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+from pydantic import Field
+
+from restrain_openrlhf.answers.kind import AnswerKind, AnyKind, Row, number_classes
+from restrain_openrlhf.answers.kinds.short_text import short_text
+
+
+class ComparedTexts(AnswerKind):
+    """What is equal for the kind that reads is equal; of the rest, `compared` decides for all texts of a group.
+
+    `without_effect` names the settings that change no answer and no class, and so are no part of the identity.
+    """
+
+    reads: ClassVar[str] = (
+        'An answer is what `read` reads; by default an <answer> tag, what follows "answer:" or "answer is", or the '
+        "last line."
+    )
+    instruction: ClassVar[str] = "Put the final answer, as short as possible, into <answer> and </answer>."
+    without_effect: ClassVar[tuple[str, ...]] = ()
+
+    read: AnyKind | None = Field(
+        default=None,
+        description="The kind of answer that reads responses, with its settings; what it takes for equal is not "
+        "compared again. null: a short text.",
+    )
+
+    @abstractmethod
+    def compared(self, texts: Sequence[str], row: Row) -> Sequence[int]:
+        """A number for each of two or more different texts in sorted order, equal for equal texts.
+
+        Raises a RestrainError where that cannot be said: a guess would be a vote.
+        """
+
+    @property
+    def identity(self) -> str:
+        """With that of the kind that reads."""
+        fields = type(self).model_fields
+        plain = self.model_copy(update={name: fields[name].default for name in (*self.without_effect, "read")})
+        return super(ComparedTexts, plain).identity + (f", read by {self.read.identity}" if self.read else "")
+
+    def row_columns(self) -> frozenset[str]:
+        return self.columns | (self.read.row_columns() if self.read else frozenset())
+
+    def extract(self, response: str, row: Row) -> str | None:
+        return self.read.extract(response, row) if self.read else short_text(response)
+
+    def key(self, answer: str, row: Row) -> str:
+        """Equal keys are equal answers; whether others are equal is known of a group alone."""
+        return self.read.key(answer, row) if self.read else answer
+
+    def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
+        """Each key is compared by the first of its texts in sorted order. Raises what `compared` raises."""
+        keys = [None if answer is None else self.key(answer, row) for answer in answers]
+        written: dict[str, str] = {}
+        for key, answer in zip(keys, answers, strict=True):
+            if key is not None and answer is not None:
+                written[key] = min(answer, written.get(key, answer))
+        texts = sorted(set(written.values()))
+        numbers = self.compared(texts, row) if len(texts) > 1 else [0] * len(texts)
+        found = dict(zip(texts, numbers, strict=True))
+        return number_classes([None if key is None else found[written[key]] for key in keys])
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        """Whether answer and gold, by themselves, are equal."""
+        first, second = self.classes([answer, gold], row)
+        return first == second

@@ -1,0 +1,136 @@
+"""A sentence embedding model on the CPU: one text at a time, so that a text's vector depends on nothing else.
+
+Its libraries are imported where the first model is loaded.
+"""
+
+import json
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from restrain_openrlhf.errors import ConfigError, GraderError, reason_of
+
+Pooling = Literal["mean", "cls"]
+MOST_KNOWN = 1 << 15
+MOST_TOKENS = 512
+# As sentence-transformers writes them: the modules in their order, and the settings of the second.
+MODULES, POOLING, LENGTH = "modules.json", "1_Pooling/config.json", "sentence_bert_config.json"
+SERVED = ("Transformer", "Pooling", "Normalize")
+PATTERNS = ("*.json", "*.safetensors", "*.txt", "*.model")
+
+
+@dataclass
+class Encoder:
+    """A loaded model with the vectors that it has made; safe from any thread."""
+
+    tokenizer: Any
+    model: Any
+    pooling: Pooling
+    most_tokens: int
+    _known: dict[str, NDArray[np.float32]] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def vectors(self, texts: list[str]) -> NDArray[np.float32]:
+        """Unit vectors, of shape (texts, dimension). Raises GraderError where the model gives none."""
+        with self._lock:
+            for text in texts:
+                if text not in self._known:
+                    vector = self._vector(text)
+                    if len(self._known) >= MOST_KNOWN:
+                        self._known.clear()
+                    self._known[text] = vector
+            return np.stack([self._known[text] for text in texts])
+
+    def _vector(self, text: str) -> NDArray[np.float32]:
+        import torch  # noqa: PLC0415
+
+        readable = text.encode("utf-8", "replace").decode()
+        inputs = self.tokenizer(readable, return_tensors="pt", truncation=True, max_length=self.most_tokens)
+        with torch.inference_mode():
+            states = self.model(**inputs).last_hidden_state[0].float()
+        pooled: NDArray[np.float32] = (states[0] if self.pooling == "cls" else states.mean(0)).numpy()
+        length = float(np.linalg.norm(pooled))
+        if not np.isfinite(length) or length == 0:
+            raise GraderError(
+                f"The embedding model gives no direction for {text[:80]!r}. Its weights are damaged, or it is no model "
+                "of sentences: name another under `answers.model`."
+            )
+        return pooled / length
+
+
+_LOADING = threading.Lock()
+
+
+def encoder(model: str, revision: str | None) -> Encoder:
+    """The model of a folder or of the hub, loaded once a process. Raises ConfigError where it cannot be had or used."""
+    with _LOADING:
+        return _loaded(model, revision)
+
+
+@lru_cache(maxsize=1)
+def _loaded(model: str, revision: str | None) -> Encoder:
+    try:
+        import torch  # noqa: PLC0415
+        from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            f"The kind of answer `embedding` needs torch and transformers ({error}). Install them: "
+            "pip install 'restrain-openrlhf[embedding]'."
+        ) from error
+    folder = Path(model) if Path(model).is_dir() else _downloaded(model, revision)
+    pooling = _pooling(folder)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        loaded = AutoModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, device_map=None)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ConfigError(
+            f"{model}: cannot be loaded as an embedding model ({reason_of(error)}). Check answers.model: a folder or a "
+            "hub id with config.json, a tokenizer and *.safetensors, without code of its own."
+        ) from error
+    return Encoder(tokenizer, loaded.eval(), pooling, _most_tokens(folder, loaded, tokenizer))
+
+
+def _downloaded(model: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download  # noqa: PLC0415
+    from huggingface_hub.errors import HFValidationError  # noqa: PLC0415
+
+    try:
+        return Path(snapshot_download(model, revision=revision, allow_patterns=list(PATTERNS)))
+    except (OSError, ValueError, RuntimeError, HFValidationError) as error:
+        raise ConfigError(
+            f"{model}: is no folder, and could not be downloaded ({reason_of(error)}). Check answers.model and the "
+            "connection."
+        ) from error
+
+
+def _pooling(folder: Path) -> Pooling:
+    """How a sentence's vector is made of its tokens'; the mean where the folder does not say.
+
+    Raises ConfigError for a model with other layers after the transformer, or pooled in another way.
+    """
+    modules = [str(module.get("type")).rpartition(".")[2] for module in _json(folder / MODULES, [])]
+    modes = {name for name, chosen in _json(folder / POOLING, {}).items() if chosen and name.startswith("pooling_mode")}
+    if not set(modules) <= set(SERVED) or not modes <= {"pooling_mode_mean_tokens", "pooling_mode_cls_token"}:
+        raise ConfigError(
+            f"{folder}: is made of {', '.join(modules)} with {', '.join(sorted(modes))}. Served is a transformer, with "
+            "the mean of its tokens or its first token as the sentence. Name another model under `answers.model`."
+        )
+    return "cls" if modes == {"pooling_mode_cls_token"} else "mean"
+
+
+def _most_tokens(folder: Path, model: Any, tokenizer: Any) -> int:
+    said = _json(folder / LENGTH, {}).get("max_seq_length") or MOST_TOKENS
+    places = getattr(model.config, "max_position_embeddings", MOST_TOKENS)
+    return int(min(said, places, tokenizer.model_max_length, MOST_TOKENS))
+
+
+def _json(file: Path, otherwise: Any) -> Any:
+    with suppress(OSError, ValueError):
+        return json.loads(file.read_text(encoding="utf-8"))
+    return otherwise

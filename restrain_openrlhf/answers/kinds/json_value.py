@@ -1,0 +1,296 @@
+"""JSON: the last object or array of a response, equal by value, whole or by chosen keys, and checked by a schema."""
+
+import json
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, Field, field_validator
+
+from restrain_openrlhf.answers.extract import last_boxes
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
+from restrain_openrlhf.answers.kinds import reading
+from restrain_openrlhf.errors import ConfigError, DataError, reason_of
+
+# An answer is at most this long and this deep, and its numbers this long, so that none meets a limit of Python's.
+LONGEST, DEEPEST, LONGEST_NUMBER = 100_000, 100, 1000
+# So many brackets that close nothing are passed over, from the end.
+_UNOPENED = 5
+_FENCE = re.compile(r"^[ \t]*```[^\n`]*\n(?P<body>.*?)(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
+_MARK = re.compile(r'["\[\]{}]')
+_OPENING = {"}": "{", "]": "["}
+# Before a value that is part of a larger one, whose beginning is there and whose end is not.
+_INSIDE = re.compile(r'(?:"\s{0,20}:|["\w\]}]\s{0,20},|[\[{])\s{0,20}\Z')
+
+
+class _Columns(BaseModel):
+    schema_: dict[str, Any] | bool | str | None = Field(None, alias="schema")
+
+
+@register
+class JsonValue(AnswerKind):
+    """The last JSON object or array of a response, fenced or not. Equal values are one answer in any spelling.
+
+    The order of an object's keys and the spelling of numbers do not count: 1.0 is 1, and 1e2 is 100. JSON that is
+    invalid, has a key twice, or is against the schema is no answer.
+    """
+
+    version: ClassVar[str] = "1"
+    reads: ClassVar[str] = (
+        "An answer is the last JSON object or array of a response; one that is invalid, has a key twice, lacks a "
+        "chosen key or is against the schema is none."
+    )
+    columns: ClassVar[frozenset[str]] = frozenset({"schema"})
+
+    instruction: ClassVar[str] = "End with your answer as JSON, in a block of code."
+
+    name: Literal["json"] = "json"
+    keys: tuple[str, ...] = Field(
+        (),
+        description="What alone is compared, as paths with dots: `name`, `address.city`, `items.0.price`. All of it "
+        "where there are none. An answer that lacks one is missing.",
+    )
+    unordered: bool = Field(False, description="Whether an array's items may stand in any order.")
+    json_schema: dict[str, Any] | None = Field(
+        None,
+        description="A JSON Schema that every answer must keep, where a row has none in its column `schema`. Needs the "
+        "extra `json`.",
+    )
+
+    @field_validator("json_schema")
+    @classmethod
+    def _is_a_schema(cls, schema: dict[str, Any] | None) -> dict[str, Any] | None:
+        if schema is not None:
+            _validator(json.dumps(schema))
+        return schema
+
+    def extract(self, response: str, row: Row) -> str | None:
+        text = _last_value(reading.ending(response, LONGEST))
+        return None if text is None or self._compared(text, row) is None else text
+
+    def key(self, answer: str, row: Row) -> str:
+        """The compared part in one spelling; the text itself where it is no JSON that keeps the schema."""
+        compared = self._compared(answer, row)
+        return f"text {answer}" if compared is None else compared
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        """Raises DataError where gold is no JSON, lacks a chosen key, or is against the schema."""
+        right = self._compared(gold, row)
+        if right is None:
+            raise DataError(
+                f"The gold answer {gold[:80]!r} of the prompt {str(row.get(PROBLEM))[:60]!r} is no JSON value with the "
+                "chosen keys that keeps the schema. Correct it, or choose another kind of answer."
+            )
+        return answer is not None and self._compared(answer, row) == right
+
+    def _compared(self, text: str, row: Row) -> str | None:
+        """The chosen parts of a value in one spelling, None where the text is no such value."""
+        try:
+            value = parse(text)
+            parts = [_at(value, path.split(".")) for path in self.keys] or [value]
+        except (ValueError, LookupError):
+            return None
+        schema = _schema_of(row, self.json_schema)
+        if schema is not None and not _keeps(schema, text, row):
+            return None
+        return "\n".join(_spelled(part, self.unordered) for part in parts)
+
+
+def parse(text: str) -> Any:
+    """A JSON value whose numbers are Decimals. Raises ValueError where it is invalid, ambiguous or too large."""
+    if len(text) > LONGEST or _depth(text) > DEEPEST:
+        raise ValueError("too long, or too deep")
+    return json.loads(text, object_pairs_hook=_object, parse_int=_number, parse_float=_number, parse_constant=_refuse)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _number(digits: str) -> Decimal:
+    if len(digits) > LONGEST_NUMBER:
+        raise ValueError("too long a number")
+    try:
+        return Decimal(digits)
+    except ArithmeticError as error:
+        raise ValueError("too large an exponent") from error
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
+
+
+def _depth(text: str) -> int:
+    """How deep arrays and objects lie in each other, as far as brackets outside of strings say."""
+    deepest = depth = 0
+    for mark in re.finditer(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[{]|[\]}]', text, re.DOTALL):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(mark[0], 0)
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _at(value: Any, path: list[str]) -> Any:
+    """What lies at a path. Raises LookupError or ValueError where nothing does."""
+    for step in path:
+        if isinstance(value, dict):
+            value = value[step]
+        elif isinstance(value, list) and step.isdecimal():
+            value = value[int(step)]
+        else:
+            raise LookupError(step)
+    return value
+
+
+def _spelled(value: Any, unordered: bool) -> str:
+    """A value as text that is equal for equal values."""
+    if isinstance(value, dict):
+        pairs = (f"{json.dumps(key)}:{_spelled(inner, unordered)}" for key, inner in sorted(value.items()))
+        return "{" + ",".join(pairs) + "}"
+    if isinstance(value, list):
+        items = [_spelled(item, unordered) for item in value]
+        return "[" + ",".join(sorted(items) if unordered else items) + "]"
+    return _spelled_number(value) if isinstance(value, Decimal) else json.dumps(value)
+
+
+def _spelled_number(value: Decimal) -> str:
+    """All digits without the zeros at both ends, and the power of ten: 1.50 is 15e-1."""
+    sign, digits, exponent = value.as_tuple()
+    written = "".join(map(str, digits)).lstrip("0")
+    bare = written.rstrip("0")
+    assert isinstance(exponent, int), "JSON has no infinity"
+    return f"{'-' if sign else ''}{bare}e{exponent + len(written) - len(bare)}" if bare else "0"
+
+
+def _last_value(text: str) -> str | None:
+    """The last object or array: that of the last fence or box which begins like one, or else what ends last."""
+    fences = (found["body"].strip() for found in reversed(list(_FENCE.finditer(text))))
+    for inside in (*fences, (last_boxes(text) or "").strip()):
+        if inside.startswith(("{", "[")):
+            return inside
+    return _last_bare(text)
+
+
+def _last_bare(text: str) -> str | None:
+    """The last balanced text that is JSON. What is balanced and is none hides what lies within it.
+
+    Where that is an object that has strings, or the value is part of one that is never closed, there is none.
+    """
+    end, unopened = len(text), 0
+    while unopened < _UNOPENED and (end := max(text.rfind("}", 0, end), text.rfind("]", 0, end))) >= 0:
+        start = _opening(text, end)
+        if start is None:
+            unopened += 1
+            continue
+        span = text[start : end + 1]
+        if _is_json(span):
+            return None if _is_a_fragment(text, start) else span
+        if span.startswith("{") and '"' in span:
+            return None
+        end = start
+    return None
+
+
+def _opening(text: str, end: int) -> int | None:
+    """Where what is closed at `end` begins, going backwards over strings; None where it does not."""
+    expected: list[str] = []
+    in_string = False
+    for place in _marks_before(text, end + 1):
+        mark = text[place]
+        if mark == '"' and not _is_escaped(text, place):
+            in_string = not in_string
+        elif in_string or mark == '"':
+            continue
+        elif mark in _OPENING:
+            expected.append(_OPENING[mark])
+        elif mark != expected.pop():
+            return None
+        elif not expected:
+            return place
+    return None
+
+
+def _marks_before(text: str, end: int) -> Iterator[int]:
+    backwards = text[:end][::-1]
+    return (end - 1 - found.start() for found in _MARK.finditer(backwards))
+
+
+def _is_escaped(text: str, place: int) -> bool:
+    """Whether an odd number of backslashes stands before a place."""
+    before = text[:place] if place < LONGEST_NUMBER else text[place - LONGEST_NUMBER : place]
+    return (len(before) - len(before.rstrip("\\"))) % 2 == 1
+
+
+def _is_json(span: str) -> bool:
+    try:
+        parse(span)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_a_fragment(text: str, start: int) -> bool:
+    """Whether a value stands within a larger one that was opened and never closed."""
+    if not _INSIDE.search(text[max(start - 100, 0) : start]):
+        return False
+    depth = 0
+    in_string = False
+    for place in _marks_before(text, start):
+        in_string ^= text[place] == '"' and not _is_escaped(text, place)
+        if not in_string and text[place] != '"':
+            depth += 1 if text[place] in _OPENING else -1
+        if depth < 0:
+            return True
+    return False
+
+
+def _schema_of(row: Row, setting: dict[str, Any] | None) -> str | None:
+    """The schema as text: the row's, which may be text itself, or else the setting's."""
+    column = read_columns(_Columns, row).schema_ if row.get("schema") is not None else setting
+    return column if column is None or isinstance(column, str) else json.dumps(column, sort_keys=True)
+
+
+def _keeps(schema: str, text: str, row: Row) -> bool:
+    """Whether a value keeps a schema. Raises DataError where the row's schema is none."""
+    try:
+        return _is_valid(schema, json.loads(text))
+    except ValueError as error:
+        raise DataError(
+            f"The prompt {str(row.get(PROBLEM))[:60]!r} has no JSON Schema that can be used: {reason_of(error)}. "
+            "Correct its column `schema` or the setting `json_schema`."
+        ) from None
+
+
+def _is_valid(schema: str, value: Any) -> bool:
+    validator = _validator(schema)
+    from referencing.exceptions import Unresolvable  # noqa: PLC0415 - comes with jsonschema
+
+    try:
+        return bool(validator.is_valid(value))
+    except Unresolvable as error:
+        raise ValueError(f"it refers to what is not in it ({reason_of(error)})") from None
+
+
+@lru_cache(maxsize=1000)
+def _validator(schema: str) -> Any:
+    """A schema's validator, which looks nothing up on the network. Raises ValueError where the text is no schema."""
+    try:
+        from jsonschema.exceptions import SchemaError  # noqa: PLC0415 - optional
+        from jsonschema.validators import Draft202012Validator, validator_for  # noqa: PLC0415
+        from referencing import Registry  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            f"A schema needs jsonschema, which does not load ({reason_of(error)}). Install it with "
+            "`pip install restrain-openrlhf[json]`, or leave the schema out."
+        ) from error
+    parsed = json.loads(schema)
+    chosen = validator_for(parsed, default=Draft202012Validator)
+    try:
+        chosen.check_schema(parsed)
+    except SchemaError as error:
+        raise ValueError(f"it is no JSON Schema: {error.message}") from None
+    return chosen(parsed, registry=Registry())

@@ -1,0 +1,149 @@
+"""Answers that a judge of the user's own takes for equal: a Python function, or a service behind HTTP."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import combinations
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from restrain_openrlhf.answers.kind import PROBLEM, Row, register
+from restrain_openrlhf.answers.kinds.compared_texts import ComparedTexts
+from restrain_openrlhf.answers.kinds.judge.endpoint import Endpoint
+from restrain_openrlhf.answers.kinds.judge.function import function_judge
+from restrain_openrlhf.answers.kinds.judge.verdicts import Ask, Cost, Verdicts, joined
+from restrain_openrlhf.errors import DataError, reason_of
+
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
+
+
+@register
+class Judge(ComparedTexts):
+    """Answers vote by what a judge of your own says of them: a function (`callable`) or a service (`url`).
+
+    The judge is asked once for each group of different answers, and what it said is kept. A judge that fails, or says
+    nothing that can be read, stops the scoring of the group with the reason: its silence is never a vote.
+    """
+
+    version: ClassVar[str] = "1"
+    without_effect: ClassVar[tuple[str, ...]] = ("token_variable", "seconds", "tries", "cache")
+
+    name: Literal["judge"] = "judge"
+    callable: str | None = Field(
+        default=None,
+        description="The judge as `package.module:function`, which every process imports. With `asks: group` it is "
+        "called with a sorted list of different answers and the row, and returns a list of whole numbers, equal for "
+        "equal answers; with `asks: pairs` it is called with two answers and the row, and returns True or False.",
+    )
+    url: str | None = Field(
+        default=None, description="The judge's address, http:// or https://, in the place of `callable`."
+    )
+    asks: Literal["group", "pairs"] = Field(
+        default="group",
+        description="Whether the judge sees all different answers of a group at once, or two at a time.",
+    )
+    contradictions: Literal["refuse", "connect"] = Field(
+        default="refuse",
+        description="For pairs: what happens where A equals B, B equals C, and A does not equal C. `refuse` stops; "
+        "`connect` makes all that a chain of equal pairs connects one class.",
+    )
+    send: tuple[str, ...] = Field(
+        default=(), description="Columns of the row that the judge gets besides `problem`, such as a rubric."
+    )
+    token_variable: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The environment variable that holds the judge's token, sent as `Authorization: Bearer`.",
+    )
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=60.0, description="Seconds that a request may take."
+    )
+    tries: Annotated[int, Field(ge=1, strict=True)] = Field(
+        default=5,
+        description="How often a request is tried where the judge is busy or away, at intervals that start at a second "
+        "and double, or as long as its Retry-After says.",
+    )
+    cache: str | None = Field(
+        default=None, description="A folder that keeps verdicts for later runs; several processes may share it."
+    )
+    revision: str = Field(
+        default="",
+        description="Anything that names the judge's version. Change it with the judge: verdicts that were "
+        "kept under another revision are asked again.",
+    )
+
+    @field_validator("callable")
+    @classmethod
+    def _function_of_a_module(cls, name: str | None) -> str | None:
+        if name is not None and not _FUNCTION.fullmatch(name):
+            raise ValueError("must be package.module:function")
+        return name
+
+    @field_validator("url")
+    @classmethod
+    def _web_address(cls, url: str | None) -> str | None:
+        place = urlsplit(url or "http://none")
+        if place.scheme not in ("http", "https") or not place.hostname:
+            raise ValueError("must start with http:// or https:// and name a host")
+        if place.username or place.password:
+            raise ValueError(
+                "must not have a user or a password in it, which would be kept with the run; put a token "
+                "into an environment variable and name that under token_variable"
+            )
+        return url
+
+    @model_validator(mode="after")
+    def _one_judge(self) -> "Judge":
+        if (self.callable is None) == (self.url is None):
+            raise ValueError("name the judge under callable or under url, and not under both")
+        return self
+
+    def row_columns(self) -> frozenset[str]:
+        """What is sent, and what `read` reads."""
+        return super().row_columns() | frozenset(self.send)
+
+    @property
+    def cost(self) -> Cost:
+        """What this judge was asked in this process, counted over all groups."""
+        return _verdicts(self).cost
+
+    def compared(self, texts: Sequence[str], row: Row) -> list[int]:
+        """As the judge says. Raises GraderError where it says nothing, DataError where the row lacks a column."""
+        verdicts, sent = _verdicts(self), self._sent(row)
+        if self.asks == "group":
+            return verdicts.classes(texts, sent)
+        pairs = list(combinations(texts, 2))
+        equal = dict(zip(pairs, verdicts.equal(pairs, sent), strict=True))
+        return joined(texts, equal, self.contradictions == "connect")
+
+    def _sent(self, row: Row) -> Mapping[str, Any]:
+        """The columns that the judge gets. Raises DataError for one that is missing, or that JSON cannot hold."""
+        if missing := [name for name in self.send if row.get(name) is None]:
+            raise DataError(
+                f"The prompt {str(row.get(PROBLEM))[:60]!r} has no column {missing[0]!r}, which `answers.send` names. "
+                "Add the column, or leave it out of `send`."
+            )
+        sent = {name: row.get(name) for name in (PROBLEM, *self.send)}
+        try:
+            return dict(json.loads(json.dumps(sent)))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise DataError(
+                f"The prompt {str(row.get(PROBLEM))[:60]!r} has a column among {', '.join(sent)} that JSON cannot hold "
+                f"({reason_of(error)}). Correct the column, or leave it out of `answers.send`."
+            ) from None
+
+
+@lru_cache(maxsize=64)
+def _verdicts(judge: Judge) -> Verdicts:
+    """One for equal settings, with one memory and one count."""
+    ask: Ask
+    if judge.url is not None:
+        ask = Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
+    else:
+        ask = function_judge(str(judge.callable))
+    name = f"{judge.callable or judge.url} {judge.revision}".strip()
+    return Verdicts(ask, name, None if judge.cache is None else Path(judge.cache))

@@ -1,0 +1,235 @@
+"""Numbers: the value that a response states, equal within a tolerance, in the row's unit where it has one."""
+
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, Field
+
+from restrain_openrlhf.answers.extract import MAX_ANSWER
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, read_columns, register
+from restrain_openrlhf.answers.kinds import reading, units
+from restrain_openrlhf.errors import DataError
+
+_CURRENCY = r"(?:US\$|[$€£¥₹])"
+# 1,234,567 and 12,34,567; 1 234 567; 1234567
+_WHOLE = r"(?:\d{1,3}(?:,\d{2,3}){0,99},\d{3}(?![\d])|[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3}){1,99}(?!\d)|\d{1,400})"
+_POWER = r"(?:\s?[×x*·⋅]\s?10\s?(?:\^|\*\*)\s?[({]?(?P<power>[-+]?\d{1,4})[)}]?|[eE](?P<e>[-+]?\d{1,4}))"
+_NUMBER = re.compile(
+    rf"(?<![\w.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
+    rf"(?:10\s?(?:\^|\*\*)\s?[({{]?(?P<ten>[-+]?\d{{1,4}})[)}}]?"
+    rf"|(?:(?P<mixed>\d{{1,9}})\s(?=\d{{1,9}}/))?(?P<value>{_WHOLE}(?:\.\d{{0,400}})?|\.\d{{1,400}})"
+    rf"(?:\s?/\s?(?P<below>\d{{1,400}})(?![\d.])|{_POWER})?)"
+    # No part of a longer number, of 1.2.3 or 0x10.
+    r"(?!\d|\.\d|e[-+]?\d|x\d)(?:\s(?P<scale>hundred|thousand|million|billion|trillion)\b)?",
+    re.IGNORECASE,
+)
+_SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+# Between two numbers that are a list, a range, a ratio, a date, or one quantity in two units.
+_JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
+_REASON = re.compile(r"(?<=\S)[,.;]?\s+(?:because|since|as|which|so|when|if|where|for)\b")
+_LATEX = (
+    (re.compile(r"\\(?:text|mathrm|textrm|operatorname|mbox)\s*\{([^{}]{0,100})\}"), r" \1"),
+    (re.compile(r"(\d)\s?\\[dt]?frac\s*\{\s*(\d+)\s*\}\s*\{\s*(\d+)\s*\}"), r"\1 \2/\3"),
+    (re.compile(r"\\[dt]?frac\s*\{\s*([^{}]{1,100})\s*\}\s*\{\s*([^{}]{1,100})\s*\}"), r"\1/\2"),
+    (re.compile(r"\\(?:times|cdot)\s?"), "×"),
+    (re.compile(r"\\approx|\\simeq|≈"), "="),
+    (re.compile(r"\{,\}|,\\!|\\!"), ","),
+    (re.compile(r"\^\s?\\circ|\^\{\\circ\}|\\degree|\\circ"), "°"),
+    (re.compile(r"\\[,;: ]|~"), " "),
+    (re.compile(r"\\([$%])"), r"\1"),
+    (re.compile(r"\\(?:mu)\b\s?"), "µ"),
+    (re.compile(r"\\[()\[\]]|\\left|\\right|\*\*(?=\s|$|\.)|(?<![\w*])\*\*"), ""),
+)
+_SUPERSCRIPT = re.compile(r"(?<=10)[⁻⁺]?[⁰¹²³⁴-⁹]{1,4}")
+_RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_MINUS = str.maketrans("−﹣－", "---")
+# A unit is at most this long, and one of these words after a number is none: 5 in total, 20 at most.
+_LONGEST_UNIT = 60
+_NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
+_LARGEST_EXPONENT = 400
+
+
+class _Columns(BaseModel):
+    unit: str | None = None
+
+
+@register
+class Number(AnswerKind):
+    """One number, equal within a tolerance; in the row's unit, or the setting's, where either names one.
+
+    A vote sorts the values and goes through them once: a class is every value within the tolerance of its smallest.
+    Whole and decimal numbers, fractions, powers of ten, thousands and words such as million are read. Without a unit,
+    what stands around the number is not read.
+    """
+
+    version: ClassVar[str] = "1"
+    reads: ClassVar[str] = (
+        'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line; a '
+        "list, a range or a unit of another dimension is none."
+    )
+    columns: ClassVar[frozenset[str]] = frozenset({"unit"})
+
+    instruction: ClassVar[str] = 'End with "The answer is" and one number, with its unit if it has one.'
+
+    name: Literal["number"] = "number"
+    relative: float = Field(
+        1e-4, ge=0, lt=1, description="Equal numbers differ by at most this share of the smaller one, or of gold."
+    )
+    absolute: float = Field(0.0, ge=0, description="Numbers that differ by at most this are equal, in the unit if any.")
+    unit: str | None = Field(
+        None,
+        description="The unit of the answers where a row names none in its column `unit`, in Pint's spelling: km, "
+        "m/s^2, degC, percent. A number without a unit is in this one.",
+    )
+
+    def extract(self, response: str, row: Row) -> str | None:
+        unit = self._unit(row)
+        text = reading.ending(response)
+        for span in reading.stated(text):
+            plain = _plain(reading.bare(span[:MAX_ANSWER]))
+            if _has_digit(plain):
+                return _checked(_one_number(plain), unit)
+        return _checked(_last_number(_plain(reading.last_line(text)[-MAX_ANSWER:])), unit)
+
+    def key(self, answer: str, row: Row) -> str:
+        """The value in the unit, as a whole number or a fraction of two; the text where it has no value."""
+        unit = self._unit(row)
+        value = _value(answer, unit)
+        return f"text {answer}" if value is None else f"{value} {unit or ''}".strip()
+
+    def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
+        """A class is what lies within the tolerance of its smallest value, so that no two of it are farther apart."""
+        unit = self._unit(row)
+        values = [None if answer is None else _value(answer, unit) for answer in answers]
+        first: dict[Fraction, Fraction] = {}
+        smallest: Fraction | None = None
+        for value in sorted({value for value in values if value is not None}):
+            if smallest is None or value - smallest > self._tolerance(smallest):
+                smallest = value
+            first[value] = smallest
+        return number_classes(
+            [
+                None if answer is None else f"text {answer}" if value is None else str(first[value])
+                for answer, value in zip(answers, values, strict=True)
+            ]
+        )
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        """Within the tolerance of gold. Raises DataError where gold is no number, or of another dimension."""
+        unit = self._unit(row)
+        right = _value(gold, unit)
+        if right is None:
+            raise DataError(
+                f"The gold answer {gold[:80]!r} of the prompt {str(row.get(PROBLEM))[:60]!r} is no single number"
+                f"{f' in {unit}' if unit else ''}. Correct it, or choose another kind of answer."
+            )
+        value = None if answer is None else _value(answer, unit)
+        return value is not None and abs(value - right) <= self._tolerance(right)
+
+    def _tolerance(self, value: Fraction) -> Fraction:
+        return max(_exact(self.absolute), _exact(self.relative) * abs(value))
+
+    def _unit(self, row: Row) -> str | None:
+        unit = (read_columns(_Columns, row).unit if row.get("unit") is not None else None) or self.unit
+        if unit is not None:
+            units.check(unit)
+        return unit
+
+
+def _exact(setting: float) -> Fraction:
+    """A setting as it is written: 0.1 is one tenth."""
+    return Fraction(Decimal(repr(setting)))
+
+
+def _plain(text: str) -> str:
+    """A span in plain signs: LaTeX, raised exponents and the signs of minus in one notation."""
+    text = _SUPERSCRIPT.sub(lambda found: "^" + found[0].translate(_RAISED), text.translate(_MINUS))
+    for pattern, replacement in _LATEX:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def _one_number(span: str) -> str | None:
+    """The number that a stated span has, with what follows it; None where it is a list, a range or a date."""
+    side = span
+    for narrower in (reading.first_sentence, lambda text: _REASON.split(text)[0], _right_side, reading.after_is):
+        narrowed = narrower(side)
+        side = narrowed if narrowed and _has_digit(narrowed) else side
+    numbers = list(_NUMBER.finditer(side))
+    if not numbers or (len(numbers) > 1 and _belong_together(side, numbers[0], numbers[1])):
+        return None
+    return side[numbers[0].start() :].strip()
+
+
+def _right_side(text: str) -> str:
+    """What stands after the last equals sign that a number follows."""
+    return next((side for side in reversed(text.split("=")) if _has_digit(side)), text)
+
+
+def _has_digit(text: str) -> bool:
+    return any(each.isdecimal() for each in text)
+
+
+def _last_number(line: str) -> str | None:
+    numbers = list(_NUMBER.finditer(line))
+    if not numbers or (len(numbers) > 1 and _belong_together(line, numbers[-2], numbers[-1])):
+        return None
+    return line[numbers[-1].start() :].strip()
+
+
+def _belong_together(text: str, one: re.Match[str], other: re.Match[str]) -> bool:
+    return bool(_JOINT.fullmatch(text[one.end() : other.start()]))
+
+
+def _checked(answer: str | None, unit: str | None) -> str | None:
+    """The answer without the words after it, None where it has no value in the unit."""
+    if answer is None or _value(answer, unit) is None:
+        return None
+    number, written = _split(answer, unit)
+    return f"{number[0].strip().removesuffix('.')} {written}".strip()
+
+
+def _value(answer: str, unit: str | None) -> Fraction | None:
+    """What an answer is worth, in the unit where there is one."""
+    text = _one_number(_plain(answer[:MAX_ANSWER]))
+    if text is None:
+        return None
+    number, written = _split(text, unit)
+    value = _of(number)
+    return value if value is None or unit is None or not written else units.convert(value, written, unit)
+
+
+def _split(text: str, unit: str | None) -> tuple[re.Match[str], str]:
+    """The number at the beginning of a text, and the unit after it; empty where none is asked for, or known."""
+    number = _NUMBER.match(text)
+    assert number, "an answer begins with its number"
+    return number, "" if unit is None else _unit_after(text[number.end() :])
+
+
+def _unit_after(rest: str) -> str:
+    """The longest unit that the words after a number begin with."""
+    rest = rest[:_LONGEST_UNIT].strip()
+    ends = [found.start() for found in re.finditer(r"(?=\s|[.,;)]*(?:\s|\Z))", rest)]
+    for end in sorted(set(ends), reverse=True):
+        written = rest[:end].rstrip(" .,;)")
+        words = written.lower().split()
+        is_all = len(words) == 1 and not rest[end:].strip(" .")
+        if words and (is_all or not _NO_UNITS.intersection(words)) and units.is_unit(written):
+            return written
+    return ""
+
+
+def _of(number: re.Match[str]) -> Fraction | None:
+    """A number's value, exactly; None for a division by zero or a power of ten beyond 400."""
+    exponent = int(number["ten"] or number["power"] or number["e"] or 0)
+    if abs(exponent) > _LARGEST_EXPONENT or (number["below"] and not int(number["below"])):
+        return None
+    digits = re.sub(r"[^\d.]", "", number["value"] or "1")
+    value = Fraction(f"0{digits}" if digits.startswith(".") else digits.rstrip(".")) / int(number["below"] or 1)
+    value = (
+        (value + int(number["mixed"] or 0)) * Fraction(10) ** exponent * _SCALES.get((number["scale"] or "").lower(), 1)
+    )
+    return -value if "-" in (number["sign"], number["inner"]) else value

@@ -1,0 +1,126 @@
+"""Where a response states its answer: in a tag, in a box, after an announcement, or on its last line."""
+
+import re
+from collections.abc import Iterator
+
+from restrain_openrlhf.answers.extract import END, WINDOW, last_boxes
+
+_END_MARKS = re.compile(r"(?:(?:<\|[a-z_]+\|>|</s>)\s*)+\Z")
+_THOUGHT_END = "</think>"
+_FENCE_LINE = re.compile(r"\s*(?:```|~~~)[\w+-]*\s*")
+# Between the announcing word and its "is" stands at most "to the question ...".
+_SAYS = (
+    r"[*_`]{0,3}(?:\s(?:to|of|for)\s[^.:\n]{1,100}?)?\s{0,3}(?:(?:\b(?:would|should|must)\s)?\b(?:is|be|are)\b|[:=])"
+)
+_LIST_MARK = re.compile(r"\A(?:[-*•>#]{1,6}\s{1,9}){1,6}")
+_AFTER_IS = re.compile(r"(?:\b(?:is|are|was|were)\b:?|=)\s+")
+_LATEX_TEXT = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|operatorname)\s*\{([^{}]*)\}")
+_WRAPPERS = (
+    *(("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")),
+    *(("**", "**"), ("*", "*"), ("`", "`"), ('"', '"'), ("“", "”")),
+)
+_SENTENCE_END = re.compile(r"(?<=[^\s.])(?:[.!?](?=\s+[^\sa-z\d])|\.\Z)|[。！？]")
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s.(])(?:[^\W\d_]|[dm]r|mrs|ms|prof|st|mt|ft|jr|sr|vs|capt|gen|col|lt|sgt|rev|gov|sen|rep|inc|ltd|co|corp"
+    r"|etc|[ap]\.m)\Z",
+    re.IGNORECASE,
+)
+
+
+def announcement(*words: str) -> re.Pattern[str]:
+    """What introduces an answer: one of the words and "is" or a colon, or `####`."""
+    return re.compile(rf"(?:\b(?:{'|'.join(words)}){_SAYS}|####)[*_:\s]{{0,5}}", re.IGNORECASE)
+
+
+ANSWER = announcement("answers?")
+# More announcements, and longer spans, would only be hostile.
+_ANNOUNCEMENTS, _LONGEST = 5, 4000
+
+
+def ending(response: str, window: int = WINDOW) -> str:
+    """The response's last `window` characters: what follows its thoughts, without the template's own end marks."""
+    text = response[-window:]
+    text = text[:-END] + _END_MARKS.sub("", text[-END:])
+    after = text.rpartition(_THOUGHT_END)[2]
+    return after if after.strip() else text
+
+
+def stated(text: str, announced: re.Pattern[str] = ANSWER) -> Iterator[str]:
+    """The content of the last tag `answer`, of the last box, and what follows each announcement, the last one first."""
+    inside = tagged(text)
+    if inside is not None:
+        yield last_boxes(inside) or inside
+    boxed = last_boxes(text)
+    if boxed is not None:
+        yield boxed
+    yield from announcements(text, announced)
+
+
+def tagged(text: str, tag: str = "answer") -> str | None:
+    """What stands in the last pair `<tag>...</tag>`; None where none is closed."""
+    opened: int | None = None
+    found: str | None = None
+    for mark in re.finditer(rf"<(/?){re.escape(tag)}>", text, re.IGNORECASE):
+        if not mark[1]:
+            opened = mark.end()
+        elif opened is not None:
+            found, opened = text[opened : mark.start()], None
+    return found
+
+
+def announcements(text: str, announced: re.Pattern[str]) -> Iterator[str]:
+    """The rest of the line after each announcement, the last first; the next line that says anything where it ends."""
+    for mark in reversed(list(announced.finditer(text))[-_ANNOUNCEMENTS:]):
+        lines = text[mark.end() : mark.end() + _LONGEST].split("\n")
+        rest = next((line for line in lines if bare(line)), None)
+        if rest is not None:
+            yield rest.strip()
+
+
+def last_line(text: str) -> str:
+    """The last line that says anything, without marks of lists and quotes; empty where there is none."""
+    for line in reversed(text.split("\n")):
+        if bare(line):
+            return _LIST_MARK.sub("", line.strip(), count=1)
+    return ""
+
+
+def bare(span: str) -> str:
+    r"""A span without fences, Markdown's emphasis, quotes, dollars and `\text{}` around it."""
+    lines = [line for line in span.split("\n") if not _FENCE_LINE.fullmatch(line)]
+    text = _LATEX_TEXT.sub(lambda found: found[1], "\n".join(lines)).strip()
+    unwrapped = _unwrap(text)
+    while unwrapped != text:
+        text, unwrapped = unwrapped, _unwrap(unwrapped)
+    return text
+
+
+def _unwrap(text: str) -> str:
+    for opening, closing in _WRAPPERS:
+        if len(text) > len(opening) + len(closing) and text.startswith(opening) and text.endswith(closing):
+            inside = text[len(opening) : -len(closing)]
+            return text if opening in inside or closing in inside else inside.strip()
+    return text.strip("*`").strip() if not text.strip("*_`$ ") or 1 in (text.count("**"), text.count("`")) else text
+
+
+def first_sentence(span: str) -> str:
+    """A span up to the end of its first sentence, without the full stop; initials and titles end none."""
+    span = span.strip()
+    for end in _SENTENCE_END.finditer(span):
+        if end[0] != "." or not _ABBREVIATION.search(span[max(end.start() - 12, 0) : end.start()]):
+            return span[: end.start()].strip()
+    return span
+
+
+def last_sentence(span: str) -> str:
+    """What follows the last end of a sentence within a span, as `first_sentence` sees ends."""
+    rest = span.strip()
+    while (first := first_sentence(rest)) and len(first) + 1 < len(rest):
+        rest = rest[len(first) + 1 :].strip()
+    return rest
+
+
+def after_is(sentence: str) -> str | None:
+    """What follows the last "is" or equals sign of a sentence, without the full stop; None where there is neither."""
+    parts = _AFTER_IS.split(sentence)
+    return parts[-1].strip().removesuffix(".").strip() if len(parts) > 1 else None

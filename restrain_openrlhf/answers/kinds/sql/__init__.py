@@ -1,0 +1,5 @@
+"""The kind `sql`: queries that bring the same rows from the prompt's database."""
+
+from restrain_openrlhf.answers.kinds.sql.kind import Sql
+
+__all__ = ["Sql"]

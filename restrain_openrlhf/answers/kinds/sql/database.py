@@ -1,0 +1,140 @@
+"""What a query comes to on a prompt's database: asked of a process of its own, which ends where it takes too long."""
+
+import hashlib
+import os
+import threading
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from restrain_openrlhf.answers.kinds.sql import worker
+from restrain_openrlhf.errors import DataError, GraderError
+from restrain_openrlhf.machine.worker_process import WorkerProcess
+
+START_SECONDS = 60.0
+# The worker's own limit is of processor time; this is for one that waits for a disk.
+PATIENCE_SECONDS = 120.0
+MOST_KNOWN = 1 << 17
+PROBE = {"query": "SELECT 1", "path": None, "script": "", "identity": "", "steps": 10_000, "rows": 1, "seconds": 10.0}
+
+
+@dataclass(frozen=True)
+class Database:
+    """The absolute path of a SQLite file, or else the script that makes a database in memory.
+
+    `identity` changes with what the file or the script holds, as far as a file's size and time tell.
+    """
+
+    path: str | None
+    script: str
+    identity: str
+
+    @classmethod
+    def of_file(cls, path: Path) -> "Database":
+        """Raises DataError where there is no such file."""
+        try:
+            found = os.stat(path)
+        except (OSError, ValueError):
+            found = None
+        if found is None or not path.is_file():
+            raise DataError(f"{path}: no such SQLite file. Correct the prompts' column, or `answers.databases`.")
+        return cls(str(path.absolute()), "", f"{path.absolute()} {found.st_mtime_ns} {found.st_size}")
+
+    @classmethod
+    def of_script(cls, script: str) -> "Database":
+        """CREATE TABLE and INSERT statements."""
+        return cls(None, script, hashlib.sha256(script.encode(errors="surrogatepass")).hexdigest())
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one query: instructions of SQLite's machine, rows of its result, and seconds of processor time."""
+
+    steps: int
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Result:
+    """The digests of a query's rows, in their order and in any, and how many there are, and different ones."""
+
+    in_order: str
+    in_any_order: str
+    rows: int
+    different_rows: int
+
+
+@dataclass
+class Queries:
+    """One process that runs queries, started when first needed and replaced when it ends; safe from any thread."""
+
+    _worker: WorkerProcess | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _known: dict[tuple[str, str, Limits], Result | None] = field(default_factory=dict)
+
+    def result(self, query: str, database: Database, limits: Limits) -> Result | None:
+        """None where the query is refused, is wrong, or goes beyond the limits; what is known is not asked again.
+
+        Raises DataError where the database cannot be read, GraderError where no process starts.
+        """
+        question = (query, database.identity, limits)
+        if question not in self._known:
+            found = self._asked(query, database, limits)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[question] = found
+            return found
+        return self._known[question]
+
+    def close(self) -> None:
+        """End the process and forget all results; the next query starts another."""
+        with self._lock:
+            self._known.clear()
+            if self._worker is not None and self._worker.is_ready:
+                self._worker.close()
+
+    def _asked(self, query: str, database: Database, limits: Limits) -> Result | None:
+        question = {
+            "query": query,
+            "path": database.path,
+            "script": database.script,
+            "identity": database.identity,
+            **asdict(limits),
+        }
+        with self._lock:
+            if self._worker is None or not self._worker.is_ready:
+                self._worker = _started()
+            try:
+                reply = self._worker.ask(question, PATIENCE_SECONDS)
+            except (TimeoutError, EOFError):
+                return None
+        if "unusable" in reply:
+            raise DataError(
+                f"SQLite cannot use the database {_named(database)}: {reply['unusable']}. Correct the file, or the "
+                "prompt's column `schema`."
+            )
+        return None if "refused" in reply else Result(**reply)
+
+
+def _named(database: Database) -> str:
+    return database.path or f"that the script {database.script[:60]!r} makes"
+
+
+def _started() -> WorkerProcess:
+    """A new process that runs a query as it should. Raises GraderError for any other: all queries would be missing."""
+    process = WorkerProcess([worker.__file__])
+    try:
+        process.read(START_SECONDS)
+        reply = process.ask(PROBE, START_SECONDS)
+    except (TimeoutError, EOFError) as error:
+        reply = str(error) or f"no word within {START_SECONDS:.0f} s"
+    if "in_order" not in reply:
+        process.close()
+        raise GraderError(
+            f"The process that runs SQL queries does not run SELECT 1: {reply}. Try it by hand: "
+            f"`echo | python -P {worker.__file__}` prints that it is ready."
+        )
+    return process
+
+
+QUERIES = Queries()

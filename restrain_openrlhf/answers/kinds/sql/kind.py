@@ -1,0 +1,124 @@
+"""SQL queries: equal where they bring the same rows from the prompt's database, on which they are run."""
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictStr
+
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
+from restrain_openrlhf.answers.kinds.sql.database import QUERIES, Database, Limits, Result
+from restrain_openrlhf.answers.kinds.sql.statement import last_query, orders_rows
+from restrain_openrlhf.errors import DataError
+
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class SqlColumns(BaseModel):
+    """One of the three says what the database is."""
+
+    model_config = ConfigDict(frozen=True)
+
+    database: StrictStr | None = None
+    db_id: StrictStr | None = None
+    script: StrictStr | None = Field(default=None, alias="schema")
+
+
+@register
+class Sql(AnswerKind):
+    """Queries vote by the rows that they bring from the prompt's own SQLite database.
+
+    An answer is the query of the last fenced block of SQL, or the last bare SELECT or WITH. It is run: a query that is
+    wrong, writes, holds several statements or goes beyond the limits is no answer. Two are equal if their rows are the
+    same, in the same order where both have an outermost ORDER BY. Right is what brings the gold query's rows.
+    """
+
+    version: ClassVar[str] = "1"
+    reads: ClassVar[str] = (
+        "An answer is one SELECT or WITH statement that runs on the prompt's database: the last fenced block of SQL, "
+        "or the last bare statement."
+    )
+    instruction: ClassVar[str] = "Put the final SQLite query into one ```sql block."
+    columns: ClassVar[frozenset[str]] = frozenset({"database", "db_id", "schema"})
+
+    name: Literal["sql"] = "sql"
+    databases: str | None = Field(
+        default=None,
+        description="The folder that the column `database` starts from where it is no absolute path, and in which "
+        "`db_id` names a folder with a file of its name, as Spider has them: concert_singer/concert_singer.sqlite. "
+        "The folder is looked for from where the run starts.",
+    )
+    steps: Count = Field(
+        default=50_000_000,
+        description="Instructions of SQLite's machine that a query may take: about a second, and the same number on "
+        "every computer.",
+    )
+    seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
+        default=5.0,
+        description="Seconds of processor time that a query may take, up to one more: for what is slow within one "
+        "instruction. It depends on the computer, so `steps` alone should end queries.",
+    )
+    rows: Count = Field(default=10_000, description="Rows that a result may have.")
+    empty: bool = Field(
+        default=True,
+        strict=True,
+        description="Whether a result without rows is an answer. Wrong conditions often bring none, and agree in that.",
+    )
+
+    @property
+    def identity(self) -> str:
+        """Where the databases lie changes no answer."""
+        return super(Sql, self.model_copy(update={"databases": None})).identity
+
+    def extract(self, response: str, row: Row) -> str | None:
+        query = last_query(response)
+        if query is None:
+            return None
+        result = self._result(query, row)
+        return query if result is not None and (self.empty or result.rows) else None
+
+    def key(self, answer: str, row: Row) -> str:
+        result = self._result(answer, row)
+        if result is None:
+            return f"text {answer}"
+        # One row, or the same one again and again, has no order: a maximum may be found with or without ORDER BY.
+        if orders_rows(answer) and result.different_rows > 1:
+            return f"in order {result.in_order}"
+        return f"rows {result.in_any_order}"
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        """Execution accuracy as Spider has it: the gold query alone says whether the order counts.
+
+        Raises DataError where the gold query does not run.
+        """
+        wanted = self._result(gold.strip().rstrip(";"), row)
+        if wanted is None:
+            raise DataError(
+                f"The gold query {gold[:200]!r} of {str(row.get(PROBLEM))[:60]!r} does not run on its database, or "
+                "goes beyond `steps`, `rows` or `seconds`. Correct it, leave the problem out, or raise the limits."
+            )
+        found = None if answer is None else self._result(answer, row)
+        if found is None:
+            return False
+        return found.in_order == wanted.in_order if orders_rows(gold) else found.in_any_order == wanted.in_any_order
+
+    def _result(self, query: str, row: Row) -> Result | None:
+        return QUERIES.result(query, self._database(row), Limits(self.steps, self.rows, self.seconds))
+
+    def _database(self, row: Row) -> Database:
+        found = read_columns(SqlColumns, row)
+        match found:
+            case SqlColumns(database=str(path), db_id=None, script=None):
+                return Database.of_file(Path(self.databases or "", path))
+            case SqlColumns(database=None, db_id=str(name), script=None):
+                return Database.of_file(Path(self.databases or "", name, f"{name}.sqlite"))
+            case SqlColumns(database=None, db_id=None, script=str(script)):
+                return Database.of_script(script)
+        raise DataError(
+            f"The prompt {str(row.get(PROBLEM))[:60]!r} has {_given(found) or 'none'} of the columns `database`, "
+            "`db_id` and `schema`. Give one of them: the path of a SQLite file, Spider's name of one, or the "
+            "statements that make it."
+        )
+
+
+def _given(columns: SqlColumns) -> str:
+    return " and ".join(f"`{name}`" for name in sorted(columns.model_dump(exclude_none=True, by_alias=True)))

@@ -1,0 +1,216 @@
+"""The process behind database.py: runs one query at a time on SQLite, read-only and within limits, a JSON line each.
+
+A worker_process.py, of Python's own library alone. What a query comes to leaves it as digests, never as rows.
+"""
+
+import hashlib
+import json
+import math
+import os
+import resource
+import sqlite3
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+MEMORY_BYTES = 1 << 30
+OPEN_DATABASES = 16
+# Of one text or blob, and of what LIKE and GLOB look for.
+MAX_VALUE_BYTES, MAX_PATTERN_BYTES = 1 << 20, 1000
+STEPS_A_LOOK = 1000
+# Of a sum of floats these are the digits that do not depend on the order in which it was added up.
+EXACT_DIGITS, DIGITS = 12, 6
+# What 'now' is: the same result in every process and run.
+CLOCK = "2025-01-01 12:00:00"
+CLOCKED = ("date", "time", "datetime", "julianday", "unixepoch", "strftime")
+WORDS_FOR_NOW = {"current_date": "date", "current_time": "time", "current_timestamp": "datetime"}
+# Everything without effects whose result depends on its arguments alone.
+FUNCTIONS = frozenset(
+    """
+    abs avg ceil ceiling char coalesce concat concat_ws count cume_dist dense_rank exp first_value floor format glob
+    group_concat hex ifnull iif instr json json_array json_array_length json_each json_extract json_group_array
+    json_group_object json_insert json_object json_patch json_quote json_remove json_replace json_set json_tree
+    json_type json_valid lag last_value lead length like likelihood likely ln log log10 log2 lower ltrim max min mod
+    nth_value ntile nullif octet_length percent_rank pi pow power printf quote rank replace round row_number rtrim sign
+    soundex sqrt string_agg substr substring sum total trim trunc typeof unhex unicode unlikely upper zeroblob
+    acos acosh asin asinh atan atan2 atanh cos cosh degrees radians sin sinh tan tanh timediff -> ->>
+    match bm25 highlight snippet
+    """.split()
+) | {*CLOCKED, *WORDS_FOR_NOW}
+ACTIONS = frozenset({sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE})
+
+
+class UnusableDatabase(Exception):  # noqa: N818 - it is told to the process that asks, and never raised further
+    """The file or the script of a prompt is none of SQLite's."""
+
+
+class Steps:
+    """How many instructions of SQLite's machine a query may still take: the same on every computer."""
+
+    def __init__(self) -> None:
+        self.left = 0
+
+    def look(self) -> bool:
+        """Called every STEPS_A_LOOK instructions; True ends the query."""
+        self.left -= STEPS_A_LOOK
+        return self.left < 0
+
+
+class Databases:
+    """The databases that were asked last, each open and closed to all but reading."""
+
+    def __init__(self) -> None:
+        self.steps = Steps()
+        self._open: OrderedDict[str, sqlite3.Connection] = OrderedDict()
+
+    def connection(self, identity: str, path: str | None, script: str) -> sqlite3.Connection:
+        """The database of that identity. Raises UnusableDatabase."""
+        if identity not in self._open:
+            self._open[identity] = self._opened(path, script)
+        self._open.move_to_end(identity)
+        while len(self._open) > OPEN_DATABASES:
+            self._open.popitem(last=False)[1].close()
+        return self._open[identity]
+
+    def _opened(self, path: str | None, script: str) -> sqlite3.Connection:
+        connection = None
+        try:
+            place = ":memory:" if path is None else f"{Path(path).as_uri()}?mode=ro"
+            connection = sqlite3.connect(place, uri=path is not None, isolation_level=None)
+            connection.text_factory = partial(str, encoding="utf-8", errors="surrogateescape")
+            connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
+            connection.set_progress_handler(self.steps.look, STEPS_A_LOOK)
+            connection.executescript(script)
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            restrict(connection)
+        except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
+            if connection is not None:
+                connection.close()
+            raise UnusableDatabase(str(error) or type(error).__name__) from None
+        return connection
+
+
+def restrict(connection: sqlite3.Connection) -> None:
+    """From here on: reading, safe functions, bounded values, and a clock that stands still."""
+    connection.executescript("PRAGMA query_only = ON; PRAGMA temp_store = MEMORY;")
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE_BYTES)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, MAX_PATTERN_BYTES)
+    for name in CLOCKED:
+        connection.create_function(name, -1, partial(at_the_clock, name), deterministic=True)
+    for name, function in WORDS_FOR_NOW.items():
+        connection.create_function(name, 0, partial(at_the_clock, function), deterministic=True)
+    connection.set_authorizer(permission)
+
+
+def permission(action: int, _table: str | None, function: str | None, *_: str | None) -> int:
+    """SQLite's authorizer: whether a query may do that."""
+    allowed = action in ACTIONS or (action == sqlite3.SQLITE_FUNCTION and str(function).lower() in FUNCTIONS)
+    return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+
+_PLAIN = sqlite3.connect(":memory:")
+
+
+def at_the_clock(name: str, *arguments: Any) -> Any:
+    """SQLite's own function of time, where now is CLOCK; no time given means now."""
+    given = [CLOCK if isinstance(each, str) and each.lower() == "now" else each for each in arguments]
+    if len(given) == (name == "strftime"):
+        given.append(CLOCK)
+    return _PLAIN.execute(f"SELECT {name}({', '.join('?' * len(given))})", given).fetchone()[0]
+
+
+def answer(databases: Databases, question: dict[str, Any]) -> dict[str, Any]:
+    """The digests of a query's rows; `refused`, and why, where it has none; `unusable` where its database is."""
+    databases.steps.left = question["steps"]
+    end_after(question["seconds"])
+    try:
+        connection = databases.connection(question["identity"], question["path"], question["script"])
+        return digests(connection, question["query"], question["rows"])
+    except UnusableDatabase as error:
+        return {"unusable": str(error)}
+    except (sqlite3.Error, sqlite3.Warning, ValueError, OverflowError, MemoryError) as error:
+        return {"refused": f"{type(error).__name__}: {error}"}
+
+
+def end_after(seconds: float) -> None:
+    """The system ends this process after so many more seconds of processor time, up to one more.
+
+    One instruction may take long and asks nobody; processor time does not depend on what else the machine does.
+    """
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (math.ceil(used.ru_utime + used.ru_stime + seconds), resource.RLIM_INFINITY)
+    )
+
+
+def digests(connection: sqlite3.Connection, query: str, most_rows: int) -> dict[str, Any]:
+    """Of the rows in their order, and of the rows in any order; the number of columns counts in both."""
+    with closing(connection.execute(query)) as cursor:
+        if cursor.description is None:
+            return {"refused": "It is no query."}
+        columns = str(len(cursor.description))
+        rows: list[bytes] = []
+        for row in texts(cursor):
+            rows.append(hashlib.sha256(row.encode()).digest())
+            if len(rows) > most_rows:
+                return {"refused": f"It has more than {most_rows} rows."}
+    return {
+        "in_order": digest(columns, rows),
+        "in_any_order": digest(columns, sorted(rows)),
+        "rows": len(rows),
+        "different_rows": len(set(rows)),
+    }
+
+
+def digest(columns: str, rows: list[bytes]) -> str:
+    """One of all."""
+    return hashlib.sha256(b"".join([columns.encode(), b" ", *rows])).hexdigest()
+
+
+def texts(cursor: sqlite3.Cursor) -> Iterator[str]:
+    """Each row as text, equal where the rows are."""
+    for row in cursor:
+        yield json.dumps([text_of(value) for value in row])
+
+
+def text_of(value: Any) -> str | None:
+    """A value's text: numbers by value, whatever their type; text and blobs as they are, and never as numbers."""
+    match value:
+        case float():
+            return number(value)
+        case int():
+            return f"{value}"
+        case bytes():
+            return f"x {value.hex()}"
+        case str():
+            return f"t {value}"
+    return None
+
+
+def number(value: float) -> str:
+    """A whole number is written as one, any other with 6 significant digits: 3.0 is 3, and 0.1 + 0.2 is 0.3."""
+    exact = f"{value:.{EXACT_DIGITS}g}"
+    if float(exact).is_integer():
+        return f"{int(float(exact))}"
+    return f"{value:.{DIGITS}g}"
+
+
+def main() -> None:
+    """Say that it is ready, then serve until the input ends."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    databases = Databases()
+    print(json.dumps({"ready": sqlite3.sqlite_version}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(databases, json.loads(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""Words: what a tag, a marker or the last line says, compared without case, articles, punctuation and white space."""
+
+import re
+import unicodedata
+from string import punctuation
+from typing import ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from restrain_openrlhf.answers.extract import MAX_ANSWER, last_boxes
+from restrain_openrlhf.answers.kind import AnswerKind, Row, read_columns, register
+from restrain_openrlhf.answers.kinds import reading
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
+# The dots and spaces of J. K., U.S.A., where another initial follows.
+_INITIALS = re.compile(r"\b([^\W\d_])\.\s{0,3}(?=[^\W\d_]\.)")
+# What tells values apart: the dot of 1.5, the hyphens of a date, a sign before a number, and the signs of C++ and C#.
+_MEANT = re.compile(r"(?<=\d)[^\w\s,](?=\d)|(?:(?<=\s)|^)[-+−](?=[.]?\d)|(?<=\w)\+\+|(?<=[^\W\d_])#")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_SUBJECT = re.compile(
+    r"(?:(?:so|thus|hence|therefore|overall|in\s+conclusion|to\s+conclude)\b[\s,]*)?"
+    r"(?:the|this|that|it|its|my|our|his|her|their)\b",
+    re.IGNORECASE,
+)
+
+
+class _Columns(BaseModel):
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    aliases: list[str] = []
+
+
+@register
+class Text(AnswerKind):
+    """Short texts such as names, dates and labels: equal where they are the same words.
+
+    Case, articles, punctuation and white space do not count; each is a setting. Spellings in the row's column
+    `aliases` are one answer.
+    """
+
+    version: ClassVar[str] = "1"
+    reads: ClassVar[str] = (
+        'An answer is what stands in the last <answer>...</answer> or box, what follows "Answer:" or "the answer is", '
+        "or the last line; at most 2,000 characters."
+    )
+    columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
+
+    instruction: ClassVar[str] = "Put your final answer, in as few words as possible, between <answer> and </answer>."
+
+    name: Literal["text"] = "text"
+    read: Literal["auto", "tag", "marker", "last_line"] = Field(
+        "auto",
+        description="Where the answer stands: in a `tag`, after a `marker`, or on the last line. `auto` takes the "
+        "first that a response has: the tag, a box, the marker, the last line.",
+    )
+    tag: str = Field("answer", min_length=1, description="The tag's name: `answer` reads `<answer>...</answer>`.")
+    marker: str | None = Field(
+        None,
+        min_length=1,
+        description='What the answer follows on its line, such as `Sentiment:`. Left out: "Answer:", "the answer is" '
+        "and `####`.",
+    )
+    ignore_case: bool = Field(True, description="Whether Paris is PARIS.")
+    ignore_articles: bool = Field(True, description="Whether the words a, an and the are left out.")
+    ignore_punctuation: bool = Field(
+        True,
+        description="Whether punctuation is left out, but for what tells values apart: 1.5, 2024-03-01, -5, C++, C#.",
+    )
+    ignore_space: bool = Field(True, description="Whether any run of white space is one space.")
+    unicode: bool = Field(True, description="Whether letters are compared in Unicode's form NFKC.")
+
+    def extract(self, response: str, row: Row) -> str | None:
+        text = reading.ending(response)
+        ways = {"auto": self._anywhere, "tag": self._tagged, "marker": self._marked, "last_line": reading.last_line}
+        answer = reading.bare(ways[self.read](text) or "")
+        return answer if answer and len(answer) <= MAX_ANSWER else None
+
+    def key(self, answer: str, row: Row) -> str:
+        """The normalised text; the first of the aliases', in alphabetical order, where the answer is one of them."""
+        own = self.normalised(answer)
+        aliases = self._aliases(row)
+        return min(aliases) if own in aliases else own
+
+    def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
+        """SQuAD's exact match: gold, or any alias."""
+        return answer is not None and self.normalised(answer) in {self.normalised(gold), *self._aliases(row)}
+
+    def normalised(self, text: str) -> str:
+        """The text as it is compared. A step that would leave nothing of it is left out."""
+        found = text.strip()
+        for wanted, step in (
+            (self.unicode, lambda each: unicodedata.normalize("NFKC", each)),
+            (self.ignore_case, str.casefold),
+            (self.ignore_punctuation, _without_punctuation),
+            (self.ignore_articles, lambda each: _ARTICLES.sub(" ", each)),
+            (self.ignore_space, lambda each: " ".join(each.split())),
+        ):
+            changed = step(found).strip() if wanted else found
+            found = changed or found
+        return found
+
+    def _aliases(self, row: Row) -> set[str]:
+        if row.get("aliases") is None:
+            return set()
+        return {self.normalised(alias) for alias in read_columns(_Columns, row).aliases}
+
+    def _anywhere(self, text: str) -> str | None:
+        inside = self._tagged(text)
+        found = inside if inside is not None else last_boxes(text)
+        found = found if found is not None else self._marked(text)
+        return found if found is not None else _said(reading.last_line(text))
+
+    def _tagged(self, text: str) -> str | None:
+        inside = reading.tagged(text, self.tag)
+        return None if inside is None else last_boxes(inside) or inside
+
+    def _marked(self, text: str) -> str | None:
+        pattern = reading.ANSWER if self.marker is None else _pattern(self.marker)
+        return next((reading.first_sentence(rest) for rest in reading.announcements(text, pattern)), None)
+
+
+def _pattern(marker: str) -> re.Pattern[str]:
+    """A marker in any case, with Markdown's emphasis around it."""
+    return re.compile(rf"{re.escape(marker)}[*_\s]{{0,5}}", re.IGNORECASE)
+
+
+def _said(line: str) -> str:
+    """ "The sentiment is positive." as "positive"; any other line as it is."""
+    sentence = reading.last_sentence(line)
+    return (reading.after_is(sentence) if _SUBJECT.match(sentence) else None) or line
+
+
+def _without_punctuation(text: str) -> str:
+    joined = _THOUSANDS.sub("", _INITIALS.sub(r"\1", text))
+    meant = {place for found in _MEANT.finditer(joined) for place in range(*found.span())}
+    return "".join(each for place, each in enumerate(joined) if place in meant or not _is_punctuation(each))
+
+
+def _is_punctuation(character: str) -> bool:
+    return character in punctuation or unicodedata.category(character).startswith("P")

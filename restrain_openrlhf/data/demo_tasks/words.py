@@ -1,0 +1,58 @@
+"""The words task: English words into German, word by word; answers are text, whatever their case and punctuation."""
+
+import random
+import zlib
+from collections.abc import Iterator, Sequence
+
+from restrain_openrlhf.data.demo_tasks.problems import distinct
+from restrain_openrlhf.data.problems import Problem
+
+GERMAN = {
+    "red": "rot", "blue": "blau", "one": "eins", "two": "zwei", "three": "drei", "four": "vier", "ten": "zehn",
+    "dog": "hund", "cat": "katze", "cow": "kuh", "fish": "fisch", "tree": "baum", "book": "buch", "moon": "mond",
+    "milk": "milch", "bread": "brot", "day": "tag", "night": "nacht", "stone": "stein", "house": "haus",
+}  # fmt: skip
+ENGLISH = tuple(GERMAN)
+COUNTS = (1, 2, 3)
+WEIGHTS = (1, 2, 3)
+# Words are padded to fixed places; without that, a model of this size does not learn the skill.
+WIDTH = 5
+HELDOUT_ONE_IN = 10
+# Below what there are, so that drawing distinct problems stays quick.
+MOST_PROBLEMS, MOST_HELDOUT = 5_000, 500
+
+
+def training_problems(count: int, seed: int = 1) -> list[Problem]:
+    """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
+    return distinct(_drawn(seed, heldout=False), count, MOST_PROBLEMS)
+
+
+def heldout_problems(count: int, seed: int = 10) -> list[Problem]:
+    """`count` distinct problems; those of two words and more are in no training set. Raises DataError if too many."""
+    return distinct(_drawn(seed, heldout=True), count, MOST_HELDOUT)
+
+
+def is_heldout(words: Sequence[str]) -> bool:
+    """Whether a problem of two words or more is held out: always the same."""
+    return zlib.crc32(" ".join(words).encode()) % HELDOUT_ONE_IN == 0
+
+
+def _drawn(seed: int, heldout: bool) -> Iterator[Problem]:
+    rng = random.Random(seed)
+    while True:
+        words = drawn_words(rng, heldout)
+        yield Problem(id="-".join(words), problem=text(words), answer=" ".join(GERMAN[word] for word in words))
+
+
+def drawn_words(rng: random.Random, heldout: bool) -> list[str]:
+    """The words of a problem, none twice."""
+    (count,) = rng.choices(COUNTS, WEIGHTS)
+    while True:
+        words = rng.sample(ENGLISH, count)
+        if count == 1 or is_heldout(words) == heldout:
+            return words
+
+
+def text(words: Sequence[str]) -> str:
+    """The problem as the model reads it: `red..dog.......=`."""
+    return "".join(word.ljust(WIDTH, ".") for word in words).ljust(WIDTH * max(COUNTS), ".") + "="

@@ -1,0 +1,74 @@
+"""How the sandbox is shut off from the machine: by bubblewrap, or by the container that all of this runs in."""
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import Literal
+
+import restrain_openrlhf
+from restrain_openrlhf.errors import ConfigError
+
+Confinement = Literal["bubblewrap", "container"]
+
+SERVER = "restrain_openrlhf.machine.sandbox.server"
+# Where the interpreter's own libraries may lie.
+LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/local/lib")
+# Of this package, what the server imports; nothing else of it is there.
+OURS = ("__init__.py", "errors.py", "machine/__init__.py", "machine/sandbox")
+INSIDE = "/inside"
+# Sets are in one order in every run.
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+
+
+def command(confinement: Confinement) -> list[str]:
+    """The words that start the server. Raises ConfigError where this machine cannot confine it so."""
+    if platform.system() != "Linux":
+        raise ConfigError(
+            f"The kind of answer `code` runs programs in a sandbox of Linux, and this is {platform.system()}. Run on "
+            "Linux, or choose another kind of answer."
+        )
+    return _bubblewrap() if confinement == "bubblewrap" else _python()
+
+
+def environment(confinement: Confinement) -> dict[str, str]:
+    """Nothing of ours: a token must not be where a program can read it."""
+    folder = INSIDE if confinement == "bubblewrap" else str(_package().parent)
+    return {**ENVIRONMENT, "PYTHONPATH": folder}
+
+
+def _bubblewrap() -> list[str]:
+    """Namespaces of its own; of files, the interpreter and its libraries, read-only; no network, no /proc, no /dev."""
+    wrapper = shutil.which("bwrap")
+    if wrapper is None:
+        raise ConfigError(
+            "The kind of answer `code` runs programs that nobody has read, and `bwrap`, which confines them, is not "
+            "installed. Install it (`apt-get install bubblewrap`), or set `answers.sandbox: container` where the "
+            "container that this runs in may be trusted to hold them."
+        )
+    prefix, package = Path(sys.base_prefix), _package()
+    visible = [*LIBRARIES, f"{prefix}/lib", os.path.realpath(_interpreter())]
+    binds = [word for path in dict.fromkeys(visible) for word in ("--ro-bind-try", path, path)]
+    if _interpreter() not in visible:
+        binds += ["--ro-bind", os.path.realpath(_interpreter()), _interpreter()]
+    for name in OURS:
+        binds += ["--ro-bind", str(package / name), f"{INSIDE}/restrain_openrlhf/{name}"]
+    # Each namespace by name: `--unshare-all` lets that of users be left out.
+    spaces = [f"--unshare-{name}" for name in ("user", "pid", "net", "ipc", "uts", "cgroup-try")]
+    rest = ["--remount-ro", "/", "--chdir", "/", "--new-session", "--die-with-parent", "--cap-drop", "ALL"]
+    return [wrapper, *spaces, *binds, *rest, *_python()]
+
+
+def _python() -> list[str]:
+    """The interpreter without the packages of this environment."""
+    return [_interpreter(), "-s", "-S", "-B", "-P", "-m", SERVER]
+
+
+def _interpreter() -> str:
+    """The one that a virtual environment was made of."""
+    return str(getattr(sys, "_base_executable", sys.executable))
+
+
+def _package() -> Path:
+    return Path(restrain_openrlhf.__file__).parent

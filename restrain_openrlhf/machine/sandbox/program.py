@@ -1,0 +1,201 @@
+"""One job in the sandbox: a program called on inputs, fed with texts, or put to its tests; an outcome a line.
+
+Runs inside the sandbox, with the standard library alone. The program shares this process: it can report about itself
+what it likes, and nothing else.
+"""
+
+import ast
+import builtins
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from time import process_time
+from typing import Any, Literal
+
+from restrain_openrlhf.machine.sandbox import outcome
+
+# What programs import most, so that a forked child has them.
+PRELOADED = ("bisect", "cmath", "copy", "dataclasses", "datetime", "functools", "hashlib", "heapq", "itertools",
+             "operator", "statistics", "string", "typing")  # fmt: skip
+for _module in PRELOADED:
+    __import__(_module)
+
+RETURNED, RAISED, OUT_OF_TIME = "=", "!raised", "!time"
+FUNCTIONS, SCRIPT = "program", "__main__"
+TICK_SECONDS = 0.05
+# A function none of whose first calls ends is taken never to end.
+ENDLESS = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one child runs.
+
+    `way` says what `inputs` are: the arguments of calls of `entry`, each a literal `([positional], {named})`; the one
+    text that a script reads; or the one text of tests, which may define `check(entry)`. `entry` is a function or
+    `Class.method`. Seconds are of CPU time, so that other work on the machine changes no outcome. `output_bytes` limits
+    what is printed, `memory_bytes` the address space.
+    """
+
+    source: str
+    way: Literal["calls", "script", "tests"]
+    entry: str
+    inputs: tuple[str, ...]
+    call_seconds: float
+    program_seconds: float
+    memory_bytes: int
+    output_bytes: int
+    ignore_order: bool = False
+
+    def as_bytes(self) -> bytes:
+        """One line."""
+        return json.dumps(asdict(self)).encode() + b"\n"
+
+
+class _OutOfTime(BaseException):
+    """The CPU time of a call is over."""
+
+
+def read_job(channel: int) -> Job:
+    """The line that waits in the channel."""
+    with os.fdopen(channel, "rb", closefd=False) as file:
+        fields = json.loads(file.readline())
+    return Job(**{**fields, "inputs": tuple(fields["inputs"])})
+
+
+def prepare_streams(job: Job) -> None:
+    """Standard input holds a script's text; what is printed goes to memory. Before the process is restricted."""
+    feed, prints, errors = (os.memfd_create(name) for name in ("input", "output", "errors"))
+    text = job.inputs[0] if job.way == "script" else ""
+    os.write(feed, text.encode("utf-8", "replace"))
+    os.lseek(feed, 0, os.SEEK_SET)
+    for standard, file in enumerate((feed, prints, errors)):
+        os.dup2(file, standard)
+        os.close(file)
+    words = {"encoding": "utf-8", "errors": "replace", "closefd": False}
+    sys.stdin = open(0, **words)  # type: ignore[call-overload]  # noqa: SIM115
+    sys.stdout, sys.stderr = (open(file, "w", **words) for file in (1, 2))  # type: ignore[call-overload]  # noqa: SIM115
+
+
+def run(job: Job, channel: int) -> None:
+    """Run all inputs; each outcome is written as it comes, so that a program that dies loses only what follows."""
+    signal.signal(signal.SIGPROF, _expire)
+    # Waiting is no part of an answer.
+    time.sleep = lambda seconds: None
+    # These are from `site`, which is not loaded.
+    builtins.__dict__.update(exit=sys.exit, quit=sys.exit)
+    clock = _Clock(job)
+    if job.way == "calls":
+        outcomes = _calls(job, clock)
+    else:
+        one = _script if job.way == "script" else _tests
+        outcomes = iter([clock.outcome(lambda: one(job), job.program_seconds)])
+    for each in outcomes:
+        os.write(channel, each.encode() + b"\n")
+
+
+class _Clock:
+    """The CPU time that the program has left."""
+
+    def __init__(self, job: Job) -> None:
+        self.end = process_time() + job.program_seconds
+
+    def outcome(self, act: Callable[[], str], seconds: float) -> str:
+        """A digest of what the act returns, or how it failed, within these seconds and the program's own."""
+        left = min(seconds, self.end - process_time())
+        if left <= 0:
+            return OUT_OF_TIME
+        try:
+            try:
+                # Again and again: a program may catch the first.
+                signal.setitimer(signal.ITIMER_PROF, left, TICK_SECONDS)
+                return RETURNED + outcome.digest(act())
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+        except _OutOfTime:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            return OUT_OF_TIME
+        except BaseException:  # noqa: BLE001 - a program may raise anything, SystemExit included
+            return RAISED
+
+
+def _expire(_signal: int, _frame: object) -> None:
+    raise _OutOfTime
+
+
+def _calls(job: Job, clock: _Clock) -> Iterator[str]:
+    """Each call of the function, on arguments of its own; the same failure everywhere if the program does not load."""
+    space: dict[str, Any] = {}
+    loaded = clock.outcome(lambda: str(space.update(_execute(job.source, FUNCTIONS))), job.program_seconds)
+    if not loaded.startswith(RETURNED):
+        yield from [loaded] * len(job.inputs)
+        return
+    seen: list[str] = []
+    for text in job.inputs:
+        # What never ends is not waited for again and again.
+        if seen == [OUT_OF_TIME] * ENDLESS:
+            yield OUT_OF_TIME
+        else:
+            seen.append(clock.outcome(lambda text=text: _call(job, space, text), job.call_seconds))  # type: ignore[misc]
+            yield seen[-1]
+
+
+def _execute(source: str, name: str) -> dict[str, Any]:
+    """The names of a module of this name, which it is while it runs: dataclasses look themselves up there."""
+    module = sys.modules[name] = types.ModuleType(name)
+    random.seed(0)
+    exec(compile(source, name, "exec"), module.__dict__)
+    return module.__dict__
+
+
+def _call(job: Job, space: Mapping[str, Any], text: str) -> str:
+    """What a call returned; where that is None, what it printed and how it left its arguments."""
+    positional, named = ast.literal_eval(text)
+    owner, _, method = job.entry.rpartition(".")
+    function = getattr(space[owner](), method) if owner else space[method]
+    random.seed(0)
+    _take_printed()
+    value = function(*positional, **named)
+    if value is not None:
+        return outcome.returned(value, job.ignore_order)
+    left = outcome.returned([*positional, named], job.ignore_order)
+    return f"None {left} {outcome.printed(_take_printed(), job.ignore_order)}"
+
+
+def _script(job: Job) -> str:
+    """What a script printed; it may end by itself with status 0, and with threads that still run."""
+    try:
+        _execute(job.source, SCRIPT)
+    except SystemExit as ending:
+        if ending.code not in (None, 0):
+            raise
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join()
+    return outcome.printed(_take_printed(), job.ignore_order)
+
+
+def _tests(job: Job) -> str:
+    """`passed`, unless the tests raise."""
+    space = _execute(job.source, FUNCTIONS)
+    exec(compile(job.inputs[0], "tests", "exec"), space)
+    if "check" in space and job.entry:
+        owner, _, method = job.entry.rpartition(".")
+        space["check"](getattr(space[owner](), method) if owner else space[method])
+    return "passed"
+
+
+def _take_printed() -> str:
+    """What was printed since the last call."""
+    sys.stdout.flush()
+    text = os.pread(1, os.fstat(1).st_size, 0).decode("utf-8", "replace")
+    os.ftruncate(1, 0)
+    os.lseek(1, 0, os.SEEK_SET)
+    return text

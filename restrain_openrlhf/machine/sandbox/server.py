@@ -1,0 +1,111 @@
+"""The process in the sandbox: forks a child for each program, ends it in time, and never reads a program itself.
+
+Its standard input is a socket. Each message on it is a number of seconds with one descriptor: the program's own
+channel. The child reads its job from there and answers there; the server closes it unread, so that nothing of one
+program is in the memory of the next. It keeps no file open that a program could use.
+
+Runs inside the sandbox, with the standard library alone.
+"""
+
+import gc
+import os
+import platform
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+
+from restrain_openrlhf.machine.sandbox import program
+from restrain_openrlhf.machine.sandbox.system_calls import encoded, restrict_this_process
+
+READY = b"ready"
+SECONDS = struct.Struct("d")
+# A program that uses less than this share of one core for so long is blocked, also where the machine is busy.
+PATIENCE_SECONDS, IDLE_SHARE = 2.0, 0.002
+
+
+def main() -> None:
+    """Say that it is ready, then serve until the other end closes."""
+    sys.path[:] = [folder for folder in sys.path if not os.path.isdir(os.path.join(folder, "restrain_openrlhf"))]
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+    control = socket.socket(fileno=0)
+    _try_the_filter()
+    os.dup2(1, 2)
+    gc.freeze()
+    control.send(READY)
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, SECONDS.size, 1)
+        if not descriptors:
+            return
+        _serve(control, descriptors[0], *SECONDS.unpack(message))
+
+
+def _serve(control: socket.socket, channel: int, seconds: float) -> None:
+    """One program, killed where it does not end in time."""
+    child = os.fork()
+    if not child:
+        _run(control, channel)
+    os.close(channel)
+    if not _ends(child, time.monotonic() + seconds):
+        os.kill(child, signal.SIGKILL)
+        signal.sigwait([signal.SIGCHLD])
+    os.waitpid(child, 0)
+
+
+def _ends(child: int, end: float) -> bool:
+    """Wait. False where the time is over, or the child computes nothing: it waits for what will not come."""
+    before = -1.0
+    # The kernel's name for the clock of another process's CPU time: clock_getcpuclockid(3).
+    clock = (~child << 3) | 2
+    while time.monotonic() < end and time.clock_gettime(clock) > before:
+        before = time.clock_gettime(clock) + IDLE_SHARE * PATIENCE_SECONDS
+        if signal.sigtimedwait([signal.SIGCHLD], PATIENCE_SECONDS):
+            return True
+    return False
+
+
+def _run(control: socket.socket, channel: int) -> None:
+    """The child: reads its job, gives up what it could do harm with, runs the program, and never returns."""
+    with suppress(BaseException):
+        control.detach()
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
+        job = program.read_job(channel)
+        program.prepare_streams(job)
+        _limit(job)
+        restrict_this_process()
+        program.run(job, channel)
+    os._exit(0)
+
+
+def _limit(job: program.Job) -> None:
+    """The soft limits are the hard ones: the program cannot raise them."""
+    # A loop inside the interpreter's own C code sees no timer; this ends it.
+    seconds = int(job.program_seconds) + 1
+    limits = {
+        resource.RLIMIT_AS: job.memory_bytes,
+        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_FSIZE: job.output_bytes,
+        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_CORE: 0,
+    }
+    for limit, value in limits.items():
+        resource.setrlimit(limit, (value, value))
+
+
+def _try_the_filter() -> None:
+    """Raises OSError where the kernel takes no filter: no program must run without one."""
+    encoded(platform.machine())
+    child = os.fork()
+    if not child:
+        restrict_this_process()
+        os._exit(0)
+    signal.sigwait([signal.SIGCHLD])
+    if os.waitpid(child, 0)[1]:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

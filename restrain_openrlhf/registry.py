@@ -1,0 +1,117 @@
+"""Named choices that packages may add to: registered under their `name`, found by it, and parsed strictly."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from restrain_openrlhf.errors import ConfigError, did_you_mean
+
+Choice = TypeVar("Choice", bound=BaseModel)
+Registered = TypeVar("Registered", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Registry(Mapping[str, type[Choice]], Generic[Choice]):
+    """Classes by the default of their field `name`.
+
+    `block` is the configuration's block that chooses one, `noun` what one is called in messages, and `group` the entry
+    points under which an installed package names its modules. Every process loads those, Ray's workers included.
+    """
+
+    block: str
+    noun: str
+    group: str
+    example: str
+    classes: dict[str, type[Choice]] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> type[Choice]:
+        return self.classes[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.classes)
+
+    def __len__(self) -> int:
+        return len(self.classes)
+
+    def __delitem__(self, name: str) -> None:
+        del self.classes[name]
+
+    def register(self, chosen: type[Registered]) -> type[Registered]:
+        """Class decorator. Raises ConfigError where the class states no name, or another has it."""
+        name = chosen.model_fields["name"]
+        if name.is_required():
+            raise ConfigError(
+                f"{chosen.__name__} has no name. Add the line: name: Literal['{self.example}'] = '{self.example}'."
+            )
+        if name.default in self.classes:
+            raise ConfigError(
+                f"A {self.noun} named {name.default!r} is registered already. Choose another name for yours."
+            )
+        self.classes[name.default] = chosen  # type: ignore[assignment]  # `Registered` is a `Choice` where it is used
+        return chosen
+
+    def parse(self, block: Mapping[str, Any]) -> Choice:
+        """The choice that a block names. Raises ConfigError naming the key, what was found, and the fix."""
+        name, chosen = self._named(block.get("name"))
+        for key in block:
+            if key not in chosen.model_fields:
+                known = chosen.model_fields
+                raise ConfigError(
+                    f"{key!r} is not a setting of {name}.{did_you_mean(key, known)} Known: {', '.join(known)}."
+                )
+        try:
+            return chosen.model_validate(dict(block))
+        except ValidationError as error:
+            raise ConfigError(_explain(error, block)) from None
+
+    def setting_names(self, name: object) -> tuple[str, ...]:
+        """The settings of the choice of this name; none where there is no such choice."""
+        return tuple(self.classes[name].model_fields) if isinstance(name, str) and name in self.classes else ()
+
+    def validator(self, parsed: type[Choice]) -> Callable[[object], object]:
+        """For a pydantic field that holds any choice: an instance stays, a block is parsed."""
+
+        def validate(value: object) -> object:
+            if isinstance(value, parsed):
+                return value
+            if not isinstance(value, dict):
+                first = next(iter(self.classes))
+                raise ConfigError(
+                    f"{self.block}: {value!r} is no block of settings. Write for example "
+                    f"`{self.block}: {{name: {first}}}`."
+                )
+            return self.parse(value)
+
+        return validate
+
+    def _named(self, name: object) -> tuple[str, type[Choice]]:
+        if name not in tuple(self.classes):
+            self._load_installed_packages()
+        if not isinstance(name, str) or name not in self.classes:
+            raise ConfigError(
+                f"name: {name!r} is no {self.noun}.{did_you_mean(name, self.classes)} Known: {', '.join(self.classes)}."
+            )
+        return name, self.classes[name]
+
+    def _load_installed_packages(self) -> None:
+        for plugin in entry_points(group=self.group):
+            try:
+                plugin.load()
+            except (ImportError, AttributeError) as error:
+                raise ConfigError(
+                    f"The entry point {plugin.name!r} of {self.group} names {plugin.value!r}, which does not load "
+                    f"({error}). Fix or uninstall the package that has it."
+                ) from error
+
+
+def _explain(error: ValidationError, block: Mapping[str, Any]) -> str:
+    """The first wrong key, everything it could be, and what was given; an error of the whole block as it is."""
+    first, *_ = problems = error.errors()
+    if not first["loc"]:
+        return f"{first['msg']}.".replace("Value error, ", "")
+    key = first["loc"][0]
+    wanted = dict.fromkeys(problem["msg"] for problem in problems if problem["loc"][:1] == (key,))
+    return f"{key}: {' or '.join(wanted)}, but {block.get(str(key))!r} was given.".replace("Value error, ", "")

@@ -1,0 +1,196 @@
+"""Multiple choice: the option is read in every form, in any order of the options; gold in every data set's form."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from restrain_openrlhf.answers.kind import parse_kind
+from restrain_openrlhf.errors import DataError
+from tests.answers.kinds.shapes import is_equivalence_whatever_the_order, keys_are_classes
+
+CHOICE = parse_kind({"name": "choice"})
+WORDS = (
+    "Lyon",
+    "the lungs",
+    "$\\frac{1}{2}$",
+    "42",
+    "none of the above",
+    "Both A and B",
+    "Escherichia coli",
+    "1.5 km",
+    "Paris",
+    "Paris, Texas",
+    "IV",
+    "A dog",
+    "It depends.",
+    "mg",
+    "Mg",
+    "x^2",
+    "New York",
+    "York",
+    "0",
+    "-3",
+)
+# How a response states an option, by its letter and by its text.
+BY_LETTER = (
+    "({0})",
+    "{0}",
+    "{0}.",
+    "**{0}**",
+    "\\boxed{{{0}}}",
+    "$\\boxed{{\\text{{{0}}}}}$",
+    "The answer is {0}.",
+    "The answer is ({0}) because it is.",
+    "Reasons.\n\nAnswer: {0}",
+    "**Final Answer:** **{0}**",
+    "#### {0}",
+    "<answer>{0}</answer>",
+    "<answer>\\boxed{{{0}}}</answer>",
+    "A dog is wrong.\nSo the correct option is {0}.",
+    "{0}) {1}",
+    "{0}. {1}",
+    "The answer is {0}) {1}",
+    "**{0}. {1}**",
+    "Option {0}: {1}",
+    "The answer is {0}: {1}.",
+    "<think>\\boxed{{Z}}</think>\nThe answer is {0}.<|im_end|>",
+    "{0} is correct because of this.",
+)
+BY_TEXT = ("\\boxed{{{1}}}", "<answer>{1}</answer>", "The answer is {1}", "Answer:\n{1}", "{1}", "**{1}**")
+# As the Hub has them: TIGER-Lab/MMLU-Pro, cais/mmlu, and Idavidrein/gpqa with its four answers in one shuffled list.
+MMLU_PRO = {
+    "question_id": 70,
+    "question": "Typical advertising regulatory bodies suggest ...",
+    "answer": "I",
+    "options": ["Safe", "Unsafe", "Fear", "Trust", "Small", "Large", "Slow", "Quick", "Fair", "N/A"],
+    "answer_index": 8,
+    "cot_content": "",
+    "category": "business",
+    "src": "ori_mmlu-business_ethics",
+}
+MMLU = {"question": "Find the degree.", "subject": "abstract_algebra", "choices": ["0", "4", "2", "6"], "answer": 1}
+GPQA = {
+    "Question": "How long?",
+    "Correct Answer": "10^-4 eV\n",
+    "Incorrect Answer 1": "10^-11 eV\n",
+    "Incorrect Answer 2": "10^-8 eV\n",
+    "Incorrect Answer 3": "10^-9 eV",
+    "Subdomain": "Physics",
+}
+ARC = {"question": "Which?", "choices": {"text": ["ice", "steam"], "label": ["1", "2"]}, "answerKey": "2"}
+
+
+def letter(place):
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[place]
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(WORDS), min_size=2, max_size=12, unique=True), st.data())
+def test_a_letter_votes_for_its_options_text(options, data):
+    place = data.draw(st.integers(0, len(options) - 1))
+    form = data.draw(st.sampled_from(BY_LETTER))
+    response = form.format(letter(place), options[place])
+    assert CHOICE.extract(response, {"options": options}) == options[place], response
+    assert CHOICE.extract(response, {}) == letter(place)
+
+
+@settings(max_examples=300)
+@given(st.lists(st.sampled_from(WORDS), min_size=2, max_size=12, unique=True), st.data())
+def test_the_options_own_text_is_a_vote_for_it(options, data):
+    chosen = data.draw(st.sampled_from(options))
+    response = data.draw(st.sampled_from(BY_TEXT)).format("", chosen)
+    assert CHOICE.extract(response, {"options": options}) == chosen, response
+
+
+@given(st.permutations(WORDS), st.sampled_from(WORDS), st.sampled_from(BY_LETTER))
+def test_votes_follow_the_option_and_not_its_letter(options, chosen, form):
+    rows = ({"options": list(WORDS)}, {"options": list(options)})
+    answers = [CHOICE.extract(form.format(letter(row["options"].index(chosen)), chosen), row) for row in rows]
+    assert answers == [chosen, chosen]
+    assert CHOICE.key(answers[0], rows[1]) == CHOICE.key(answers[1], rows[0])
+
+
+@pytest.mark.parametrize("options", [["a", "b", "c", "d"], {"A": "a", "B": "b", "C": "c", "D": "d"}])
+@pytest.mark.parametrize("response", ["(E)", "\\boxed{E}", "The answer is J.", "<answer>F</answer>", "E. e", "E"])
+def test_a_letter_beyond_the_options_is_missing(options, response):
+    assert CHOICE.extract(response, {"options": options}) is None
+
+
+@pytest.mark.parametrize(
+    "response",
+    ["A dog barks", "I think", "A", "I", "A lot of people say so.", "The answer is A dog of sorts", "It is I who knows",
+     "I.", "The answer is I think", "42", "The answer is A and B", "\\boxed{A, B}", "A or B", "", "(AB)", "Ab"],
+)  # fmt: skip
+def test_prose_several_letters_and_what_is_no_option_are_missing(response):
+    options = {"options": {"B": "one", "C": "two"}}
+    assert CHOICE.extract(response, options) is None
+
+
+@pytest.mark.parametrize(
+    "response", ["A dog barks", "I think", "The answer is A dog", "A lot", "Paris", "The answer is I think"]
+)
+def test_without_options_words_are_no_letters(response):
+    assert CHOICE.extract(response, {}) is None
+
+
+def test_an_announcement_that_names_no_option_hides_no_earlier_place():
+    row = {"options": ["x", "y"]}
+    assert CHOICE.extract("The answer is B.\nMy answer is firm.", row) == "y"
+    assert CHOICE.extract("\\boxed{17}\nThe answer is B.", row) == "y"
+    assert CHOICE.extract("The answer is A.\nWait, the answer is B.", row) == "y"
+
+
+def test_data_sets_as_they_are_shipped():
+    assert CHOICE.extract("The answer is (I).", MMLU_PRO) == "Fair"
+    assert CHOICE.is_right("Fair", MMLU_PRO["answer"], MMLU_PRO)
+    assert CHOICE.is_right("Fair", str(MMLU_PRO["answer_index"]), MMLU_PRO)
+    assert CHOICE.extract("B", MMLU) == "4"
+    wrong = [GPQA[f"Incorrect Answer {place}"] for place in (1, 2, 3)]
+    options = [GPQA["Correct Answer"], *wrong]
+    random.Random(0).shuffle(options)
+    row = {"problem": GPQA["Question"], "options": options}
+    right = letter(options.index(GPQA["Correct Answer"]))
+    assert CHOICE.is_right(CHOICE.extract(f"The answer is {right}", row), GPQA["Correct Answer"], row)
+    assert CHOICE.is_right(CHOICE.extract("\\boxed{10^-4 eV}", row), "10^-4 eV", row)
+    assert not CHOICE.is_right(CHOICE.extract("\\boxed{10^-8 eV}", row), "10^-4 eV", row)
+    assert CHOICE.is_right(CHOICE.extract("The answer is 2.", ARC), ARC["answerKey"], {**ARC})
+
+
+def test_gold_that_could_name_two_options_stops_until_it_is_said_which():
+    """MMLU's gold is a place, and these options are numbers: place 2 is the text 2, place 1 is not the text 1."""
+    with pytest.raises(DataError, match="no option"):
+        CHOICE.is_right("4", "9", MMLU)
+    row = {"problem": "Find it.", "options": ["1", "2", "3"]}
+    with pytest.raises(DataError, match="two options"):
+        CHOICE.is_right("2", "1", row)
+    assert parse_kind({"name": "choice", "gold": "place"}).is_right("2", "1", row)
+    assert parse_kind({"name": "choice", "gold": "text"}).is_right("1", "1", row)
+    assert not CHOICE.is_right(None, "A", row)
+
+
+@pytest.mark.parametrize("gold", ["B", "(B)", "b", "1", "Paris", "paris."])
+def test_gold_is_a_letter_a_place_or_a_text(gold):
+    assert CHOICE.is_right("Paris", gold, {"options": ["London", "Paris"]})
+    assert not CHOICE.is_right("London", gold, {"options": ["London", "Paris"]})
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"options": []}, {"options": "A) x"}, {"options": ["x"] * 27}, {"choices": {"label": ["A"], "text": ["x", ""]}}],
+)  # fmt: skip
+def test_options_in_another_form_are_refused(row):
+    with pytest.raises(DataError, match=r"options|choices"):
+        CHOICE.extract("A", {"problem": "Which?", **row})
+
+
+def test_numbers_may_be_options():
+    assert CHOICE.extract("The answer is B", {"options": [1, 2.5]}) == "2.5"
+
+
+@given(st.lists(st.sampled_from(["Paris", "London", "A dog", None]), min_size=1, max_size=5))
+def test_choosing_the_same_option_is_an_equivalence(answers):
+    row = {"options": ["London", "Paris", "A dog"]}
+    is_equivalence_whatever_the_order(CHOICE, row, answers)
+    keys_are_classes(CHOICE, row, [answer for answer in answers if answer])

@@ -1,0 +1,344 @@
+"""The kind `code`: what is read, which programs are equal, what passes its tests, and the public data sets' shapes."""
+
+import json
+import random
+import re
+import subprocess
+import sys
+import time
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.answers.kind import parse_kind
+from restrain_openrlhf.answers.kinds.code import Code
+from restrain_openrlhf.answers.kinds.code.examples import shown_calls
+from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
+from restrain_openrlhf.answers.kinds.code.signatures import signatures
+from restrain_openrlhf.answers.kinds.code.task import read_task
+from restrain_openrlhf.errors import ConfigError, DataError
+from tests.conftest import ROOT
+
+# The kernel's filter alone: bubblewrap need not be installed for these, and programs are harmless.
+KIND = Code(sandbox="container")
+
+# HumanEval's columns are task_id, prompt, entry_point, canonical_solution, test.
+HUMANEVAL = {
+    "task_id": "HumanEval/999",
+    "prompt": 'import math\n\n\ndef helper(x):\n    return x + 1\n\n\ndef half(x: int) -> float:\n    """Half of x.\n'
+    '    >>> half(3)\n    1.5\n    """\n',
+    "entry_point": "half",
+    "canonical_solution": "    return x / 2\n",
+    "test": "\nMETADATA = {}\n\n\ndef check(candidate):\n    assert candidate(3) == 1.5\n",
+}
+ROW = {"problem": HUMANEVAL["prompt"]}
+# MBPP's columns are task_id, text, code, test_list, test_setup_code, challenge_test_list; the prompt shows a test.
+MBPP = {
+    "text": "Write a function to find the shared elements from the given two lists.",
+    "code": "def similar_elements(a, b):\n  return tuple(set(a) & set(b))",
+    "test_list": ["assert set(similar_elements((3, 4, 5, 6),(5, 7, 4, 10))) == set((4, 5))"],
+}
+MBPP_ROW = {"problem": f"{MBPP['text']}\nYour code should pass this test:\n{MBPP['test_list'][0]}"}
+SUM = {
+    "problem": "Read two numbers from standard input and print their sum.",
+    "examples": ["1 2\n", {"input": "3 4\n"}],
+}
+METHOD = {
+    "problem": "Fill in.\n```python\nclass Solution:\n    def twice(self, nums: List[int]) -> List[int]:\n```\n",
+    "examples": ["nums = [1, 2]", "[3]"],
+}
+
+
+def fenced(code):
+    return f"Here it is:\n```python\n{code}\n```\nIt works."
+
+
+def define(body):
+    return fenced(f"def half(x: int) -> float:\n    {body}")
+
+
+@pytest.mark.parametrize(
+    ("response", "held"),
+    [
+        (define("return x / 2"), "return x / 2"),
+        (define("return x / 2"), "def helper"),
+        (define("return 1") + define("return 2"), "return 2"),
+        (define("return 1") + fenced("print(half(3))"), "return 1"),
+        (define("return 1") + "```text\ndef half(x): 7\n```", "return 1"),
+        ("```\ndef half(x):\n    return 5", "return 5"),
+        ("def half(x):\n    return 5", "return 5"),
+        ("    return x / 2\n\n\nprint(half(1))\n", '    """\n    return x / 2'),
+        ("y = x\n    return y / 2", "    y = x\n    return y / 2"),
+        ("y = x\nreturn y / 2", "    y = x\n    return y / 2"),
+        (fenced("    return x / 2"), "return x / 2"),
+        (fenced("from __future__ import annotations\ndef half(x): return 3"), "return 3"),
+        (fenced("half = lambda x: x / 2"), "half = lambda"),
+        ("I cannot do this.", None),
+        (fenced("def other(x):\n    return 1"), None),
+        (fenced("def half(x:\n    return"), None),
+        ("", None),
+    ],
+)
+def test_what_is_a_program(response, held):
+    answer = KIND.extract(response, ROW)
+    assert (answer is None) if held is None else held in answer
+
+
+def equal(one, other, row=ROW):
+    """Alone with each other, each program twice, so that no input is lost for a failure of one alone."""
+    answers = [KIND.extract(each, row) for each in (one, other)]
+    first, second = KIND.classes(answers, row)
+    return first == second and first is not None
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_equal"),
+    [
+        ("return x / 2", "return 0.5 * x", True),
+        ("return x / 2", "return x // 2", False),
+        ("return x / 2", "print('debug')\n    return x / 2", True),
+        ("return x / 2", "return math.fsum([x]) / 2", True),
+        ("return x / 2", "import time\n    time.sleep(100)\n    return x / 2", True),
+        ("return x / 2", "raise ValueError", False),
+        ("print(x)", "print(x, '')", True),
+        ("print(x)", "print(x + 1)", False),
+        ("import random\n    return random.random()", "import random\n    return random.random()  # again", True),
+        ("return list({'a', 'b', 'c'})", "return list({'a', 'b', 'c'})  # again", True),
+    ],
+)
+def test_which_programs_are_equal(one, other, is_equal):
+    assert equal(define(one), define(other)) == is_equal
+
+
+def pages_rows():
+    """The examples of docs/concepts/kinds.md."""
+    section = (ROOT / "docs/concepts/kinds.md").read_text().split("\n## code\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(.+?)` \| `(.+?)` \| (yes|no) \|$", section, re.MULTILINE)
+
+
+def test_the_pages_examples():
+    row = {"problem": 'def f(x: int):\n    """f(3) f(4)"""\n'}
+    rows = pages_rows()
+    assert len(rows) > 8
+    for one, other, is_equal in rows:
+        assert (one, other, equal(*(fenced(f"def f(x):\n    {each}") for each in (one, other)), row)) == (
+            one,
+            other,
+            is_equal == "yes",
+        )
+
+
+def test_the_page_names_every_setting():
+    section = (ROOT / "docs/concepts/kinds.md").read_text().split("\n## code\n")[1]
+    assert [name for name in Code.model_fields if name != "name" and f"`{name}`" not in section] == []
+
+
+def test_a_change_of_the_arguments_counts_where_nothing_is_returned():
+    row = {"problem": "def turn(rows: list):\n    pass\n", "examples": ["[[1, 2, 3]]"]}
+    bodies = ("rows.reverse()", "rows[:] = rows[::-1]", "rows.sort()", "rows.sort(); return 1", "return 1")
+    answers = [KIND.extract(fenced(f"def turn(rows):\n    {body}"), row) for body in bodies]
+    assert KIND.classes(answers, row) == [0, 0, 1, 2, 2]
+
+
+def test_order_may_be_ignored():
+    row = {"problem": "def both(a: int, b: int):\n    ...\n"}
+    answers = [fenced(f"def both(a, b): return {body}") for body in ("[a, b]", "[b, a]", "[a, a]")]
+    assert KIND.classes([KIND.extract(each, row) for each in answers], row) == [0, 1, 2]
+    loose = KIND.model_copy(update={"ignore_order": True})
+    assert loose.classes([KIND.extract(each, row) for each in answers], row) == [0, 0, 1]
+
+
+def test_programs_that_fail_everywhere_are_missing_and_those_that_never_end():
+    bodies = ["return x / 2", "raise ValueError", "return x / 2  #", "while True: pass", "return nothing"]
+    answers = [KIND.extract(define(body), ROW) for body in bodies]
+    assert KIND.classes([None, *answers], ROW) == [None, 0, None, 0, None, None]
+
+
+def test_an_input_on_which_most_fail_is_not_compared():
+    """None is allowed there by one program of three; two of three decide on 1."""
+    row = {"problem": "def f(x):\n    pass\n", "examples": ["None", "1"]}
+    kind = KIND.model_copy(update={"inputs": 2})
+    bodies = ["return x + 1", "return 1 + x", "return 2", "return 2 if x else None + 1"]
+    answers = [kind.extract(fenced(f"def f(x): {body}"), row) for body in bodies]
+    assert kind.classes(answers, row) == [0, 0, 0, 0]
+    assert kind.classes([answers[0], answers[2], answers[2]], row) == [0, 1, 1]
+
+
+def test_scripts_are_fed_the_examples_and_compared_as_a_judge_does():
+    programs = [
+        "a, b = map(int, input().split())\nprint(a + b)",
+        "import sys\nprint(sum(map(int, sys.stdin.read().split())), '')",
+        "import os\nos.write(1, str(sum(map(int, os.read(0, 100).split()))).encode())",
+        "import threading\nthreading.Thread(target=lambda: print(sum(map(int, open(0).read().split())))).start()",
+        "if __name__ == '__main__':\n    print(sum(map(int, input().split())))\n    exit()",
+        "a, b = map(int, input().split())\nprint(a * b)",
+        "x = 1",
+        "raise SystemExit(1)",
+    ]
+    answers = [KIND.extract(fenced(each), SUM) for each in programs]
+    assert KIND.classes(answers, SUM) == [0, 0, 0, 0, 0, 1, None, None]
+    gold = json.dumps([{"input": "5 6", "output": "11\n"}, {"input": "0 0", "output": "0"}])
+    assert [KIND.is_right(each, gold, SUM) for each in answers] == [True] * 5 + [False] * 3
+    with pytest.raises(DataError, match="entry_point"):
+        KIND.is_right(answers[0], "11", SUM)
+
+
+def test_methods_and_examples_a_line_an_argument():
+    answers = [
+        KIND.extract(fenced(f"class Solution:\n    def twice(self, nums):\n        return {body}"), METHOD)
+        for body in ("nums * 2", "[*nums, *nums]", "[2 * each for each in nums]")
+    ]
+    assert read_task(METHOD).entry == "Solution.twice"
+    assert KIND.classes(answers, METHOD) == [0, 0, 1]
+    row = {"problem": "def f(a, b):\n    pass\n", "examples": ["[1, 2]\n9", "f([3], b=4)", "[5], 6", [[7], 8]]}
+    calls = [(each.positional, each.named) for each in shown_calls(read_task(row))]
+    assert calls == [(([1, 2], 9), {}), (([3],), {"b": 4}), (([5], 6), {}), (([7], 8), {})]
+
+
+def test_rows_in_humanevals_shape():
+    row = {"problem": HUMANEVAL["prompt"], "entry_point": HUMANEVAL["entry_point"]}
+    for body, right in (
+        ("return x / 2", True),
+        ("return x", False),
+        ("exit()", False),
+        ("import os; os._exit(0)", False),
+    ):
+        assert KIND.is_right(KIND.extract(define(body), row), HUMANEVAL["test"], row) is right
+    assert KIND.is_right(KIND.extract(HUMANEVAL["canonical_solution"], row), HUMANEVAL["test"], row)
+    assert not KIND.is_right(None, HUMANEVAL["test"], row)
+
+
+@pytest.mark.parametrize("gold", [json.dumps(MBPP["test_list"]), "\n".join(MBPP["test_list"])])
+def test_rows_in_mbpps_shape(gold):
+    answer = KIND.extract(fenced(MBPP["code"]), MBPP_ROW)
+    assert KIND.is_right(answer, gold, MBPP_ROW)
+    assert not KIND.is_right(answer.replace("&", "|"), gold, MBPP_ROW)
+    assert read_task(MBPP_ROW).entry == "similar_elements"
+
+
+@pytest.mark.parametrize(
+    ("docstring", "calls"),
+    [
+        ("f(1) == 2 and f(-3)", [(1,), (-3,)]),
+        (">>> f('a\\\\nb')\n    1", [("a\nb",)]),
+        ("f(abcd) => True", [("abcd",)]),
+        ("For x = [1, (2, 3)] the output should be 1\n    For x = []  it is 0", [([1, (2, 3)],), ([],)]),
+        ("Example 1:\n        Input: [4, 2]\n        Output: 2", [([4, 2],)]),
+        ('"abc" => 3\n    ""  => 0', [("abc",), ("",)]),
+        ("f(x) is f(...) of f(y + 1)", []),
+    ],
+)
+def test_examples_are_found_in_many_ways_of_writing(docstring, calls):
+    row = {"problem": f'def f(x):\n    """Do it.\n    {docstring}\n    """\n'}
+    found = [each.positional for each in shown_calls(read_task(row))]
+    assert found == calls or (not calls and all(isinstance(each[0], str) for each in found))
+
+
+def test_inputs_keep_to_what_the_examples_have_in_common():
+    row = {"problem": "def f(rows, k):\n    '''f([1, 5, 2], 2) f([7, 3], 1) f([4, 4, 4, 1], 4)'''\n"}
+    made = [eval(text) for text in inputs_for(read_task(row), 60)]
+    assert len(made) == 60
+    assert all(0 < k <= len(rows) and all(1 <= each <= 19 for each in rows) for (rows, k), _ in made)
+
+
+ANY_OUTCOME = st.sampled_from(["=a", "=b", "!raised", "!time"])
+
+
+@given(st.lists(st.none() | st.tuples(*[ANY_OUTCOME] * 3), max_size=8), st.randoms(use_true_random=False))
+def test_equality_is_an_equivalence_whatever_programs_do(group, source):
+    """Against the rule said pair by pair; and the order of the group changes nothing."""
+    found = signatures(group)
+    ran = [each for each in group if each and any(one[0] == "=" for one in each)]
+    kept = [place for place in range(3) if ran and sum(each[place][0] == "!" for each in ran) <= len(ran) / 2]
+
+    def alike(one, other):
+        return all(one[at] == other[at] or one[at][0] == other[at][0] == "!" for at in kept)
+
+    missing = [not each or all(each[at][0] == "!" for at in kept) for each in group]
+    assert [each is None for each in found] == missing
+    for (place, one), (there, other) in combinations(enumerate(group), 2):
+        if not missing[place] and not missing[there]:
+            assert (found[place] == found[there]) == alike(one, other)
+    order = source.sample(range(len(group)), len(group))
+    assert signatures([group[place] for place in order]) == [found[place] for place in order]
+
+
+def test_the_order_of_rollouts_changes_only_numbers():
+    bodies = ["return x / 2", "return x", "raise ValueError", "return 0.5 * x", "return -x"]
+    answers = [None, *(KIND.extract(define(body), ROW) for body in bodies)]
+    found = KIND.classes(answers, ROW)
+    for seed in range(3):
+        order = random.Random(seed).sample(range(6), 6)
+        mixed = KIND.classes([answers[place] for place in order], ROW)
+        pairs = {(found[place], number) for place, number in zip(order, mixed, strict=True)}
+        assert len(pairs) == len(set(found)) == len({number for _, number in pairs})
+
+
+def test_inputs_and_keys_are_the_same_in_every_process():
+    row = {"problem": 'def f(s: Set[str], d: dict):\n    """f({"a", "b", "c"}, {"x": 1}) f({"q"}, {})"""\n'}
+    script = (
+        f"from restrain_openrlhf.answers.kinds.code import Code; row = {row!r}; "
+        "print(Code(sandbox='container').key('def f(s, d): return list(s), list(d)', row))"
+    )
+    keys = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={"PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in (1, 2)
+    }
+    assert keys == {KIND.key("def f(s, d): return list(s), list(d)", row) + "\n"}
+    assert KIND.key("def f(s, d): return list(d), list(s)", row) + "\n" not in keys
+
+
+@given(st.text() | st.text(alphabet="`\n pydefhalf(x):return \ud800\x00"))
+def test_any_text_is_read(text):
+    answer = KIND.extract(text, ROW)
+    assert answer is None or "half" in answer
+    KIND.extract(text, {"problem": text})
+    inputs_for(read_task({"problem": f"def f(x):\n    {text!r}\n" + text}), 3)
+
+
+@pytest.mark.parametrize(
+    "piece", ["```python\n", "`", "(", "def half(x):\n    return 1\n", "f(", "half(", "x = [", "-", "\x00"]
+)
+def test_long_texts_are_read_within_a_second(piece):
+    text = piece * (1_000_000 // len(piece))
+    begun = time.process_time()
+    KIND.extract(text, ROW)
+    inputs_for(read_task({"problem": f"def half(x):\n    '''half(1)'''\n{text}"}), 30)
+    assert time.process_time() - begun < 2.0
+
+
+def test_a_wrong_column_is_refused():
+    with pytest.raises(DataError, match="entry_point"):
+        KIND.extract("x", {"problem": "", "entry_point": 3})
+    with pytest.raises(DataError, match="examples"):
+        KIND.extract("x", {"problem": "", "examples": 3})
+
+
+def test_settings():
+    assert parse_kind({"name": "code", "inputs": 10}).identity == "code 1 inputs=10"
+    assert KIND.identity == "code 1"
+    with pytest.raises(ConfigError, match="sandbox"):
+        parse_kind({"name": "code", "sandbox": "none"})
+
+
+def test_real_rollouts_have_their_verdicts_and_their_classes(shared):
+    """Thirty public responses each, with the verdicts of the problems' own tests; no test is read for the classes."""
+    lines = (shared / "rollouts" / "humaneval_82x30.jsonl").read_text().splitlines()
+    for line in lines[5:41:7]:
+        row = json.loads(line)
+        asked = {"problem": row["prompt"], "entry_point": row["entry_point"]}
+        answers = [KIND.extract(fenced(each["code"]), asked) for each in row["responses"]]
+        right = [each["passed"] for each in row["responses"]]
+        verdicts = {each: KIND.is_right(each, row["test"], asked) for each in dict.fromkeys(answers)}
+        assert [verdicts[each] for each in answers] == right
+        pairs = list(combinations(zip(KIND.classes(answers, asked), right, strict=True), 2))
+        same = [one[1] == other[1] for one, other in pairs if one[0] == other[0] and one[0] is not None]
+        assert sum(same) >= 0.9 * len(same)

@@ -1,0 +1,128 @@
+"""A kind of answer from outside the package: in one process, and installed as a package of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from typing import ClassVar, Literal
+
+import pytest
+
+from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, GroupAnswers, parse_kind, register
+from restrain_openrlhf.errors import ConfigError, DataError
+from tests.conftest import ROOT
+
+PAGE = (ROOT / "docs" / "concepts" / "kinds.md").read_text(encoding="utf-8")
+
+
+class Signed(AnswerKind):
+    """The last word, of which the row says the sign; one setting."""
+
+    version: ClassVar[str] = "3"
+    reads: ClassVar[str] = "The last word is the answer."
+    columns: ClassVar[frozenset[str]] = frozenset({"sign"})
+
+    name: Literal["signed"] = "signed"
+    lower: bool = True
+
+    def extract(self, response, row):
+        return f"{row.get('sign', '')}{response.split()[-1]}" if response.split() else None
+
+    def key(self, answer, row):
+        return answer.lower() if self.lower else answer
+
+
+@pytest.fixture
+def signed():
+    yield register(Signed)
+    del KINDS["signed"]
+
+
+@pytest.mark.usefixtures("signed")
+def test_a_kind_from_outside_is_known_by_name_and_strict_like_the_others():
+    kind = parse_kind({"name": "signed", "lower": False})
+    assert kind.classes(["A", "a", None, "A"], {}) == [0, 1, None, 0]
+    assert parse_kind({"name": "signed"}).classes(["A", "a", None, "A"], {}) == [0, 0, None, 0]
+    with pytest.raises(ConfigError, match="Did you mean 'lower'"):
+        parse_kind({"name": "signed", "lowr": True})
+    with pytest.raises(ConfigError, match=r"no kind of answer.*Did you mean 'signed'"):
+        parse_kind({"name": "signd"})
+
+
+def test_its_identity_tells_versions_and_settings_apart():
+    assert Signed().identity == "signed 3"
+    assert Signed(lower=False).identity == "signed 3 lower=False"
+    assert MATHEMATICS.identity == f"math {MATHEMATICS.version}"
+
+
+def test_a_row_has_the_problem_and_the_columns_that_the_kind_reads_and_no_gold():
+    row = {"problem": "stated", "sign": "-", "answer": "secret", "other": 1}
+    assert Signed().row("asked", row) == {"problem": "asked", "sign": "-"}
+    assert Signed().row("asked", {"row": {"sign": "+", "answer": "secret"}}) == {"problem": "asked", "sign": "+"}
+    assert MATHEMATICS.row("asked", row) == {"problem": "asked"}
+
+
+def test_what_is_right_and_who_votes_without_more_words():
+    kind = Signed()
+    assert [kind.is_right(answer, gold, {}) for answer, gold in (("-A", "-a"), (None, "a"), ("-A", "a"))] == [1, 0, 0]
+    assert kind.voted_answer("so A", False, {"sign": "-"}) == "-A"
+    assert kind.voted_answer("so A", True, {"sign": "-"}) is None
+    group = GroupAnswers.of(kind, ["b", "A", "a", None], {})
+    assert (group.majority, group.ranked(), group.firsts()) == ("A", [("A", 2), ("b", 1)], ["b", "A"])
+
+
+@pytest.mark.usefixtures("signed")
+def test_mixed_rows_name_their_kinds():
+    kind = parse_kind({"name": "mixed", "kinds": {"signed": {"lower": False}}})
+    own = kind.row("p", {"answers": "signed", "sign": "-", "answer": "secret"})
+    assert own == {"problem": "p", "answers": "signed", "sign": "-"}
+    assert kind.extract("so A", own) == "-A"
+    assert kind.classes(["A", "a"], own) == [0, 1]
+    assert kind.key("1/2", {}) == kind.key("0.5", {}) != kind.key("1/2", own)
+    with pytest.raises(DataError, match="'signd' in its column 'answers'"):
+        kind.extract("so A", {"problem": "p", "answers": "signd"})
+
+
+def test_the_pages_kind_works_where_it_is_installed(tmp_path):
+    """The page's whole package, laid out as an installer would; another process reads it from a run's variable."""
+    begun = PAGE.split("# last_word.py")[1].split("Name the module")[0]
+    source = textwrap.dedent(begun)
+    (tmp_path / "last_word.py").write_text(source)
+    info = tmp_path / "last_word-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: last-word\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[restrain_openrlhf.answers]\nlast_word = last_word\n")
+    script = (
+        "import json, sys; from restrain_openrlhf.config.yaml_file import HookConfig;"
+        "kind = HookConfig.model_validate_json(sys.argv[1]).answers;"
+        "answers = [kind.extract(text, {}) for text in ('It is Red.', 'so red', '')];"
+        "print(json.dumps([answers, kind.classes(answers, {})]))"
+    )
+    config = json.dumps({"method": {"name": "ttrl"}, "answers": {"name": "last_word"}})
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", script, config],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert json.loads(done.stdout or "null") == [["Red", "red", None], [0, 0, None]], done.stderr
+
+
+def test_a_package_that_does_not_load_is_named(tmp_path):
+    info = tmp_path / "broken-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[restrain_openrlhf.answers]\nbroken = not_there\n")
+    script = "from restrain_openrlhf.answers import parse_kind; parse_kind({'name': 'broken'})"
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    assert "The entry point 'broken' of restrain_openrlhf.answers names 'not_there'" in done.stderr
