@@ -16,6 +16,7 @@ prepare_process()
 
 import deepspeed  # noqa: E402
 import torch.distributed  # noqa: E402
+from deepspeed.runtime.bf16_optimizer import BF16_Optimizer  # noqa: E402
 from deepspeed.utils import safe_get_full_optimizer_state  # noqa: E402
 from openrlhf.utils.deepspeed.deepspeed_utils import get_train_ds_config  # noqa: E402
 
@@ -55,7 +56,8 @@ def loss_of(model, given, wanted):
 
 
 def used(engine, stage):
-    if stage == 3:
+    # Under ZeRO 1, a sum in fp32 has another optimizer of DeepSpeed's (runtime/bf16_optimizer.py).
+    if stage == 3 or isinstance(engine.optimizer, BF16_Optimizer):
         moments = [safe_get_full_optimizer_state(each, "exp_avg") for each in engine.module.parameters()]
     else:
         optimizer = engine.optimizer

@@ -33,7 +33,12 @@ PACKED = [GradientCase(batching=batching, attention=NAME) for batching in ("pack
 TRIED = [*CASES, *PACKED, *TORCHS, GradientCase(token_mean=False), OF_A_PRESET]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
 ON_CUDA = [
-    *(GradientCase(batching=batching, stage=stage) for stage in (1, 2, 3) for batching in ("micro-batches", "dynamic")),
+    *(
+        GradientCase(batching=batching, stage=stage, lora=lora)
+        for lora in (False, True)
+        for stage in (1, 2, 3)
+        for batching in ("micro-batches", "dynamic")
+    ),
     GradientCase("bf16", "dynamic"),
 ]
 # What `cuda.install` does before the hook is on, where the accelerator that is here is not CUDA.

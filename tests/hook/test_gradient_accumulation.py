@@ -15,6 +15,8 @@ pytestmark = pytest.mark.host
 CASES = {
     "ZeRO 2": {"dtype": "fp32"},
     "ZeRO 2, as under dynamic batching": {"dtype": "fp32", "managed": False},
+    "ZeRO 1": {"dtype": "fp32", "stage": 1},
+    "ZeRO 1, as under dynamic batching": {"dtype": "fp32", "stage": 1, "managed": False},
     "ZeRO 3": {"dtype": "fp32", "stage": 3},
     "OpenRLHF's default": {},
     "Adam on the host": {"dtype": "fp32", "offload": True},
@@ -35,6 +37,12 @@ def distances():
 @pytest.mark.parametrize("case", ["ZeRO 2", "ZeRO 2, as under dynamic batching", "ZeRO 3"])
 def test_gradients_are_added_up_in_fp32_where_that_is_asked_for(distances, case):
     assert distances[case] < 1e-6
+
+
+@pytest.mark.parametrize("case", ["ZeRO 1", "ZeRO 1, as under dynamic batching"])
+def test_under_zero_1_the_sum_is_rounded_once(distances, case):
+    """To the weights' type, when it is reduced over the processes."""
+    assert distances[case] < 2**-9
 
 
 def test_without_it_the_sum_is_in_the_weights_type(distances):

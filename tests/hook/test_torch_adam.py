@@ -56,6 +56,6 @@ def test_the_host_takes_torchs_steps_and_resumes_them(where, tmp_path):
     found = json.loads(done.stdout.strip().splitlines()[-1])
     assert (found["class"], found["fused"]) == ("torch.optim.adamw.AdamW", True)
     assert found["offloads"] == (where == "offload")
-    assert found["moved"] > 0.1
+    assert found["moved"] > 0.02, "three steps of a rate of 0.01"
     assert found["apart"] < 1e-6
     assert found["resumed_apart"] == 0

@@ -60,7 +60,8 @@ class GradientCase:
 
     `attention` is the policy's, by OpenRLHF's name. `stage` is ZeRO's; where None as it is trained: 2 in bf16, with
     sharded states, and 0 in fp32. The two prompts come `repeats` times, with other tokens each time.
-    `grad_accum_dtype` and `adam_offload` are DeepSpeed's.
+    `grad_accum_dtype` and `adam_offload` are DeepSpeed's. With `lora` an adapter alone is trained, one that is not new:
+    both of its matrices have a gradient.
     """
 
     dtype: str = "fp32"
@@ -71,6 +72,7 @@ class GradientCase:
     grad_accum_dtype: str | None = None
     adam_offload: bool = False
     attention: str = "sdpa"
+    lora: bool = False
 
     @property
     def rollouts(self) -> int:
@@ -87,6 +89,7 @@ class GradientCase:
             f"summed in {self.grad_accum_dtype}": self.grad_accum_dtype is not None,
             "Adam on the host": self.adam_offload,
             self.attention: self.attention != "sdpa",
+            "LoRA": self.lora,
         }
         return ", ".join([self.dtype, self.batching, *(word for word, applies in other.items() if applies)])
 
@@ -207,7 +210,7 @@ def _prepare(case: GradientCase) -> tuple[Any, Any]:
     args = _arguments(case)
     strategy = host_step.strategy_of(args)
     torch.manual_seed(0)
-    model = _model(args)
+    model = _adapted(_model(args)) if case.lora else _model(args)
     plain = host_step.policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
     if case.attention == varlen_attention.NAME:
         # No GPU of ours has run this attention: the paper's gradient is by another.
@@ -234,6 +237,22 @@ def _model(args: Any) -> Any:
     attention = varlen_attention.name_in_transformers(args.ds.attn_implementation)
     model = models.from_config(config, attn_implementation=attention)
     return model.to(torch.bfloat16 if args.ds.param_dtype == "bf16" else torch.float32)
+
+
+def _adapted(model: Any) -> Any:
+    """With an adapter on every linear layer, as the host makes one (models/actor.py), some steps old."""
+    import torch  # noqa: PLC0415
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415
+
+    policy = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))
+    with torch.no_grad():
+        for parameter in _trained(policy):
+            parameter.normal_(std=0.1)
+    return policy
+
+
+def _trained(model: Any) -> list[Any]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _experience(policy: Any, case: GradientCase) -> tuple[Any, float]:
@@ -281,7 +300,7 @@ def _used_gradient(engine: Any) -> Any:
     """The gradient that the optimizer used in one step of the host's own loop: its first moment, which began at 0."""
     import torch  # noqa: PLC0415
 
-    moments = [_first_moment(engine, each).flatten().double().cpu() for each in engine.module.parameters()]
+    moments = [_first_moment(engine, each).flatten().double().cpu() for each in _trained(engine.module)]
     return torch.cat(moments) / (1 - BETA_1)
 
 
@@ -289,9 +308,12 @@ def _first_moment(engine: Any, parameter: Any) -> Any:
     """Adam's exp_avg of the whole parameter, also where it lies in ZeRO's flat groups.
 
     `safe_get_full_optimizer_state` does not do here: DeepSpeed links the states after the first group's step, when the
-    other groups have none yet (runtime/zero/stage_1_and_2.py, _optimizer_step). ZeRO 3 has no such groups.
+    other groups have none yet (runtime/zero/stage_1_and_2.py, _optimizer_step). ZeRO 3 has no such groups, nor has the
+    optimizer that adds up in fp32 under ZeRO 1.
     """
-    if engine.zero_optimization_stage() == PARTITIONED:
+    from deepspeed.runtime.bf16_optimizer import BF16_Optimizer  # noqa: PLC0415
+
+    if engine.zero_optimization_stage() == PARTITIONED or isinstance(engine.optimizer, BF16_Optimizer):
         from deepspeed.utils import safe_get_full_optimizer_state  # noqa: PLC0415
 
         return safe_get_full_optimizer_state(parameter, "exp_avg")
@@ -319,7 +341,7 @@ def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
     log_probs = logits.log_softmax(-1).gather(-1, sequences[:, 1:, None])[..., 0] * mask
     loss: Any = formula.loss(log_probs, old, base, mask)
     loss.backward()
-    return torch.cat([each.grad.flatten().double().cpu() for each in policy.model.parameters()])
+    return torch.cat([each.grad.flatten().double().cpu() for each in _trained(policy.model)])
 
 
 def main(words: Sequence[str]) -> None:
