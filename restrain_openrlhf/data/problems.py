@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from string import ascii_uppercase
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.errors import DataError
@@ -64,6 +64,11 @@ class Problem(BaseModel):
     problem: str
     answer: str
     row: dict[str, Any] = Field(default_factory=dict, description="The columns that its kind of answer reads.")
+
+    @model_serializer(mode="wrap")
+    def _without_empty_row(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = dump(self)
+        return {name: value for name, value in written.items() if name != "row" or value}
 
 
 Row = Mapping[str, Any]

@@ -145,7 +145,9 @@ def test_the_two_amcs_differ_in_their_problems_alone():
 def test_files_of_the_repository_that_presets_name_are_there():
     named = {str(value) for name in NAMES for value in written(preset_file(name))["openrlhf"].values()}
     inside = sorted(value for value in named if value.startswith("restrain_openrlhf/"))
-    assert inside == [f"restrain_openrlhf/data/demo_tasks/models/{task}" for task in ("addition", "premise")]
+    assert inside == [
+        f"restrain_openrlhf/data/demo_tasks/models/{task}" for task in ("addition", "premise", "programs", "words")
+    ]
     assert (ROOT / inside[0] / "config.json").exists()
 
 

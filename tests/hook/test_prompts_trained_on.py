@@ -114,7 +114,9 @@ def preprocessed(row):
     return training_data.preprocess_data(preprocess_data, None, (row, None, "problem", "answer", None), {})
 
 
-def test_a_row_without_the_label_column_has_the_empty_label():
+def test_a_row_without_the_label_column_has_the_empty_label(monkeypatch):
+    for name, value in to_environment(HookConfig(method=parse_settings({"name": "ttrl"}))).items():
+        monkeypatch.setenv(name, value)
     row = {"problem": "1+1=", "answer": "2"}
     assert preprocessed(row) == (
         "1+1=",
@@ -126,3 +128,8 @@ def test_a_row_without_the_label_column_has_the_empty_label():
         "",
     )
     assert bare == {"problem": "1+1="}
+    kind = {"method": {"name": "ttrl"}, "answers": {"name": "choice"}}
+    monkeypatch.setenv("RESTRAIN_HOOK", json.dumps(kind))
+    prompt, label = preprocessed({**row, "options": ["1", "2"]})
+    assert (prompt, label.label) == ("1+1=", "2")
+    assert label.row == {"problem": "1+1=", "options": ["1", "2"]}, "the gold is no part of what the scorer gets"

@@ -19,6 +19,7 @@ from tests.conftest import ROOT
 from tests.k8s import rules_jobs, rules_names, rules_pods
 from tests.k8s.experiments import (
     IMAGE,
+    LARGER,
     ONE_GPU_PRESETS,
     PRESETS,
     experiment,
@@ -323,6 +324,8 @@ def test_what_a_gpu_of_24_gb_cannot_hold_is_refused_where_its_memory_is_given(tm
     words = ("--image", IMAGE, "--gpu-memory", 24)
     message = refused(*words, config="configs/one_gpu/80gb/qwen3-4b-base.yaml", overlay="single-node")
     assert "A GPU has 24.0 GiB, and what is certain alone needs" in message
+    larger = refused("--image", IMAGE, config=LARGER, overlay="single-node")
+    assert "A GPU has 80.0 GiB, and what is certain alone needs" in larger
     needs_kustomize()
     for number, preset in enumerate(ONE_GPU_PRESETS):
         if "/24gb/" in preset:

@@ -16,6 +16,7 @@ from restrain_openrlhf.reference.offline_pass import OfflineOptions
 FLAGS = {name: field.alias for name, field in OfflineOptions.model_fields.items() if field.alias}
 REQUIRED = {"model": "m", "prompts": "p.jsonl", "out": Path("r.jsonl")}
 OTHER_THAN_DEFAULT = {
+    "answers": "{name: text, read: tag}",
     "n": 3,
     "input_key": "question",
     "input_template": "Q: {} $(X)",

@@ -115,7 +115,7 @@ def test_making_a_model_writes_over_nothing(tmp_path):
         make_model.main(tmp_path)
     with pytest.raises(typer.BadParameter, match="not an empty folder"):
         make_model.main(tmp_path / "kept")
-    with pytest.raises(typer.BadParameter, match="'sums' is none of premise, addition, careless"):
+    with pytest.raises(typer.BadParameter, match="'sums' is none of premise, addition, words, programs, careless"):
         make_model.main(tmp_path / "new", "sums")
 
 
