@@ -73,7 +73,7 @@ def test_the_hours_are_their_own_arithmetic(reference_pages):
 
 @pytest.mark.parametrize(
     ("preset", "rollouts", "each"),
-    [("one_gpu/80gb/qwen3-4b-base-lora", 512, 746), ("dapo14k/qwen3-4b-base/restrain", 256, 1_493)],
+    [("one_gpu/80gb/qwen3-4b-base-lora", 512, 746), ("dapo14k/qwen3-4b-base/restrain", 256, 1152)],
 )
 def test_the_cache_is_said_for_each_rollout(preset, rollouts, each):
     """0.75 of 80 GiB less 8,044,936,192 bytes of weights, by 147,456 bytes a token; 128 prompts by 8 engines are 16."""
