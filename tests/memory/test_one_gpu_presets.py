@@ -79,7 +79,7 @@ def test_the_hours_are_their_own_arithmetic(reference_pages):
     ],
 )
 def test_the_cache_is_said_for_each_rollout(preset, rollouts, each, tokens):
-    """0.75, or 0.6, of 80 GiB less 8,044,936,192 bytes of weights, by 147,456 bytes a token; 128 prompts by 8 engines are 16."""
+    """0.75 or 0.6 of 80 GiB less 8,044,936,192 bytes, by 147,456 bytes a token; 128 prompts by 8 engines are 16."""
     printed = restrain("show", preset, "--memory", "--gpu-memory", 80).stdout
     assert (
         f"An engine's cache has at most {tokens} tokens: {each:,} for each of {rollouts} rollouts at once." in printed
