@@ -72,7 +72,6 @@ FLOORS = (
     ("config",),
     ("answers",),
     ("machine", "method"),
-    ("registry",),
     ("errors",),
 )
 FLOOR = {name: len(FLOORS) - number for number, names in enumerate(FLOORS) for name in names}

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError
 
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.registry import Registry
+from restrain_openrlhf.method.registry import Registry
 
 # A prompt's own data, as its data set has them: `problem`, and the columns that its kind of answer reads.
 Row = Mapping[str, Any]

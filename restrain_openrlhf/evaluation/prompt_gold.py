@@ -61,7 +61,12 @@ def gold_for(
             "of the problem. Give the gold file of the run's prompts: rows {problem, answer}, or the .gold.jsonl that "
             "`restrain data` writes."
         )
-    return replace(joined, kind=kind, rows=_rows_of(flags, kind) if kind.row_columns() else {})
+    return read_as(joined, flags, kind)
+
+
+def read_as(gold: PromptGold, flags: Mapping[str, Any], kind: AnswerKind) -> PromptGold:
+    """With a run's kind of answer, and what that reads of the training set that the run's flags name."""
+    return replace(gold, kind=kind, rows=_rows_of(flags, kind) if kind.row_columns() else {})
 
 
 def _rows_of(flags: Mapping[str, Any], kind: AnswerKind) -> dict[str, Row]:

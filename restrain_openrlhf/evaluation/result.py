@@ -156,8 +156,8 @@ def scores(grades: Sequence[GradeRow], responses: Sequence[ResponseRow] = ()) ->
     )
 
 
-def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Scores:
-    """The numbers of a reference artifact's answers; `gold` maps a problem's hash to its answer.
+def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], kind: AnswerKind = MATHEMATICS) -> Scores:
+    """The numbers of a reference artifact's answers, of this `kind`; `gold` maps a problem's hash to its answer.
 
     Raises DataError for a problem without gold.
     """
@@ -166,7 +166,7 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str]) -> Scores:
         raise DataError(
             f"The problem of row {missing!r} has no gold answer. Give the file the rollouts were made from."
         )
-    return scores([grade_vote(row, gold[row.problem_hash]) for row in rows])
+    return scores([grade_vote(row, gold[row.problem_hash], kind) for row in rows])
 
 
 def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> tuple[Result, list[bool]]:

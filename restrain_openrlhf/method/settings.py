@@ -18,9 +18,9 @@ from pydantic import (
 
 from restrain_openrlhf.method.advantages import population_std, unbiased_std
 from restrain_openrlhf.method.composition import LabelWeighting, Method, Selection, Transform
+from restrain_openrlhf.method.registry import Registry
 from restrain_openrlhf.method.rollout_plans import RolloutPlan
 from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts
-from restrain_openrlhf.registry import Registry
 
 
 def _no_truth_value(value: object) -> object:

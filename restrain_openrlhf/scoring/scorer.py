@@ -60,11 +60,14 @@ class GroupScorer:
         with RESIDUAL.group_of_answers():
             group = GroupAnswers.of(self.kind, answers, known)
             score = score_group(self.method, group, reference, gold, prompt, entropies, self.kind, known)
-            keys = [self.kind.key(answer, known) for answer in group.firsts()]
+            # A method that reads gold has one label for all right answers; the majority is the vote's all the same.
+            labelled = GroupAnswers(score.answers, score.votes.classes)
+            keys = [self.kind.key(answer, known) for answer in labelled.firsts()]
+            majority = None if group.majority is None else self.kind.key(group.majority, known)
         return replace(
             score,
             keys=tuple(keys),
-            majority_key=keys[group.votes.majority] if keys else None,
+            majority_key=majority,
             residual_timeouts=RESIDUAL.here.timed_out - timeouts,
             residual_deaths=RESIDUAL.here.died - deaths,
         )
@@ -146,4 +149,6 @@ def stored_class(label: str | None, group: GroupAnswers, kind: AnswerKind, row: 
     if label is None:
         return None
     *within, outside = kind.classes([*group.answers, label], row)
+    if outside is None:
+        return None
     return next((own for own, other in zip(group.classes, within, strict=True) if other == outside), None)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.result import accuracy
@@ -29,3 +30,10 @@ def test_pass_at_1_and_majority_of_worked_problems():
 def test_a_problem_without_gold_is_an_error():
     with pytest.raises(DataError, match="'c'"):
         accuracy(ROWS, {text_hash("a"): "1", text_hash("b"): "6"})
+
+
+def test_answers_are_right_by_their_own_kind():
+    text = parse_kind({"name": "text"})
+    prompt = Prompt("a", "Who?", "Who?", "here")
+    row = ReferenceRow.of_answers(prompt, ["The Beatles", "beatles!", "Stones", None], (), text)
+    assert accuracy([row], {text_hash("Who?"): "Beatles"}, text).pass_at_1 == 0.5

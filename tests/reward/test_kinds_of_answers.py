@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.answers import KINDS, register
+from restrain_openrlhf.answers import KINDS, canonical_key, register
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
@@ -80,3 +80,13 @@ def test_a_reference_of_another_kind_is_refused(tmp_path):
     reference = load_reference(write_reference(tmp_path / "ref.jsonl", {"Q": ["1", "1"]}))
     with pytest.raises(ReferencePassError, match="answers of the kind 'math 4', and this run reads 'signed 3'"):
         scorer(reference=reference)
+
+
+def test_keys_are_those_of_the_labels_where_right_answers_are_one():
+    """50% and 0.5 are two votes and both right: a method that reads gold has one label for them, and two with 7."""
+    gold = GroupScorer(build(parse_settings({"name": "grpo_gold"})))
+    found = gold.score("Q", ["7", r"50\%", "0.5", "7", "7"], gold="0.5")
+    assert found.votes.classes == (0, 1, 1, 0, 0)
+    assert found.keys == (canonical_key("7"), canonical_key(r"50\%"))
+    assert found.majority_key == canonical_key("7")
+    assert gold.score("Q", [None, None], gold="0.5").keys == ()

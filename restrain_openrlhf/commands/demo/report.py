@@ -144,5 +144,6 @@ def base_reliability(out: Path) -> list[SizeRow]:
     Their answers are read here, after training, for the picture alone.
     """
     gold = load_gold(out / "prompts-with-gold.jsonl").by_problem
-    rows = load_reference(out / "reference.jsonl").rows
-    return reliability([grade_vote(row, gold[row.problem_hash]) for row in rows])
+    reference = load_reference(out / "reference.jsonl")
+    kind = reference.provenance.kind
+    return reliability([grade_vote(row, gold[row.problem_hash], kind) for row in reference.rows])

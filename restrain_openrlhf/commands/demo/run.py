@@ -115,8 +115,8 @@ def _run_method(
         method=method,
         problems=len(rows),
         k=ROLLOUTS,
-        before=accuracy(load_reference(before).rows, gold),
-        after=accuracy(rows, gold),
+        before=accuracy(load_reference(before).rows, gold, config.answers),
+        after=accuracy(rows, gold, config.answers),
         top_answer_share=float(read_steps(run.metrics)[-1].votes["top_answer_share"]),
     )
     result.write(demo.out / method)

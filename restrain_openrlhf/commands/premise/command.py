@@ -47,7 +47,7 @@ def premise(
     if (path := reference or rollouts) is None or (reference and rollouts):
         raise ConfigError("Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl.")
     given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
-    if reference and answers:
+    if reference and kind:
         raise ConfigError("--answers is for --rollouts: a reference file says of what kind its answers are.")
     settings, group_size = _method(config, given)
     read = from_reference if reference else partial(from_rollouts, kind=kind or _kind(config))

@@ -94,7 +94,7 @@ def other_kinds(kind: AnswerKind, unread: Sequence[str]) -> dict[str, float]:
     """
     texts = list(dict.fromkeys(unread))[:TRIED]
     shares: dict[str, float] = {}
-    for name in KINDS.keys() - {kind.name} if texts else ():
+    for name in sorted(KINDS.keys() - {kind.name}) if texts else ():
         with suppress(RestrainError):
             other = parse_kind({"name": name})
             shares[name] = sum(other.extract(text, other.row("", {})) is not None for text in texts) / len(texts)

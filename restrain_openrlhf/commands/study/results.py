@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -14,7 +14,7 @@ from restrain_openrlhf.commands.study.plan import StudyRun
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.figures.curves import Panel, number, vote
 from restrain_openrlhf.evaluation.label_quality import GroupFacts
-from restrain_openrlhf.evaluation.prompt_gold import PromptGold, answers_to, join
+from restrain_openrlhf.evaluation.prompt_gold import PromptGold, answers_to, join, read_as
 from restrain_openrlhf.records.collapse import Collapse, of_evaluations
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import kept_files, read_kept
@@ -101,7 +101,7 @@ def maj_at_k(run: Path, gold: Mapping[str, str]) -> dict[int, float]:
     if not kept_files(run):
         return {}
     answers = join({group.prompt for group in read_kept(run)}, gold) or PromptGold()
-    answers = replace(answers, kind=RunFolder(run).kind)
+    answers = read_as(answers, RunFolder(run).flags(), RunFolder(run).kind)
     right: dict[int, list[bool]] = defaultdict(list)
     for group in read_kept(run):
         if answers.of(group.prompt) is not None:

@@ -70,7 +70,7 @@ class Metrics:
         with self.groups.labels("failed").count_exceptions(), self.score_seconds.time():
             group = await scored_in_a_thread(work)
         self.groups.labels(outcome).inc()
-        missing = group.answers.count(None)
+        missing = group.votes.classes.count(None)
         kinds = {"given": len(group.answers) - missing, "missing": missing - truncated, "truncated": truncated}
         for kind, count in kinds.items():
             self.answers.labels(kind).inc(count)

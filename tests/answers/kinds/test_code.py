@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers.kind import parse_kind
 from restrain_openrlhf.answers.kinds.code import Code
+from restrain_openrlhf.answers.kinds.code import kind as code_kind
 from restrain_openrlhf.answers.kinds.code.examples import shown_calls
 from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
 from restrain_openrlhf.answers.kinds.code.signatures import signatures
 from restrain_openrlhf.answers.kinds.code.task import read_task
 from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.machine.sandbox.pool import run_all
 from tests.conftest import ROOT
 
 # The kernel's filter alone: bubblewrap need not be installed for these, and programs are harmless.
@@ -372,3 +374,15 @@ def test_real_rollouts_have_their_verdicts_and_their_classes(shared):
         pairs = list(combinations(zip(KIND.classes(answers, asked), right, strict=True), 2))
         same = [one[1] == other[1] for one, other in pairs if one[0] == other[0] and one[0] is not None]
         assert sum(same) >= 0.9 * len(same)
+
+
+def test_a_groups_keys_run_no_program_again(monkeypatch):
+    """The scorer asks for classes, then for a key of each class."""
+    ran = []
+    monkeypatch.setattr(code_kind, "run_all", lambda jobs, *given: ran.extend(jobs) or run_all(jobs, *given))
+    row = {"problem": "def f(x: int):\n    pass", "examples": ["f(31)", "f(47)"]}
+    programs = [f"def f(x):\n    return x {sign} 5309" for sign in "+-*+"]
+    assert KIND.classes(programs, row) == [0, 1, 2, 0]
+    keys = [KIND.key(program, row) for program in programs]
+    assert len(set(keys)) == 3
+    assert len(ran) == 3

@@ -17,6 +17,7 @@ from restrain_openrlhf.answers.kinds.short_text import MAX_LENGTH, short_text
         ("<answer>a</answer> or <answer>b", "a"),
         ("The answer is: Paris\nI am sure.", "Paris"),
         ("**Answer:** Paris", "Paris"),
+        ("<answer>Paris</answer> This answer is sure.", "Paris"),
         ("Answer: A. Final answer: B", "B"),
         ("Answer:\nParis\nIt is in France.", "Paris"),
         ("It is large.\n\n**Paris**\n", "Paris"),
