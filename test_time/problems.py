@@ -105,8 +105,8 @@ def _problem(source: Source, row: Row, number: int, numbered: bool, kind: Answer
     if text is not None and not isinstance(text, str):
         raise DataError(f"{where}: {column!r} is no text but {type(text).__name__}. Give the problem as text.")
     columns = kind.own_columns(row)
-    if "options" in columns:
-        text = with_options(text or "", columns["options"])
+    if columns.keys() & {"options", "choices"}:
+        text = with_options(text or "", columns)
     elif choice_columns(row) and not lists_choices(text or ""):
         raise DataError(
             f"{where}: its choices are in {', '.join(choice_columns(row))}, and {column!r}, which alone is trained on, "

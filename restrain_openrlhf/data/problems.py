@@ -9,12 +9,12 @@ import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from string import ascii_uppercase
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 from restrain_openrlhf.answers.extract import last_boxes
+from restrain_openrlhf.answers.kinds.choice import options_of
 from restrain_openrlhf.errors import DataError
 
 LETTERS = ("A", "B", "C", "D")
@@ -127,16 +127,19 @@ def worded(row: Row, place: int) -> Problem:
 
 def plain(row: Row, place: int) -> Problem:
     """The text and the gold as they are; options that the text does not list are listed after it, with letters."""
-    text = with_options(_text(row), row.get("options"))
+    text = with_options(_text(row), row)
     return Problem(id=str(_id(row, place)), problem=text, answer=plain_answer(row))
 
 
-def with_options(text: str, options: object) -> str:
-    """The text, with the options in lines of their own unless it lists the last of them already."""
-    listed = dict(zip(ascii_uppercase, options, strict=False)) if isinstance(options, list | tuple) else options
-    if not isinstance(listed, dict) or not listed or re.search(rf"(?:^|[\s(]){list(listed)[-1]}[).:]", text):
+def with_options(text: str, row: Row) -> str:
+    """The text, with the row's options in lines of their own unless it names the last of them already.
+
+    Raises DataError for options that the kind `choice` could not read.
+    """
+    options = options_of({"problem": text, **row})
+    if not options or re.search(rf"(?:^|[\s(]){re.escape(options[-1].label)}[).:]", text):
         return text.strip()
-    return "\n".join([text.strip(), *(f"({letter}) {str(option).strip()}" for letter, option in listed.items())])
+    return "\n".join([text.strip(), *(f"({each.label}) {each.text.strip()}" for each in options)])
 
 
 def plain_answer(row: Row) -> str:
@@ -259,7 +262,7 @@ def mmlu_pro(row: Row, place: int) -> Problem:
     """MMLU-Pro: up to ten options, listed after the question; `answer` is the right one's letter."""
     return Problem(
         id=str(row.get("question_id") or place),
-        problem=with_options(_text(row), row["options"]),
+        problem=with_options(_text(row), row),
         answer=str(row["answer"]),
         row={"options": list(row["options"])},
     )

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.answers import MATHEMATICS, parse_kind
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.protocol import INSTRUCTION
@@ -84,3 +84,22 @@ def test_gold_must_be_there_for_every_problem():
     refuse_missing_gold("g.jsonl", ["a"], {"a": "1", "z": "2"})
     with pytest.raises(DataError, match="2 ids are without an answer there: 'b', 'c'"):
         refuse_missing_gold("g.jsonl", ["a", "b", "c"], {"a": "1"})
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"options": ["Lyon", "Paris"]},
+        {"choices": ["Lyon", "Paris"]},
+        {"options": {"A": "Lyon", "B": "Paris"}},
+        {"choices": {"label": ["A", "B"], "text": ["Lyon", "Paris"]}},
+    ],
+    ids=str,
+)
+def test_options_are_listed_after_a_problem_that_does_not_name_them(write_jsonl, columns):
+    choice = parse_kind({"name": "choice"})
+    path = write_jsonl("set.jsonl", [{"problem": "Which is the capital?", "answer": "B", **columns}])
+    (problem,) = load_problems(Source(str(path)), choice)
+    assert problem.problem == "Which is the capital?\n(A) Lyon\n(B) Paris"
+    assert problem.row == columns
+    assert choice.extract("The answer is B.", choice.row(problem.problem, problem.model_dump())) == "Paris"
