@@ -49,7 +49,7 @@ def _shortcut(premise: Premise, answer: CommonAnswer) -> str:
         f"A shared shortcut: {answer.text!r} is {answer.share:.1%} of all rollouts, given at {answer.prompts} of "
         f"{premise.prompts} prompts (any other answer: at {answer.next_prompts} or fewer), and the majority at "
         f"{answer.majorities}. {gold}Believing small majorities learns it first. Keep it from voting (a response "
-        "without a box is a missing answer), leave out the prompts whose majority it is, and watch `top_answer_share` "
+        "without an answer does not vote), leave out the prompts whose majority it is, and watch `top_answer_share` "
         "in metrics.jsonl."
     )
 
