@@ -80,6 +80,13 @@ class Since:
             name, value = line.rsplit(" ", 1)
             self.before[name] = self.before.get(name, 0.0) + float(value)
 
+    @classmethod
+    def start_of(cls, replica: Replica) -> "Since":
+        """Since the replica's process began: clients that were waiting for it may have come before this is made."""
+        counted = cls(replica)
+        counted.before.clear()
+        return counted
+
     def _lines(self) -> list[str]:
         texts = [replica.http.get("/metrics").text for replica in self.replicas]
         return [line for text in texts for line in text.splitlines() if not line.startswith("#")]

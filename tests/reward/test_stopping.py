@@ -118,7 +118,7 @@ def test_a_killed_service_comes_back_with_its_clients(services):
         await counted.reaches("restrain_slots_total", 3 * len(names))
         service.kill()
         again = await asyncio.to_thread(services.start, port=service.port, method=RESTRAIN)
-        await asyncio.to_thread(Since(again).wait_for, "restrain_slots_total", 3 * len(names))
+        await asyncio.to_thread(Since.start_of(again).wait_for, "restrain_slots_total", 3 * len(names))
         last = [asyncio.create_task(ask_one(rollouts(name)[3])) for name in names]
         return [await asyncio.gather(*group, one) for group, one in zip(early, last, strict=True)]
 
