@@ -15,8 +15,8 @@ pytest.importorskip("openrlhf", reason="needs the training stack (make install)"
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 
 ON_A_GPU_ONLY = {
-    "gradient: bf16, packed",
-    "gradient: bf16, packed, dynamic",
+    "gradient: bf16, packed, flash_attention_2",
+    "gradient: bf16, packed, dynamic, flash_attention_2",
     "vLLM: sleep and wake",
     "peak memory",
 }
