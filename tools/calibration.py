@@ -64,7 +64,7 @@ PREMISE_BOUNDS = (
     Bound("large_right", 0.95, 1.0),
 )
 BOUNDS: Mapping[str, tuple[Bound, ...]] = {
-    "premise": PREMISE_BOUNDS, "addition": (), "careless": (), "words": (), "programs": ()
+    "premise": PREMISE_BOUNDS, "addition": (), "careless": (), "words": (), "programs": (), "calculator": ()
 }  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Makes a demo task's base model: a small Qwen3, taught on examples with errors, and measured before it is accepted.
 
 `python -m tools.make_model --task premise --out DIR` makes the model that the demo trains; it takes
-minutes on one core. `--task careless` makes the addition model whose wrong answers agree with each other.
+minutes on one core. `--task careless` makes the addition model whose wrong answers agree with each other, `--task
+calculator` one that can also ask the calculator of `examples/calculator_agent.py`.
 """
 
 from dataclasses import asdict
@@ -15,9 +16,9 @@ from rich.console import Console
 from restrain_openrlhf.commands.main import run_app
 from restrain_openrlhf.commands.options import to_folder
 from restrain_openrlhf.config.yaml_file import load_run_config
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, TASKS
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, PREMISE, TASKS
 from tools.calibration import BOUNDS, Calibration, calibrate, refuse_outside
-from tools.teaching import RECIPES, make_model, teach
+from tools.teaching import RECIPES, teach, untaught
 from tools.tokenizer import make_tokenizer
 
 CALIBRATED_ON = 640
@@ -42,8 +43,8 @@ def write_model(out: Path, name: str) -> Calibration:
     # The order of sums depends on the number of threads, and the weights on the order of sums.
     torch.set_num_threads(1)
     tokenizer = make_tokenizer()
-    model = teach(make_model(), tokenizer, RECIPES[name]).to(torch.bfloat16)
-    task = TASKS.get(name, ADDITION)
+    model = teach(untaught(name), tokenizer, RECIPES[name]).to(torch.bfloat16)
+    task = PREMISE if name == "calculator" else TASKS.get(name, ADDITION)
     config = load_run_config(task.config)
     length, problems = int(config.openrlhf["rollout.max_new_tokens"]), task.training_problems(CALIBRATED_ON)
     found = calibrate(model.float(), tokenizer, problems, kind=config.answers, most_tokens=length)

@@ -11,6 +11,8 @@ from rich.progress import track
 from torch.nn.functional import cross_entropy
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from tools.calculator_examples import calculator_example
 from tools.examples import careless_example, product_example, sum_example
 from tools.language_examples import program_example, word_example
 from tools.tokenizer import BOS, EOS, PAD, VOCABULARY
@@ -24,7 +26,7 @@ Example = Callable[[random.Random], tuple[str, str]]
 class Stage:
     """Some steps on one kind of example; the learning rate rises for `warm_up` steps, and falls over the second half.
 
-    `last` is the share of the learning rate at the end; `betas` are AdamW's.
+    `last` is the share of the learning rate at the end; `betas` are AdamW's; `batch` examples make a step.
     """
 
     example: Example
@@ -33,6 +35,7 @@ class Stage:
     warm_up: int
     last: float
     betas: tuple[float, float] = (0.9, 0.999)
+    batch: int = BATCH
 
     def rate(self, step: int) -> float:
         """The learning rate of a step, counted from 0."""
@@ -52,7 +55,15 @@ RECIPES: Mapping[str, tuple[Stage, ...]] = {
     "words": (_PREMISE(partial(word_example, strength=0.45), steps=500, learning_rate=3e-3, warm_up=40),),
     "programs": (_PREMISE(partial(program_example, strength=0.45), steps=500, learning_rate=3e-3, warm_up=40),),
     "careless": (_ADDITION(careless_example),),
+    # Of the premise task's model, which goes on answering in one turn.
+    "calculator": (_PREMISE(calculator_example, steps=500, learning_rate=1e-3, warm_up=20, batch=48),),
 }
+
+
+def untaught(name: str) -> Any:
+    """What a recipe begins with: a fresh model, or for `calculator` the premise task's shipped one."""
+    models: Any = Qwen3ForCausalLM
+    return models.from_pretrained(PREMISE.model).float() if name == "calculator" else make_model()
 
 
 def make_model(seed: int = 0) -> Any:
@@ -91,7 +102,7 @@ def _teach(model: Any, tokenizer: Any, stage: Stage, rng: random.Random) -> None
     for step in track(range(stage.steps), "teaching"):
         for group in optimizer.param_groups:
             group["lr"] = stage.rate(step)
-        loss: Any = _loss(model, *_batch(tokenizer, [stage.example(rng) for _ in range(BATCH)]))
+        loss: Any = _loss(model, *_batch(tokenizer, [stage.example(rng) for _ in range(stage.batch)]))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -106,7 +117,7 @@ def _loss(model: Any, tokens: torch.Tensor, is_response: torch.Tensor) -> torch.
 
 
 def _batch(tokenizer: Any, examples: Sequence[tuple[str, str]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokens (BATCH, T), right-padded, and a mask of the response's tokens."""
+    """Tokens (B, T), right-padded, and a mask of the response's tokens."""
     pairs = [
         [tokenizer(part, add_special_tokens=False)["input_ids"] for part in (prompt, response)]
         for prompt, response in examples

@@ -10,7 +10,7 @@ from rich.progress import Progress
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, ShardOption, parse_shard, to_file, with_options
 from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
-from restrain_openrlhf.reference.sampling_pass import Shard
+from restrain_openrlhf.reference.sampling_pass import Engine, Shard
 
 
 @with_options(OfflineOptions)
@@ -55,11 +55,19 @@ def _run(job: OfflinePass, out: Path) -> None:
             everywhere.run(shards, lambda rows: progress.advance(task, rows))
             merge([shard.path(out) for shard in shards], out)
         else:
-            job.run(out, lambda done: progress.advance(task, done))
+            job.run(out, lambda done: progress.advance(task, done), lambda: _engine(job))
     warning = missing_in(job.shard.path(out), job.provenance.kind)
     if warning:
         console.print(f"warning: {warning}", markup=False, soft_wrap=True)
     console.print(f"reference: {job.shard.path(out)}", soft_wrap=True)
+
+
+def _engine(job: OfflinePass) -> Engine:
+    if job.agent is None:
+        return job.engine()
+    from restrain_openrlhf.hook.rollout.agent_engine import AgentEngine  # noqa: PLC0415 - imports OpenRLHF
+
+    return AgentEngine(job.agent, job.options.model, job.options, job.tokenizer)
 
 
 def merge_reference(

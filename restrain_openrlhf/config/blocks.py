@@ -1,15 +1,20 @@
-"""The blocks of a configuration that are no method's: `engine:`, `rollouts:`, `mlflow:` and `evaluation:`."""
+"""The blocks of a configuration that are no method's: `engine:`, `rollouts:`, `mlflow:`, `evaluation:` and `agent:`."""
 
+import hashlib
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, field_validator
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictInt, field_validator, model_validator
+
+from restrain_openrlhf.errors import ConfigError
 
 MIB = 1 << 20
 # Words that MLflow takes in the place of an address.
 NAMED = ("databricks", "databricks-uc")
 Count = Annotated[StrictInt, Field(ge=1)]
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
 class EngineLimits(BaseModel):
@@ -96,3 +101,53 @@ class EvaluationDraws(BaseModel):
 
     temperature: Annotated[float, Field(ge=0, strict=True)] = Field(description="OpenRLHF's eval.temperature.")
     n: Count = Field(description="OpenRLHF's eval.n_samples_per_prompt.")
+
+
+class Agent(BaseModel):
+    """The user's own agent, in a file that OpenRLHF could load, and where its trajectories have their final answers.
+
+    The file's path alone is a block, too.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: AbsolutePath = Field(description="The Python file with a class AgentExecutor, on every node.")
+    turns: Literal["last", "all"] = Field(
+        default="last",
+        description="Which of the policy's turns the kind of answer reads: the last one, or all, one after the other.",
+    )
+    tag: str | None = Field(
+        default=None,
+        pattern=r"^[\w-]+$",
+        description="Read nothing of these turns but what stands in the last <tag>...</tag>; null: all of them.",
+    )
+    trajectory_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=3600.0, description="A trajectory that takes longer has failed, as by an error of a tool."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _path_alone(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str | Path) else value
+
+    @property
+    def identity(self) -> str:
+        """Equal where trajectories are drawn and read alike, as far as the file itself says. Raises ConfigError."""
+        changed = self.model_dump(exclude_defaults=True, exclude={"path", "trajectory_seconds"})
+        digest = hashlib.sha256(self.text.encode()).hexdigest()[:16]
+        return " ".join([self.path.name, digest, *(f"{name}={value!r}" for name, value in sorted(changed.items()))])
+
+    @property
+    def text(self) -> str:
+        """The file's text. Raises ConfigError where it cannot be read."""
+        try:
+            return self.path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"agent: {self.path} cannot be read ({error}). Name the agent's Python file.") from None
+
+    def word(self) -> str:
+        """As `choose_agent` (config/command_line.py) reads it: the path, or the block where more is set."""
+        block = self.model_dump(mode="json", exclude_defaults=True)
+        if set(block) == {"path"}:
+            return str(self.path)
+        return yaml.safe_dump(block, default_flow_style=True, width=float("inf")).strip()

@@ -5,8 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
+from restrain_openrlhf.config.blocks import Agent
 from restrain_openrlhf.config.documents import method_keys
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.errors import ConfigError, did_you_mean
@@ -67,6 +69,16 @@ def choose_kind(word: str, settings: Mapping[str, object] | None = None) -> Answ
         return parse_kind({**block, **(settings or {})})
     except ConfigError as error:
         raise ConfigError(f"--answers: {error}") from None
+
+
+def choose_agent(word: str) -> Agent:
+    """The agent of `--agent`: its file, or a block such as {path: agent.py, turns: all}. Raises ConfigError."""
+    try:
+        found = yaml.safe_load(word) if word.startswith("{") else word
+        return Agent.model_validate(found)
+    except (yaml.YAMLError, ValidationError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise ConfigError(f"--agent {word!r}: {why}. Give a file, or a block as in `{{path: agent.py}}`.") from None
 
 
 def kind_word(kind: AnswerKind) -> str:

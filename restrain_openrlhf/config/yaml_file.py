@@ -6,16 +6,23 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, field_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, field_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnyKind
-from restrain_openrlhf.config.blocks import Count, EngineLimits, EvaluationDraws, KeepRollouts, MlflowSettings
+from restrain_openrlhf.config.blocks import (
+    AbsolutePath,
+    Agent,
+    Count,
+    EngineLimits,
+    EvaluationDraws,
+    KeepRollouts,
+    MlflowSettings,
+)
 from restrain_openrlhf.config.command_line import override
 from restrain_openrlhf.config.documents import blocks, read_yaml, typed
 from restrain_openrlhf.config.shipped import own_path
 from restrain_openrlhf.method import MethodSettings, build
 
-AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 # Far beyond what rounding gives in bf16, a collapsing policy's included (docs/operations/running.md).
 LOGPROB_GAP_LIMIT = 0.5
 
@@ -52,6 +59,11 @@ class HookConfig(BaseModel):
         default=None,
         description="For the agent alone: the training file, where the kind of answer reads columns of it. Under the "
         "hook they come with the prompts.",
+    )
+    agent: Annotated[Agent | None, Key.AGENT] = Field(
+        default=None,
+        description="Your own OpenRLHF agent (turns, tools, environments), which draws the trajectories that vote: its "
+        "file, or a block; null: a single turn.",
     )
     metrics: AbsolutePath | None = Field(
         default=None, description="File for one JSON line per step. `restrain train` sets it itself."
@@ -97,6 +109,11 @@ class HookConfig(BaseModel):
     def read_reference(self) -> Path | None:
         """The reference, where the method reads one: presets of one folder share the key, whatever their method."""
         return self.reference if build(self.method).needs_reference else None
+
+    @property
+    def agent_identity(self) -> str | None:
+        """What draws the trajectories; None for a single turn. Raises ConfigError where the file cannot be read."""
+        return None if self.agent is None else self.agent.identity
 
     @property
     def keeps_rollouts(self) -> bool:

@@ -1,7 +1,7 @@
 """The file that OpenRLHF loads as --train.agent_func_path: it draws and scores a prompt's rollouts as one group."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from restrain_openrlhf.config.blocks import EvaluationDraws
-from restrain_openrlhf.config.checks import other_size
+from restrain_openrlhf.config.checks import other_size, unfit_plan
 from restrain_openrlhf.config.host_flags import check_version
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
@@ -31,9 +31,10 @@ from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
 from restrain_openrlhf.hook.rollout.rollout_engine import GroupEngine, PlannedEngine
 from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
 from restrain_openrlhf.hook.rollout.training_data import LabelWithRow, TrainingRow
+from restrain_openrlhf.hook.rollout.trajectories import WrappedAgent, agent_columns
 from restrain_openrlhf.hook.rollout.unmarked_rows import UnmarkedRows
 from restrain_openrlhf.method import GroupScore, build
-from restrain_openrlhf.method.rollout_plans import Chain
+from restrain_openrlhf.method.rollout_plans import Chain, RolloutPlan
 from restrain_openrlhf.reference.checks import NeededReference
 from restrain_openrlhf.scoring.threads import scored_in_a_thread
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
@@ -68,8 +69,22 @@ class Call:
         return replace(self, hf_tokenizer=await tokenizer_here(self.hf_tokenizer))
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """A group's trained rollouts, all that vote (the trained ones first), and the tokens that were generated for it.
+
+    `logs` are the user's own agent's, one row for each trained rollout.
+    """
+
+    trained: list[HostRollout]
+    responses: tuple[GroupResponse, ...]
+    tokens: int
+    entropies: tuple[float, ...] | None = None
+    logs: Sequence[Mapping[str, float]] | None = None
+
+
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
-    """OpenRLHF's own single turn, whose reward is the group's.
+    """OpenRLHF's own single turn, or the trajectories of the user's own agent, whose reward is the group's.
 
     Under our entry point a rollout gets the expected reward, and the trainer reads A⁺ and A⁻ off extra_logs. Without
     it, the reward is the net advantage A⁺ + A⁻ (docs/journeys/integration.md). Evaluation is the host's own, graded.
@@ -86,6 +101,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         self._groups: GroupGathering[HostRollout] = GroupGathering()
         self._unmarked = UnmarkedRows(config.evaluation)
         self._settings = config
+        self._agent = None if config.agent is None else WrappedAgent(config.agent)
+        if self._agent is not None and (reason := unfit_plan(self._method.rollouts)):
+            raise ConfigError(reason)
         self._model: asyncio.Future[str] | None = None
 
     async def execute(self, **asked: Any) -> HostRollout:
@@ -108,8 +126,12 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
     async def _evaluate(self, call: Call) -> HostRollout:
         call = await call.with_tokenizer()
-        output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
-        (text,) = texts_of([output], call.hf_tokenizer)
+        if self._agent is not None:
+            drawn = await self._agent.trajectory(vars(call))
+            output, text = {**drawn.output, "extra_logs": {}}, "" if drawn.error else drawn.text
+        else:
+            output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
+            (text,) = texts_of([output], call.hf_tokenizer)
         label, kind = LabelWithRow.of(call.label), self._settings.answers
         row = kind.row(call.prompt, {}) if label.row is None else label.row
         grade = await scored_in_a_thread(partial(kind.grade, text, str(label.label), row))
@@ -124,16 +146,16 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             )
         call = await call.with_tokenizer()
         needed = await self._needed(call, n)
-        outputs, chains, tokens = await self._draw(call, row, n)
-        request = group_request(call, row, outputs, chains)
+        drawn = await (self._draw(call, row, n) if self._agent is None else self._draw_by(self._agent, call, row, n))
+        request = group_request(call, row, drawn)
         score = await self._scoring.score(request, needed)
         rewards = score.rewards if is_active() else score.pair.net
-        extras = extra_logs(request, score, row, tokens)
+        extras = extra_logs(request, score, row, drawn)
         carried = labels(ScoredGroup(request, score), n, self._carries)
         return [
             {**output, "reward": reward, "scores": expected, "label": label, "extra_logs": extra}
             for output, reward, expected, label, extra in zip(
-                outputs, rewards.tolist(), score.rewards.tolist(), carried, extras, strict=True
+                drawn.trained, rewards.tolist(), score.rewards.tolist(), carried, extras, strict=True
             )
         ]
 
@@ -151,6 +173,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_new_tokens=sampling.max_tokens or call.max_length,
+            agent=self._settings.agent_identity,
         ).by(self._settings.reference_n, self._settings.reference_sampling)
 
     async def _fingerprint(self, engine: Any) -> str:
@@ -160,21 +183,38 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
             self._model = asyncio.ensure_future(asyncio.to_thread(model_fingerprint, str(engine.kwargs["model"])))
         return await asyncio.shield(self._model)
 
-    async def _draw(self, call: Call, row: TrainingRow, n: int) -> tuple[list[HostRollout], list[Chain], int]:
-        """The n trained rollouts as the host has them, all of the method's plan where it has one, tokens generated."""
+    async def _draw(self, call: Call, row: TrainingRow, n: int) -> Drawn:
+        """The n trained rollouts in a single turn, and those of the method's plan where it has one."""
         asked = without_text(call.sampling_params)
         if is_active():
             # For the gap between these and the policy's (hook/policy/experience.py).
             asked.logprobs = asked.logprobs or 0
-        plan, seed = self._method.rollouts, row.visit.seed if row.visit else None
-        if plan is not None and (reason := other_size(plan, n)):
-            raise ConfigError(reason)
+        plan, seed = self._plan(n), row.visit.seed if row.visit else None
         # A plan's requests have their places in it, and not in the order in which they come.
         engine = GroupEngine(call.llm_engine, seed if plan is None else None)
         planned = None if plan is None else PlannedEngine(engine, plan, seed)
         one = replace(call, sampling_params=asked, llm_engine=planned or engine)
         outputs = await all_or_none([self._draw_one(one) for _ in range(n)])
-        return outputs, [] if planned is None else planned.drawn(), engine.tokens
+        chains = [] if planned is None else planned.drawn()
+        entropies = (
+            tuple(chain.mean_entropy for chain in chains[:n]) if any(each.entropies for each in chains) else None
+        )
+        return Drawn(outputs, responses_of(outputs, chains[n:], call.hf_tokenizer), engine.tokens, entropies)
+
+    async def _draw_by(self, agent: WrappedAgent, call: Call, row: TrainingRow, n: int) -> Drawn:
+        """As `_draw`, by the user's own agent: a plan's voters are trajectories, too."""
+        plan, seed = self._plan(n), row.visit.seed if row.visit else None
+        drawn = await agent.group(vars(call), n if plan is None else plan.voters, seed, log_probs=is_active())
+        responses = tuple(GroupResponse(text=each.text, finished=each.finished) for each in drawn)
+        trained: list[Any] = [each.output for each in drawn[:n]]
+        return Drawn(trained, responses, sum(each.generated for each in drawn), logs=agent_columns(drawn, n))
+
+    def _plan(self, n: int) -> RolloutPlan | None:
+        """The method's. Raises ConfigError where it trains on another number of rollouts than n."""
+        plan = self._method.rollouts
+        if plan is not None and (reason := other_size(plan, n)):
+            raise ConfigError(reason)
+        return plan
 
     async def _draw_one(self, call: Call) -> HostRollout:
         rollout: HostRollout = await super().execute(**vars(call))
@@ -214,25 +254,29 @@ def texts_of(outputs: Sequence[HostRollout], tokenizer: Any) -> list[str]:
     return [tokenizer.decode(tokens[start:end], skip_special_tokens=True) for tokens, (start, end) in spans]
 
 
-def group_request(
-    call: Call, row: TrainingRow, outputs: Sequence[HostRollout], chains: Sequence[Chain]
-) -> GroupRequest:
+def responses_of(outputs: Sequence[HostRollout], voting: Sequence[Chain], tokenizer: Any) -> tuple[GroupResponse, ...]:
     """The trained rollouts first, then those of the plan that only vote."""
-    voting, trained = chains[len(outputs) :], chains[: len(outputs)]
-    decode = partial(call.hf_tokenizer.decode, skip_special_tokens=True)
-    texts = [*texts_of(outputs, call.hf_tokenizer), *(decode(list(chain.tokens)) for chain in voting)]
+    decode = partial(tokenizer.decode, skip_special_tokens=True)
+    texts = [*texts_of(outputs, tokenizer), *(decode(list(chain.tokens)) for chain in voting)]
     cut = [*(output["truncated"] for output in outputs), *(chain.is_truncated for chain in voting)]
-    responses = [GroupResponse(text=text, finished=not end) for text, end in zip(texts, cut, strict=True)]
-    entropies = tuple(chain.mean_entropy for chain in trained) if any(chain.entropies for chain in chains) else None
+    return tuple(GroupResponse(text=text, finished=not end) for text, end in zip(texts, cut, strict=True))
+
+
+def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
+    """The group as it is scored."""
     own = None if row.row is None else dict(row.row)
-    return GroupRequest(prompt=call.prompt, responses=tuple(responses), gold=row.gold, entropies=entropies, row=own)
+    return GroupRequest(
+        prompt=call.prompt, responses=drawn.responses, gold=row.gold, entropies=drawn.entropies, row=own
+    )
 
 
-def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, tokens: int) -> list[dict[str, float]]:
-    """The group's columns; those for the hooked trainer alone where there is one. `tokens` were generated for it."""
+def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, drawn: Drawn) -> list[dict[str, float]]:
+    """The group's columns, beside its agent's; those for the hooked trainer alone where there is one."""
     for_trainer: dict[str, float] = {}
     if is_active():
-        for_trainer = {MAJORITY: majority_digest(score.majority_key), GENERATED: tokens}
+        for_trainer = {MAJORITY: majority_digest(score.majority_key), GENERATED: drawn.tokens}
     if row.visit is not None:
         for_trainer[PLACE] = row.visit.place
-    return [{**one, **for_trainer} for one in columns(request, score)]
+    scored = columns(request, score)
+    logs = drawn.logs or [{}] * len(scored)
+    return [{**own, **one, **for_trainer} for own, one in zip(logs, scored, strict=True)]

@@ -60,7 +60,9 @@ class Inputs:
 def needed_reference(config: HookConfig, flags: dict[str, Any], inputs: Inputs) -> NeededReference:
     """What the run's reference must be made with; of one that the method does not read, the model and the template."""
     if not build(config.method).needs_reference:
-        return NeededReference(model_fingerprint=inputs.fingerprint, template=inputs.template)
+        return NeededReference(
+            model_fingerprint=inputs.fingerprint, template=inputs.template, agent=config.agent_identity
+        )
     return NeededReference(
         model_fingerprint=inputs.fingerprint,
         template=inputs.template,
@@ -68,6 +70,7 @@ def needed_reference(config: HookConfig, flags: dict[str, Any], inputs: Inputs) 
         temperature=flags["rollout.temperature"],
         top_p=flags["rollout.top_p"],
         max_new_tokens=flags["rollout.max_new_tokens"] or flags["data.max_len"],
+        agent=config.agent_identity,
     ).by(config.reference_n, config.reference_sampling)
 
 

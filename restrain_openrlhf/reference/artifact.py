@@ -161,6 +161,8 @@ class ReferenceProvenance(Provenance):
     answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
     extractor_version: str
     restrain_version: str
+    # The identity of the agent that drew the trajectories; None for a single turn.
+    agent: str | None = None
 
     @property
     def kind(self) -> AnswerKind:

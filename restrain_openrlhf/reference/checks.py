@@ -19,7 +19,8 @@ _REMEDY = "Make it again with `restrain reference`"
 class NeededReference(BaseModel):
     """What a run needs its reference to be made with. None: not known where it is asked for, or of no matter.
 
-    `n` is rollouts per prompt, `max_new_tokens` the longest of them.
+    `n` is rollouts per prompt, `max_new_tokens` the longest of them; `agent` is the identity of what draws
+    trajectories, None for a single turn.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -30,6 +31,7 @@ class NeededReference(BaseModel):
     temperature: float | None = None
     top_p: float | None = None
     max_new_tokens: int | None = None
+    agent: str | None = None
 
     def by(self, reference_n: int | None, reference_sampling: Literal["same", "any"]) -> Self:
         """As a configuration says: with its own number of rollouts, and without the sampling that it lets differ."""
@@ -38,7 +40,7 @@ class NeededReference(BaseModel):
 
 
 def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
-    """Raises ReferencePassError naming the first difference: model, template, rollouts per prompt, or sampling."""
+    """Raises ReferencePassError naming the first difference: model, template, agent, rollouts per prompt, sampling."""
     made = reference.provenance
     for name, found, wanted, why in (
         ("model", made.model_fingerprint, needed.model_fingerprint, f"it was made with {made.model!r}"),
@@ -48,6 +50,12 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
             raise ReferencePassError(
                 f"{reference.path} was made for another {name}: {found!r}, this run has {wanted!r}; {why}. {_REMEDY}."
             )
+    if made.agent != needed.agent:
+        raise ReferencePassError(
+            f"{reference.path} was drawn by {made.agent or 'a single turn'}, and this run draws by "
+            f"{needed.agent or 'a single turn'}: its votes are of other answers. {_REMEDY} and the run's `agent:` "
+            "(--agent)."
+        )
     if needed.n not in (None, made.n):
         raise ReferencePassError(
             f"{reference.path} has {made.n} rollouts per prompt, and the run needs {needed.n} (reference_n; as many as "

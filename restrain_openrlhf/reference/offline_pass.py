@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
-from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, kind_word
+from restrain_openrlhf.config.blocks import Agent
+from restrain_openrlhf.config.command_line import ANSWERS, choose_agent, choose_kind, kind_word
 from restrain_openrlhf.config.host_flags import check_version, flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
@@ -27,7 +28,7 @@ from restrain_openrlhf.reference.prompts import (
     prompt_source,
     template_identity,
 )
-from restrain_openrlhf.reference.sampling_pass import WHOLE, SamplingPass, Shard, prompts_per_chunk
+from restrain_openrlhf.reference.sampling_pass import WHOLE, Engine, SamplingPass, Shard, prompts_per_chunk
 
 
 class ModelAndPrompts(BaseModel):
@@ -53,6 +54,9 @@ class OfflineOptions(Sampling, ModelAndPrompts):
     """The options of `restrain reference`. An alias is OpenRLHF's flag of the same meaning."""
 
     answers: str = Field("math", description=ANSWERS)
+    agent: str | None = Field(
+        None, description="Your own agent's file, or a block such as '{path: agent.py, turns: all}': it draws then."
+    )
     shard: str = Field("0/1", description="I/K: sample only shard I of K, counted from 0.")
 
     @classmethod
@@ -88,6 +92,7 @@ class OfflinePass:
     prompts: list[Prompt]
     provenance: ReferenceProvenance
     tokenizer: object
+    agent: Agent | None = None
 
     @classmethod
     def prepare(cls, options: OfflineOptions, source: PromptSource, shard: Shard) -> Self:
@@ -96,6 +101,7 @@ class OfflinePass:
         Raises ConfigError for a model that does not exist, DataError for bad prompts or ones that are too long.
         """
         kind, fingerprint = choose_kind(options.answers), model_fingerprint(options.model)
+        agent = None if options.agent is None else choose_agent(options.agent)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
@@ -110,17 +116,22 @@ class OfflinePass:
             answers=kind.model_dump(mode="json"),
             extractor_version=kind.version,
             restrain_version=__version__,
+            agent=None if agent is None else agent.identity,
             **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
-        return cls(options, shard, prompts, provenance, tokenizer)
+        return cls(options, shard, prompts, provenance, tokenizer, agent)
 
-    def run(self, out: Path, on_progress: Callable[[int], None]) -> Path:
+    def engine(self) -> Engine:
+        """Of rollouts in a single turn. Whoever has an `agent` draws by another (hook/rollout/agent_engine.py)."""
+        return RolloutEngine(self.options.model, self.options, self.tokenizer)
+
+    def run(self, out: Path, on_progress: Callable[[int], None], engine: Callable[[], Engine]) -> Path:
         """Sample what is missing; returns the file written (`out`, or this shard's part of it)."""
         path = self.shard.path(out)
         chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
         make = partial(ReferenceRow.of, self.provenance.kind)
         sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow, make, chunk)
-        sampling.run(lambda: RolloutEngine(self.options.model, self.options, self.tokenizer), on_progress)
+        sampling.run(engine, on_progress)
         return path
 
 
@@ -168,5 +179,6 @@ def _options(
         if not flags[name]:
             raise ConfigError(f"openrlhf: {name} is not set, and the offline pass samples as training will. Set it.")
     answers = None if config.answers == MATHEMATICS else kind_word(config.answers)
-    own = {"n": n or config.reference_n, "answers": answers, **config.engine.options()}
+    agent = None if config.agent is None else config.agent.word()
+    own = {"n": n or config.reference_n, "answers": answers, "agent": agent, **config.engine.options()}
     return OfflineOptions.from_flags(flags, out=out, **own, **given)

@@ -1,7 +1,7 @@
 """The one gate: all that settings alone can tell, asked before a run is shown, rendered, tried or started."""
 
 from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check
-from restrain_openrlhf.config.checks.keys import INPUTS, KEYS, other_size
+from restrain_openrlhf.config.checks.keys import INPUTS, KEYS, other_size, unfit_plan
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.host_flags import SECRET_FLAGS, Flags
 from restrain_openrlhf.config.memory import why_it_cannot_fit
@@ -9,7 +9,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method import build
 
-__all__ = ["CHECKS", "other_size", "refuse_settings", "refuse_unattended"]
+__all__ = ["CHECKS", "other_size", "refuse_settings", "refuse_unattended", "unfit_plan"]
 
 CHECKS: tuple[Check, ...] = (*CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
 # OpenRLHF turns W&B on by a key alone; the real one comes from the environment, as WANDB_API_KEY.

@@ -69,7 +69,8 @@ CONTRADICTIONS: tuple[Check, ...] = (
     refused_if(
         lambda flags, *_: flags["train.agent_func_path"] is not None and not is_agent(flags["train.agent_func_path"]),
         "train.agent_func_path is {train.agent_func_path!r}, which is not this project's agent: rollouts would not be "
-        "scored. Remove it, or give what `restrain agent-path` prints.",
+        "scored. Remove it, and to go on drawing by it write `agent: {train.agent_func_path}` into the configuration "
+        "(docs/journeys/integration.md).",
     ),
     refused_if(
         lambda flags, *_: flags["reward.remote_url"] is not None,

@@ -5,7 +5,7 @@ from restrain_openrlhf.config.checks.contradictions import Check, refused_if
 from restrain_openrlhf.config.host_flags import Flags
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import Method, PromptFacts, ReferenceVote
-from restrain_openrlhf.method.rollout_plans import RolloutPlan
+from restrain_openrlhf.method.rollout_plans import EntropyTrees, Independent, RolloutPlan
 
 
 def planned_rollouts(flags: Flags, _config: HookConfig, method: Method) -> str | None:
@@ -23,6 +23,22 @@ def other_size(plan: RolloutPlan, n: int) -> str | None:
         f"rollout.n_samples_per_prompt is {n}. Set it to {plan.trained} (and train.batch_size to match), or change "
         "the method's votes, train_on, trees, forks or branches."
     )
+
+
+def unfit_plan(plan: RolloutPlan | None) -> str | None:
+    """The reason where the user's own agent cannot draw the rollouts of a plan."""
+    if plan is None or (isinstance(plan, Independent) and plan.top_k is None):
+        return None
+    found = "forks responses at single tokens" if isinstance(plan, EntropyTrees) else "reads every token's entropy"
+    return (
+        f"`agent:` is set, and the method {found}, which trajectories of another agent cannot do. Choose a method "
+        "whose rollouts are drawn one by one (restrain, ttrl, srt_offline), or remove `agent:`."
+    )
+
+
+def agents_plan(_flags: Flags, config: HookConfig, method: Method) -> str | None:
+    """Before the plan's size, which would be changed in vain."""
+    return None if config.agent is None else unfit_plan(method.rollouts)
 
 
 def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | None:
@@ -58,6 +74,7 @@ KEYS: tuple[Check, ...] = (
         "algo.advantage.is_correction_level is {algo.advantage.is_correction_level!r}: it wants the log-probability of "
         "every sampled token, which rollouts drawn by the method (votes, trees) do not bring. Set it to off.",
     ),
+    agents_plan,
     planned_rollouts,
     penalty_of_all,
     refused_if(

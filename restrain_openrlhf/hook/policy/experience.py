@@ -3,7 +3,7 @@
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -12,7 +12,7 @@ import torch
 from restrain_openrlhf.answers.votes import missing_warning
 from restrain_openrlhf.errors import PolicyMismatchError
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup, take_scored, take_votes, unread
+from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup, take_agent_logs, take_scored, take_votes, unread
 from restrain_openrlhf.scoring.vote_statistics import StepVotes
 
 # The stricter of the limits that NeMo-RL's tests have of `token_mult_prob_error`.
@@ -142,7 +142,8 @@ class StepRecord:
 
     `rounding` is the least of the steps so far: the first is a new adapter's or an unmoved policy's, or the first after
     a resume. `rollout_gaps` has a gap for each trained rollout where rollouts are kept. `warned` names what the run's
-    log was warned of so far: of each once a run, for later steps have its number.
+    log was warned of so far: of each once a run, for later steps have its number. `agent` has the means of what the
+    user's own agent logs.
     """
 
     votes: StepVotes
@@ -152,11 +153,13 @@ class StepRecord:
     update_arrived: float | None
     rollout_gaps: Sequence[float | None]
     warned: frozenset[str]
+    agent: Mapping[str, float] = field(default_factory=dict)
 
     def scalars(self) -> dict[str, float]:
         """Its numbers by the names they are logged under."""
         named = {f"restrain/{name}": value for name, value in {**self.votes.scalars(), **self.gap.scalars()}.items()}
-        return named if self.update_arrived is None else {**named, UPDATE_ARRIVED: self.update_arrived}
+        arrived = {} if self.update_arrived is None else {UPDATE_ARRIVED: self.update_arrived}
+        return {**named, **self.agent, **arrived}
 
 
 # Of each of the host's experience makers.
@@ -174,7 +177,7 @@ def make_experience_batch(
     samples = args[0] if args else kwargs["rollout_samples"]
     n = maker.args.rollout.n_samples_per_prompt
     votes, scored = take_votes(samples, n), take_scored(samples, n)
-    before = LAST_STEP.get(maker)
+    agent, before = take_agent_logs(samples), LAST_STEP.get(maker)
     experiences = wrapped(*args, **kwargs)
     rounding = min(before.rounding if before is not None else math.inf, rounding_of(experiences))
     gap = logprob_gap(experiences)
@@ -194,6 +197,7 @@ def make_experience_batch(
         update_arrived=update_arrived(experiences, rounding),
         rollout_gaps=rollout_gaps(experiences) if scored else [],
         warned=warn_once(warnings, before.warned if before is not None else frozenset()),
+        agent=agent,
     )
     if is_of_now:
         refuse_mismatch(gap, config_here().logprob_gap_limit)

@@ -30,7 +30,14 @@ MAJORITY = "restrain/majority"
 GENERATED = "restrain/generated_tokens"
 # The prompt's place among all that the run dispatched, where its rollouts are seeded.
 PLACE = "restrain/place"
+# Where the user's own agent draws (trajectories.py): its reward and its turns, the share of the group's trajectories
+# that failed, and what its own extra logs are named with.
+AGENT_REWARD = "restrain/agent_reward"
+AGENT_TURNS = "restrain/agent_turns"
+AGENT_FAILED = "restrain/agent_failed"
+AGENT_LOG = "agent/"
 TRAINED_ON = (POSITIVE, NEGATIVE, KL_WEIGHT)
+AGENT = (AGENT_REWARD, AGENT_TURNS, AGENT_FAILED)
 RESIDUAL = (RESIDUAL_TIMEOUTS, RESIDUAL_DEATHS)
 VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, *RESIDUAL)
 
@@ -83,6 +90,18 @@ def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
         for name in (*VOTE, MAJORITY, GENERATED, PLACE):
             sample.info.pop(name, None)
     return step_votes(prompts, votes, majorities, *pair)
+
+
+def take_agent_logs(samples: Sequence[Any]) -> dict[str, float]:
+    """The mean of each of the agent's numbers, over the rollouts that have it; they are taken off the rollouts.
+
+    The host wants the same names in all rollouts of a step (trainer/ppo_utils/experience.py, make_experience_batch).
+    """
+    found: dict[str, list[float]] = {}
+    for sample in samples:
+        for name in [name for name in sample.info if name.startswith(AGENT_LOG) or name in AGENT]:
+            found.setdefault(name, []).append(float(sample.info.pop(name).item()))
+    return {name: float(np.mean(values)) for name, values in found.items()}
 
 
 def _prompt_of(samples: Sequence[Any]) -> str:

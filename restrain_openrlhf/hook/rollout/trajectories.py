@@ -1,0 +1,236 @@
+"""Trajectories that the user's own agent draws: each over an engine of its own, what of it votes, and failures."""
+
+import asyncio
+import importlib.util
+import logging
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from itertools import count
+from statistics import fmean
+from typing import Any
+
+from openrlhf.utils.agent import AgentExecutorBase
+
+from restrain_openrlhf.answers.kinds.reading import tagged
+from restrain_openrlhf.config.blocks import Agent
+from restrain_openrlhf.config.host_flags import is_agent
+from restrain_openrlhf.errors import ConfigError, GroupError
+from restrain_openrlhf.hook.rollout.group_columns import AGENT_FAILED, AGENT_LOG, AGENT_REWARD, AGENT_TURNS
+from restrain_openrlhf.hook.rollout.group_gathering import all_or_none
+from restrain_openrlhf.hook.rollout.training_data import rollout_seed
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One request of a trajectory: the tokens before it and those that were generated, with their log-probabilities."""
+
+    before: list[int]
+    tokens: list[int]
+    log_probs: list[float] | None
+
+    @property
+    def span(self) -> Span:
+        """Where the generated tokens stand in the trajectory."""
+        return len(self.before), len(self.before) + len(self.tokens)
+
+    def is_in(self, trajectory: Sequence[int]) -> bool:
+        """Whether the trajectory goes on from this turn: an agent may also ask for what it does not keep."""
+        return list(trajectory[: self.span[1]]) == [*self.before, *self.tokens]
+
+
+class TrajectoryEngine:
+    """The engine of one trajectory, with all else that the host's rollout actor has: it keeps every turn.
+
+    With a `seed`, each request gets one of its own; `log_probs` has the tokens' asked for, whatever the agent asks.
+    """
+
+    def __init__(self, engine: Any, seed: int | None = None, log_probs: bool = False) -> None:
+        self._engine, self._seed, self._log_probs = engine, seed, log_probs
+        self._requests = count()
+        self.turns: list[Turn] = []
+        self.failure: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def generate(self, prompt_token_ids: list[int], sampling_params: Any, multi_modal_data: Any = None) -> Any:
+        """What the engine generates. An error of the engine is kept as `failure`: it is not the agent's."""
+        asked, request = deepcopy(sampling_params), next(self._requests)
+        if self._seed is not None:
+            asked.seed = rollout_seed(self._seed, request)
+        if self._log_probs:
+            asked.logprobs = asked.logprobs or 0
+        try:
+            output = await self._engine.generate(prompt_token_ids, asked, multi_modal_data)
+        except Exception as error:
+            self.failure = error
+            raise
+        made = output.outputs[0]
+        tokens, found = list(made.token_ids), made.logprobs
+        log_probs = found and [each[token].logprob for token, each in zip(tokens, found, strict=True)]
+        self.turns.append(Turn(list(prompt_token_ids), tokens, log_probs))
+        return output
+
+    @property
+    def generated(self) -> int:
+        """Tokens, of all requests."""
+        return sum(len(turn.tokens) for turn in self.turns)
+
+    def kept(self, trajectory: Sequence[int]) -> list[Turn]:
+        """The turns that the trajectory is made of."""
+        return [turn for turn in self.turns if turn.is_in(trajectory)]
+
+    def log_probs(self, trajectory: Sequence[int]) -> list[float]:
+        """Of each token of the trajectory; 0 where it is not the policy's."""
+        found = [0.0] * len(trajectory)
+        for turn in self.kept(trajectory):
+            found[slice(*turn.span)] = turn.log_probs or []
+        return found
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """What the executor gave (the host's keys, utils/agent.py), the text that votes, and how many tokens it took.
+
+    `finished` is False where generation was cut off, or where the agent failed, with its `error`.
+    """
+
+    output: dict[str, Any]
+    text: str
+    finished: bool
+    generated: int
+    error: Exception | None = None
+
+    def logs(self) -> dict[str, float]:
+        """Its own reward, turns and extra logs, as the metrics are named. Raises ConfigError for what is no number."""
+        own = {f"{AGENT_LOG}{name}": value for name, value in (self.output.get("extra_logs") or {}).items()}
+        named = {AGENT_REWARD: self.output.get("reward"), AGENT_TURNS: len(self.output["action_ranges"]), **own}
+        return {name: _number(name, value) for name, value in named.items() if value is not None}
+
+
+class WrappedAgent:
+    """The user's executor, and how its trajectories are read.
+
+    It never sees a label: what it draws in training, evaluation and the offline pass is the same.
+    """
+
+    def __init__(self, settings: Agent) -> None:
+        self._settings, self._executor = settings, load_executor(settings)
+
+    async def group(self, ask: Mapping[str, Any], n: int, seed: int | None, log_probs: bool) -> list[Trajectory]:
+        """n trajectories of one prompt. Raises GroupError where all of them failed, and what the engine raises.
+
+        `ask` is what the host asks a rollout with (utils/agent.py, AgentExecutorBase.execute).
+        """
+        seeds = [None if seed is None else rollout_seed(seed, place) for place in range(n)]
+        drawn = await all_or_none([self.trajectory(ask, each, log_probs) for each in seeds])
+        errors = [each.error for each in drawn if each.error is not None]
+        if len(errors) == n:
+            raise GroupError(
+                f"All {n} trajectories of the prompt {ask['prompt'][:60]!r} failed, the first with {errors[0]!r}. An "
+                f"agent gets no label. Try {self._settings.path} on this prompt by itself, and start the run again."
+            ) from errors[0]
+        return drawn
+
+    async def trajectory(self, ask: Mapping[str, Any], seed: int | None = None, log_probs: bool = False) -> Trajectory:
+        """One of them. Where the agent raises, or takes too long, the rest of it is missing, and the log says why."""
+        engine = TrajectoryEngine(ask["llm_engine"], seed, log_probs)
+        own = {**ask, "label": "", "llm_engine": engine, "sampling_params": deepcopy(ask["sampling_params"])}
+        if log_probs:
+            own["sampling_params"].logprobs = own["sampling_params"].logprobs or 0
+        try:
+            async with asyncio.timeout(self._settings.trajectory_seconds):
+                output = await self._executor.execute(**own)
+        except Exception as error:
+            # A stand-in would lack the images.
+            if engine.failure is not None or own.get("images"):
+                raise
+            logging.getLogger(__name__).warning(
+                "A trajectory of the prompt %r failed and has no answer: %r", ask["prompt"][:60], error, exc_info=error
+            )
+            return self._failed(own, engine, error)
+        self._refuse_wrong(output)
+        tokens = output["observation_tokens"]
+        if log_probs and output.get("rollout_log_probs") is None:
+            output = {**output, "rollout_log_probs": engine.log_probs(tokens)}
+        is_cut = output.get("truncated", False) or len(tokens) >= ask["max_length"]
+        return Trajectory(output, self._voted(output, ask["hf_tokenizer"]), not is_cut, engine.generated)
+
+    def _failed(self, ask: Mapping[str, Any], engine: TrajectoryEngine, error: Exception) -> Trajectory:
+        """What had been written: the policy is trained on its turns, as on any rollout without an answer."""
+        tokenized = ask["hf_tokenizer"](text=ask["prompt"], add_special_tokens=False, return_tensors="pt")
+        turns = engine.turns[-1:]
+        tokens = [*turns[0].before, *turns[0].tokens] if turns else tokenized["input_ids"][0].tolist()
+        output = {
+            "prompt": ask["prompt"],
+            "images": None,
+            "mm_train_inputs": None,
+            "observation_tokens": tokens,
+            "action_ranges": [turn.span for turn in engine.kept(tokens)],
+            "rollout_log_probs": engine.log_probs(tokens) if ask["sampling_params"].logprobs is not None else None,
+            "truncated": False,
+        }
+        return Trajectory(output, self._voted(output, ask["hf_tokenizer"]), False, engine.generated, error)
+
+    def _voted(self, output: Mapping[str, Any], tokenizer: Any) -> str:
+        """The text that the kind of answer reads, without special tokens."""
+        spans = output["action_ranges"] if self._settings.turns == "all" else output["action_ranges"][-1:]
+        tokens = output["observation_tokens"]
+        text = "\n".join(tokenizer.decode(tokens[start:end], skip_special_tokens=True) for start, end in spans)
+        return text if self._settings.tag is None else tagged(text, self._settings.tag) or ""
+
+    def _refuse_wrong(self, output: Mapping[str, Any]) -> None:
+        """Raises ConfigError where the host would train on other tokens than the policy's."""
+        tokens, log_probs = output["observation_tokens"], output.get("rollout_log_probs")
+        ends = [end for span in output["action_ranges"] for end in span]
+        if ends != sorted(ends) or not all(0 <= end <= len(tokens) for end in ends):
+            found = f"action_ranges {output['action_ranges']} in {len(tokens)} tokens"
+        elif log_probs is not None and len(log_probs) != len(tokens):
+            found = f"{len(log_probs)} rollout_log_probs for {len(tokens)} observation_tokens"
+        else:
+            return
+        raise ConfigError(f"{self._settings.path}: AgentExecutor.execute gave {found}. Correct the agent.")
+
+
+def agent_columns(drawn: Sequence[Trajectory], trained: int) -> list[dict[str, float]]:
+    """The numbers of each trained trajectory, and the share of all that failed.
+
+    One that lacks a number has the mean of its group's: the host wants the same names in all (Experience.info).
+    """
+    rows = [each.logs() for each in drawn[:trained]]
+    names = dict.fromkeys(name for row in rows for name in row)
+    means = {name: fmean(row[name] for row in rows if name in row) for name in names}
+    failed = sum(each.error is not None for each in drawn) / len(drawn)
+    return [{**means, **row, AGENT_FAILED: failed} for row in rows]
+
+
+def load_executor(agent: Agent) -> Any:
+    """The user's AgentExecutor. Raises ConfigError where the file has none, or its code fails as it is loaded."""
+    if is_agent(str(agent.path)):
+        raise ConfigError(f"agent: {agent.path} is this project's own agent. Name the file with yours, or remove it.")
+    spec = importlib.util.spec_from_file_location("wrapped_agent", agent.path)
+    if not agent.text or spec is None or spec.loader is None:
+        raise ConfigError(f"agent: {agent.path} is no Python file. Name the agent's file, which ends in .py.")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        found = getattr(module, "AgentExecutor", None)
+        executor = found() if isinstance(found, type) and issubclass(found, AgentExecutorBase) else None
+    except Exception as error:
+        raise ConfigError(f"agent: {agent.path} cannot be loaded: {error!r}. Correct it.") from error
+    if executor is None:
+        raise ConfigError(
+            f"agent: {agent.path} has no class AgentExecutor that inherits from openrlhf.utils.agent.AgentExecutorBase "
+            "(MultiTurnAgentExecutor does), which OpenRLHF would load. Add it."
+        )
+    return executor
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value.flatten()[0] if hasattr(value, "flatten") else value)
+    except (TypeError, ValueError, IndexError):
+        raise ConfigError(f"The agent's {name} is {value!r}, which is no number. Give numbers as extra_logs.") from None
