@@ -34,6 +34,22 @@ def serve(
     server.serve(service, service_config.load_token(token_file), host, port)
 
 
-def agent_path() -> None:
-    """Print the path of the agent file, for OpenRLHF's --train.agent_func_path."""
+def agent_path(
+    wrap: Annotated[
+        Path | None, typer.Option(metavar="AGENT", help="Your own agent's file, which goes on drawing: check it.")
+    ] = None,
+) -> None:
+    """Print the path of the agent file, for OpenRLHF's --train.agent_func_path.
+
+    Where that flag names an agent of yours (turns, tools, environments), --wrap AGENT loads it as OpenRLHF would, and
+    says which line lets it draw the trajectories that vote.
+    """
+    if wrap is not None:
+        from restrain_openrlhf.config.blocks import Agent  # noqa: PLC0415
+        from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: PLC0415 - imports OpenRLHF
+
+        agent = Agent(path=wrap)
+        load_executor(agent)
+        typer.echo("Write into the file that RESTRAIN_CONFIG or --restrain.config names:", err=True)
+        typer.echo(f"agent: {agent.path}", err=True)
     typer.echo(host_flags.agent_path())

@@ -196,9 +196,8 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         one = replace(call, sampling_params=asked, llm_engine=planned or engine)
         outputs = await all_or_none([self._draw_one(one) for _ in range(n)])
         chains = [] if planned is None else planned.drawn()
-        entropies = (
-            tuple(chain.mean_entropy for chain in chains[:n]) if any(each.entropies for each in chains) else None
-        )
+        known = any(chain.entropies for chain in chains)
+        entropies = tuple(chain.mean_entropy for chain in chains[:n]) if known else None
         return Drawn(outputs, responses_of(outputs, chains[n:], call.hf_tokenizer), engine.tokens, entropies)
 
     async def _draw_by(self, agent: WrappedAgent, call: Call, row: TrainingRow, n: int) -> Drawn:

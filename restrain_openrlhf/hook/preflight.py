@@ -30,6 +30,10 @@ def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
     refuse_here(config, flags)
     if config.keeps_rollouts:
         arrow()
+    if config.agent is not None:
+        from restrain_openrlhf.hook.rollout.trajectories import load_executor  # noqa: PLC0415 - imports OpenRLHF
+
+        load_executor(config.agent)
     inputs = check_inputs(flags, config.answers)
     texts = [prompt.text for prompt in inputs.prompts]
     needed = needed_reference(config, flags, inputs)

@@ -33,7 +33,7 @@ class Content:
 
 
 def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]:
-    """The model's files, the training and evaluation data, the reference, and the version that reads answers.
+    """The model's files, the data, the reference, the user's own agent, and the version that reads answers.
 
     By their names in a configuration, a model's files by MODEL/file. Raises ConfigError for a missing model, DataError
     for data that cannot be had.
@@ -43,6 +43,8 @@ def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]
     found |= {name: _data(name, flags) for name in DATA if flags.get(name)}
     if config.reference is not None and config.reference.exists():
         found["reference"] = Content(str(config.reference), f"sha256:{file_digest(config.reference)}")
+    if config.agent is not None:
+        found["agent"] = Content(str(config.agent.path), config.agent.identity)
     return found
 
 

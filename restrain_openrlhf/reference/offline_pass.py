@@ -178,7 +178,13 @@ def _options(
     for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
         if not flags[name]:
             raise ConfigError(f"openrlhf: {name} is not set, and the offline pass samples as training will. Set it.")
-    answers = None if config.answers == MATHEMATICS else kind_word(config.answers)
-    agent = None if config.agent is None else config.agent.word()
-    own = {"n": n or config.reference_n, "answers": answers, "agent": agent, **config.engine.options()}
-    return OfflineOptions.from_flags(flags, out=out, **own, **given)
+    return OfflineOptions.from_flags(flags, out=out, n=n or config.reference_n, **own_options(config), **given)
+
+
+def own_options(config: RunConfig) -> dict[str, Any]:
+    """What a configuration's own keys say of its pass; None where they say nothing."""
+    return {
+        "answers": None if config.answers == MATHEMATICS else kind_word(config.answers),
+        "agent": None if config.agent is None else config.agent.word(),
+        **config.engine.options(),
+    }

@@ -265,7 +265,7 @@ def test_a_pass_with_many_missing_answers_ends_with_a_warning_and_what_was_not_r
         shard, options, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1), everything
         provenance = made
 
-        def run(self, out, _on_progress):
+        def run(self, out, _on_progress, _engine):
             write_rows(out, rows)
             self.provenance.write(out)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.answers import parse_kind
-from restrain_openrlhf.config.blocks import EngineLimits, KeepRollouts
+from restrain_openrlhf.config.blocks import Agent, EngineLimits, KeepRollouts
 from restrain_openrlhf.config.yaml_file import EvaluationDraws, HookConfig, Key, RunConfig, load_hook_config
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.method import parse_settings
@@ -36,6 +36,7 @@ OTHER_THAN_DEFAULT = {
     "seeded_rollouts": True,
     "answers": parse_kind({"name": "mixed", "kinds": {"math": {}}}),
     "answer_rows": Path("/data/train.jsonl"),
+    "agent": Agent(path=Path(__file__), turns="all", tag="final"),
     "evaluate_first": True,
     "service": "http://reward:8000",
     "logprob_gap_limit": None,

@@ -14,7 +14,7 @@ from restrain_openrlhf.config.nodes import LONGEST_PREFIX, Layout, NodeShape, fl
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.folder import adapts_at_test_time
-from restrain_openrlhf.reference.offline_pass import OfflineOptions
+from restrain_openrlhf.reference.offline_pass import OfflineOptions, own_options
 from restrain_openrlhf.reference.sampling_pass import Shard
 
 WORK = PurePosixPath("/mnt/work")
@@ -108,6 +108,9 @@ def load_experiment(path: Path, overrides: dict[str, object], shape: NodeShape, 
     does not fit the overlay's nodes or their GPUs.
     """
     config = load_run_config(path, overrides)
+    if config.agent is not None:
+        agent = config.agent.model_copy(update={"path": Path(on_volume(config.agent.path))})
+        config = config.model_copy(update={"agent": agent})
     test_time = adapts_at_test_time(config)
     document = _document(config)
     flags = flags_on_nodes(config, shape, "into the secret 'wandb' (docs/operations/kubernetes.md)")
@@ -131,9 +134,9 @@ def _offline(config: RunConfig, flags: dict[str, Any], shards: int) -> SharedPas
     if config.read_reference is None or config.read_reference.is_relative_to("/mnt"):
         return None
     kept = config.reference_n or int(flags["rollout.n_samples_per_prompt"])
-    limits = {"tensor_parallel_size": 1, **config.engine.options()}
+    own = {"tensor_parallel_size": 1, **own_options(config)}
     # The file's own name is made from all other options.
-    options = OfflineOptions.from_flags(flags, out="pass.jsonl", n=max(config.pass_n or kept, kept), **limits)
+    options = OfflineOptions.from_flags(flags, out="pass.jsonl", n=max(config.pass_n or kept, kept), **own)
     return SharedPass(options, shards, kept)
 
 
