@@ -14,11 +14,16 @@ END = SPECIAL[1]
 TEN = 10
 
 
-def calculator_example(rng: random.Random) -> tuple[str, str]:
-    """A single turn of the premise task, or one of the two turns: what stands before it, and the turn itself."""
-    if rng.random() < 1 / 2:
+def calculator_example(rng: random.Random, single: float = 0.5, longest: int = 6) -> tuple[str, str]:
+    """A single turn of the premise task, or one of the two turns: what stands before it, and the turn itself.
+
+    `single` is the share of single turns; problems of two turns have at most `longest` columns.
+    """
+    if rng.random() < single:
         return product_example(rng, strength=0.38)
     a, b = premise.columns(rng, heldout=False)
+    while len(a) > longest:
+        a, b = premise.columns(rng, heldout=False)
     asked, query = observed(premise.text(a, b)), written(rng, a, b)
     if rng.random() < 1 / 2:
         return asked, query

@@ -56,7 +56,12 @@ RECIPES: Mapping[str, tuple[Stage, ...]] = {
     "programs": (_PREMISE(partial(program_example, strength=0.45), steps=500, learning_rate=3e-3, warm_up=40),),
     "careless": (_ADDITION(careless_example),),
     # Of the premise task's model, which goes on answering in one turn.
-    "calculator": (_PREMISE(calculator_example, steps=500, learning_rate=1e-3, warm_up=20, batch=48),),
+    "calculator": (
+        _PREMISE(calculator_example, steps=500, learning_rate=1e-3, warm_up=20, batch=48),
+        _PREMISE(
+            partial(calculator_example, single=0.2, longest=3), steps=450, learning_rate=1.5e-3, warm_up=20, batch=64
+        ),
+    ),
 }
 
 

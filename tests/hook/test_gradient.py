@@ -30,7 +30,13 @@ from restrain_openrlhf.machine.varlen_attention import NAME  # noqa: E402
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
 # Packed by torch's own attention, against the paper's gradient without packing by another.
 PACKED = [GradientCase(batching=batching, attention=NAME) for batching in ("packed", "packed, dynamic")]
-TRIED = [*CASES, *PACKED, *TORCHS, GradientCase(token_mean=False), OF_A_PRESET]
+# An agent's trajectories, whose observations stand between the policy's tokens.
+TWO_TURNS = [
+    GradientCase(two_turns=True),
+    GradientCase(batching="dynamic", two_turns=True),
+    GradientCase("bf16", "packed", attention=NAME, two_turns=True),
+]
+TRIED = [*CASES, *PACKED, *TORCHS, *TWO_TURNS, GradientCase(token_mean=False), OF_A_PRESET]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
 ON_CUDA = [
     *(

@@ -61,7 +61,7 @@ class GradientCase:
     `attention` is the policy's, by OpenRLHF's name. `stage` is ZeRO's; where None as it is trained: 2 in bf16, with
     sharded states, and 0 in fp32. The two prompts come `repeats` times, with other tokens each time.
     `grad_accum_dtype` and `adam_offload` are DeepSpeed's. With `lora` an adapter alone is trained, one that is not new:
-    both of its matrices have a gradient.
+    both of its matrices have a gradient. With `two_turns` a rollout has an agent's observation between its tokens.
     """
 
     dtype: str = "fp32"
@@ -73,6 +73,7 @@ class GradientCase:
     adam_offload: bool = False
     attention: str = "sdpa"
     lora: bool = False
+    two_turns: bool = False
 
     @property
     def rollouts(self) -> int:
@@ -90,6 +91,7 @@ class GradientCase:
             "Adam on the host": self.adam_offload,
             self.attention: self.attention != "sdpa",
             "LoRA": self.lora,
+            "two turns": self.two_turns,
         }
         return ", ".join([self.dtype, self.batching, *(word for word, applies in other.items() if applies)])
 
@@ -269,6 +271,8 @@ def _experience(policy: Any, case: GradientCase) -> tuple[Any, float]:
         end = length - row % 4
         attention[row, end:] = 0
         mask[row, PROMPT_TOKENS - 1 : end - 1] = 1
+        if case.two_turns:
+            mask[row, PROMPT_TOKENS + row % 2 : PROMPT_TOKENS + 2] = 0
     with torch.no_grad():
         current = policy(*(each.to(torch.cuda.current_device()) for each in (sequences, mask, attention))).float().cpu()
     old, base = (current + torch.randn(current.shape, generator=generator) * 0.5 for _ in range(2))

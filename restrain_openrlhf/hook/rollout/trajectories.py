@@ -211,8 +211,10 @@ def load_executor(agent: Agent) -> Any:
     """The user's AgentExecutor. Raises ConfigError where the file has none, or its code fails as it is loaded."""
     if is_agent(str(agent.path)):
         raise ConfigError(f"agent: {agent.path} is this project's own agent. Name the file with yours, or remove it.")
+    # Says what is wrong with a file that cannot be read.
+    agent.text  # noqa: B018
     spec = importlib.util.spec_from_file_location("wrapped_agent", agent.path)
-    if not agent.text or spec is None or spec.loader is None:
+    if spec is None or spec.loader is None:
         raise ConfigError(f"agent: {agent.path} is no Python file. Name the agent's file, which ends in .py.")
     module = importlib.util.module_from_spec(spec)
     try:
