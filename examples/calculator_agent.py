@@ -27,7 +27,7 @@ def calculated(query: str) -> str | None:
     return "=" + ",".join(str(int(a) * int(b)) for a, b in pairs) + ">"
 
 
-class Calculation(AgentInstanceBase):
+class Calculation(AgentInstanceBase):  # type: ignore[misc]
     """One trajectory. Its own reward says whether the query could be read, and is a metric beside the vote."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Calculation(AgentInstanceBase):
         return {"rewards": torch.tensor(reward), "environment_feedback": feedback, "done": done, "extra_logs": logs}
 
 
-class AgentExecutor(MultiTurnAgentExecutor):
+class AgentExecutor(MultiTurnAgentExecutor):  # type: ignore[misc]
     """What OpenRLHF looks for in this file."""
 
     def __init__(self) -> None:

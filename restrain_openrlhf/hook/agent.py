@@ -125,17 +125,20 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return await self._train(call, row, n)
 
     async def _evaluate(self, call: Call) -> HostRollout:
-        call = await call.with_tokenizer()
-        if self._agent is not None:
-            drawn = await self._agent.trajectory(vars(call))
-            output, text = {**drawn.output, "extra_logs": {}}, "" if drawn.error else drawn.text
-        else:
-            output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
-            (text,) = texts_of([output], call.hf_tokenizer)
+        output, text = await self._draw_evaluated(await call.with_tokenizer())
         label, kind = LabelWithRow.of(call.label), self._settings.answers
         row = kind.row(call.prompt, {}) if label.row is None else label.row
         grade = await scored_in_a_thread(partial(kind.grade, text, str(label.label), row))
         return {**output, "label": label.label, "reward": float(grade.correct), "scores": float(grade.correct)}
+
+    async def _draw_evaluated(self, call: Call) -> tuple[HostRollout, str]:
+        """A rollout with the text that is graded; of a trajectory that failed, none."""
+        if self._agent is None:
+            output = await self._draw_one(replace(call, sampling_params=without_text(call.sampling_params)))
+            return output, texts_of([output], call.hf_tokenizer)[0]
+        drawn = await self._agent.trajectory(vars(call))
+        rollout: Any = {**drawn.output, "extra_logs": {}}
+        return rollout, "" if drawn.error else drawn.text
 
     async def _train(self, call: Call, row: TrainingRow, n: int) -> list[HostRollout]:
         """The whole group, scored."""

@@ -58,6 +58,18 @@ def test_agent_path_prints_the_file_for_openrlhf():
     assert "class AgentExecutor" in path.read_text()
 
 
+@pytest.mark.host
+def test_agent_path_checks_an_agent_that_is_wrapped_and_says_which_line_names_it(tmp_path):
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    theirs, wrong = ROOT / "examples" / "calculator_agent.py", tmp_path / "wrong.py"
+    done = restrain("agent-path", "--wrap", theirs)
+    assert Path(done.stdout.strip()).name == "agent.py"
+    assert f"agent: {theirs}" in done.stderr
+    wrong.write_text("import torch\n")
+    assert "has no class AgentExecutor" in refused("agent-path", "--wrap", wrong)
+    assert "absent.py cannot be read" in refused("agent-path", "--wrap", tmp_path / "absent.py")
+
+
 def test_score_writes_the_golden_row(write_jsonl, tmp_path):
     rollouts = [
         {"id": "g", "problem": "p", "responses": boxed(*["1"] * 12, *["2"] * 4), "answer": "1", "source": "x"},

@@ -106,6 +106,12 @@ def test_an_override_that_is_none_is_named(item):
         (GOOD + "evaluation: {n: 4}\n", "evaluation.temperature is missing"),
         (GOOD + "evaluation: {n: 4, temprature: 0.6}\n", "Did you mean 'evaluation.temperature'?"),
         (GOOD + "rollouts: none\n", "rollouts is 'none'"),
+        (GOOD + "agent: {turns: all}\n", "agent.path is missing"),
+        (GOOD + "agent: {path: a.py, turn: all}\n", "Did you mean 'agent.turns'?"),
+        (GOOD + "agent: {path: a.py, turns: first}\n", "agent.turns is 'first': input should be 'last' or 'all'"),
+        (GOOD + "agent: {path: a.py, tag: <x>}\n", "agent.tag is '<x>'"),
+        (GOOD + "agent: {path: a.py, trajectory_seconds: 0}\n", "agent.trajectory_seconds is 0"),
+        (GOOD + "agent: 3\n", "agent is 3"),
         (GOOD + "metrics: m.jsonl\n", "unknown key 'metrics'"),
     ],
 )

@@ -152,10 +152,16 @@ def test_one_failed_trajectory_is_a_missing_answer_with_what_it_had_written(hook
     assert "the tool is away" in caplog.text
 
 
-def test_all_failing_is_an_error_with_the_first_reason(hooked, agent):
+def test_a_prompt_that_fails_whole_has_no_vote_and_four_in_a_row_are_an_error_with_the_first_reason(hooked, agent):
     hooked({"name": "ttrl"}, agent=agent())
-    with pytest.raises(GroupError, match=r"All 2 trajectories .* failed, the first with OSError\('the tool is away'\)"):
-        drawn_by(Actor([["fail"], ["fail"]]), 2)
+    actor = Actor([["fail"]] * 6 + [TWO_TURNS, OTHER] + [["fail"]] * 8)
+    for _ in range(3):
+        assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [1.0, 1.0]
+    assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [0.0, 0.0]
+    for _ in range(3):
+        assert {row["extra_logs"][MISSING] for row in drawn_by(actor, 2)} == {2.0}
+    with pytest.raises(GroupError, match=r"4 prompts in a row failed; of '1\+1=' the first with OSError\('the tool is"):
+        drawn_by(actor, 2)
 
 
 def test_a_tool_that_never_answers_fails_its_trajectory_after_its_time(hooked, agent):

@@ -64,7 +64,7 @@ class AgentEngine(RolloutEngine):
         self._requests = GatheredRequests(self._llm)
 
     def rollouts(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:
-        """n trajectories per prompt. Raises GroupError where all of a prompt's fail."""
+        """n trajectories per prompt. Raises GroupError as WrappedAgent.group."""
         return self._runner.run(self._drawn(prompts))
 
     async def _drawn(self, prompts: Sequence[Prompt]) -> list[list[Rollout]]:

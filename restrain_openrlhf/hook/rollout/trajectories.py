@@ -21,6 +21,8 @@ from restrain_openrlhf.hook.rollout.group_gathering import all_or_none
 from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 
 Span = tuple[int, int]
+# One prompt whose trajectories all fail may be the policy's doing; so many prompts one after the other are the agent's.
+FAILED_PROMPTS = 4
 
 
 @dataclass(frozen=True)
@@ -119,19 +121,23 @@ class WrappedAgent:
 
     def __init__(self, settings: Agent) -> None:
         self._settings, self._executor = settings, load_executor(settings)
+        self._failed_prompts = 0
 
     async def group(self, ask: Mapping[str, Any], n: int, seed: int | None, log_probs: bool) -> list[Trajectory]:
-        """n trajectories of one prompt. Raises GroupError where all of them failed, and what the engine raises.
+        """n trajectories of one prompt. Raises GroupError where all of FAILED_PROMPTS prompts failed in a row.
 
-        `ask` is what the host asks a rollout with (utils/agent.py, AgentExecutorBase.execute).
+        `ask` is what the host asks a rollout with (utils/agent.py, AgentExecutorBase.execute). Raises what the engine
+        raises, too.
         """
         seeds = [None if seed is None else rollout_seed(seed, place) for place in range(n)]
         drawn = await all_or_none([self.trajectory(ask, each, log_probs) for each in seeds])
         errors = [each.error for each in drawn if each.error is not None]
-        if len(errors) == n:
+        self._failed_prompts = self._failed_prompts + 1 if len(errors) == n else 0
+        if self._failed_prompts == FAILED_PROMPTS:
             raise GroupError(
-                f"All {n} trajectories of the prompt {ask['prompt'][:60]!r} failed, the first with {errors[0]!r}. An "
-                f"agent gets no label. Try {self._settings.path} on this prompt by itself, and start the run again."
+                f"All trajectories of {FAILED_PROMPTS} prompts in a row failed; of {ask['prompt'][:60]!r} the first "
+                f"with {errors[0]!r}. An agent gets no label. Try {self._settings.path} on this prompt by itself, and "
+                "start the run again."
             ) from errors[0]
         return drawn
 
