@@ -73,12 +73,13 @@ class Actor(RolloutRayActor.__ray_metadata__.modified_class):
         self.executor = AgentExecutor()
         self.scripts = [list(script) for script in scripts]
         self.begun = iter(self.scripts)
-        self.asked = []
+        self.asked, self.temperatures = [], []
 
     async def generate(self, prompt_token_ids, sampling_params, multi_modal_data=None):
         await asyncio.sleep(0)
         text = "".join(map(chr, prompt_token_ids))
         self.asked.append((text, sampling_params.seed, sampling_params.max_tokens, sampling_params.detokenize))
+        self.temperatures.append((text, sampling_params.temperature))
         script = next(self.begun) if text == PROMPT else next(s for s in self.scripts if s and text.find(s[0]) >= 0)
         turn = script.pop(0) if text == PROMPT else script.pop(1)
         if text == PROMPT:
@@ -235,11 +236,17 @@ def test_every_turn_of_every_trajectory_has_a_seed_of_its_own_that_follows_from_
 
 
 def test_trajectories_of_one_group_do_not_share_parameters(hooked, agent):
-    """The host's executor lowers max_tokens as it goes; the n calls of a group share one object."""
-    hooked({"name": "ttrl"}, agent=agent())
-    actor = Actor([["a much longer question?", r"\boxed{2}"], OTHER])
+    """The host hands all n calls of a group one object, and an agent may change it from turn to turn."""
+    change = 'if said.startswith("a"): states["sampling_params"].temperature = 0.25'
+    hooked({"name": "ttrl"}, agent=agent(TOOL.replace("done = ", f"{change}\n        done = ")))
+    actor = Actor([TWO_TURNS, OTHER])
     drawn_by(actor, 2)
-    assert [most for text, _, most, _ in actor.asked if text == PROMPT] == [MAX_LEN - 4] * 2
+    assert sorted(actor.temperatures) == [
+        ("1+1=", 1.0),
+        ("1+1=", 1.0),
+        ("1+1=a?\0[ok]", 0.25),
+        ("1+1=longer?\0[ok]", 1.0),
+    ]
 
 
 def test_votes_beyond_the_trained_trajectories_count(hooked, agent):
