@@ -17,6 +17,7 @@ FLAGS = {name: field.alias for name, field in OfflineOptions.model_fields.items(
 REQUIRED = {"model": "m", "prompts": "p.jsonl", "out": Path("r.jsonl")}
 OTHER_THAN_DEFAULT = {
     "answers": "{name: text, read: tag}",
+    "agent": "{path: /agent.py, turns: all}",
     "n": 3,
     "input_key": "question",
     "input_template": "Q: {} $(X)",
