@@ -30,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: help demo study test test-all check lint bench docs install install-cpu install-gpu install-flash install-math-verify clean
+.PHONY: help demo study test test-all check lint bench docs pages install install-cpu install-gpu install-flash install-math-verify clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -65,6 +65,9 @@ bench: install ## Run the benchmarks
 docs: $(DOCS_VENV)/.installed ## Build these pages as a site in build/site; needs no training stack
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(DOCS_VENV)/bin/mkdocs build
 	@echo "build/site/index.html"
+
+pages: install ## Write the reference pages that are made from the code, in docs/reference
+	PYTHONPATH=. $(BIN)/python docs/reference_pages.py
 
 install: $(VENV)/.installed ## Make the environment in .venv
 

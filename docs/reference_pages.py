@@ -1,7 +1,11 @@
-"""The reference pages that are made from the code: configuration keys from the models, commands from typer."""
+"""Writes the reference pages that are made from the code: configuration keys from the models, commands from typer.
+
+Run `make pages` after a change of a key, an option or a preset; a test compares the pages with the code.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -216,3 +220,8 @@ def type_words(field: Mapping[str, Any]) -> str:
 def first_line(model: type) -> str:
     """The first paragraph of a docstring, on one line."""
     return " ".join((model.__doc__ or "").split("\n\n")[0].split())
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (Path(__file__).parent / name).write_text(text, encoding="utf-8")
