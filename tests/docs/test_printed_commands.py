@@ -1,4 +1,4 @@
-"""Every `restrain` and `test-time` command that a page prints is taken by the command line: its words, options and presets."""
+"""Every `restrain` and `test-time` command that a page prints is accepted: its words, its options, its presets."""
 
 import re
 import shlex
@@ -31,7 +31,7 @@ FAMILIES = {name.partition("/")[0] for name in preset_names()}
 def printed(text: str) -> Iterator[str]:
     """The commands of a page: indented lines, with those that they continue on, and those within sentences."""
     for line in LINE.findall(re.sub(r"\\\n\s+", " ", text)):
-        yield from line.partition("  # ")[0].split("; ")
+        yield from line.partition(" # ")[0].split("; ")
     yield from (" ".join(found.split()) for found in INLINE.findall(text))
 
 
