@@ -9,22 +9,22 @@ import typer
 import yaml
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder
+from restrain_openrlhf.commands.options import ConfigFile, Overrides, Quiet, to_folder
 from restrain_openrlhf.config.command_line import parse_overrides, preset_names
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.training.progress import step_progress
 
 
-def train(config: ConfigFile, overrides: Overrides = None) -> None:
+def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False) -> None:
     """Train a policy with OpenRLHF and RESTRAIN. To resume a run that was stopped, run the same command."""
     from restrain_openrlhf.training.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=quiet)
     with step_progress(resolved.run_dir.name, console) as (on_phase, on_step):
-        on_phase("starting Ray and vLLM")
-        folder = run(resolved, on_step)
+        on_phase("checking the configuration, the model, the prompts and the reference")
+        folder = run(resolved, on_step, on_phase=on_phase)
     console.print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
 
 

@@ -19,24 +19,26 @@ from restrain_openrlhf.machine.processes import ending_with_us, error_tail, pyth
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
 from restrain_openrlhf.records.mlflow_run import UNSENT, tracked
+from restrain_openrlhf.training.progress import OnPhase, OnStep
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
 
 
-StepListener = Callable[[StepRow, int], None]
 # Gets all steps so far; returns why the run should end now, or None.
 StopRule = Callable[[Sequence[StepRow]], str | None]
 
 
 def train(
     config: RunConfig,
-    on_step: StepListener = lambda _row, _total: None,
+    on_step: OnStep = lambda _row, _total: None,
     should_stop: StopRule | None = None,
+    on_phase: OnPhase = lambda _name: None,
 ) -> RunFolder:
     """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
 
-    `on_step` gets each step's row, including those of an earlier start, and the run's number of steps. `should_stop`
+    `on_phase` hears that the host is started, once everything is checked. `on_step` gets each step's row, including
+    those of an earlier start, and the run's number of steps. `should_stop`
     is called after each step; a reason from it ends the run for good (`RunFolder.completion`), without a last model.
     Raises ConfigError, DataError or ReferencePassError before anything heavy starts, RunError if the host stops early.
     """
@@ -51,6 +53,7 @@ def train(
         folder.claim(config, flags)
         if not folder.completed.exists():
             total = total_steps(config, prompts)
+            on_phase("starting Ray and vLLM")
             with tracked(config.mlflow, folder.path) as send:
 
                 def report(row: StepRow) -> None:

@@ -1,6 +1,6 @@
 """The demo: task, offline pass, training by each method, evaluation before and after, report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,10 +14,13 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
-from restrain_openrlhf.training.train import StepListener, train
+from restrain_openrlhf.training.progress import OnPhase, OnStep, numbered
+from restrain_openrlhf.training.train import train
 
 ROLLOUTS = 16
 HELD_OUT_PROBLEMS = 200
+# What the demo does for each method: votes, accuracy before, training, accuracy after.
+PARTS = 4
 REFERENCE_SEED, EVALUATION_SEED = 42, 7
 # The host evaluates the held-out problems before training and every few steps.
 EVALUATION: Mapping[str, object] = {
@@ -50,8 +53,8 @@ class Demo:
 
 def run_demo(
     demo: Demo,
-    on_phase: Callable[[str], None] = lambda _name: None,
-    on_step: StepListener = lambda _row, _total: None,
+    on_phase: OnPhase = lambda _name: None,
+    on_step: OnStep = lambda _row, _total: None,
 ) -> tuple[list[MethodResult], Path]:
     """Run the demo, or resume it: each method's result, and the report of all methods that are in the folder.
 
@@ -60,6 +63,7 @@ def run_demo(
     """
     configs = {method: configure(demo, method) for method in demo.task.methods}
     write_task(demo)
+    on_phase = numbered(on_phase, PARTS * len(configs))
     results = [_run_method(demo, method, config, on_phase, on_step) for method, config in configs.items()]
     return results, write_report(demo.out, demo.task)
 
@@ -96,9 +100,7 @@ def configure(demo: Demo, method: str) -> RunConfig:
     return config if built.needs_reference else config.model_copy(update={"reference": None})
 
 
-def _run_method(
-    demo: Demo, method: str, config: RunConfig, on_phase: Callable[[str], None], on_step: StepListener
-) -> MethodResult:
+def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, on_step: OnStep) -> MethodResult:
     """Sample what is not there yet of the base model, train, and evaluate; the result is written into its folder."""
     before, after = demo.out / "before.jsonl", demo.out / method / "after.jsonl"
     after.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +108,7 @@ def _run_method(
     _sample(demo.task.model, config, demo.out / "prompts.jsonl", demo.reference, REFERENCE_SEED)
     on_phase(f"{method}: held-out accuracy before")
     _sample(demo.task.model, config, demo.heldout, before, EVALUATION_SEED)
-    on_phase(f"{method}: training")
+    on_phase(f"{method}: training, beginning with Ray and vLLM")
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)

@@ -27,7 +27,7 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.metrics import KL, StepRow, read_steps
+from restrain_openrlhf.records.metrics import KL, STEP_SECONDS, StepRow, read_steps
 
 STOCK_RUN = "restrain_openrlhf.commands.gpu_check.stock_run"
 # Killed in the step after a checkpoint; two after the first of the second start, because those are timed.
@@ -64,7 +64,6 @@ LEAST_ARRIVED = 0.8
 ABSURD_RATIO = 3.0
 # All steps of the stock run but the first, which compiles; as many of the hooked run, which was started twice.
 WARM = STOCK_STEPS - 1
-STEP_SECONDS = "timing/step_total"
 # What OpenRLHF logs of a step; without the hook there are no rows.
 LOGGED = re.compile(rf"Global step \d+: \{{.*'{STEP_SECONDS}': ([-+.\de]+)")
 
