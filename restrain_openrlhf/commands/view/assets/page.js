@@ -47,9 +47,11 @@ function filtered() {
 }
 
 async function open(group) {
+  const another = state.current !== null && state.current !== group;
   state.current = group;
-  remember();
+  remember(another);
   const box = document.getElementById("group");
+  box.scrollTop = 0;
   try {
     const details = await source.details(group);
     if (state.current === group) drawGroup(box, state, group, details);
@@ -58,6 +60,8 @@ async function open(group) {
   }
   // Another group may have been opened while this one's responses came.
   list.mark(state.current);
+  // Below the list on a phone.
+  if (state.current === group && box.offsetTop > list.box.offsetTop) box.scrollIntoView();
 }
 
 function onlyPrompt(id) {
@@ -66,25 +70,32 @@ function onlyPrompt(id) {
   filtered();
 }
 
-// The address holds the filters and the open group.
-function remember() {
+// The address holds the filters and the open group. Back leads to the group that was open before.
+function remember(another = false) {
   const values = new URLSearchParams(chosen(form));
   if (state.current) values.set("open", `${state.current.step}/${state.current.group}`);
-  history.replaceState(null, "", `#${values}`);
+  if (`#${values}` === location.hash) return;
+  history[another ? "pushState" : "replaceState"](null, "", `#${values}`);
 }
 
-const address = new URLSearchParams(location.hash.slice(1));
+function address() {
+  return new URLSearchParams(location.hash.slice(1));
+}
 
 function openAddressed() {
-  const group = state.groups.find((each) => `${each.step}/${each.group}` === address.get("open"));
-  if (group && !state.current) open(group);
+  const wanted = address().get("open");
+  const group = state.groups.find((each) => `${each.step}/${each.group}` === wanted);
+  if (!group || group === state.current) return;
+  open(group);
+  list.mark(group);
+  list.reveal();
 }
 
 function restoreFilters() {
-  for (const [name, value] of address) {
-    const field = form.elements.namedItem(name);
-    if (field?.type === "checkbox") field.checked = true;
-    else if (field) field.value = value;
+  const values = address();
+  for (const field of form.elements) {
+    if (field.type === "checkbox") field.checked = values.has(field.name);
+    else if (field.name) field.value = values.get(field.name) ?? "";
   }
 }
 
@@ -113,6 +124,12 @@ form.addEventListener("reset", () => {
 document.getElementById("one-prompt").addEventListener("click", () => {
   form.prompt.value = "";
   filtered();
+});
+
+addEventListener("popstate", () => {
+  restoreFilters();
+  refresh();
+  openAddressed();
 });
 
 restoreFilters();
