@@ -308,6 +308,8 @@ def test_a_long_text_without_a_space_is_shown_in_pieces(tmp_path, page, serving)
         ("Here $x + 1$ is it.", 1),
         ("It costs $5, and $x$ is $2^3$.", 2),
         ("$$x$$ and \\(y\\) for $3", 2),
+        ("Compute $ \\frac{1}{31} \\div 2 $.", 1),
+        ("For $5 and 2^3 more it is $8.", 0),
     ],
 )
 def test_money_is_no_formula(tmp_path, page, serving, text, formulas):

@@ -22,8 +22,9 @@ const DELIMITERS = [
 
 // A browser takes minutes to lay out a megabyte without a space, so a text is shown in pieces of this length.
 const PIECE = 20_000;
-// As Pandoc reads dollars: no space inside of them, and no digit after them. All others are money.
-const INLINE = /(?<![\\$])\$(?=[^\s$])[^$]*?[^\s$\\]\$(?![\d$])|(?<!\\)\$\$[^]*?\$\$/g;
+// As Pandoc reads dollars: no space just inside of them, and no digit after them. With space, what is between them has to
+// look like a formula and not begin with a digit. All other dollars are money.
+const INLINE = /(?<!\\)\$\$[^]*?\$\$|(?<![\\$])\$(?:(?=[^\s$])[^$]*?[^\s$\\]|(?!\d)[^$]*[\\^_][^$]*)\$(?![\d$])/g;
 
 function written(...parts) {
   return element("div", { class: "written", dir: "auto" }, parts);
