@@ -4,7 +4,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
@@ -113,8 +113,10 @@ def distinct_names(runs: Sequence[Path]) -> list[str]:
     parts = [run.resolve().parts for run in runs]
     if len(set(parts)) == 1:
         return [run.resolve().name for run in runs]
-    ends = [tuple(reversed(each)) for each in parts]
-    first, last = (len(commonprefix(of)) for of in (parts, ends))
+    first, last = (
+        len(list(takewhile(lambda column: len(set(column)) == 1, zip(*of, strict=False))))
+        for of in (parts, [each[::-1] for each in parts])
+    )
     names = ["/".join(each[first : len(each) - last]) or each[-1] for each in parts]
     return names if len(set(names)) == len(names) else [str(run) for run in runs]
 
