@@ -10,7 +10,7 @@ import yaml
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, Quiet, to_folder
-from restrain_openrlhf.config.command_line import parse_overrides, preset_names
+from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.training.progress import step_progress
@@ -91,9 +91,21 @@ def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config:
     return f"{model}: {shape.parameters:,} parameters. GiB (2^30 bytes) on each GPU.\n\n{as_markdown(found)}"
 
 
-def presets() -> None:
-    """List the presets. A preset's name can stand for CONFIG in every command."""
-    typer.echo("\n".join(preset_names()))
+def presets(part: Annotated[str, typer.Argument(help="Only presets with this in their names.")] = "") -> None:
+    """List the presets, with the GPUs that each asks for. A preset's name can stand for CONFIG in every command."""
+    from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.config.host_flags import flags_of  # noqa: PLC0415
+
+    names = [name for name in preset_names() if part in name]
+    if not names:
+        raise ConfigError(f"No preset has {part!r} in its name. `restrain presets` lists all of them.")
+    width = max(map(len, names))
+    for name in names:
+        path = find_config(name)
+        gpus = GpuLayout.of(flags_of(load_run_config(path))).needed
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        about = first.removeprefix("#").strip() if first.startswith("#") else ""
+        typer.echo(f"{name:<{width}}  {gpus:>2} GPU{'s' if gpus > 1 else ' '}  {about}".rstrip())
 
 
 def merge(
