@@ -1,10 +1,11 @@
-"""The demo's tasks by name: problems, configuration, and the folder of the base model that is shipped."""
+"""The demo's tasks by name: problems, preset, and the folder of the base model that is shipped."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
-from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.data.demo_tasks import addition, premise, programs, words
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
@@ -23,7 +24,7 @@ class Task:
     about: str
     training_problems: Callable[[int], list[Problem]]
     heldout_problems: Callable[[int], list[Problem]]
-    config: Path
+    preset: str
     steps: int
     methods: tuple[str, ...]
     episode: int | None = None
@@ -38,45 +39,17 @@ class Task:
         return self.training_problems(prompts if self.episode is None else min(prompts, self.episode))
 
 
-PREMISE = Task(
-    "premise",
-    "digit products",
-    premise.training_problems,
-    premise.heldout_problems,
-    CONFIGS / "cpu" / "demo.yaml",
-    steps=40,
-    methods=("restrain", "ttrl"),
-    episode=640,
-)
-ADDITION = Task(
-    "addition",
-    "additions",
-    addition.training_problems,
-    addition.heldout_problems,
-    CONFIGS / "cpu" / "demo_addition.yaml",
-    steps=20,
-    methods=("restrain",),
-)
-WORDS = Task(
-    "words",
-    "English words in German",
-    words.training_problems,
-    words.heldout_problems,
-    CONFIGS / "cpu" / "demo_words.yaml",
-    steps=40,
-    methods=("restrain", "ttrl"),
-    episode=640,
-)
-PROGRAMS = Task(
-    "programs",
-    "Python functions",
-    programs.training_problems,
-    programs.heldout_problems,
-    CONFIGS / "cpu" / "demo_programs.yaml",
-    steps=40,
-    methods=("restrain", "ttrl"),
-    episode=640,
-)
+_SHORTCUT = {"steps": 40, "methods": ("restrain", "ttrl"), "episode": 640}
+
+
+def _task(name: str, about: str, problems: ModuleType, preset: str, **run: Any) -> Task:
+    return Task(name, about, problems.training_problems, problems.heldout_problems, preset, **run)
+
+
+PREMISE = _task("premise", "digit products", premise, "cpu/demo", **_SHORTCUT)
+ADDITION = _task("addition", "additions", addition, "cpu/demo_addition", steps=20, methods=("restrain",))
+WORDS = _task("words", "English words in German", words, "cpu/demo_words", **_SHORTCUT)
+PROGRAMS = _task("programs", "Python functions", programs, "cpu/demo_programs", **_SHORTCUT)
 TASKS: Mapping[str, Task] = {task.name: task for task in (PREMISE, ADDITION, WORDS, PROGRAMS)}
 
 
