@@ -111,7 +111,7 @@ class RunFolder:
         self.refuse_another(config, flags)
         if self.completed.exists():
             return
-        resolved = {**_resolved(config, flags), CONTENTS: digests(contents(config, flags))}
+        resolved = {**_resolved(config, flags), CONTENTS: digests(contents(flags, config.answers, config.reference))}
         with whole_file(self.resolved) as file:
             file.write(json.dumps(resolved, indent=2) + "\n")
         self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
@@ -123,7 +123,7 @@ class RunFolder:
         old = self.record()
         before = old.pop(CONTENTS, {})
         _refuse_difference(self, old, _resolved(config, flags))
-        refuse_changed(self.path, before, contents(config, flags))
+        refuse_changed(self.path, before, contents(flags, config.answers, config.reference))
 
     def lock(self) -> int:
         """A locked file descriptor; a child that inherits it holds the lock too. Raises RunError if it is taken."""
