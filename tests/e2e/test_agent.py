@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from benchmarks.round_robin import RoundRobin
+from tests.round_robin import RoundRobin
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, Pair, run, skip_without
 from tests.e2e.test_resume import result
