@@ -54,9 +54,7 @@ AGAIN = "the same command starts again from its beginning"
 RESUMED = "run the same command to resume"
 # What to do after Ctrl-C, by command; all others start AGAIN.
 AFTER_CTRL_C = {
-    **dict.fromkeys(
-        ("demo", "train", "study", "publish", "make-reference", "reference", "eval", "data benchmarks"), RESUMED
-    ),
+    **dict.fromkeys(("demo", "train", "study", "make-reference", "reference", "eval", "data benchmarks"), RESUMED),
     "gpu-check": "a check is not resumed; start again in another folder (--out)",
 }
 
