@@ -23,12 +23,8 @@ HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step"
 COLORS = 10
 
 
-def write_study(runs: Sequence[StudyRun], out: Path, gold: Mapping[str, str] | None = None) -> None:
-    """Write table.md, table.csv and the figures from the runs' files so far.
-
-    `gold` has answers to the training prompts, by the problem's hash: the pictures then have maj@k by step. Raises
-    RunError where no run has been evaluated yet, and DataError where gold has none of the runs' prompts.
-    """
+def write_study(runs: Sequence[StudyRun], out: Path) -> None:
+    """Write table.md, table.csv and the figures from the runs' files so far. Raises RunError where none is evaluated."""
     found = accuracies(runs)
     if not found:
         raise RunError(f"{out}: no run has an evaluation yet, so there is nothing to report. Read the runs' logs.")
@@ -38,7 +34,7 @@ def write_study(runs: Sequence[StudyRun], out: Path, gold: Mapping[str, str] | N
     with (out / "table.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([HEADER, *rows])
     pictures = {"curves": draw({f"{group}: {ACCURACY}": same for group, same in _panels(found, "group").items()})}
-    for group, voted in _panels(votes(runs, gold), "group").items():
+    for group, voted in _panels(votes(runs), "group").items():
         pictures[f"{group}-votes"] = draw(_panels(voted, "quantity"))
     save_figures(pictures, out)
 
