@@ -24,7 +24,7 @@ COLORS = 10
 
 
 def write_study(runs: Sequence[StudyRun], out: Path) -> None:
-    """Write table.md, table.csv and the figures from the runs' files so far. Raises RunError where none is evaluated."""
+    """Write tables and figures from the runs' files so far. Raises RunError where no run has been evaluated yet."""
     found = accuracies(runs)
     if not found:
         raise RunError(f"{out}: no run has an evaluation yet, so there is nothing to report. Read the runs' logs.")

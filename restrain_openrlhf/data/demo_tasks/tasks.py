@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from restrain_openrlhf.data.demo_tasks import addition, premise, programs, words
+from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
 
@@ -42,14 +42,14 @@ class Task:
 _SHORTCUT = {"steps": 40, "methods": ("restrain", "ttrl"), "episode": 640}
 
 
-def _task(name: str, about: str, problems: ModuleType, preset: str, **run: Any) -> Task:
+def _task(name: str, about: str, problems: DrawnProblems, preset: str, **run: Any) -> Task:
     return Task(name, about, problems.training_problems, problems.heldout_problems, preset, **run)
 
 
-PREMISE = _task("premise", "digit products", premise, "cpu/demo", **_SHORTCUT)
-ADDITION = _task("addition", "additions", addition, "cpu/demo_addition", steps=20, methods=("restrain",))
-WORDS = _task("words", "English words in German", words, "cpu/demo_words", **_SHORTCUT)
-PROGRAMS = _task("programs", "Python functions", programs, "cpu/demo_programs", **_SHORTCUT)
+PREMISE = _task("premise", "digit products", premise.PROBLEMS, "cpu/demo", **_SHORTCUT)
+ADDITION = _task("addition", "additions", addition.PROBLEMS, "cpu/demo_addition", steps=20, methods=("restrain",))
+WORDS = _task("words", "English words in German", words.PROBLEMS, "cpu/demo_words", **_SHORTCUT)
+PROGRAMS = _task("programs", "Python functions", programs.PROBLEMS, "cpu/demo_programs", **_SHORTCUT)
 TASKS: Mapping[str, Task] = {task.name: task for task in (PREMISE, ADDITION, WORDS, PROGRAMS)}
 
 
