@@ -40,16 +40,38 @@ class Completion(BaseModel):
     stopped: str | None = None
 
 
+class _Below:
+    """A path of this name in a run's folder."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: "RunFolder", _owner: type) -> Path:
+        return folder.path / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Paths under a run's folder."""
 
     path: Path
-
-    @property
-    def resolved(self) -> Path:
-        """The run as it was started: method, reference, every flag of OpenRLHF, and digests of what it is made from."""
-        return self.path / "run.json"
+    # The run as it was started: method, reference, every flag of OpenRLHF, and digests of what it is made from.
+    resolved = _Below("run.json")
+    # What the hooked entry point reads.
+    hook_config = _Below("hook.yaml")
+    # One JSON line per optimizer step's rollout batch.
+    metrics = _Below("metrics.jsonl")
+    # Everything the host printed.
+    log = _Below("train.log")
+    # The trained model, a Hugging Face folder; a run that was stopped before its end has none.
+    model = _Below("model")
+    # With the key of this name, a JSON file for each vLLM engine, of its last weight sync: for each of its workers an
+    # object with the SHA-256 of every weight (hook/rollout/held_weights.py).
+    weight_digests = _Below("weight_digests")
+    # The host's checkpoints; with `ckpt.save_hf`, models that can be loaded as they are beside them.
+    checkpoints = _Below("checkpoints")
+    # Exists once the run has ended without an error.
+    completed = _Below("completed.json")
 
     def flags(self) -> dict[str, Any]:
         """OpenRLHF's flags that the run was started with; none where nothing says so (run.json)."""
@@ -68,42 +90,6 @@ class RunFolder:
         """The kind of answer that the run votes on. Raises ConfigError where no such kind is installed."""
         block = self.record().get("answers")
         return parse_kind(block) if block else MATHEMATICS
-
-    @property
-    def hook_config(self) -> Path:
-        """What the hooked entry point reads."""
-        return self.path / "hook.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON line per optimizer step's rollout batch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def log(self) -> Path:
-        """Everything the host printed."""
-        return self.path / "train.log"
-
-    @property
-    def model(self) -> Path:
-        """The trained model, a Hugging Face folder; a run that was stopped before its end has none."""
-        return self.path / "model"
-
-    @property
-    def weight_digests(self) -> Path:
-        """With the key of this name, a JSON file for each vLLM engine, of its last weight sync: for each of its workers
-        an object with the SHA-256 of every weight (hook/rollout/held_weights.py)."""
-        return self.path / "weight_digests"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The host's checkpoints; with `ckpt.save_hf`, models that can be loaded as they are beside them."""
-        return self.path / "checkpoints"
-
-    @property
-    def completed(self) -> Path:
-        """Exists once the run has ended without an error."""
-        return self.path / "completed.json"
 
     def claim(self, config: RunConfig, flags: dict[str, object]) -> None:
         """Make the folder this run's; a completed run stays as it is. Raises as `refuse_another`."""

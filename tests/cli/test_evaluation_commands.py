@@ -206,7 +206,6 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
     [
         (("--template", "llama"), "is no template. Known: auto, qwen25-math-cot"),
         (("--template", "chat-boxed"), "no chat template"),
-        (("--shots", "2", "--template", "cot"), "there are no examples for own"),
         (("--context", "4096"), "was made for 2048 tokens at most"),
     ],
 )
