@@ -74,4 +74,4 @@ def test_a_study_is_killed_goes_on_and_compares(configs, tmp_path):
         assert (out / "small" / name / "seed-42" / "completed.json").exists()
     gold_steps = (out / "small" / "grpo_gold" / "seed-42" / "metrics.jsonl").read_text().splitlines()
     assert 0.2 < json.loads(gold_steps[0])["rollout/reward_mean"] < 0.95, "gold training reads its column"
-    assert {path.name for path in out.glob("*.png")} == {"curves.png", "small-votes.png"}
+    assert {path.name for path in out.glob("*.png")} == {"curves.png"}
