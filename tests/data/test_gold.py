@@ -125,9 +125,8 @@ def test_ids_that_match_nothing_are_refused_by_every_command(material, form):
         said = done.stderr.replace("\n", " ")
         assert "2 of its 3 ids match no problem" in said, name
         assert "'8', '9'; the ids there are 'q7', '007', 'x'" in said, name
-    for run in (studied, adapted):
-        with pytest.raises(DataError, match="2 of its 3 ids match no problem"):
-            run(material, gold)
+    with pytest.raises(DataError, match="2 of its 3 ids match no problem"):
+        adapted(material, gold)
 
 
 def test_problems_without_ids_have_no_gold_by_id(material, write_jsonl):
