@@ -10,7 +10,7 @@ from restrain_openrlhf.data.problems import Problem
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """What a step makes of a whole number, and how it may be written; other writing is no other program."""
 
     result: Callable[[int], int]
@@ -18,18 +18,18 @@ class Step:
 
 
 STEPS = {
-    "+2": Step(lambda x: x + 2, ("x+2", "2+x")),
-    "+5": Step(lambda x: x + 5, ("x+5", "5+x")),
-    "+8": Step(lambda x: x + 8, ("x+8", "8+x")),
-    "-3": Step(lambda x: x - 3, ("x-3", "-3+x")),
-    "*2": Step(lambda x: x * 2, ("x*2", "2*x", "x+x")),
-    "*3": Step(lambda x: x * 3, ("x*3", "3*x")),
-    "^2": Step(lambda x: x * x, ("x*x", "x**2")),
-    "neg": Step(lambda x: -x, ("-x", "0-x")),
-    "/2": Step(lambda x: x // 2, ("x//2",)),
-    "%7": Step(lambda x: x % 7, ("x%7",)),
-    "max4": Step(lambda x: max(x, 4), ("max(x,4)", "max(4,x)")),
-    "min9": Step(lambda x: min(x, 9), ("min(x,9)", "min(9,x)")),
+    "+2": ProgramStep(lambda x: x + 2, ("x+2", "2+x")),
+    "+5": ProgramStep(lambda x: x + 5, ("x+5", "5+x")),
+    "+8": ProgramStep(lambda x: x + 8, ("x+8", "8+x")),
+    "-3": ProgramStep(lambda x: x - 3, ("x-3", "-3+x")),
+    "*2": ProgramStep(lambda x: x * 2, ("x*2", "2*x", "x+x")),
+    "*3": ProgramStep(lambda x: x * 3, ("x*3", "3*x")),
+    "^2": ProgramStep(lambda x: x * x, ("x*x", "x**2")),
+    "neg": ProgramStep(lambda x: -x, ("-x", "0-x")),
+    "/2": ProgramStep(lambda x: x // 2, ("x//2",)),
+    "%7": ProgramStep(lambda x: x % 7, ("x%7",)),
+    "max4": ProgramStep(lambda x: max(x, 4), ("max(x,4)", "max(4,x)")),
+    "min9": ProgramStep(lambda x: min(x, 9), ("min(x,9)", "min(9,x)")),
 }
 NAMES = tuple(STEPS)
 COUNTS = (1, 2, 3)

@@ -14,7 +14,7 @@ MODELS = Path(__file__).parent / "models"
 
 
 @dataclass(frozen=True)
-class Task:
+class DemoTask:
     """A task of the demo; its steps and methods are what the user may change.
 
     A run of more than `episode` prompts comes to the same ones again; None: every step has new prompts.
@@ -42,18 +42,18 @@ class Task:
 _SHORTCUT = {"steps": 40, "methods": ("restrain", "ttrl"), "episode": 640}
 
 
-def _task(name: str, about: str, problems: DrawnProblems, preset: str, **run: Any) -> Task:
-    return Task(name, about, problems.training_problems, problems.heldout_problems, preset, **run)
+def _task(name: str, about: str, problems: DrawnProblems, preset: str, **run: Any) -> DemoTask:
+    return DemoTask(name, about, problems.training_problems, problems.heldout_problems, preset, **run)
 
 
 PREMISE = _task("premise", "digit products", premise.PROBLEMS, "cpu/demo", **_SHORTCUT)
 ADDITION = _task("addition", "additions", addition.PROBLEMS, "cpu/demo_addition", steps=20, methods=("restrain",))
 WORDS = _task("words", "English words in German", words.PROBLEMS, "cpu/demo_words", **_SHORTCUT)
 PROGRAMS = _task("programs", "Python functions", programs.PROBLEMS, "cpu/demo_programs", **_SHORTCUT)
-TASKS: Mapping[str, Task] = {task.name: task for task in (PREMISE, ADDITION, WORDS, PROGRAMS)}
+TASKS: Mapping[str, DemoTask] = {task.name: task for task in (PREMISE, ADDITION, WORDS, PROGRAMS)}
 
 
-def task_named(name: str) -> Task:
+def task_named(name: str) -> DemoTask:
     """Raises ConfigError for a name that is no task's."""
     if name not in TASKS:
         raise ConfigError(f"There is no demo task {name!r}. The tasks are: {', '.join(TASKS)}.")
