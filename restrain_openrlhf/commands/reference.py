@@ -8,6 +8,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, ShardOption, parse_shard, to_file, with_options
+from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.all_gpus import ShardedPass
+from restrain_openrlhf.reference.artifact import merge, missing_in, subset
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
 from restrain_openrlhf.reference.sampling_pass import Shard
 
@@ -25,21 +30,12 @@ def make_reference(
     overrides: Overrides = None,
 ) -> None:
     """Sample the reference file that CONFIG names, with its model, prompts, template and sampling."""
-    from restrain_openrlhf.config.command_line import parse_overrides  # noqa: PLC0415 - see reference
-    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
-
     resolved = load_run_config(config, parse_overrides(overrides or []))
     _run(offline_pass(resolved, n, Shard(*parse_shard(shard))))
 
 
 def _run(job: OfflinePass) -> None:
     """This shard in this process; a whole pass on all visible GPUs, merged at the end."""
-    from restrain_openrlhf.reference.all_gpus import ShardedPass  # noqa: PLC0415
-    from restrain_openrlhf.reference.artifact import (  # noqa: PLC0415
-        merge,
-        missing_in,
-    )
-
     out = job.options.out
     everywhere = ShardedPass([out], job.options.tensor_parallel_size)
     shards = everywhere.shards() if job.shard.count == 1 else [job.shard]
@@ -61,8 +57,6 @@ def merge_reference(
     out: Annotated[Path, to_file("The merged reference file.")],
 ) -> None:
     """Merge the shards of an offline pass. They must be complete and of the same pass."""
-    from restrain_openrlhf.reference.artifact import merge  # noqa: PLC0415
-
     count = merge(shards, out)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
 
@@ -73,8 +67,5 @@ def subset_reference(
     n: Annotated[int, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")],
 ) -> None:
     """Make a reference file for fewer rollouts, without sampling again."""
-    from restrain_openrlhf.reference import load_reference  # noqa: PLC0415
-    from restrain_openrlhf.reference.artifact import subset  # noqa: PLC0415
-
     count = subset(load_reference(artifact), out, n)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)

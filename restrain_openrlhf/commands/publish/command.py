@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_folder
+from restrain_openrlhf.commands.publish.private import clean_json, published_configuration, refuse_private
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.model_files import ADAPTER, ADAPTER_CONFIG, PATTERNS, refuse_incomplete
 from restrain_openrlhf.data.outputs import output_folder
@@ -80,8 +81,7 @@ def write_folder(run: RunFolder, out: Path, base_model: str | None = None, evalu
     Raises ConfigError where `out` is something else, RunError for evaluations of other models and for private words in
     what would be published.
     """
-    from restrain_openrlhf.commands.publish.card import card_text, describe_base  # noqa: PLC0415 - needs transformers'
-    from restrain_openrlhf.commands.publish.private import published_configuration, refuse_private  # noqa: PLC0415
+    from restrain_openrlhf.commands.publish.card import card_text, describe_base  # noqa: PLC0415 - keeps `--help` quick
 
     if out.exists() and not (out / CONFIGURATION).exists():
         raise ConfigError(f"--out {out}: is there, and was not written by `restrain publish`. Name another folder.")
@@ -125,8 +125,6 @@ def measured_accuracies(run: RunFolder, folders: Sequence[Path]) -> list[Result]
 
 def _copy_files(source: Path, out: Path, replaced: dict[str, str]) -> None:
     """Weights are linked where the file system can; JSON files lose local paths."""
-    from restrain_openrlhf.commands.publish.private import clean_json  # noqa: PLC0415 - keeps `--help` quick
-
     patterns = PATTERNS if any(source.glob("*.safetensors")) else (*PATTERNS, "*.bin")
     for path in sorted({path for pattern in patterns for path in source.glob(pattern) if path.is_file()}):
         try:
