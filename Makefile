@@ -40,8 +40,7 @@ demo: install ## Train a small model with no labels, on the real stack, and show
 
 study: install ## Compare the methods on the demo's tasks: REGIMES="premise right spurious", three seeds (hours on two cores)
 	$(BIN)/python -m tools.study_task --out runs/study
-	$(BIN)/restrain study $(foreach regime,$(REGIMES),configs/cpu/study/$(regime)/[a-z]*.yaml) --seeds 3 --jobs $(JOBS) --out runs/study \
-	  $(foreach regime,$(REGIMES),--gold runs/study/$(regime)/prompts-with-gold.jsonl)
+	$(BIN)/restrain study $(foreach regime,$(REGIMES),configs/cpu/study/$(regime)/[a-z]*.yaml) --seeds 3 --jobs $(JOBS) --out runs/study
 
 test: install $(MLFLOW)/.installed ## Run the tests, a real training run included: about a quarter of an hour on two cores
 	$(PYTEST) $(IN_PARALLEL) $(QUICK_ORDER) -m "$(QUICK) and not e2e"

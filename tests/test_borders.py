@@ -68,8 +68,7 @@ FLOORS = (
     ("evaluation", "hook"),
     ("records", "scoring"),
     ("reference",),
-    ("data",),
-    ("config",),
+    ("config", "data"),
     ("answers",),
     ("machine", "method"),
     ("errors",),
@@ -167,3 +166,12 @@ def test_no_branch_on_a_methods_name():
             if isinstance(node, ast.Compare):
                 words = {getattr(side, "value", None) for side in (node.left, *node.comparators)}
                 assert not words & set(METHODS), f"{path}: line {node.lineno}"
+
+
+def test_no_two_classes_have_one_name():
+    places: dict[str, list[str]] = {}
+    for path in [*modules("."), *sorted((ROOT / "test_time").rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

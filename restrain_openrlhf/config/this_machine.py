@@ -91,18 +91,19 @@ def flags_to_share(flags: Flags, gpus: int) -> dict[str, object]:
     }
 
 
-def limits_of_run(config: HookConfig, flags: Flags, device: Device) -> EngineLimits:
-    """How much each engine works on at a time: what the configuration says, else what follows from the run's sizes.
+def with_limits(config: HookConfig, flags: Flags, device: Device) -> HookConfig:
+    """The configuration with its engines' limits: what it says itself, else what follows from the run's sizes.
 
     Each rollout takes a token of a step, so that there are no more of them than tokens. Without GPUs vLLM's own stay:
     its CPU engine plans its memory by them.
     """
     stated = config.engine
     if not device.has_gpus:
-        return stated
+        return config
     seqs = stated.max_num_seqs or min(max(rollouts_in_flight(config, flags), LEAST_ROLLOUTS), MOST_ROLLOUTS)
     tokens = stated.max_num_batched_tokens or max(BATCHED_TOKENS, seqs)
-    return EngineLimits(max_num_seqs=min(seqs, tokens), max_num_batched_tokens=tokens)
+    limits = EngineLimits(max_num_seqs=min(seqs, tokens), max_num_batched_tokens=tokens)
+    return config.model_copy(update={"engine": limits})
 
 
 def rollouts_in_flight(config: HookConfig, flags: Flags) -> int:

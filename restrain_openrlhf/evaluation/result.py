@@ -53,6 +53,7 @@ class EvaluationProvenance(Provenance):
     context: int
     seed: int
     labels: dict[str, str] = Field(default_factory=dict)
+    # Worked examples before each problem, in results of earlier versions.
     shots: int = 0
 
     @property

@@ -14,6 +14,7 @@ from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, kind_wor
 from restrain_openrlhf.config.host_flags import check_version, flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.processes import run_command
@@ -95,6 +96,7 @@ class OfflinePass:
 
         Raises ConfigError for a model that does not exist, DataError for bad prompts or ones that are too long.
         """
+        output_file(options.out)
         kind, fingerprint = choose_kind(options.answers), model_fingerprint(options.model)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
@@ -114,14 +116,17 @@ class OfflinePass:
         )
         return cls(options, shard, prompts, provenance, tokenizer)
 
-    def run(self, out: Path, on_progress: Callable[[int], None]) -> Path:
-        """Sample what is missing; returns the file written (`out`, or this shard's part of it)."""
-        path = self.shard.path(out)
+    @property
+    def path(self) -> Path:
+        """The file that is written: `options.out`, or this shard's part of it."""
+        return self.shard.path(self.options.out)
+
+    def run(self, on_progress: Callable[[int], None]) -> None:
+        """Sample what is missing."""
         chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
         make = partial(ReferenceRow.of, self.provenance.kind)
-        sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow, make, chunk)
+        sampling = SamplingPass(self.prompts, self.provenance, self.path, ReferenceRow, make, chunk)
         sampling.run(lambda: RolloutEngine(self.options.model, self.options, self.tokenizer), on_progress)
-        return path
 
 
 def _own_prompts(

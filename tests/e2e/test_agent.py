@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from benchmarks.round_robin import RoundRobin
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, Pair, run, skip_without
 from tests.e2e.test_resume import result
 from tests.reward.conftest import services  # noqa: F401 - a fixture
+from tests.round_robin import RoundRobin
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"

@@ -53,7 +53,7 @@ _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to
 _LARGEST_EXPONENT = 400
 
 
-class _Columns(BaseModel):
+class _NumberColumns(BaseModel):
     unit: str | None = None
 
 
@@ -134,7 +134,7 @@ class Number(AnswerKind):
         return max(_exact(self.absolute), _exact(self.relative) * abs(value))
 
     def _unit(self, row: Row) -> str | None:
-        unit = (read_columns(_Columns, row).unit if row.get("unit") is not None else None) or self.unit
+        unit = (read_columns(_NumberColumns, row).unit if row.get("unit") is not None else None) or self.unit
         if unit is not None:
             units.check(unit)
         return unit

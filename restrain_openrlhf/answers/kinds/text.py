@@ -24,7 +24,7 @@ _SUBJECT = re.compile(
 )
 
 
-class _Columns(BaseModel):
+class _TextColumns(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     aliases: list[str] = []
@@ -102,7 +102,7 @@ class Text(AnswerKind):
     def _aliases(self, row: Row) -> set[str]:
         if row.get("aliases") is None:
             return set()
-        return {self.normalised(alias) for alias in read_columns(_Columns, row).aliases}
+        return {self.normalised(alias) for alias in read_columns(_TextColumns, row).aliases}
 
     def _anywhere(self, text: str) -> str | None:
         inside = self._tagged(text)

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from restrain_openrlhf.commands.demo.report import MethodResult, train_folder, write_report
+from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, Task
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, DemoTask
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.evaluation.result import accuracy
 from restrain_openrlhf.method import build, parse_settings
@@ -37,7 +38,7 @@ class Demo:
     """A task, and where it is run: `out` holds all that is written; methods share prompts and the offline pass."""
 
     out: Path
-    task: Task = PREMISE
+    task: DemoTask = PREMISE
     overrides: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -70,7 +71,7 @@ def run_demo(
 
 def write_task(demo: Demo) -> None:
     """The task's files. The answers are in files that only a method that reads gold, and the report, are given."""
-    batch = int(load_run_config(demo.task.config).openrlhf["rollout.batch_size"])
+    batch = int(load_run_config(find_config(demo.task.preset)).openrlhf["rollout.batch_size"])
     problems = demo.task.training_set(demo.task.steps * batch)
     write_prompts(demo.out / "prompts.jsonl", problems)
     write_gold(demo.out / "prompts-with-gold.jsonl", problems)
@@ -79,7 +80,7 @@ def write_task(demo: Demo) -> None:
 
 def configure(demo: Demo, method: str) -> RunConfig:
     """The demo's configuration with its paths. For another method than the file's, that method's defaults apply."""
-    base = load_run_config(demo.task.config, demo.overrides)
+    base = load_run_config(find_config(demo.task.preset), demo.overrides)
     other = method != base.method.name
     built = build(parse_settings({"name": method}) if other else base.method)
     prompts = demo.out / ("prompts-with-gold.jsonl" if built.reads_gold else "prompts.jsonl")
@@ -96,7 +97,7 @@ def configure(demo: Demo, method: str) -> RunConfig:
         "openrlhf.eval.dataset": str(demo.heldout),
         **({"method": {"name": method}} if other else {}),
     }
-    config = load_run_config(demo.task.config, overrides)
+    config = load_run_config(find_config(demo.task.preset), overrides)
     return config if built.needs_reference else config.model_copy(update={"reference": None})
 
 

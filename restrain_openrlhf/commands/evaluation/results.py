@@ -9,17 +9,13 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_file, to_folder
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.compare import compare
 from restrain_openrlhf.evaluation.published import Subject
 from restrain_openrlhf.evaluation.result import Result, load_results
-from restrain_openrlhf.evaluation.table import build_table, text_of_comparisons, text_of_table
+from restrain_openrlhf.evaluation.table import build_table, text_of_table
 
 
 def table(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
-    differences: Annotated[
-        bool, typer.Option("--differences", help="Number by number: ours, the paper's, whether intervals overlap.")
-    ] = False,
     style: Annotated[
         Literal["markdown", "csv", "json"], typer.Option("--format", help="How it is written.")
     ] = "markdown",
@@ -39,16 +35,10 @@ def table(
     out: Annotated[Path | None, to_file("Output file.", show_default="the terminal")] = None,
 ) -> None:
     """Print a table of runs by benchmarks: pass@1 with its interval, and the paper's rows of the same models."""
-    if differences and no_paper:
-        raise ConfigError("--differences and --no-paper are both given. Give one.")
-    results, given = _results(runs), Subject(base, method, data)
-    if differences:
-        text = text_of_comparisons(compare(results, given), style)
-    else:
-        found = build_table(results, given, with_paper=not no_paper)
-        text = text_of_table(found, style)
-        for note in found.notes if style == "csv" else ():
-            typer.echo(f"note: {note}", err=True)
+    found = build_table(_results(runs), Subject(base, method, data), with_paper=not no_paper)
+    text = text_of_table(found, style)
+    for note in found.notes if style == "csv" else ():
+        typer.echo(f"note: {note}", err=True)
     if out is None:
         typer.echo(text, nl=False)
     else:

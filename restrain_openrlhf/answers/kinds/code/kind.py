@@ -19,7 +19,7 @@ from restrain_openrlhf.machine.sandbox.program import RETURNED, Job
 # What jobs came to lately: an outcome depends on nothing but its job.
 MOST_KNOWN = 1 << 12
 _KNOWN: dict[Job, Outcomes] = {}
-NOTHING = RETURNED + outcome.digest("")
+RETURNED_NOTHING = RETURNED + outcome.digest("")
 PASSED = RETURNED + outcome.digest("passed")
 
 
@@ -172,7 +172,11 @@ def _script_outcomes(runs: Sequence[Outcomes | None]) -> Outcomes | None:
     outcomes = [run[0] for run in runs if run is not None]
     if len(outcomes) < len(runs):
         return None
-    return tuple(outcomes) if any(returns(each) and each != NOTHING for each in outcomes) else (DIED,) * len(outcomes)
+    return (
+        tuple(outcomes)
+        if any(returns(each) and each != RETURNED_NOTHING for each in outcomes)
+        else (DIED,) * len(outcomes)
+    )
 
 
 def _asserts(gold: str) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
-from restrain_openrlhf.answers.kinds.sql.database import QUERIES, Database, Limits, Result
+from restrain_openrlhf.answers.kinds.sql.database import QUERIES, Database, Limits, QueryResult
 from restrain_openrlhf.answers.kinds.sql.statement import last_query, orders_rows
 from restrain_openrlhf.errors import DataError
 
@@ -101,7 +101,7 @@ class Sql(AnswerKind):
             return False
         return found.in_order == wanted.in_order if orders_rows(gold) else found.in_any_order == wanted.in_any_order
 
-    def _result(self, query: str, row: Row) -> Result | None:
+    def _result(self, query: str, row: Row) -> QueryResult | None:
         return QUERIES.result(query, self._database(row), Limits(self.steps, self.rows, self.seconds))
 
     def _database(self, row: Row) -> Database:
