@@ -20,13 +20,16 @@ from restrain_openrlhf.config import host_flags  # noqa: E402
 from restrain_openrlhf.errors import HostError  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
+    CONTRACT,
     PATCHES,
     install,
     is_active,
     uninstall,
 )
+from restrain_openrlhf.machine import cuda  # noqa: E402
+from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
-from restrain_openrlhf.machine.patching import Replacement, Wrapping, load  # noqa: E402
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more, is_expected, load  # noqa: E402
 
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 
@@ -49,7 +52,7 @@ def test_the_installed_host_is_what_the_hook_was_written_for():
     instrument.check_all()
 
 
-@pytest.mark.parametrize("relied_on", instrument.CONTRACT, ids=name_of)
+@pytest.mark.parametrize("relied_on", CONTRACT, ids=name_of)
 def test_the_host_has_what_the_hook_relies_on(relied_on):
     relied_on.check()
 
@@ -69,16 +72,53 @@ def test_no_host_is_refused(monkeypatch):
         host_flags.check_version()
 
 
-@pytest.mark.parametrize("patch", PATCHES, ids=name_of)
+# What CUDA needs beside the hook, on whatever stack is installed.
+CUDAS = (cuda.ADAM, cuda.ATTENTION, cuda.ENGINE, EXTENSION_LOCK[-1])
+
+
+@pytest.mark.parametrize("patch", [*PATCHES, *CUDAS], ids=name_of)
 def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unhooked, monkeypatch):
     def changed(self, surprise): ...
 
-    monkeypatch.setattr(*patch.locate(), changed)
-    with pytest.raises(HostError) as error:
-        install()
+    importlib.import_module(patch.module)
+    is_this_stacks = is_expected(patch)
+    expect_no_more([patch])
+    with monkeypatch.context() as host:
+        host.setattr(*patch.locate(), changed)
+        with pytest.raises(HostError) as error:
+            install() if patch in PATCHES else expect([patch])
+        assert not patch.is_on()
     assert f"{patch.module}.{patch.qualname} takes (self, surprise)" in str(error.value)
     package = patch.module.partition(".")[0]
     assert f"written for {patch.takes}. Install the {package} that `restrain doctor` names" in str(error.value)
+    expect_no_more([patch])
+    if is_this_stacks:
+        expect([patch])
+
+
+@pytest.mark.parametrize("relied_on", [each for each in CONTRACT if each not in PATCHES], ids=name_of)
+def test_a_host_without_what_is_called_or_read_is_refused(relied_on, monkeypatch):
+    """Each line of the record by itself: another signature, a class without the attributes, rollouts one by one."""
+    module = importlib.import_module(relied_on.module)
+    if isinstance(relied_on, HostMethod):
+        monkeypatch.setattr(*relied_on.locate(), lambda surprise: None)
+        said = ["takes (surprise)", relied_on.takes]
+    elif isinstance(relied_on, HostAttributes):
+        monkeypatch.setattr(module, relied_on.qualname, type("Empty", (), {}))
+        said = ["has no attribute", *relied_on.names]
+    else:
+
+        async def one_by_one(self, num_samples, sampling_params, **_):
+            for _each in range(num_samples):
+                await self.executor.execute(sampling_params=sampling_params)
+
+        monkeypatch.setattr(
+            *HostMethod(relied_on.module, f"{relied_on.qualname}.generate_responses", "").locate(), one_by_one
+        )
+        said = ["started 1 of 3 rollouts at once"]
+    with pytest.raises(HostError) as error:
+        relied_on.check()
+    assert [words for words in said if words not in str(error.value)] == []
 
 
 @pytest.mark.parametrize(

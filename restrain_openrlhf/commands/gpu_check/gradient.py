@@ -179,7 +179,7 @@ def _arguments(case: GradientCase) -> Any:
         "rollout.batch_size": len(GROUPS) * case.repeats,
         "rollout.n_samples_per_prompt": N,
         "train.batch_size": case.rollouts,
-        "train.micro_batch_size": MICRO_BATCH if case.batching == "micro-batches" else case.rollouts,
+        "train.micro_batch_size": MICRO_BATCH if "micro-batches" in case.batching else case.rollouts,
         "train.dynamic_batch_enable": "dynamic" in case.batching,
         "train.max_tokens_per_gpu": MOST_TOKENS,
         "ds.packing_samples": "packed" in case.batching,
