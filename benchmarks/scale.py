@@ -98,7 +98,7 @@ subset(load_reference(Path("ref.jsonl")), Path("subset.jsonl"), ROLLOUTS // 2)
     "premise of a reference": COMMAND.format("premise --reference ref.jsonl --gold gold.jsonl --json"),
     "premise of rollouts": COMMAND.format("premise --rollouts rollouts.jsonl --json"),
     "analyze": COMMAND.format("analyze kept --gold gold.jsonl --json"),
-    "view, the first page": """
+    "a page of view": """
 from restrain_openrlhf.commands.view.source import ViewedRun, material
 ViewedRun(material(Path("kept"), None)).page()
 """,

@@ -26,20 +26,16 @@ def pass_at_k(n: int, right: int, k: int) -> float:
     return 1.0 - comb(n - right, k) / comb(n, k)
 
 
-def mean_pass_at_k(rows: Sequence[GradeRow], k: int) -> float:
-    """pass@k averaged over problems."""
-    return float(np.mean([pass_at_k(len(row.correct), sum(row.correct), k) for row in rows]))
+def mean_pass_at_k(n: int, right: Sequence[int], k: int) -> float:
+    """pass@k averaged over problems of n responses; `right` has the number of right ones of each."""
+    return float(np.mean([pass_at_k(n, count, k) for count in right]))
 
 
-def maj_at_k(rows: Sequence[GradeRow], k: int) -> float:
-    """Share of problems whose majority answer among k responses is right.
+def maj_at_k(row: GradeRow, k: int) -> float:
+    """How often the majority answer among k of a problem's responses is right; over problems its mean is maj@k.
 
     With n responses, the mean over the n // k groups of consecutive ones: each is a sample of k, so it is unbiased.
     """
-    return float(np.mean([_majority_share(row, k) for row in rows]))
-
-
-def _majority_share(row: GradeRow, k: int) -> float:
     n = len(row.answers)
     if not 1 <= k <= n:
         raise DataError(f"maj@{k} of {n} responses is not defined: 1 <= k <= n is needed.")
@@ -130,7 +126,7 @@ def reliability(grades: Sequence[GradeRow]) -> list[SizeRow]:
 
 
 def _size_row(size: int, n: int, rows: Sequence[GradeRow]) -> SizeRow:
-    right = [maj_at_k([row], n) for row in rows]
+    right = [maj_at_k(row, n) for row in rows]
     low, high = wilson_interval(round(sum(right)), len(right))
     return SizeRow(
         size=size,
