@@ -1,6 +1,6 @@
 """Gold answers: kept apart from the prompts in a file of their own, and found by a problem's text, hash or id."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,18 +56,18 @@ def sidecar_path(prompts: Path) -> Path:
     return prompts.with_name(f"{prompts.stem}.gold{prompts.suffix}")
 
 
-def write_separated(out: Path, prompts: Sequence[PromptOnly], gold: Mapping[str, str]) -> Path | None:
-    """Write the prompts to `out`, and `gold` (answers by prompt hash) beside it; returns the sidecar's path.
+def write_separated(out: Path, prompts: Iterable[PromptOnly], gold: Iterable[GoldAnswer] | None) -> Path | None:
+    """Write the prompts to `out`, and `gold` beside it; returns the sidecar's path.
 
-    Without any gold there is no sidecar, and one that an earlier call left is removed.
+    With None there is no sidecar, and one that an earlier call left is removed.
     """
     sidecar = output_file(sidecar_path(out))
-    if gold:
-        write_rows(sidecar, [GoldAnswer(prompt_hash=key, answer=answer) for key, answer in gold.items()])
+    if gold is not None:
+        write_rows(sidecar, gold)
     else:
         sidecar.unlink(missing_ok=True)
     write_rows(out, prompts)
-    return sidecar if gold else None
+    return sidecar if gold is not None else None
 
 
 class _Row(BaseModel):

@@ -2,8 +2,7 @@
 
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
@@ -46,32 +45,22 @@ class NearDuplicates(BaseModel):
     dropped: int = 0
 
 
-def near_duplicates(problems: Sequence[str], answers: Sequence[str | None]) -> tuple[NearDuplicates, frozenset[int]]:
-    """What is said of problems with one normal form, and the places that go; time is linear in the texts' length.
+def near_duplicates(
+    groups: Sequence[Sequence[int]], answers: Mapping[int, str | None], has_gold: bool
+) -> tuple[NearDuplicates, frozenset[int]]:
+    """What is said of groups of problems with one normal form, and the places that go.
 
     A group conflicts where two of its answers differ as text, white space around them aside. `answers` has one for
-    each problem, None where there is none; a missing answer conflicts with nothing. All but the first of a group go,
+    each place, None where there is none; a missing answer conflicts with nothing. All but the first of a group go,
     and all of a group that conflicts.
     """
-    groups = grouped(problems)
     given = [{answer.strip() for place in group if (answer := answers[place]) is not None} for group in groups]
     conflicts = [len(found) > 1 for found in given]
     numbers = NearDuplicates(
-        groups=len(groups),
-        prompts=sum(map(len, groups)),
-        conflicting=sum(conflicts) if any(answer is not None for answer in answers) else None,
+        groups=len(groups), prompts=sum(map(len, groups)), conflicting=sum(conflicts) if has_gold else None
     )
     going = (group[not conflict :] for group, conflict in zip(groups, conflicts, strict=True))
     return numbers, frozenset(place for places in going for place in places)
-
-
-def grouped(problems: Sequence[str]) -> list[list[int]]:
-    """The places of two or more problems with one normal form, in the order of their first ones."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, problem in enumerate(problems):
-        # A problem of nothing but punctuation is like itself alone.
-        places[normal_form(problem) or problem].append(place)
-    return [found for found in places.values() if len(found) > 1]
 
 
 def normal_form(text: str) -> str:

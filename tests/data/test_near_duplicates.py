@@ -1,12 +1,16 @@
 """Near-duplicates: what their normal form ignores, what it must keep apart, their groups, and linear time."""
 
+import hashlib
 import json
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.data.near_duplicates import NearDuplicates, grouped, near_duplicates, normal_form
+from restrain_openrlhf.data.identity import Digests
+from restrain_openrlhf.data.near_duplicates import NearDuplicates, near_duplicates, normal_form
+from restrain_openrlhf.data.prepare import Columns, Entry
 
 EQUAL = [
     ("Find $x-1$.", "find  x - 1"),
@@ -77,10 +81,15 @@ def test_layout_case_and_a_last_mark_never_matter(tokens, space, mark):
     assert normal_form(f"{space}{text.upper()}{mark}") == normal_form(space.join(tokens)) == normal_form(f"${text}$")
 
 
+def grouped(problems):
+    return Columns.of([Entry("", str(place), text, None) for place, text in enumerate(problems)], ()).forms.alike()
+
+
 def test_groups_stand_in_order_and_answers_conflict_as_text():
-    problems = ["A?", "b", "a", "B!", "b.", "c", "a ?"]
-    assert grouped(problems) == [[0, 2, 6], [1, 4]]
-    found, going = near_duplicates(problems, ["1", "2", " 1", None, "3", "4", None])
+    groups = grouped(["A?", "b", "a", "B!", "b.", "c", "a ?"])
+    assert groups == [[0, 2, 6], [1, 4]]
+    answers = dict(enumerate(["1", "2", " 1", None, "3", "4", None]))
+    found, going = near_duplicates(groups, answers, has_gold=True)
     assert found == NearDuplicates(groups=2, prompts=5, conflicting=1)
     assert going == {2, 6, 1, 4}
 
@@ -99,3 +108,18 @@ def test_of_1600_real_problems_only_equal_ones_are_near_duplicates(shared):
     groups = grouped(rows)
     assert (len(rows), len(groups)) == (1600, 40)
     assert all(len({rows[place] for place in group}) == 1 for group in groups)
+
+
+@given(st.lists(st.sampled_from("abcdef"), max_size=12), st.data())
+def test_equal_texts_and_the_digest_of_a_set_against_dictionaries_and_sorted_hashes(texts, data):
+    digests = Digests()
+    for text in texts:
+        digests.add(text)
+    some = data.draw(st.lists(st.sampled_from(range(len(texts))), unique=True).map(sorted)) if texts else []
+    for asked, places in ((None, range(len(texts))), (np.array(some, dtype=int), some)):
+        groups: dict[str, list[int]] = {}
+        for place in places:
+            groups.setdefault(texts[place], []).append(place)
+        assert digests.alike(asked) == [each for each in groups.values() if len(each) > 1]
+        hashes = sorted(hashlib.sha256(texts[place].encode()).hexdigest() for place in places)
+        assert digests.of_set(asked) == hashlib.sha256("\n".join(hashes).encode()).hexdigest()
