@@ -10,8 +10,7 @@ from restrain_openrlhf.commands.view.summary import GroupDetails, GroupSummary, 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.kept import KeptGroup, kept_files, read_file, read_kept
-from restrain_openrlhf.records.kept.groups import arrow
+from restrain_openrlhf.records.kept import KeptGroup, kept_files, kept_prompts, read_file, read_kept
 from restrain_openrlhf.reference import load_reference
 
 # Groups that a page has at least, whole steps.
@@ -59,12 +58,6 @@ def material(run: Path, gold: Path | None) -> Material:
         if row.majority is not None
     }
     return Material(run, answers, votes, (*notes, f"{flipped}, its first one with the reference's."))
-
-
-def kept_prompts(run: Path) -> frozenset[str]:
-    """The prompts of all steps so far, without reading what was drawn for them."""
-    tables = (arrow().parquet.read_table(path, columns=["prompt"]) for path in kept_files(run).values())
-    return frozenset(prompt for table in tables for prompt in table["prompt"].unique().to_pylist())
 
 
 @dataclass(frozen=True)
