@@ -95,15 +95,17 @@ class GoldFile:
     by_problem: dict[str, str]
     by_id: dict[str, str]
 
-    def answers(self, where: str, asked: Sequence[ProblemIdentity]) -> dict[str, str]:
+    def answers(self, where: str, asked: Iterable[ProblemIdentity]) -> dict[str, str]:
         """Answers by the hash of the problem, of those that have one; `where` names the problems in errors.
 
         A file may have answers to other problems too: their texts tell them apart. Ids do not, so every id has to be
         one of the problems'. Raises DataError where one is not, where one is of two problems, where id and problem
         have different answers, and where no problem has an answer.
         """
+        # Ids alone need all of the problems at once.
+        asked = list(asked) if self.by_id else asked
         found = {each.problem: self.by_problem[each.problem] for each in asked if each.problem in self.by_problem}
-        problems = self._by_id(where, asked)
+        problems = self._by_id(where, list(asked)) if self.by_id else {}
         for name, answer in self.by_id.items():
             if found.setdefault(problems[name], answer) != answer:
                 raise DataError(
