@@ -98,9 +98,11 @@ subset(load_reference(Path("ref.jsonl")), Path("subset.jsonl"), ROLLOUTS // 2)
     "premise of a reference": COMMAND.format("premise --reference ref.jsonl --gold gold.jsonl --json"),
     "premise of rollouts": COMMAND.format("premise --rollouts rollouts.jsonl --json"),
     "analyze": COMMAND.format("analyze kept --gold gold.jsonl --json"),
-    "a page of view": """
+    "all pages of view": """
 from restrain_openrlhf.commands.view.source import ViewedRun, material
-ViewedRun(material(Path("kept"), None)).page()
+run, place = ViewedRun(material(Path("kept"), None)), 0
+while place is not None:
+    place = run.page(place).next
 """,
     "view --export": COMMAND.format("view kept --export page.html"),
     "regrade": """
