@@ -39,7 +39,9 @@ def list_sets() -> None:
 @data.command()
 def prepare(
     name: Annotated[str, typer.Argument(help="A name from `restrain data list`, or `own`.")],
-    out: Annotated[Path, to_file("Training file: prompts only. Gold answers go to OUT's .gold.jsonl.")],
+    out: Annotated[
+        Path, to_file("Training file (JSONL, Parquet): prompts only. Gold answers go to OUT's .gold.jsonl.")
+    ],
     source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, CSV, Parquet) or folder.")] = "hub",
     hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the known one.")] = None,
     config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
@@ -124,8 +126,8 @@ def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
     for option, path in (("--out", out), ("--out", sidecar_path(out)), ("--supervised", supervised)):
         if path is None:
             continue
-        if path.suffix != ".jsonl":
-            raise ConfigError(f"{option} {path}: name a .jsonl file; that is how it is written.")
+        if path.suffix not in (".jsonl", ".parquet"):
+            raise ConfigError(f"{option} {path}: name a .jsonl or a .parquet file; that is how it is written.")
         if source != "hub" and Path(source).resolve() == path.resolve():
             raise ConfigError(f"{option} {path}: is the input file. Name another.")
     if supervised and supervised.resolve() in {out.resolve(), sidecar_path(out).resolve()}:
@@ -172,7 +174,8 @@ def overlap(
     prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
     n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
     out: Annotated[
-        Path | None, to_file("Write every pair with its texts to this JSONL file, those that share most first.")
+        Path | None,
+        to_file("Write every pair with its texts to this file (JSONL, Parquet), those that share most first."),
     ] = None,
 ) -> None:
     """Count benchmark problems that share runs of words with a training prompt, by how much they share.

@@ -7,7 +7,7 @@ from typing import Any, Self
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
-from restrain_openrlhf.data.jsonl import Identified, each_identified_row
+from restrain_openrlhf.data.jsonl import Identified, at, each_identified_row
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -123,7 +123,7 @@ def each_rollouts(path: Path) -> Iterator[RolloutsRow]:
     number = 0
     for number, row in each_identified_row(path, RolloutsRow):
         if not row.responses:
-            raise DataError(f"{path}, line {number}: responses is empty. Remove the row.")
+            raise DataError(f"{at(path, number)}: responses is empty. Remove the row.")
         yield row
     if not number:
         raise DataError(f"{path}: has no rows. Give a file of rollouts.")

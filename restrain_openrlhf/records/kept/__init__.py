@@ -6,9 +6,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.data.jsonl import arrow
 from restrain_openrlhf.data.outputs import replacing
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.records.kept.groups import OF_GROUP, OF_ROLLOUT, arrow, schema
+from restrain_openrlhf.records.kept.groups import OF_GROUP, OF_ROLLOUT, schema
 from restrain_openrlhf.records.kept.groups import KeptGroup as KeptGroup
 from restrain_openrlhf.records.kept.groups import KeptRollout as KeptRollout
 
