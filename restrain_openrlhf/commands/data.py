@@ -13,6 +13,7 @@ from restrain_openrlhf.data.benchmarks import BENCHMARKS, copy_benchmark, copy_p
 from restrain_openrlhf.data.contamination import NGRAM, Band, Overlap, overlaps, words
 from restrain_openrlhf.data.gold import sidecar_path
 from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.data.near_duplicates import similar as similar_prompts
 from restrain_openrlhf.data.prepare import Prepared, each_entry
 from restrain_openrlhf.data.prepare import prepare as write
 from restrain_openrlhf.data.problems import without_kind
@@ -200,6 +201,28 @@ def overlap(
         nearest_first = sorted(found, key=lambda pair: -pair.share)
         write_rows(out, nearest_first)
     wide_console().print(_band_table(found, tests, n))
+
+
+@data.command()
+def similar(
+    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL, CSV or Parquet.")],
+    out: Annotated[Path, to_file("Every pair with its texts (JSONL, Parquet), those that share most first.")],
+    least: Annotated[float, typer.Option(min=0.5, max=1.0, help="Share of runs of three words that both have.")] = 0.8,
+    prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
+) -> None:
+    """Report pairs of prompts that share most of their words. Nothing is dropped: read them before you remove any.
+
+    Two problems that differ in a number are such a pair, and two problems
+    still. Needs rensa (`pip install restrain-openrlhf[similar]`), which
+    may miss a pair.
+    """
+    if out.resolve() == prompts.resolve():
+        raise ConfigError(f"--out {out}: is the file of the prompts. Name another.")
+    source = replace(OWN, name=str(prompts), prompt=prompt_column)
+    found = similar_prompts(lambda: ((each.id, each.problem) for each in each_entry(source, str(prompts))), least)
+    write_rows(out, found)
+    of = len({name for pair in found for name in (pair.id, pair.other_id)})
+    typer.echo(f"{len(found):,} pairs of {of:,} prompts share {least:.0%} or more of their runs of three words: {out}")
 
 
 def _band_table(found: Sequence[Overlap], tests: Mapping[str, Sequence[tuple[str, str]]], n: int) -> Table:
