@@ -9,8 +9,8 @@ from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.data.jsonl import arrow
 from restrain_openrlhf.method import Method, build
-from restrain_openrlhf.records.kept.groups import arrow
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing, selected
 from restrain_openrlhf.reference.offline_engine import Sampling, refuse_long_prompts

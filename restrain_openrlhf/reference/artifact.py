@@ -191,7 +191,10 @@ class Reference:
 
     def by_prompt(self, prompt: str) -> ReferenceRow | None:
         """The row of a prompt with its template applied."""
-        digest = text_hash(prompt)
+        return self.by_prompt_hash(text_hash(prompt))
+
+    def by_prompt_hash(self, digest: str) -> ReferenceRow | None:
+        """As `by_prompt`, by the prompt's `text_hash`."""
         rows = map(self._read, self.table.of_prompt(digest))
         return next((row for row in rows if row.prompt_hash == digest), None)
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from restrain_openrlhf.commands.view import source
 from restrain_openrlhf.commands.view.export import export
 from restrain_openrlhf.commands.view.source import ViewedRun, material
 from tests.view.browser import chromium, missing, watched
@@ -357,3 +358,12 @@ def test_equal_responses_are_one_and_can_be_copied(tmp_path, browser, serving):
     main.get_by_role("button", name="Copy as it was written").first.click()
     assert page.page.evaluate("navigator.clipboard.readText()") == response
     page.page.close()
+
+
+def test_a_long_run_is_read_further_when_the_reader_asks(serving, page, tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "PAGE", 3)
+    page.page.goto(f"{serving(material(small_run(tmp_path), None))}?groups=5")
+    expect(page.page.locator("#reading")).to_have_text(re.compile(r"^6 groups .* 1 step still to read"))
+    page.page.get_by_role("button", name="Read more groups").click()
+    expect(page.page.locator("#reading")).to_have_text(re.compile(r"^9 groups of 3 prompts at 3 steps$"))
+    expect(page.page.get_by_role("button", name="Read more groups")).to_be_hidden()

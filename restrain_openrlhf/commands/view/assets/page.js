@@ -5,8 +5,12 @@ const form = document.getElementById("filters");
 const state = { groups: [], prompts: new Map(), current: null, asWritten: false, open, onlyPrompt };
 const list = new GroupList(document.getElementById("list"), document.getElementById("rows"), state.prompts, open);
 
+// Groups that are read before the reader asks for more; a browser has some ten thousand with ease.
+const AT_ONCE = Number(new URLSearchParams(location.search).get("groups")) || 20000;
+
 async function read() {
   const reading = document.getElementById("reading");
+  let wanted = AT_ONCE;
   try {
     for await (const page of source.pages()) {
       for (const [id, prompt] of Object.entries(page.prompts)) state.prompts.set(id, prompt);
@@ -14,10 +18,21 @@ async function read() {
       reading.textContent = progress(page);
       refresh();
       openAddressed();
+      if (page.next !== null && state.groups.length >= wanted) {
+        await asked(document.getElementById("more"));
+        wanted += AT_ONCE;
+      }
     }
   } catch (error) {
     reading.textContent = `The groups could not be read: ${error.message}`;
   }
+}
+
+// Shows a button until it is pressed.
+async function asked(button) {
+  button.hidden = false;
+  await new Promise((pressed) => button.addEventListener("click", pressed, { once: true }));
+  button.hidden = true;
 }
 
 function progress(page) {
