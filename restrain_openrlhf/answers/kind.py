@@ -74,6 +74,12 @@ class AnswerKind(BaseModel, ABC):
         answer = self.extract(response, row)
         return Grade(answer, self.is_right(answer, gold, row))
 
+    def check(self) -> None:
+        """Raises ConfigError where this machine lacks what the kind needs: a program, a package, a model.
+
+        Whatever works for hours calls it before it begins (preflight, service, offline pass, evaluation).
+        """
+
     def row_columns(self) -> frozenset[str]:
         """The columns that a prompt's row needs to have with it: `columns`, unless the settings say otherwise."""
         return self.columns

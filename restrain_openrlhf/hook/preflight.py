@@ -28,6 +28,7 @@ def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
     """
     method = build(config.method)
     refuse_here(config, flags)
+    config.answers.check()
     if config.keeps_rollouts:
         arrow()
     inputs = check_inputs(flags, config.answers)

@@ -96,6 +96,7 @@ class OfflinePass:
         Raises ConfigError for a model that does not exist, DataError for bad prompts or ones that are too long.
         """
         kind, fingerprint = choose_kind(options.answers), model_fingerprint(options.model)
+        kind.check()
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)

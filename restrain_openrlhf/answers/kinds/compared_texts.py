@@ -7,7 +7,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from restrain_openrlhf.answers.kind import AnswerKind, AnyKind, Row, number_classes
-from restrain_openrlhf.answers.kinds.short_text import short_text
+from restrain_openrlhf.answers.kinds.text import Text
+
+# Reads as the kind `text` does, and leaves to the comparison what that kind takes for equal.
+AS_WRITTEN = Text(ignore_case=False, ignore_articles=False, ignore_punctuation=False)
 
 
 class ComparedTexts(AnswerKind):
@@ -17,16 +20,16 @@ class ComparedTexts(AnswerKind):
     """
 
     reads: ClassVar[str] = (
-        'An answer is what `read` reads; by default an <answer> tag, what follows "answer:" or "answer is", or the '
-        "last line."
+        "An answer is what the kind under `read` reads. By default that is what the kind `text` reads: an <answer> tag, "
+        'a box, what follows "Answer:" or "the answer is", or the last line.'
     )
     instruction: ClassVar[str] = "Put the final answer, as short as possible, into <answer> and </answer>."
     without_effect: ClassVar[tuple[str, ...]] = ()
 
-    read: AnyKind | None = Field(
-        default=None,
-        description="The kind of answer that reads responses, with its settings; what it takes for equal is not "
-        "compared again. null: a short text.",
+    read: AnyKind = Field(
+        default=AS_WRITTEN,
+        description="The kind of answer that reads responses, with its settings. Answers that this kind takes for equal "
+        "are equal, and are not compared again.",
     )
 
     @abstractmethod
@@ -41,17 +44,22 @@ class ComparedTexts(AnswerKind):
         """With that of the kind that reads."""
         fields = type(self).model_fields
         plain = self.model_copy(update={name: fields[name].default for name in (*self.without_effect, "read")})
-        return super(ComparedTexts, plain).identity + (f", read by {self.read.identity}" if self.read else "")
+        return super(ComparedTexts, plain).identity + (
+            "" if self.read == AS_WRITTEN else f", read by {self.read.identity}"
+        )
+
+    def check(self) -> None:
+        self.read.check()
 
     def row_columns(self) -> frozenset[str]:
-        return self.columns | (self.read.row_columns() if self.read else frozenset())
+        return self.columns | self.read.row_columns()
 
     def extract(self, response: str, row: Row) -> str | None:
-        return self.read.extract(response, row) if self.read else short_text(response)
+        return self.read.extract(response, row)
 
     def key(self, answer: str, row: Row) -> str:
         """Equal keys are equal answers; whether others are equal is known of a group alone."""
-        return self.read.key(answer, row) if self.read else answer
+        return self.read.key(answer, row)
 
     def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
         """Each key is compared by the first of its texts in sorted order. Raises what `compared` raises."""

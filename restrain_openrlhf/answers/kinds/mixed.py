@@ -24,6 +24,11 @@ class Mixed(AnswerKind):
         default_factory=dict, description="Settings of kinds that rows name, such as {text: {read: tag}}."
     )
 
+    def check(self) -> None:
+        """Of the default and of the kinds that have settings; which others the rows name is not known."""
+        for name in {self.default, *self.kinds}:
+            parse_kind({"name": name, **self.kinds.get(name, {})}).check()
+
     def row_columns(self) -> frozenset[str]:
         shipped = (kind.columns for kind in KINDS.values())
         return frozenset({COLUMN}).union(*shipped)

@@ -83,6 +83,10 @@ class Code(AnswerKind):
         """What confines programs changes no answer."""
         return super(Code, self.model_copy(update={"sandbox": "bubblewrap"})).identity
 
+    def check(self) -> None:
+        """Runs a program in the sandbox."""
+        run_all([self.job("", "script", "", ("",), self.call_seconds)], self.sandbox, self.group_seconds)
+
     def extract(self, response: str, row: Row) -> str | None:
         return program_of(response, read_task(row))
 

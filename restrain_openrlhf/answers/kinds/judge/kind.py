@@ -111,6 +111,13 @@ class Judge(ComparedTexts):
         """What this judge was asked in this process, counted over all groups."""
         return _verdicts(self).cost
 
+    def check(self) -> None:
+        """Imports the function, or finds the token; the judge itself is not asked, as that may cost."""
+        super().check()
+        judge = _judge(self)
+        if isinstance(judge, Endpoint):
+            judge.check()
+
     def compared(self, texts: Sequence[str], row: Row) -> list[int]:
         """As the judge says. Raises GraderError where it says nothing, DataError where the row lacks a column."""
         verdicts, sent = _verdicts(self), self._sent(row)
@@ -140,10 +147,12 @@ class Judge(ComparedTexts):
 @lru_cache(maxsize=64)
 def _verdicts(judge: Judge) -> Verdicts:
     """One for equal settings, with one memory and one count."""
-    ask: Ask
-    if judge.url is not None:
-        ask = Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
-    else:
-        ask = function_judge(str(judge.callable))
     name = f"{judge.callable or judge.url} {judge.revision}".strip()
-    return Verdicts(ask, name, None if judge.cache is None else Path(judge.cache))
+    return Verdicts(_judge(judge), name, None if judge.cache is None else Path(judge.cache))
+
+
+def _judge(judge: Judge) -> Ask:
+    """Raises ConfigError where the function cannot be imported."""
+    if judge.url is not None:
+        return Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
+    return function_judge(str(judge.callable))

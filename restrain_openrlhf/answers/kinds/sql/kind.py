@@ -64,6 +64,14 @@ class Sql(AnswerKind):
         description="Whether a result without rows is an answer. Wrong conditions often bring none, and agree in that.",
     )
 
+    def check(self) -> None:
+        """Finds the folder of databases, where the settings name one."""
+        if self.databases is not None and not Path(self.databases).is_dir():
+            raise ConfigError(
+                f"answers.databases: {self.databases} is no folder, as seen from {Path.cwd()}. Correct the path, or "
+                "leave the key out where the column `database` has absolute paths."
+            )
+
     @property
     def identity(self) -> str:
         """Where the databases lie changes no answer."""
