@@ -193,7 +193,7 @@ def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> t
     result = Result(
         provenance=provenance,
         scores=scores(grades, responses),
-        extractor_version=kind.version,
+        extractor_version=kind.whole_version,
         grader_version=GRADER_VERSION,
         second=found,
     )

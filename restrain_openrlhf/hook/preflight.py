@@ -28,10 +28,11 @@ def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
     """
     method = build(config.method)
     refuse_here(config, flags)
-    config.answers.check()
     if config.keeps_rollouts:
         arrow()
     inputs = check_inputs(flags, config.answers)
+    if config.service is None or flags["eval.dataset"]:
+        config.answers.check(prompt.row for prompt in inputs.prompts)
     texts = [prompt.text for prompt in inputs.prompts]
     needed = needed_reference(config, flags, inputs)
     if config.service is not None:

@@ -14,22 +14,20 @@ AS_WRITTEN = Text(ignore_case=False, ignore_articles=False, ignore_punctuation=F
 
 
 class ComparedTexts(AnswerKind):
-    """What is equal for the kind that reads is equal; of the rest, `compared` decides for all texts of a group.
-
-    `without_effect` names the settings that change no answer and no class, and so are no part of the identity.
-    """
+    """What is equal for the kind that reads is equal; of the rest, `compared` decides for all texts of a group."""
 
     reads: ClassVar[str] = (
-        "An answer is what the kind under `read` reads. By default that is what the kind `text` reads: an <answer> tag, "
-        'a box, what follows "Answer:" or "the answer is", or the last line.'
+        "An answer is what the kind under `read` reads. By default that is `text`: an <answer> tag, a box, what "
+        'follows "Answer:" or "the answer is", or the last line.'
     )
     instruction: ClassVar[str] = "Put the final answer, as short as possible, into <answer> and </answer>."
-    without_effect: ClassVar[tuple[str, ...]] = ()
+    # It is part of the version.
+    without_effect: ClassVar[frozenset[str]] = frozenset({"read"})
 
     read: AnyKind = Field(
         default=AS_WRITTEN,
-        description="The kind of answer that reads responses, with its settings. Answers that this kind takes for equal "
-        "are equal, and are not compared again.",
+        description="The kind of answer that reads responses, with its settings. Answers that it takes for equal are "
+        "equal, and are not compared again.",
     )
 
     @abstractmethod
@@ -40,16 +38,14 @@ class ComparedTexts(AnswerKind):
         """
 
     @property
-    def identity(self) -> str:
-        """With that of the kind that reads."""
-        fields = type(self).model_fields
-        plain = self.model_copy(update={name: fields[name].default for name in (*self.without_effect, "read")})
-        return super(ComparedTexts, plain).identity + (
-            "" if self.read == AS_WRITTEN else f", read by {self.read.identity}"
-        )
+    def whole_version(self) -> str:
+        return f"{self.version} ({self.read.identity})"
 
-    def check(self) -> None:
-        self.read.check()
+    def check_machine(self) -> None:
+        self.read.check_machine()
+
+    def check_row(self, row: Row) -> None:
+        self.read.check_row(row)
 
     def row_columns(self) -> frozenset[str]:
         return self.columns | self.read.row_columns()

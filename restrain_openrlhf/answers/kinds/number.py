@@ -133,7 +133,7 @@ class Number(AnswerKind):
     def _tolerance(self, value: Fraction) -> Fraction:
         return max(_exact(self.absolute), _exact(self.relative) * abs(value))
 
-    def check(self) -> None:
+    def check_machine(self) -> None:
         """Loads Pint where the settings name a unit."""
         self._unit({})
 

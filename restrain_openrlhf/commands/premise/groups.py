@@ -89,6 +89,7 @@ def from_rollouts(
     Raises DataError for a damaged file, and where rows differ in their number of rollouts.
     """
     rollouts = read_rollouts(path)
+    kind.check(row.row(kind) for row in rollouts)
     read = [_vote(row, kind) for row in rollouts]
     rows, unread = [row for row, _ in read], tuple(text for _, texts in read for text in texts)
     given = zip(rows, (each.answer for each in rollouts), strict=True)

@@ -40,9 +40,9 @@ class Embedding(ComparedTexts):
     )
     revision: str | None = Field(default=None, description="The hub's revision of the model; null: the newest.")
 
-    def check(self) -> None:
+    def check_machine(self) -> None:
         """Loads the model."""
-        super().check()
+        super().check_machine()
         encoder(self.model, self.revision)
 
     def compared(self, texts: Sequence[str], row: Row) -> list[int]:
