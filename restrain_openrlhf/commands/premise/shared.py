@@ -86,6 +86,6 @@ def _answer(frozen: FrozenPass, key: str, rollouts: int, prompts: Counter[str]) 
 def _excess(groups: Sequence[FrozenGroup], key: str) -> Excess | None:
     if len(groups) < LEAST_GOLD:
         return None
-    is_gold = np.array([group.gold_key == key for group in groups], float)
+    is_gold = np.array([group.is_right(key) for group in groups], float)
     over = np.array([np.mean([found == key for found in group.keys]) for group in groups]) - is_gold
     return Excess(float(over.mean()), float(over.std(ddof=1)) / sqrt(len(over)), float(is_gold.mean()))

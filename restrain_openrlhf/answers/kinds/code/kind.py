@@ -49,6 +49,7 @@ class Code(AnswerKind):
     )
     columns: ClassVar[frozenset[str]] = frozenset({"entry_point", "examples"})
     without_effect: ClassVar[frozenset[str]] = frozenset({"sandbox", "test_seconds"})
+    gold_is_an_answer: ClassVar[bool] = False
     instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
 
     name: Literal["code"] = "code"
