@@ -64,6 +64,7 @@ def score(
         refuse_other_kind(artifact, kind)
     if out.resolve() in [path.resolve() for path in (rollouts, reference) if path is not None]:
         raise ConfigError(f"--out {out}: is an input file. Name another.")
+    kind.check()
     console = Console(stderr=True)
     shown = console.is_terminal
     counted = shown and rollouts.is_file() and not is_parquet(rollouts)

@@ -38,6 +38,8 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
     Raises ConfigError for a model or template that does not exist, DataError listing the prompts that are too long.
     """
     fingerprint = model_fingerprint(request.model)
+    for entry in benchmarks:
+        entry.kind.check(entry.kind.row(each.problem, each.row) for each in entry.problems)
     from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
     tokenizer = AutoTokenizer.from_pretrained(request.model, trust_remote_code=True)

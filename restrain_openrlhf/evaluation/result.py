@@ -233,7 +233,7 @@ def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> t
     result = Result(
         provenance=provenance,
         scores=found.scores(with_lengths=True),
-        extractor_version=provenance.kind.version,
+        extractor_version=provenance.kind.whole_version,
         grader_version=GRADER_VERSION,
         second=again.grading(second) if second else None,
     )

@@ -55,7 +55,8 @@ class RunInputs:
     """All that a run is made from, as its settings name it: nothing of it has been read yet.
 
     `n`: trained rollouts of a prompt. `needed`: what the reference must be made with, but for model and template.
-    `service` scores the groups in the place of the rollout actors.
+    `service` scores the groups in the place of the rollout actors; `reads_answers` says that they read answers all the
+    same, of evaluations.
     """
 
     model: str
@@ -67,6 +68,7 @@ class RunInputs:
     reference: Path | None
     needed: NeededReference
     service: "ScoreService | None"
+    reads_answers: bool
 
     @classmethod
     def of(cls, config: HookConfig, flags: dict[str, Any]) -> Self:
@@ -95,11 +97,14 @@ class RunInputs:
             if method.needs_reference
             else NeededReference(),
             service=_service(config),
+            reads_answers=config.service is None or bool(flags["eval.dataset"]),
         )
 
     def check(self) -> int:
         """How many of the prompts are trained on. Raises a RestrainError as `check_run`."""
         loaded = self.load()
+        if self.reads_answers:
+            self.kind.check(prompt.row for prompt in loaded.prompts)
         texts = [prompt.text for prompt in loaded.prompts]
         needed = self.needed.model_copy(update={"model_fingerprint": loaded.fingerprint, "template": loaded.template})
         if self.service is not None:

@@ -89,14 +89,15 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
 
     def _named(self, name: object) -> tuple[str, type[Choice]]:
         if name not in tuple(self.classes):
-            self._load_installed_packages()
+            self.load_installed_packages()
         if not isinstance(name, str) or name not in self.classes:
             raise ConfigError(
                 f"name: {name!r} is no {self.noun}.{did_you_mean(name, self.classes)} Known: {', '.join(self.classes)}."
             )
         return name, self.classes[name]
 
-    def _load_installed_packages(self) -> None:
+    def load_installed_packages(self) -> None:
+        """Their modules register their choices. Raises ConfigError naming one that does not load."""
         for plugin in entry_points(group=self.group):
             try:
                 plugin.load()

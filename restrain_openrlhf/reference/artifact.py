@@ -236,10 +236,11 @@ def load_reference(path: Path) -> Reference:
     """
     provenance = ReferenceProvenance.of(path)
     kind = provenance.kind
-    if provenance.extractor_version != kind.version:
+    if provenance.extractor_version != kind.whole_version:
         raise ReferencePassError(
             f"{path} holds answers of extractor version {provenance.extractor_version!r} (of the kind {kind.name!r}); "
-            f"this is version {kind.version!r}, and reads answers differently. Make it again with `restrain reference`."
+            f"this is version {kind.whole_version!r}, and reads answers differently. Make it again with `restrain "
+            "reference`."
         )
     # A file that cannot be read is told as everywhere.
     next(each_line(path), None)

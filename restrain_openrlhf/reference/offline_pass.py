@@ -102,6 +102,7 @@ class OfflinePass:
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
         prompts, hashes = _own_prompts(source, tokenizer, shard, kind)
+        kind.check(prompt.row for prompt in prompts)
         refuse_long_prompts(prompts, tokenizer, options)
         provenance = ReferenceProvenance(
             model=options.model,
@@ -110,7 +111,7 @@ class OfflinePass:
             prompt_set_hash=prompt_set_hash(hashes),
             prompt_count=len(hashes),
             answers=kind.model_dump(mode="json"),
-            extractor_version=kind.version,
+            extractor_version=kind.whole_version,
             restrain_version=__version__,
             **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )

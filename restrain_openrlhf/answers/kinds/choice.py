@@ -67,6 +67,7 @@ class Choice(AnswerKind):
         "the option's own text; a letter beyond the options is none."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"options", "choices"})
+    without_effect: ClassVar[frozenset[str]] = frozenset({"gold"})
 
     instruction: ClassVar[str] = 'End with "The answer is" and the letter of one option.'
 

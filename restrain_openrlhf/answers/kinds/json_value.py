@@ -66,6 +66,11 @@ class JsonValue(AnswerKind):
             _validator(json.dumps(schema))
         return schema
 
+    def check_row(self, row: Row) -> None:
+        """Reads its schema."""
+        if (schema := _schema_of(row, self.json_schema)) is not None:
+            _keeps(schema, "null", row)
+
     def extract(self, response: str, row: Row) -> str | None:
         text = _last_value(reading.ending(response, LONGEST))
         return None if text is None or self._compared(text, row) is None else text

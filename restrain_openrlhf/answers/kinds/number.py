@@ -133,6 +133,10 @@ class Number(AnswerKind):
     def _tolerance(self, value: Fraction) -> Fraction:
         return max(_exact(self.absolute), _exact(self.relative) * abs(value))
 
+    def check_machine(self) -> None:
+        """Loads Pint where the settings name a unit."""
+        self._unit({})
+
     def _unit(self, row: Row) -> str | None:
         unit = (read_columns(_NumberColumns, row).unit if row.get("unit") is not None else None) or self.unit
         if unit is not None:

@@ -69,6 +69,10 @@ class Text(AnswerKind):
     ignore_space: bool = Field(True, description="Whether any run of white space is one space.")
     unicode: bool = Field(True, description="Whether letters are compared in Unicode's form NFKC.")
 
+    def check_row(self, row: Row) -> None:
+        """Reads its aliases."""
+        self._aliases(row)
+
     def extract(self, response: str, row: Row) -> str | None:
         text = reading.ending(response)
         ways = {"auto": self._anywhere, "tag": self._tagged, "marker": self._marked, "last_line": reading.last_line}

@@ -36,8 +36,14 @@ class FrozenGroup:
 
     @cached_property
     def gold_key(self) -> str | None:
-        """The key of the gold answer; None without gold."""
-        return None if self.gold is None else self.kind.key(self.gold, self.row.row)
+        """The key of the gold answer; None without gold, and where gold is no answer but tests of one."""
+        return self.kind.key(self.gold, self.row.row) if self.gold is not None and self.kind.gold_is_an_answer else None
+
+    def is_right(self, key: str) -> bool:
+        """Whether gold is known, and the answer with this key is right by it: as its rollouts were graded, if any."""
+        verdicts = self.grades.correct if self.grades is not None else ()
+        right = [verdict for found, verdict in zip(self.keys, verdicts, strict=False) if found == key]
+        return any(right) if right else self.gold_key == key
 
     @cached_property
     def grades(self) -> GradeRow | None:
@@ -108,6 +114,7 @@ def from_rollouts(
 
     Raises DataError for a damaged file, and where rows differ in their number of rollouts.
     """
+    kind.check(each.row(kind) for each in each_rollouts(path))
     own: dict[str, str] = {}
     unread: dict[str, None] = {}
     # Their votes are written down once, and gone through as an offline pass's are.

@@ -105,7 +105,7 @@ class _SoFar:
         self.majorities += group.row.majority_key == key
         if group.gold is not None:
             self.shares.append(float(np.mean([found == key for found in group.keys])))
-            self.is_gold.append(group.gold_key == key)
+            self.is_gold.append(group.is_right(key))
 
     def excess(self) -> Excess | None:
         """None where too few prompts have gold."""

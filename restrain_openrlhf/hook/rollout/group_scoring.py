@@ -36,6 +36,7 @@ def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
         return ScoreService.of(config, config.service)
     reference = load_reference(config.reference) if config.reference else None
     rows = PromptRows.of(config.answer_rows, config.answers)
+    config.answers.check(rows.rows.values())
     return InProcess(GroupScorer(build(config.method), reference, config.answers, rows))
 
 

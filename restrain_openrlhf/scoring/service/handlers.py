@@ -44,6 +44,7 @@ class Service:
         if reference is not None and self.config.service.group_size is not None:
             refuse_mismatch(reference, _needed_of_urls(self.config))
         rows = PromptRows.of(self.config.answer_rows, self.config.answers)
+        self.config.answers.check(rows.rows.values())
         self.scorer = GroupScorer(build(self.config.method), reference, self.config.answers, rows)
         self.metrics = Metrics()
         self.get_reward = GetReward(self.config.service, self.scorer, self.metrics)

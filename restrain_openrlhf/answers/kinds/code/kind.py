@@ -5,11 +5,11 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes, register
+from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds.code.extraction import program_of
 from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
 from restrain_openrlhf.answers.kinds.code.signatures import Outcomes, returns, signatures
-from restrain_openrlhf.answers.kinds.code.task import Task, read_task
+from restrain_openrlhf.answers.kinds.code.task import Columns, Task, read_task
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.sandbox import outcome
 from restrain_openrlhf.machine.sandbox.confinement import Confinement
@@ -48,6 +48,8 @@ class Code(AnswerKind):
         "that function; for a prompt without a function, the last Python block."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"entry_point", "examples"})
+    without_effect: ClassVar[frozenset[str]] = frozenset({"sandbox", "test_seconds"})
+    gold_is_an_answer: ClassVar[bool] = False
     instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
 
     name: Literal["code"] = "code"
@@ -78,10 +80,13 @@ class Code(AnswerKind):
         "under which programs can read the files that the run can read.",
     )
 
-    @property
-    def identity(self) -> str:
-        """What confines programs changes no answer."""
-        return super(Code, self.model_copy(update={"sandbox": "bubblewrap"})).identity
+    def check_machine(self) -> None:
+        """Runs a program in the sandbox."""
+        run_all([self.job("", "script", "", ("",), self.call_seconds)], self.sandbox, self.group_seconds)
+
+    def check_row(self, row: Row) -> None:
+        """Its columns alone; what the prompt's code says is read when the group comes."""
+        read_columns(Columns, row)
 
     def extract(self, response: str, row: Row) -> str | None:
         return program_of(response, read_task(row))

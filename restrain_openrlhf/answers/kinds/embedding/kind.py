@@ -40,6 +40,11 @@ class Embedding(ComparedTexts):
     )
     revision: str | None = Field(default=None, description="The hub's revision of the model; null: the newest.")
 
+    def check_machine(self) -> None:
+        """Loads the model."""
+        super().check_machine()
+        encoder(self.model, self.revision)
+
     def compared(self, texts: Sequence[str], row: Row) -> list[int]:
         """Raises ConfigError where the model or its libraries are missing, GraderError where it gives no vector."""
         vectors = encoder(self.model, self.revision).vectors([self.prefix + text for text in texts])

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from restrain_openrlhf.answers.kind import PROBLEM, Row, register
-from restrain_openrlhf.answers.kinds.compared_texts import ComparedTexts
+from restrain_openrlhf.answers.kinds.compared_texts import AS_WRITTEN, ComparedTexts
 from restrain_openrlhf.answers.kinds.judge.endpoint import Endpoint
 from restrain_openrlhf.answers.kinds.judge.function import function_judge
 from restrain_openrlhf.answers.kinds.judge.verdicts import Ask, Cost, Verdicts, joined
@@ -30,7 +30,7 @@ class Judge(ComparedTexts):
     """
 
     version: ClassVar[str] = "1"
-    without_effect: ClassVar[tuple[str, ...]] = ("token_variable", "seconds", "tries", "cache")
+    without_effect: ClassVar[frozenset[str]] = frozenset({"read", "token_variable", "seconds", "tries", "cache"})
 
     name: Literal["judge"] = "judge"
     callable: str | None = Field(
@@ -109,11 +109,27 @@ class Judge(ComparedTexts):
     @property
     def cost(self) -> Cost:
         """What this judge was asked in this process, counted over all groups."""
-        return _verdicts(self).cost
+        return _verdicts(self._judging).cost
+
+    @property
+    def _judging(self) -> "Judge":
+        """What reads is no matter of the judge's, and has settings that cannot be hashed."""
+        return self.model_copy(update={"read": AS_WRITTEN})
+
+    def check_machine(self) -> None:
+        """Imports the function, or finds the token; the judge itself is not asked, as that may cost."""
+        super().check_machine()
+        judge = _judge(self)
+        if isinstance(judge, Endpoint):
+            judge.check()
+
+    def check_row(self, row: Row) -> None:
+        super().check_row(row)
+        self._sent(row)
 
     def compared(self, texts: Sequence[str], row: Row) -> list[int]:
         """As the judge says. Raises GraderError where it says nothing, DataError where the row lacks a column."""
-        verdicts, sent = _verdicts(self), self._sent(row)
+        verdicts, sent = _verdicts(self._judging), self._sent(row)
         if self.asks == "group":
             return verdicts.classes(texts, sent)
         pairs = list(combinations(texts, 2))
@@ -140,10 +156,12 @@ class Judge(ComparedTexts):
 @lru_cache(maxsize=64)
 def _verdicts(judge: Judge) -> Verdicts:
     """One for equal settings, with one memory and one count."""
-    ask: Ask
-    if judge.url is not None:
-        ask = Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
-    else:
-        ask = function_judge(str(judge.callable))
     name = f"{judge.callable or judge.url} {judge.revision}".strip()
-    return Verdicts(ask, name, None if judge.cache is None else Path(judge.cache))
+    return Verdicts(_judge(judge), name, None if judge.cache is None else Path(judge.cache))
+
+
+def _judge(judge: Judge) -> Ask:
+    """Raises ConfigError where the function cannot be imported."""
+    if judge.url is not None:
+        return Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
+    return function_judge(str(judge.callable))
