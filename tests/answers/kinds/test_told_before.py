@@ -145,7 +145,7 @@ def test_what_a_service_scores_the_run_need_not_read(tmp_path, write_jsonl, monk
     pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
     from restrain_openrlhf.hook.rollout import group_scoring
 
-    monkeypatch.setattr(group_scoring, "try_service", lambda *_: None)
+    monkeypatch.setattr(group_scoring.ScoreService, "check", lambda *_: None)
     rows = write_jsonl("rows.jsonl", [{"problem": "one", "answer": "1", "sign": "-"}])
     there = {"service": "http://reward:8000"}
     train({"name": "pressed", "press": False}, rows, tmp_path, **there)

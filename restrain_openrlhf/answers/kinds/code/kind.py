@@ -9,7 +9,7 @@ from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes, read
 from restrain_openrlhf.answers.kinds.code.extraction import program_of
 from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
 from restrain_openrlhf.answers.kinds.code.signatures import Outcomes, returns, signatures
-from restrain_openrlhf.answers.kinds.code.task import Columns, Task, read_task
+from restrain_openrlhf.answers.kinds.code.task import Task, TaskColumns, read_task
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.sandbox import outcome
 from restrain_openrlhf.machine.sandbox.confinement import Confinement
@@ -86,7 +86,7 @@ class Code(AnswerKind):
 
     def check_row(self, row: Row) -> None:
         """Its columns alone; what the prompt's code says is read when the group comes."""
-        read_columns(Columns, row)
+        read_columns(TaskColumns, row)
 
     def extract(self, response: str, row: Row) -> str | None:
         return program_of(response, read_task(row))

@@ -30,7 +30,7 @@ class Example(BaseModel):
     input: Any
 
 
-class Columns(BaseModel):
+class TaskColumns(BaseModel):
     """The columns that are read of a row; others are left alone."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -80,7 +80,7 @@ class Task:
 
 def read_task(row: Row) -> Task:
     """The row's task. Raises DataError where a column is not in its form."""
-    columns = read_columns(Columns, row)
+    columns = read_columns(TaskColumns, row)
     given = tuple(each if isinstance(each, str) else _items(each) for each in columns.inputs)
     return _task(columns.problem, columns.entry_point or "", given)
 
