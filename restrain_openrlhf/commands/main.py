@@ -17,6 +17,7 @@ from restrain_openrlhf.commands.evaluation.analyze import analyze
 from restrain_openrlhf.commands.evaluation.evaluate import evaluate, regrade
 from restrain_openrlhf.commands.evaluation.results import plot, table
 from restrain_openrlhf.commands.gpu_check.command import gpu_check
+from restrain_openrlhf.commands.integrate.command import integrate
 from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
 from restrain_openrlhf.commands.publish.command import publish
@@ -90,6 +91,7 @@ app.command(rich_help_panel=REFERENCE)(reference)
 app.command("merge-reference", rich_help_panel=REFERENCE)(merge_reference)
 app.command(rich_help_panel=REFERENCE)(premise)
 app.command("subset-reference", rich_help_panel=REFERENCE)(subset_reference)
+app.command(rich_help_panel=DEPLOYMENT)(integrate)
 app.command("agent-path", rich_help_panel=DEPLOYMENT)(agent_path)
 app.command(rich_help_panel=DEPLOYMENT)(serve)
 app.add_typer(k8s, name="k8s", rich_help_panel=DEPLOYMENT)

@@ -72,6 +72,8 @@ def run(config: HookConfig, host_words: Sequence[str], is_checked: bool = False)
     device.install()
     install()
     start_ray(device, config, GpuLayout.of(flags).needed)
+    n = flags["rollout.n_samples_per_prompt"]
+    print(f"RESTRAIN is on: the method {config.method.name}, votes of {n} rollouts a prompt", flush=True)
     sys.argv = [ENTRY_POINT, *host_words]
     runpy.run_module(ENTRY_POINT, run_name="__main__", alter_sys=True)
 
