@@ -51,7 +51,7 @@ def integrate(
     config: Annotated[
         Path | None, typer.Option(help="Your YAML file with `method:`.", show_default="one made of the options below")
     ] = None,
-    method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
+    method: Annotated[str | None, typer.Option(help="Name of the method.", show_default="restrain")] = None,
     overrides: MethodKeys = None,
     answers: AnswersOption = None,
 ) -> None:
@@ -70,11 +70,11 @@ def integrate(
 
 
 def _configuration(
-    written: Written, config: Path | None, method: str, overrides: list[str] | None, answers: str | None
+    written: Written, config: Path | None, method: str | None, overrides: list[str] | None, answers: str | None
 ) -> tuple[Path, HookConfig]:
     """Our file: the one that is named, the one that the command names already, or a new one."""
     given = parse_overrides(overrides or [], example="kappa=2")
-    if config is not None and (given or answers or method != "restrain"):
+    if config is not None and (given or answers or method):
         raise ConfigError("--config has the method already. Leave out --method, --set and --answers, or --config.")
     words = [word.text for word in written.flags]
     named = words[words.index("--restrain.config") + 1 :][:1] if "--restrain.config" in words else []
@@ -82,7 +82,7 @@ def _configuration(
     if found is not None:
         return found, load_hook_config(found)
     rest, kind = split_answers(given, answers)
-    settings = parse_settings({"name": method, **rest})
+    settings = parse_settings({"name": method or "restrain", **rest})
     reference = NEW_REFERENCE if build(settings).needs_reference else None
     kinds = {} if kind is None else {"answers": kind}
     return Path(next(iter(named), NEW_FILE)), HookConfig(method=settings, reference=reference, **kinds)
