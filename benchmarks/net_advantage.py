@@ -1,4 +1,4 @@
-"""What a trainer without the advantage pair loses: gradients of one net advantage against the exact ones, on real rollouts.
+"""What a trainer without the advantage pair loses: gradients of a net advantage against the exact, on real rollouts.
 
     python benchmarks/net_advantage.py ROLLOUTS.jsonl        # rows {id, problem, responses}
 
@@ -15,12 +15,13 @@ import numpy as np
 from restrain_openrlhf import score
 from restrain_openrlhf.data.jsonl import each_identified_row
 from restrain_openrlhf.evaluation.grade import RolloutsRow
+from restrain_openrlhf.method.types import Floats
 
 CLIP = 0.2
 METHOD = {"name": "restrain", "prompt_weight": "online"}
 
 
-def gradient(advantages, ratios):
+def gradient(advantages: Floats, ratios: Floats) -> Floats:
     """d loss / d log-probability of each word: of -min(ratio A, clip(ratio) A), (words,)."""
     live = np.where(advantages >= 0, ratios < 1 + CLIP, ratios > 1 - CLIP)
     return -ratios * advantages * live
@@ -40,8 +41,9 @@ def main(path: Path, kappa: float, seeds: int = 5) -> None:
     }
     words = [len(text.split()) for group in texts for text in group]
     spread: Callable[[np.ndarray], np.ndarray] = lambda values: np.repeat(values.ravel(), words)  # noqa: E731
+    penalised = np.mean([group.penalized for group in scores])
     pair = [np.array([getattr(group.pair, part) for group in scores]) for part in ("positive", "negative")]
-    print(f"{len(texts)} groups of {len(texts[0])}, kappa {kappa:g}, {np.mean([g.penalized for g in scores]):.0%} penalised")
+    print(f"{len(texts)} groups of {len(texts[0])}, kappa {kappa:g}, {penalised:.0%} penalised")
     print("| advantages | " + " | ".join(f"s = {s}: error, cosine" for s in (0.0, 0.1, 0.3)) + " |\n|---|---|---|---|")
     for name, advantages in ways.items():
         cells = []

@@ -98,7 +98,7 @@ REFUSED_BY = {
 def refused_flags_page() -> str:
     """Every check of the gate: the flags that it reads, and its reason, with VALUE in the place of a flag's own."""
     intro = (
-        "# Refused flags\n\nMade from the checks. `restrain train`, `restrain show`, `restrain integrate`, both renders, "
+        "# Refused flags\n\nMade from the checks. `restrain train`, `show`, `integrate`, `k8s render` and `slurm render`, "
         "`test-time adapt` and `python -m restrain_openrlhf.hook.train_ppo_ray` ask all of them, in this order, before "
         "anything starts. Where a GPU's memory is known, a run that cannot fit is refused after them; what the "
         "[installed stack](../start/install.md#with-a-gpu) cannot serve is refused where a run starts. `restrain "
@@ -115,7 +115,7 @@ def _refused_rows(checks: Iterable[Check]) -> str:
 
 def _said(reason: str) -> str:
     """The first paragraph of a reason, flags as code."""
-    text = re.sub(r"\{[\w.]+(?:!r)?\}", "VALUE", reason.split("\n\n")[0].replace("`", ""))
+    text = re.sub(r"\{[\w.]+(?:!r)?\}", "VALUE", reason.split("\n\n", maxsplit=1)[0].replace("`", ""))
     return FLAG.sub(lambda found: f"`{found[0]}`" if found[0] in FLAG_NAMES else found[0], text).replace("|", "\\|")
 
 

@@ -1,7 +1,7 @@
 """The votes without OpenRLHF: a group scored in one line, and TRL's GRPOTrainer trained on votes alone.
 
-    python examples/other_trainers.py                  # the group; nothing but this package is needed
-    python examples/other_trainers.py --steps 40       # and trains the demo's model with TRL, on two cores in minutes
+python examples/other_trainers.py                  # the group; nothing but this package is needed
+python examples/other_trainers.py --steps 40       # and trains the demo's model with TRL, on two cores in minutes
 """
 
 import argparse
@@ -20,7 +20,9 @@ PROMPTS, N = 32, 16
 def show_group() -> None:
     """One group's rows, as `pandas.DataFrame(score(RESPONSES).to_records())` has them."""
     for row in score(RESPONSES, method=METHOD).to_records():
-        print(f"{row['answer']!s:>5} {row['votes']:3} votes, weight {row['label_weight']:.3f}, A {row['advantage']:+.3f}")
+        print(
+            f"{row['answer']!s:>5} {row['votes']:3} votes, weight {row['label_weight']:.3f}, A {row['advantage']:+.3f}"
+        )
 
 
 def train(steps: int, seed: int, method: dict[str, Any]) -> None:
@@ -37,10 +39,22 @@ def train(steps: int, seed: int, method: dict[str, Any]) -> None:
     model = AutoModelForCausalLM.from_pretrained(PREMISE.model, dtype=torch.float32)
     with tempfile.TemporaryDirectory() as folder:
         args = GRPOConfig(
-            output_dir=folder, max_steps=steps, seed=seed, num_generations=N, max_completion_length=10,
-            per_device_train_batch_size=PROMPTS * N, learning_rate=3e-4, lr_scheduler_type="constant",
-            use_cpu=True, bf16=False, gradient_checkpointing=False, logging_steps=5, save_strategy="no", report_to="none", disable_tqdm=True,
-        )  # fmt: skip
+            output_dir=folder,
+            max_steps=steps,
+            seed=seed,
+            num_generations=N,
+            max_completion_length=10,
+            per_device_train_batch_size=PROMPTS * N,
+            learning_rate=3e-4,
+            lr_scheduler_type="constant",
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            logging_steps=5,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+        )
         prompts = Dataset.from_list([{"prompt": problem.problem} for problem in PREMISE.training_set(PROMPTS * steps)])
         trainer = VotesGRPOTrainer(model, args=args, method=method, train_dataset=prompts, processing_class=tokenizer)
         print(f"held-out pass@1 before: {pass_at_1(model, tokenizer):.3f}", flush=True)
@@ -49,14 +63,16 @@ def train(steps: int, seed: int, method: dict[str, Any]) -> None:
 
 
 def pass_at_1(model: Any, tokenizer: Any, problems: int = 300, n: int = 8) -> float:
-    """The mean over `problems` held-out problems with n rollouts each, at temperature 1, graded as by `restrain eval`."""
+    """The mean over held-out problems with n rollouts each, at temperature 1, graded as by `restrain eval`."""
     import torch  # noqa: PLC0415
 
     asked = PREMISE.heldout_problems(problems)
     encoded = tokenizer([problem.problem for problem in asked], return_tensors="pt", padding=True)
     encoded = {name: encoded[name] for name in ("input_ids", "attention_mask")}
     with torch.no_grad():
-        drawn = model.generate(**encoded, do_sample=True, top_k=0, top_p=1.0, temperature=1.0, max_new_tokens=10, num_return_sequences=n)  # fmt: skip
+        drawn = model.generate(
+            **encoded, do_sample=True, top_k=0, top_p=1.0, temperature=1.0, max_new_tokens=10, num_return_sequences=n
+        )
     texts = tokenizer.batch_decode(drawn[:, encoded["input_ids"].shape[1] :], skip_special_tokens=True)
     right = [MATHEMATICS.grade(text, asked[place // n].answer, {}).correct for place, text in enumerate(texts)]
     return sum(right) / len(right)

@@ -91,7 +91,7 @@ def vote_reward(
     reward = _reward(args, method, answers, reference)
     if erased(reward.scorer.method, reward.n):
         raise ConfigError(
-            f"The method {reward.scorer.method.name!r} penalises whole groups or missing answers, and TRL's GRPOTrainer "
+            f"The method {reward.scorer.method.name!r} penalises whole groups or missing answers, and GRPOTrainer "
             "subtracts each group's mean reward, so that the penalty would vanish. Use VotesGRPOTrainer, which keeps "
             "it, or train without: kappa: 0 and missing: exclude."
         )

@@ -79,15 +79,15 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
             score = await asyncio.wait_for(asyncio.shield(group.score), PATIENCE_SECONDS)
         except TimeoutError:
             raise GroupError(
-                f"Of {self.n} rollouts of a prompt {len(group.texts)} came within {PATIENCE_SECONDS:.0f} s: one failed. "
-                "Look for its error in verl's log, and start the run again from its last checkpoint."
+                f"Of {self.n} rollouts of a prompt {len(group.texts)} came within {PATIENCE_SECONDS:.0f} s: one "
+                "failed. Look for its error in verl's log, and start the run again from its last checkpoint."
             ) from None
         numbers = {"majority_share": score.votes.majority_count / self.n, "penalized": float(score.penalized)}
         return {"reward_score": float(score.pair.net[place]), "reward_extra_info": numbers}
 
     @staticmethod
     def _ids(item: Any, name: str) -> list[int]:
-        """A prompt's or response's tokens without its padding: prompts are padded on the left, responses on the right."""
+        """A prompt's or response's tokens without padding: a prompt's is on its left, a response's on its right."""
         ids, mask = item.batch[name], item.batch["attention_mask"]
         own = mask[: len(ids)] if name == "prompts" else mask[-len(ids) :]
         found: list[int] = ids[own.bool()].tolist()
@@ -96,13 +96,29 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
 
 def refuse_other_training(config: Any) -> None:
     """Raises ConfigError naming the key of verl's configuration, and what to set."""
-    found = (
-        (not config.reward.get("restrain"), "reward.restrain is not set. Add +reward.restrain=FILE, a YAML file with `method:`."),
-        (config.algorithm.adv_estimator != ESTIMATOR, f"algorithm.adv_estimator is {config.algorithm.adv_estimator!r}: it would subtract each group's mean, so that a penalised group trains nothing, or scale it. Set it to {ESTIMATOR}."),
-        (config.reward.num_workers != 1, f"reward.num_workers is {config.reward.num_workers}: verl deals a prompt's rollouts out to them at random, and no worker would have a whole group. Set it to 1."),
-        (config.trainer.test_freq > 0 or config.trainer.val_before_train, "trainer.test_freq or trainer.val_before_train is set: rollouts of a validation would be voted on. Set trainer.test_freq=-1 and trainer.val_before_train=False, and evaluate saved models with `restrain eval`."),
-        (config.algorithm.get("use_kl_in_reward"), "algorithm.use_kl_in_reward is set: KL would be added to advantages. Set it to False, and actor_rollout_ref.actor.use_kl_loss to True for KL."),
-    )  # fmt: skip
-    for is_wrong, message in found:
-        if is_wrong:
-            raise ConfigError(message)
+    reward, algorithm, trainer = config.reward, config.algorithm, config.trainer
+    found = None
+    if not reward.get("restrain"):
+        found = "reward.restrain is not set. Add +reward.restrain=FILE, a YAML file with `method:`."
+    elif algorithm.adv_estimator != ESTIMATOR:
+        found = (
+            f"algorithm.adv_estimator is {algorithm.adv_estimator!r}: it would subtract each group's mean, so that a "
+            f"penalised group trains nothing, or scale it. Set it to {ESTIMATOR}."
+        )
+    elif reward.num_workers != 1:
+        found = (
+            f"reward.num_workers is {reward.num_workers}: verl deals a prompt's rollouts out to them at random, and no "
+            "worker would have a whole group. Set it to 1."
+        )
+    elif trainer.test_freq > 0 or trainer.val_before_train:
+        found = (
+            "trainer.test_freq or trainer.val_before_train is set: rollouts of a validation would be voted on. Set "
+            "trainer.test_freq=-1 and trainer.val_before_train=False, and evaluate saved models with `restrain eval`."
+        )
+    elif algorithm.get("use_kl_in_reward"):
+        found = (
+            "algorithm.use_kl_in_reward is set: KL would be added to advantages. Set it to False, and "
+            "actor_rollout_ref.actor.use_kl_loss to True for KL."
+        )
+    if found is not None:
+        raise ConfigError(found)

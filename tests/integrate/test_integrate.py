@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import build, parse_settings
 from tests.commands import refused, restrain
 from tests.config.test_flags import CONTRADICTED, flags_with
+from tests.conftest import ROOT
 
 OURS = HookConfig(method=parse_settings({"name": "restrain"}), reference=Path("/shared/ref.jsonl"))
 SCRIPT = r"""#!/bin/bash
@@ -102,7 +104,13 @@ def test_only_what_changes_is_in_the_diff(script):
         "-   --algo.advantage.estimator=reinforce_baseline \\",
         "-   --algo.dynamic_filtering_enable 2>&1 | tee train.log",
     ]
-    for said in ("RESTRAIN is on", "restrain/majority_share_mean", "restrain reference", "u_x on the KL term", "Run your own command again"):  # fmt: skip
+    for said in (
+        "RESTRAIN is on",
+        "restrain/majority_share_mean",
+        "restrain reference",
+        "u_x on the KL term",
+        "Run your own command again",
+    ):
         assert said in done.stdout
     assert script.read_text() == SCRIPT
     assert sorted(path.name for path in script.parent.iterdir()) == ["train.sh"]
@@ -134,7 +142,13 @@ def test_a_hooked_command_is_asked_with_its_own_method(script, tmp_path):
 
 @pytest.mark.parametrize("style", [">-", "|", '"', ""])
 def test_a_rayjob_keeps_all_but_its_entry_point(style, tmp_path):
-    flags = ["--actor.model_name_or_path m", "--data.prompt_dataset p", "--vllm.num_engines 8", "--train.colocate_all", "--algo.advantage.estimator rloo"]  # fmt: skip
+    flags = [
+        "--actor.model_name_or_path m",
+        "--data.prompt_dataset p",
+        "--vllm.num_engines 8",
+        "--train.colocate_all",
+        "--algo.advantage.estimator rloo",
+    ]
     command = ["python -m openrlhf.cli.train_ppo_ray", *flags]
     inside = (" \\\n" if style == "|" else "\n").join(f"    {line}" for line in command)
     scalar = f"{style}\n{inside}" if style in (">-", "|") else f"{style}{inside.strip()}{style}"
@@ -150,7 +164,10 @@ def test_a_rayjob_keeps_all_but_its_entry_point(style, tmp_path):
     assert new == old
 
 
-GOOD = "--actor.model_name_or_path m --data.prompt_dataset p --vllm.num_engines 8 --algo.advantage.estimator group_norm --algo.kl.use_loss --rollout.n_samples_per_prompt 16 --train.colocate_all"  # fmt: skip
+GOOD = (
+    "--actor.model_name_or_path m --data.prompt_dataset p --vllm.num_engines 8 --train.colocate_all "
+    "--algo.advantage.estimator group_norm --algo.kl.use_loss --rollout.n_samples_per_prompt 16"
+)
 
 
 @pytest.mark.parametrize(
@@ -173,8 +190,21 @@ def test_ways_to_write_a_good_command(command):
     assert "None." in done.stdout
 
 
+def test_the_page_shows_what_is_printed():
+    page = (ROOT / "docs" / "journeys" / "integration.md").read_text(encoding="utf-8")
+    command = page.split("    restrain integrate --command '")[1].split("'\n")[0]
+    done = restrain("integrate", "--command", command)
+    assert done.returncode == 0
+    shown = page.split("```diff\n")[1].split("\n```")[0]
+    refusals = page.split("    == Flags that would be refused\n")[1].split("\n\n")[0]
+    assert f"== The change\n{shown}\n" in done.stdout
+    assert f"{textwrap.dedent(refusals)}\n\n== Once before" in done.stdout
+
+
 def test_a_value_that_only_the_shell_knows_is_said_and_left():
-    command = f"python -m openrlhf.cli.train_ppo_ray {GOOD} --ckpt.path $SOMEWHERE/x --rollout.batch_size ${{BATCH:-64}}"
+    command = (
+        f"python -m openrlhf.cli.train_ppo_ray {GOOD} --ckpt.path $SOMEWHERE/x --rollout.batch_size ${{BATCH:-64}}"
+    )
     done = restrain("integrate", "--command", command)
     assert done.returncode == 0
     assert "== Not checked: only your shell knows the value\n--ckpt.path $SOMEWHERE/x\n\n" in done.stdout
@@ -193,7 +223,7 @@ def test_a_value_that_only_the_shell_knows_is_said_and_left():
         ("--train.async_enable --train.partial_rollout_enable --vllm.enable_sleep", "Remove one of"),
         ("--train.batch_size 100", "no multiple of the policy's 8 ranks"),
     ],
-)  # fmt: skip
+)
 def test_what_only_the_user_can_decide_is_said_so_and_ends_with_status_1(flags, said):
     done = restrain("integrate", "--command", f"python -m openrlhf.cli.train_ppo_ray {GOOD} {flags}")
     assert done.returncode == 1
@@ -211,6 +241,10 @@ def test_what_only_the_user_can_decide_is_said_so_and_ends_with_status_1(flags, 
         ("deepspeed --module openrlhf.cli.train_ppo_ray", "deepspeed would start"),
         ("/opt/bin/torchrun -m openrlhf.cli.train_ppo_ray", "torchrun would start"),
         ("python -m openrlhf.cli.train_ppo_ray --a 'b", "a quote is opened here and not closed"),
+        (
+            "python -m openrlhf.cli.train_ppo_ray\n --x 1",
+            "--command, line 2: begins with a flag. End the line before it",
+        ),
         ("python -m openrlhf.cli.train_ppo_ray; python -m openrlhf.cli.train_ppo_ray", "has 2 commands"),
         (r'bash -c "python -m openrlhf.cli.train_ppo_ray --a \"b\""', "quotes within quotes"),
     ],
@@ -234,9 +268,22 @@ def test_wrong_files_and_options(tmp_path):
         (("--file", tmp_path / "binary.sh"), "is no text"),
         ((), "--command, or a file"),
         (("--command", "x", "--file", "y"), "not both"),
-        (("--command", f"python -m openrlhf.cli.train_ppo_ray {GOOD}", "--method", "restrian"), "Did you mean 'restrain'"),
-        (("--command", f"python -m openrlhf.cli.train_ppo_ray {GOOD}", "--config", tmp_path / "mine.yaml", "--method", "ttrl"), "has the method already"),
-    ):  # fmt: skip
+        (
+            ("--command", f"python -m openrlhf.cli.train_ppo_ray {GOOD}", "--method", "restrian"),
+            "Did you mean 'restrain'",
+        ),
+        (
+            (
+                "--command",
+                f"python -m openrlhf.cli.train_ppo_ray {GOOD}",
+                "--config",
+                tmp_path / "mine.yaml",
+                "--method",
+                "ttrl",
+            ),
+            "has the method already",
+        ),
+    ):
         assert said in " ".join(refused("integrate", *words).split())
 
 
@@ -244,7 +291,12 @@ def test_wrong_files_and_options(tmp_path):
 def test_a_change_is_one_that_the_gate_takes(flags, message):
     """Of each flag that is refused: a change under which it is not, or none where the reason leaves a choice."""
     config = HookConfig(method=parse_settings({"name": "ttrl"}))
-    named = {"actor.model_name_or_path": "m", "data.prompt_dataset": "p", "vllm.num_engines": 8, "rollout.n_samples_per_prompt": 16}  # fmt: skip
+    named = {
+        "actor.model_name_or_path": "m",
+        "data.prompt_dataset": "p",
+        "vllm.num_engines": 8,
+        "rollout.n_samples_per_prompt": 16,
+    }
     values = flags_with({**named, **flags})
     first, *_ = found = refusals(CHECKS, config, values, build(config.method))
     assert message in first.reason

@@ -7,16 +7,16 @@ import pytest
 
 pytest.importorskip("verl", reason="needs verl, in an environment of its own (docs/journeys/other_trainers.md)")
 
-import torch  # noqa: E402
-from omegaconf import OmegaConf  # noqa: E402
-from tensordict import TensorDict  # noqa: E402
-from transformers import AutoTokenizer  # noqa: E402
-from verl import DataProto  # noqa: E402
-from verl.trainer.ppo.ray_trainer import compute_advantage  # noqa: E402
-from verl.trainer.ppo.reward import load_reward_manager  # noqa: E402
+import torch
+from omegaconf import OmegaConf
+from tensordict import TensorDict
+from transformers import AutoTokenizer
+from verl import DataProto
+from verl.trainer.ppo.ray_trainer import compute_advantage
+from verl.trainer.ppo.reward import load_reward_manager
 
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE  # noqa: E402
-from restrain_openrlhf.errors import ConfigError, GroupError  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.errors import ConfigError, GroupError
 
 N, LONGEST = 4, 5
 # Three votes of four, and four distinct answers, which RESTRAIN penalises by -1.
@@ -32,17 +32,23 @@ def tokenizer():
 def settings(tmp_path):
     """verl's configuration, as far as its reward loop reads it, with one key of it changed."""
     (tmp_path / "method.yaml").write_text("method: {name: restrain, prompt_weight: none, std: population, eps: 0}\n")
-    manager = {"source": "importlib", "name": "VoteRewardManager", "module": {"path": "pkg://restrain_openrlhf.scoring.verl"}}  # fmt: skip
+    manager = {
+        "source": "importlib",
+        "name": "VoteRewardManager",
+        "module": {"path": "pkg://restrain_openrlhf.scoring.verl"},
+    }
     reward = {"restrain": str(tmp_path / "method.yaml"), "num_workers": 1, "reward_manager": manager}
 
     def make(key=None, value=None):
-        config = OmegaConf.create({
-            "reward": {**reward, "custom_reward_function": {"path": None}, "sandbox_fusion": None},
-            "algorithm": {"adv_estimator": "restrain"},
-            "trainer": {"test_freq": -1, "val_before_train": False},
-            "data": {"max_response_length": LONGEST},
-            "actor_rollout_ref": {"rollout": {"n": N}},
-        })  # fmt: skip
+        config = OmegaConf.create(
+            {
+                "reward": {**reward, "custom_reward_function": {"path": None}, "sandbox_fusion": None},
+                "algorithm": {"adv_estimator": "restrain"},
+                "trainer": {"test_freq": -1, "val_before_train": False},
+                "data": {"max_response_length": LONGEST},
+                "actor_rollout_ref": {"rollout": {"n": N}},
+            }
+        )
         if key is not None:
             OmegaConf.update(config, key, value)
         return config
@@ -74,7 +80,7 @@ def test_groups_are_scored_whole_though_their_rollouts_come_mixed_and_verl_keeps
     mixed = [pair for both in zip(AGREED, APART, strict=True) for pair in zip(both, "ab", strict=True)]
     rollouts = [rollout(tokenizer, "12....*34....=", answer, uid) for answer, uid in mixed]
     manager, replies = scored(settings(), tokenizer, rollouts)
-    # By hand: shares 3/4 and 1/4 have one deviation, sqrt(3)/4; of their weights the larger is g(.75)/(g(.75) + g(.25)).
+    # By hand: shares 3/4 and 1/4 have one deviation, sqrt(3)/4; the larger weight is g(.75)/(g(.75) + g(.25)).
     larger = 1 / (1 + np.exp(-(0.75**2 - 0.25**2) / 2 / 0.5**2))
     unit = (2 * larger - 1) / (np.sqrt(3) / 4)
     expected = [number for right in (0.25, 0.25, -0.75, 0.25) for number in (right * unit, -1.0)]
@@ -83,8 +89,12 @@ def test_groups_are_scored_whole_though_their_rollouts_come_mixed_and_verl_keeps
 
     responses = torch.nn.utils.rnn.pad_sequence([each.batch["responses"][0] for each in rollouts], batch_first=True)
     mask, prompts = (responses != 0).long(), torch.stack([each.batch["prompts"][0] for each in rollouts])
-    tensors = {"prompts": prompts, "responses": responses, "response_mask": mask,
-               "attention_mask": torch.cat([torch.ones_like(prompts), mask], 1)}  # fmt: skip
+    tensors = {
+        "prompts": prompts,
+        "responses": responses,
+        "response_mask": mask,
+        "attention_mask": torch.cat([torch.ones_like(prompts), mask], 1),
+    }
     data = DataProto(TensorDict(tensors, batch_size=8), {"uid": np.array([uid for _, uid in mixed], dtype=object)})
     data.batch["token_level_rewards"] = manager.assemble_rm_scores(data, [reply["reward_score"] for reply in replies])
     kept = compute_advantage(data, "restrain").batch["advantages"]

@@ -136,7 +136,8 @@ def _problem(flag: Given) -> str | None:
     """Why OpenRLHF's parser would not take it; None where it does, or its value is not known here."""
     known = [option[2:] for option in host_parser()._option_string_actions if option.startswith("--")]
     if flag.name not in known:
-        older = " OpenRLHF up to 0.10.1 has names without a dot, and the hook is for newer ones." * (not _NEW_NAME.fullmatch(flag.name))  # fmt: skip
+        of_another = " OpenRLHF up to 0.10.1 has names without a dot, and the hook is for newer ones."
+        older = "" if _NEW_NAME.fullmatch(flag.name) else of_another
         return f"--{flag.name} is not a flag of OpenRLHF's train_ppo_ray.{older}{did_you_mean(flag.name, known)}"
     try:
         parse([] if any(_UNKNOWN.search(word) for word in flag.words) else flag.words)

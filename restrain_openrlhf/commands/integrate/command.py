@@ -31,16 +31,18 @@ TTRL's votes, ETTRL's trees          yes              yes                     no
 gold GRPO, SRT's easy prompts        yes              no                      no"""
 AGENT = """\
 The agent alone: keep your module; add --train.agent_func_path "$(restrain agent-path)" and
-  --algo.advantage.estimator flash_reinforce, remove --reward.remote_url, and set RESTRAIN_CONFIG={config} on every node.
-The URL alone: --reward.remote_url http://HOST:8000/get_reward of `restrain serve`, --algo.advantage.estimator flash_reinforce."""
+  --algo.advantage.estimator flash_reinforce, remove --reward.remote_url, and set RESTRAIN_CONFIG={config}
+  on every node.
+The URL alone: keep your module; --reward.remote_url http://HOST:8000/get_reward of `restrain serve`, and
+  --algo.advantage.estimator flash_reinforce."""
 SEEN = """\
-Log:     "RESTRAIN is on: the method {method}" before OpenRLHF starts. A run whose workers are not hooked stops before it
-         trains.
+Log:     "RESTRAIN is on: the method {method}" before OpenRLHF starts. A run whose workers are not hooked stops
+         before it trains.
 Metric:  restrain/majority_share_mean with every step, in W&B or TensorBoard where they are on, and in the file that
          `metrics:` names. The agent alone logs restrain/voters."""
 BACK = """\
-Run your own command again: nothing of OpenRLHF or your files is changed. Name another --ckpt.path, or take --ckpt.load_enable
-  away, so that it does not go on from the checkpoints of the run with RESTRAIN."""
+Run your own command again: nothing of OpenRLHF or your files is changed. Name another --ckpt.path, or take
+--ckpt.load_enable away, so that it does not go on from the checkpoints of the run with RESTRAIN."""
 
 
 def integrate(
@@ -96,7 +98,9 @@ def _report(written: Written, verdict: Verdict, path: Path, ours: HookConfig) ->
         yield _title(f"{path}, where the command runs; its paths are seen by every node")
         yield _file(ours)
     yield _title(f"Flags that would be refused ({RECORD.stem}, on record)")
-    yield "\n".join(f"- {line.reason}\n  => {line.change or 'for you to decide'}" for line in verdict.refused) or "None."
+    yield (
+        "\n".join(f"- {line.reason}\n  => {line.change or 'for you to decide'}" for line in verdict.refused) or "None."
+    )
     if verdict.unchecked:
         yield _title("Not checked: only your shell knows the value")
         yield "\n".join(verdict.unchecked)
@@ -136,7 +140,11 @@ def _file(ours: HookConfig) -> str:
     """As it is to be written: what is at its default is left out."""
     settings = {"name": ours.method.name, **ours.method.model_dump(mode="json", exclude_defaults=True)}
     reference = {} if ours.reference is None else {"reference": str(ours.reference)}
-    kind = {} if _kind(ours) is None else {"answers": {"name": ours.answers.name, **ours.answers.model_dump(mode="json", exclude_defaults=True)}}  # fmt: skip
+    kind = (
+        {}
+        if _kind(ours) is None
+        else {"answers": {"name": ours.answers.name, **ours.answers.model_dump(mode="json", exclude_defaults=True)}}
+    )
     return yaml.safe_dump({"method": settings, **reference, **kind}, sort_keys=False).strip()
 
 

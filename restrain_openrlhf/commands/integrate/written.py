@@ -97,7 +97,11 @@ def _entry_points(text: str, path: Path) -> Iterator[tuple[int, int, bool]]:
         if HOST in scalar.value or OURS in scalar.value:
             start, end = scalar.start_mark.index, scalar.end_mark.index
             quoted = 1 if scalar.style in ("'", '"') else 0
-            yield start + quoted if scalar.style not in ("|", ">") else text.index("\n", start), end - quoted, scalar.style != "|"  # fmt: skip
+            yield (
+                start + quoted if scalar.style not in ("|", ">") else text.index("\n", start),
+                end - quoted,
+                scalar.style != "|",
+            )
 
 
 def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
@@ -113,6 +117,9 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
     """The program of each command that names it, and the words after it; a quoted command is looked into."""
     known: dict[str, str] = {}
     for words in _split(text, start, end, folds, where, known):
+        if words and words[0].text.startswith("--"):
+            line = text.count("\n", 0, words[0].start) + 1
+            raise ConfigError(f"{where}, line {line}: begins with a flag. End the line before it with a backslash.")
         place = next((number for number, word in enumerate(words) if _is_program(word.text, where)), None)
         if place is not None:
             _refuse_launcher([word.text for word in words[:place]], where)
@@ -122,7 +129,9 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
             if HOST in word.text or OURS in word.text:
                 raw = text[word.start : word.end]
                 if raw[0] not in "'\"" or raw[-1] != raw[0] or f"\\{raw[0]}" in raw:
-                    raise ConfigError(f"{where}: has the command in quotes within quotes. Give it alone with --command.")
+                    raise ConfigError(
+                        f"{where}: has the command in quotes within quotes. Give it alone with --command."
+                    )
                 yield from _commands(text, word.start + 1, word.end - 1, folds, where)
 
 
@@ -143,14 +152,12 @@ def _refuse_launcher(before: list[str], where: str) -> None:
     for launcher in _LAUNCHERS:
         if any(word.rpartition("/")[2] == launcher for word in before):
             raise ConfigError(
-                f"{where}: {launcher} would start {HOST} once for each GPU, and it starts Ray, which does that. Start it "
-                f"with `python -m {HOST}`."
+                f"{where}: {launcher} would start {HOST} once for each GPU, and it starts Ray, which does that. Start "
+                f"it with `python -m {HOST}`."
             )
 
 
-def _split(
-    text: str, start: int, end: int, folds: bool, where: str, known: dict[str, str]
-) -> Iterator[list[Word]]:
+def _split(text: str, start: int, end: int, folds: bool, where: str, known: dict[str, str]) -> Iterator[list[Word]]:
     """The words of each command between two places; what is assigned on the way is put in for its variable."""
     words: list[Word] = []
     for token in _TOKEN.finditer(text, start, end):
