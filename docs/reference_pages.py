@@ -3,7 +3,9 @@
 Run `make pages` after a change of a key, an option or a preset; a test compares the pages with the code.
 """
 
-from collections.abc import Iterator, Mapping
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ from typer.cli import get_docs_for_click
 import test_time.cli
 from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.commands import main as restrain
+from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check
+from restrain_openrlhf.config.checks.keys import INPUTS, KEYS
+from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.command_line import find_config, preset_names
 from restrain_openrlhf.config.gpu_layout import rollout_batches
-from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.host_flags import flags_of, host_parser
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of
 from restrain_openrlhf.config.memory.table import as_markdown
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
@@ -37,6 +42,8 @@ WORDS = {
     "object": "keys and values",
     "null": "null",
 }
+FLAG = re.compile(r"\w+(?:\.\w+)+")
+FLAG_NAMES = frozenset(option[2:] for option in host_parser()._option_string_actions if option.startswith("--"))
 # The blocks whose keys depend on their `name`, by the model of any of their choices, and where their keys are.
 CHOICES = {"CommonSettings": "#methods", "AnswerKind": "#kinds-of-answers"}
 
@@ -47,6 +54,7 @@ def pages() -> Mapping[str, str]:
         "reference/configuration.md": configuration_page(),
         "reference/commands.md": commands_page(),
         "reference/one_gpu.md": one_gpu_page(),
+        "reference/refused_flags.md": refused_flags_page(),
     }
 
 
@@ -81,6 +89,44 @@ def commands_page() -> str:
 def _commands(name: str, app: typer.Typer) -> str:
     command = typer.main.get_command(app)
     return get_docs_for_click(obj=command, ctx=typer.Context(command), name=name, indent=1)
+
+
+REFUSED_BY = {
+    "Flags that would change the method's maths, or stop a run halfway": CONTRADICTIONS,
+    "Flags and keys of the configuration that contradict each other": KEYS,
+    "Layouts that OpenRLHF refuses, or hangs on": LAYOUT,
+    "What must be named": INPUTS,
+}
+
+
+def refused_flags_page() -> str:
+    """Every check of the gate: the flags that it reads, and its reason, with VALUE in the place of a flag's own."""
+    intro = (
+        "# Refused flags\n\nMade from the checks. `restrain train`, `show`, `integrate`, `k8s render` and `slurm render`, "
+        "`test-time adapt` and `python -m restrain_openrlhf.hook.train_ppo_ray` ask all of them, in this order, before "
+        "anything starts. Where a GPU's memory is known, a run that cannot fit is refused after them; what the "
+        "[installed stack](../start/install.md#with-a-gpu) cannot serve is refused where a run starts. `restrain "
+        "integrate` prints the smallest change for [a command that exists](../journeys/integration.md).\n"
+    )
+    tables = (f"## {title}\n\n{_refused_rows(checks)}" for title, checks in REFUSED_BY.items())
+    return "\n".join((intro, *tables))
+
+
+def _refused_rows(checks: Iterable[Check]) -> str:
+    rows = (f"| {_flags_of_check(check)} | {_said(str(check.__doc__))} |\n" for check in checks)
+    return f"| flags | refused |\n|---|---|\n{''.join(rows)}"
+
+
+def _said(reason: str) -> str:
+    """The first paragraph of a reason, flags as code."""
+    text = re.sub(r"\{[\w.]+(?:!r)?\}", "VALUE", reason.split("\n\n", maxsplit=1)[0].replace("`", ""))
+    return FLAG.sub(lambda found: f"`{found[0]}`" if found[0] in FLAG_NAMES else found[0], text).replace("|", "\\|")
+
+
+def _flags_of_check(check: Check) -> str:
+    """Those that the reason names; of a reason that is worked out, those that its function names."""
+    text = str(check.__doc__) if "refused_if" in check.__qualname__ else inspect.getsource(check)
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(FLAG.findall(text)) if name in FLAG_NAMES)
 
 
 @dataclass(frozen=True)

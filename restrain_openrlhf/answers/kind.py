@@ -109,6 +109,9 @@ class AnswerKind(BaseModel, ABC):
         known = {**(columns.get("row") or {}), **columns} if names else {}
         return {name: known[name] for name in names if known.get(name) is not None}
 
+    def refuse_missing_packages(self) -> None:
+        """Raises GraderError where a package that reads or compares answers is not installed: before a run starts."""
+
     def voted_answer(self, response: str, truncated: bool, row: Row) -> str | None:
         """What a rollout votes for: the answer of its response; None where the length limit cut it off.
 

@@ -17,6 +17,7 @@ from restrain_openrlhf.commands.evaluation.analyze import analyze
 from restrain_openrlhf.commands.evaluation.evaluate import evaluate, regrade
 from restrain_openrlhf.commands.evaluation.results import plot, table
 from restrain_openrlhf.commands.gpu_check.command import gpu_check
+from restrain_openrlhf.commands.integrate.command import integrate
 from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
 from restrain_openrlhf.commands.publish.command import publish
@@ -79,7 +80,7 @@ def _options(
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
     TRAINING: (demo, train, merge, publish, study, presets, show, plot),
     REFERENCE: (make_reference, reference, merge_reference, premise, subset_reference),
-    DEPLOYMENT: (agent_path, serve),
+    DEPLOYMENT: (integrate, agent_path, serve),
     DATA: (score, extract, grade, view),
     EVALUATION: (evaluate, regrade, table, analyze),
     SETUP: (doctor, gpu_check),

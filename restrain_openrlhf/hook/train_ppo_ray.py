@@ -80,6 +80,7 @@ def run(
     device.install()
     install()
     start_ray(device, to_environment(config), GpuLayout.of(flags).needed)
+    print(f"RESTRAIN is on: the method {config.method.name}, votes of {inputs.n} rollouts a prompt", flush=True)
     sys.argv = [ENTRY_POINT, *host_words]
     runpy.run_module(ENTRY_POINT, run_name="__main__", alter_sys=True)
 

@@ -12,6 +12,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
+from restrain_openrlhf.config.checks import CHECKS
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.hook.install.instrument import PATCHES
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
@@ -86,6 +87,16 @@ def test_every_command_and_option_is_on_its_page(reference_pages):
             assert found, f"{name} is not on the page"
             options = [parameter.opts[0] for parameter in command.params if parameter.opts[0].startswith("-")]
             assert [option for option in options if option not in found[1]] == [], name
+
+
+def test_every_check_is_on_the_page_of_refused_flags(reference_pages):
+    page = reference_pages.refused_flags_page()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| flags")]
+    assert len(rows) == len(CHECKS) > 30
+    assert [check for check in CHECKS if not check.__doc__] == []
+    assert "{" not in page
+    empty = [row for row in rows if row.split("|")[2].strip() in ("", "None")]
+    assert empty == []
 
 
 def nav_pages(entry: Any) -> Iterator[str]:

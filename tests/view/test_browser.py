@@ -44,7 +44,7 @@ def page(browser):
 @pytest.fixture
 def serving():
     """Serves a run in a thread; returns the address."""
-    uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[service]")
     from restrain_openrlhf.commands.view.server import application
 
     ends = []

@@ -9,7 +9,7 @@ from restrain_openrlhf.commands.view.source import ViewedRun, material
 from restrain_openrlhf.records.kept import step_file
 from tests.view.runs import boxed, scored_group, small_run, write_run
 
-pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[service]")
 
 
 def client(run):

@@ -23,6 +23,8 @@ def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str)
         filled = re.sub(r"\{([\w.]+)(!r)?\}", lambda found: (repr if found[2] else str)(known[found[1]]), message)
         return filled if holds(flags, config, method) else None
 
+    # Every check says what it refuses: the page of refused flags is made of it.
+    check.__doc__ = message
     return check
 
 
