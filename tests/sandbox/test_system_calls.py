@@ -31,7 +31,8 @@ pwrite64
 socket connect bind sendto sendmsg socketpair kill tkill tgkill rt_sigqueueinfo pidfd_send_signal pidfd_getfd ptrace
 process_vm_readv process_vm_writev kcmp shmget shmat msgget semget mq_open add_key request_key keyctl unshare setns
 mount
-pivot_root chroot prctl seccomp bpf perf_event_open userfaultfd io_uring_setup io_setup vmsplice splice sched_setaffinity
+pivot_root chroot prctl seccomp bpf perf_event_open userfaultfd io_uring_setup io_setup vmsplice splice
+sched_setaffinity
 setpriority setrlimit setuid capset arch_prctl modify_ldt kexec_load init_module reboot personality
 """
 
