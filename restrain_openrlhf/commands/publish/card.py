@@ -15,7 +15,7 @@ from restrain_openrlhf.evaluation.result import Result
 from restrain_openrlhf.method import METHODS, build, parse_settings
 from restrain_openrlhf.records.metrics import read_held_out
 
-TAGS = ("restrain-openrlhf", "openrlhf", "reinforcement-learning", "math")
+TAGS = ("restrain-openrlhf", "openrlhf", "reinforcement-learning")
 
 
 def card_text(
@@ -40,7 +40,8 @@ def card_text(
         base=base,
         data=data,
         repository=repository,
-        front_matter=_front_matter(name, base, data),
+        front_matter=_front_matter((name, run.folder.kind.name), base, data),
+        answers=cleaned(run.folder.kind.identity),
         version=version("restrain-openrlhf"),
         method=cleaned({key: value for key, value in run.method.items() if value is not None}),
         summary=" ".join((inspect.getdoc(sys.modules[METHODS[name].__module__]) or "").split("\n\n")[0].split()),
@@ -51,7 +52,7 @@ def card_text(
     )
 
 
-def _front_matter(method: str, base: BaseModel, data: DataSet) -> str:
+def _front_matter(tags: Sequence[str], base: BaseModel, data: DataSet) -> str:
     """What the hub reads, between its marks."""
     from huggingface_hub import ModelCardData  # noqa: PLC0415 - costs a second
 
@@ -67,7 +68,7 @@ def _front_matter(method: str, base: BaseModel, data: DataSet) -> str:
         **{name: value for name, value in known.items() if value},
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=[*TAGS, method],
+        tags=[*TAGS, *tags],
     )
     return f"---\n{front.to_yaml()}\n---"
 
