@@ -11,6 +11,7 @@ import yaml
 pytest.importorskip("transformers", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.answers import MATHEMATICS  # noqa: E402
 from restrain_openrlhf.commands.publish.private import cleaned, without_paths  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from tests.commands import refused, restrain  # noqa: E402
@@ -63,6 +64,20 @@ def test_the_card_says_how_it_was_made_and_how_good_it_is(run):
     assert "| AIME24 | 30 | 40.0 [30.0, 50.0] | 50.0 (k 16) | T 0.6" in text
     assert "25.0 at step 0, 50.0 at step 2" in text
     assert json.loads((run / "hub" / "restrain.json").read_text())["openrlhf"]["actor.adam.lr"] == 1e-6
+
+
+def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it(run):
+    front, text = published(run)
+    assert "math" in front["tags"]
+    assert f"| answers | {MATHEMATICS.identity} |" in text
+    resolved = json.loads((run / "run.json").read_text())
+    own = {"name": "judge", "url": "http://judge.internal/equal", "send": ["rubric"], "cache": "/opt/venv/verdicts"}
+    (run / "run.json").write_text(json.dumps({**resolved, "answers": own}))
+    front, text = published(run)
+    assert ("judge" in front["tags"], "math" in front["tags"]) == (True, False)
+    assert "send=['rubric'] url='(an address)' |" in text
+    assert "answers are of this one kind: judge 1" in text
+    assert ".internal" not in text + (run / "hub" / "restrain.json").read_text()
 
 
 def test_nothing_of_this_machine_is_published(run, tmp_path):

@@ -19,7 +19,7 @@ from restrain_openrlhf.method import METHODS, build, parse_settings
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_held_out
 
-TAGS = ("restrain-openrlhf", "openrlhf", "reinforcement-learning", "math")
+TAGS = ("restrain-openrlhf", "openrlhf", "reinforcement-learning")
 CARD = "README.md"
 NOTICES = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 
@@ -73,7 +73,8 @@ def card_text(run: RunFolder, base: BaseModel, evaluations: Sequence[Result], ha
         has_adapter=has_adapter,
         base=base,
         data=data,
-        front_matter=_front_matter(name, base, data),
+        front_matter=_front_matter((name, run.kind.name), base, data),
+        answers=cleaned(run.kind.identity),
         version=version("restrain-openrlhf"),
         method=cleaned({key: value for key, value in method.items() if value is not None}),
         summary=" ".join((inspect.getdoc(sys.modules[METHODS[name].__module__]) or "").split("\n\n")[0].split()),
@@ -83,7 +84,7 @@ def card_text(run: RunFolder, base: BaseModel, evaluations: Sequence[Result], ha
     )
 
 
-def _front_matter(method: str, base: BaseModel, data: DataSet) -> str:
+def _front_matter(tags: Sequence[str], base: BaseModel, data: DataSet) -> str:
     """What the hub reads, between its marks."""
     from huggingface_hub import ModelCardData  # noqa: PLC0415 - costs a second
 
@@ -99,7 +100,7 @@ def _front_matter(method: str, base: BaseModel, data: DataSet) -> str:
         **{name: value for name, value in known.items() if value},
         library_name="transformers",
         pipeline_tag="text-generation",
-        tags=[*TAGS, method],
+        tags=[*TAGS, *tags],
     )
     return f"---\n{front.to_yaml()}\n---"
 

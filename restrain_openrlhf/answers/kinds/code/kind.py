@@ -1,4 +1,4 @@
-"""The kind of answer `code`: its settings, and programs turned into jobs for the sandbox."""
+"""The kind of answer `code`: its settings, programs turned into jobs for the sandbox, and which of them are equal."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
@@ -6,16 +6,16 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes, read_columns, register
-from restrain_openrlhf.answers.kinds.code.extraction import program_of
 from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
-from restrain_openrlhf.answers.kinds.code.signatures import Outcomes, returns, signatures
-from restrain_openrlhf.answers.kinds.code.task import Task, TaskColumns, read_task
+from restrain_openrlhf.answers.kinds.code.task import Task, TaskColumns, program_of, read_task
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.sandbox import outcome
 from restrain_openrlhf.machine.sandbox.confinement import Confinement
 from restrain_openrlhf.machine.sandbox.pool import DIED, run_all
 from restrain_openrlhf.machine.sandbox.program import RETURNED, Job
 
+Outcomes = tuple[str, ...]
+FAILED = "!"
 # What jobs came to lately: an outcome depends on nothing but its job.
 MOST_KNOWN = 1 << 12
 _KNOWN: dict[Job, Outcomes] = {}
@@ -200,3 +200,36 @@ def _expected(gold: str) -> list[Expected]:
             f"The gold {gold[:60]!r} is no list of inputs and outputs, and the prompt asks for a script. Write it as "
             '[{"input": "1 2", "output": "3"}], or name the function in the column `entry_point`.'
         ) from None
+
+
+def returns(outcome: str) -> bool:
+    """Whether the program returned or printed something on this input."""
+    return outcome.startswith(RETURNED)
+
+
+def comparable(programs: Sequence[Outcomes | None]) -> list[int]:
+    """The inputs, by their place, on which at most half of the group's programs fail.
+
+    What most programs fail on is no input that the prompt allows. Programs that fail everywhere do not count, and None
+    is a program that was not run.
+    """
+    counted = [outcomes for outcomes in programs if outcomes and any(map(returns, outcomes))]
+    if not counted:
+        return []
+    columns = zip(*counted, strict=True)
+    return [place for place, column in enumerate(columns) if 2 * sum(map(returns, column)) >= len(column)]
+
+
+def signatures(programs: Sequence[Outcomes | None]) -> list[Outcomes | None]:
+    """Each program's outcomes on the comparable inputs, failures all alike; None where it fails on all of them.
+
+    The inputs are the same for the whole group, and signatures are compared as they are. So equality is reflexive,
+    symmetric and transitive.
+    """
+    places = comparable(programs)
+    restricted = [outcomes and tuple(outcomes[place] for place in places) for outcomes in programs]
+    return [_alike(outcomes) if outcomes and any(map(returns, outcomes)) else None for outcomes in restricted]
+
+
+def _alike(outcomes: Outcomes) -> Outcomes:
+    return tuple(outcome if returns(outcome) else FAILED for outcome in outcomes)

@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -14,9 +15,8 @@ from pydantic import Field, field_validator, model_validator
 from restrain_openrlhf.answers.kind import PROBLEM, Row, register
 from restrain_openrlhf.answers.kinds.compared_texts import AS_WRITTEN, ComparedTexts
 from restrain_openrlhf.answers.kinds.judge.endpoint import Endpoint
-from restrain_openrlhf.answers.kinds.judge.function import function_judge
 from restrain_openrlhf.answers.kinds.judge.verdicts import Ask, Cost, Verdicts, joined
-from restrain_openrlhf.errors import DataError, reason_of
+from restrain_openrlhf.errors import ConfigError, DataError, GraderError, RestrainError, reason_of
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -165,3 +165,38 @@ def _judge(judge: Judge) -> Ask:
     if judge.url is not None:
         return Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
     return function_judge(str(judge.callable))
+
+
+def function_judge(name: str) -> Ask:
+    """A function as a judge. Raises ConfigError where it cannot be imported."""
+    function = _imported(name)
+
+    def ask(question: Mapping[str, Any]) -> Any:
+        row = question["row"]
+        try:
+            if "answers" in question:
+                return {"classes": function(list(question["answers"]), dict(row))}
+            return {"equal": [function(first, second, dict(row)) for first, second in question["pairs"]]}
+        except RestrainError:
+            raise
+        except Exception as error:  # whatever a user's function raises is the reason that is told
+            raise GraderError(
+                f"The judge {name} failed: {type(error).__name__}: {reason_of(error)}. The group is not scored, as a "
+                "guess would be a vote. Correct the function."
+            ) from error
+
+    return ask
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"answers.callable: {name} cannot be imported ({reason_of(error)}). Install its package in this "
+            "environment, or correct the name."
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"answers.callable: {name} is no function. Name one.")
+    return found  # type: ignore[no-any-return]  # just found to be callable
