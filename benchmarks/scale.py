@@ -120,33 +120,38 @@ class Cost:
     megabytes: float
 
 
-def problem(place: int) -> str:
-    """A prompt of about 40 words; no two are equal."""
+def problem(place: int, words: int) -> str:
+    """A prompt of a few words more than `words`; no two are equal."""
     drawn = random.Random(place)
-    return f"Problem {place}: " + " ".join(drawn.choices(WORDS, k=40)) + f" {place}?"
+    return f"Problem {place}: " + " ".join(drawn.choices(WORDS, k=words)) + f" {place}?"
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a size, with so many rollouts of each prompt; made without the package, but for kept rollouts."""
+    """The files of a size; made without the package, but for kept rollouts. Words are those of a prompt."""
 
     size: int
     rollouts: int
+    words: int
+
+    def problem(self, place: int) -> str:
+        """That of a prompt."""
+        return problem(place, self.words)
 
     def write(self, folder: Path, code: str) -> None:
         """Those that the code names."""
         (folder / "evaluation").mkdir()
         prompts = range(self.size)
         files: dict[str, Iterable[dict[str, object]]] = {
-            "prompts.jsonl": ({"id": i, "problem": problem(i), "answer": "12"} for i in prompts),
-            "benchmark.jsonl": ({"id": i, "problem": problem(i * 7), "answer": "1"} for i in range(1000)),
-            "gold.jsonl": ({"problem": problem(i), "answer": "12"} for i in prompts),
+            "prompts.jsonl": ({"id": i, "problem": self.problem(i), "answer": "12"} for i in prompts),
+            "benchmark.jsonl": ({"id": i, "problem": self.problem(i * 7), "answer": "1"} for i in range(1000)),
+            "gold.jsonl": ({"problem": self.problem(i), "answer": "12"} for i in prompts),
             "pairs.jsonl": ({"a": str(i), "b": f"{i}.0"} for i in prompts),
             "responses.jsonl": ({"response": self._texts(i)[0]} for i in prompts),
             "rollouts.jsonl": map(self._group, prompts),
             "metrics.jsonl": map(_step, range(1, self.size + 1)),
             "ref.jsonl": map(self._reference_row, prompts),
-            "evaluation/problems.jsonl": ({"id": str(i), "problem": problem(i), "answer": "12"} for i in prompts),
+            "evaluation/problems.jsonl": ({"id": str(i), "problem": self.problem(i), "answer": "12"} for i in prompts),
             "evaluation/responses.jsonl": map(self._response, prompts),
         }
         for name, rows in files.items():
@@ -164,15 +169,15 @@ class Inputs:
         return [f"{begun}the answer is \\boxed{{{drawn.randrange(10, 14)}}}" for _ in range(self.rollouts)]
 
     def _group(self, place: int) -> dict[str, object]:
-        return {"id": place, "problem": problem(place), "responses": self._texts(place), "answer": "12"}
+        return {"id": place, "problem": self.problem(place), "responses": self._texts(place), "answer": "12"}
 
     def _response(self, place: int) -> dict[str, object]:
         lists = {"tokens": [30] * self.rollouts, "truncated": [False] * self.rollouts}
-        text = problem(place)
+        text = self.problem(place)
         return {"id": str(place), "problem": text, "prompt": text, "responses": self._texts(place), **lists}
 
     def _reference_row(self, place: int) -> dict[str, object]:
-        digest = hashlib.sha256(problem(place).encode()).hexdigest()
+        digest = hashlib.sha256(self.problem(place).encode()).hexdigest()
         most = self.rollouts - place % (self.rollouts // 2)
         counts = [count for count in (most, self.rollouts - most) if count]
         answers = ["12"] * most + ["13"] * (self.rollouts - most)
@@ -208,8 +213,8 @@ class Inputs:
             KeptRollout(at, text, True, text[-3:-1], None, None, None, True, text[-3:-1], 0.5, 0.0)
             for at, text in enumerate(self._texts(step * KEPT + place))
         )
-        digest = hashlib.sha256(problem(of).encode()).hexdigest()
-        return KeptGroup(step, place, digest, problem(of), 0, self.rollouts, 1.0, False, rollouts)
+        digest = hashlib.sha256(self.problem(of).encode()).hexdigest()
+        return KeptGroup(step, place, digest, self.problem(of), 0, self.rollouts, 1.0, False, rollouts)
 
 
 def _step(step: int) -> dict[str, object]:
@@ -222,7 +227,7 @@ def _step(step: int) -> dict[str, object]:
 
 def run_stage(name: str, folder: Path, of: Inputs, package: Path) -> Cost:
     """The stage in a process of its own, with a cache of the folder's own. Raises where it fails."""
-    values = f"SIZE, ROLLOUTS, PROMPT = {of.size}, {of.rollouts}, {problem(of.size // 2)!r}"
+    values = f"SIZE, ROLLOUTS, PROMPT = {of.size}, {of.rollouts}, {of.problem(of.size // 2)!r}"
     code = f"{PEAK}\nfrom pathlib import Path\n{values}\n{STAGES[name]}"
     environment = {**os.environ, "PYTHONPATH": str(package), "XDG_CACHE_HOME": str(folder / "cache")}
     with (folder / "log").open("w+") as log:
@@ -251,6 +256,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="1000,10000", help="numbers of prompts and of steps")
     parser.add_argument("--rollouts", type=int, default=16, help="of each prompt")
+    parser.add_argument("--words", type=int, default=40, help="of each prompt")
     parser.add_argument("--stages", default="", help=f"comma-separated, of: {', '.join(STAGES)}")
     parser.add_argument("--package", type=Path, default=Path(__file__).parents[1], help="the checkout to measure")
     given = parser.parse_args()
@@ -259,7 +265,7 @@ def main() -> None:
     costs: dict[str, list[Cost]] = {name: [] for name in asked}
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
-            inputs = Inputs(size, given.rollouts)
+            inputs = Inputs(size, given.rollouts, given.words)
             inputs.write(Path(folder), "".join(map(STAGES.__getitem__, asked)))
             for name in asked:
                 costs[name].append(run_stage(name, Path(folder), inputs, given.package.resolve()))

@@ -102,11 +102,12 @@ REFUSED_BY = {
 def refused_flags_page() -> str:
     """Every check of the gate: the flags that it reads, and its reason, with VALUE in the place of a flag's own."""
     intro = (
-        "# Refused flags\n\nMade from the checks. Whatever starts, shows or renders a run asks all of them, in this order, "
-        "before anything starts: `restrain train`, `show`, `integrate`, `k8s render`, `slurm render`, `test-time adapt`, "
-        "and `python -m restrain_openrlhf.hook.train_ppo_ray`. After them comes the memory, where a GPU's is known, and "
-        "what the [installed stack](../start/install.md#with-a-gpu) cannot serve. `restrain integrate` prints the smallest "
-        "change for [your command](../journeys/integration.md).\n"
+        "# Refused flags\n\nMade from the checks. Whatever starts, shows or renders a run asks all of them, "
+        "in this order, before anything starts: `restrain train`, `show`, `integrate`, `k8s render`, `slurm "
+        "render`, `test-time adapt`, and `python -m restrain_openrlhf.hook.train_ppo_ray`. After them comes "
+        "the memory, where a GPU's is known, and what the [installed stack](../start/install.md#with-a-gpu) "
+        "cannot serve. `restrain integrate` prints the smallest change for [your "
+        "command](../journeys/integration.md).\n"
     )
     tables = (f"## {title}\n\n{_refused_rows(checks)}" for title, checks in REFUSED_BY.items())
     return "\n".join((intro, *tables))
