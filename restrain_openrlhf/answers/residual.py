@@ -15,7 +15,6 @@ from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 
-import restrain_openrlhf
 from restrain_openrlhf.answers import residual_worker
 from restrain_openrlhf.answers.value import fingerprint
 from restrain_openrlhf.errors import GraderError
@@ -149,7 +148,7 @@ def _command() -> list[str]:
 
     No file of the working folder is then taken for a module: latex2sympy2 imports `gen`.
     """
-    package = str(Path(restrain_openrlhf.__file__).parents[1])
+    package = str(Path(__file__).parents[2])
     folders = [os.path.abspath(path) for path in sys.path if path]
     with suppress(importlib.metadata.PackageNotFoundError):
         folders.insert(0, str(importlib.metadata.distribution(LIBRARY).locate_file("")))

@@ -4,6 +4,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
 
-from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.data.identity import Provenance, text_hash
@@ -244,7 +244,7 @@ def load_reference(path: Path) -> Reference:
         )
     # A file that cannot be read is told as everywhere.
     next(each_line(path), None)
-    file, checked = OpenFile(path), f"{__version__}, {provenance.n} of {provenance.prompt_count}"
+    file, checked = OpenFile(path), f"{version('restrain-openrlhf')}, {provenance.n} of {provenance.prompt_count}"
     return Reference(path, provenance, shared_table(path, checked, lambda: _checked(path, file, provenance)), file)
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
-from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, kind_word
 from restrain_openrlhf.config.host_flags import check_version, flags_of
@@ -112,7 +112,7 @@ class OfflinePass:
             prompt_count=len(hashes),
             answers=kind.model_dump(mode="json"),
             extractor_version=kind.whole_version,
-            restrain_version=__version__,
+            restrain_version=version("restrain-openrlhf"),
             **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
         return cls(options, shard, prompts, provenance, tokenizer)

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-import restrain_openrlhf
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.sandbox.readable_files import LIBRARIES
 
@@ -70,4 +69,4 @@ def _interpreter() -> str:
 
 
 def _package() -> Path:
-    return Path(restrain_openrlhf.__file__).parent
+    return Path(__file__).parents[2]
