@@ -106,7 +106,7 @@ def as_parquet(parquet, tmp_path):
     ("command", "rows"),
     [
         (["score"], ROLLOUTS),
-        (["extract"], [{"response": r"\boxed{2}"}, {"response": "no"}] * 3),
+        (["extract"], [{"response": "no"}, {"response": r"\boxed{2}"}] * 3),
         (["grade"], [{"a": "0.5", "b": "1/2"}, {"a": "1", "b": "2"}]),
         (["data", "prepare", "own", "--answer-column", "answer", "--source"], [{**ROLLOUTS[0]}, {**ROLLOUTS[1]}]),
     ],
@@ -114,7 +114,7 @@ def as_parquet(parquet, tmp_path):
 def test_commands_read_and_write_parquet_as_they_do_json_lines(
     write_jsonl, as_parquet, parquet, tmp_path, monkeypatch, command, rows
 ):
-    """Types of a column are those of all its rows: with batches of one, the first has nothing but null."""
+    """Types of a column are those of all its rows: with batches of one, extract's first has nothing but null."""
     monkeypatch.setattr(jsonl, "BATCH_ROWS", 1)
     lines, table = write_jsonl("in.jsonl", rows), as_parquet("in.parquet", rows, row_group_size=1)
     outs = [tmp_path / "of-lines.jsonl", tmp_path / "of-table.jsonl", tmp_path / "of-lines.parquet"]

@@ -92,7 +92,7 @@ def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
     )
     data = {"summaries": page.finished(len(files)), "details": as_json(places).decode()}
     with whole_file(out) as file:
-        file.write(whole_page(material, [left_out] if len(places) < count else [], data))
+        file.writelines(whole_page(material, [left_out] if len(places) < count else [], data))
     return count, len(places)
 
 
