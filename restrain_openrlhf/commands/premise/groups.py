@@ -1,11 +1,12 @@
 """What the diagnosis reads: each prompt's frozen vote, the rollouts that a training step would have, and its gold."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
+from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import majority_right
@@ -54,7 +55,8 @@ class FrozenGroup:
 class FrozenPass:
     """The frozen model's rollouts on all prompts, n each; groups have the first `group_size` of them.
 
-    Answers are of one `kind`. `unread` are some responses without an answer, or their ends.
+    Answers are of one `kind`. `unread` are some responses without an answer, or their ends, each with what is known of
+    its prompt.
     """
 
     source: Path
@@ -62,7 +64,7 @@ class FrozenPass:
     group_size: int
     groups: tuple[FrozenGroup, ...]
     kind: AnswerKind = MATHEMATICS
-    unread: tuple[str, ...] = ()
+    unread: Mapping[str, Row] = field(default_factory=dict)
 
     @property
     def with_gold(self) -> tuple[FrozenGroup, ...]:
@@ -83,7 +85,7 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
         )
     reference = load_reference(path)
     rows = reference.rows
-    unread = tuple(text for row in rows for text in row.unread)
+    unread = {text: row.row for row in rows for text in row.unread}
     return _frozen_pass(path, rows, gold, group_size, {}, reference.provenance.kind, unread)
 
 
@@ -97,7 +99,9 @@ def from_rollouts(
     rollouts = read_rollouts(path)
     kind.check(row.row(kind) for row in rollouts)
     read = [_vote(row, kind) for row in rollouts]
-    rows, unread = [row for row, _ in read], tuple(text for _, texts in read for text in texts)
+    rows = [row for row, _ in read]
+    pairs = zip(rollouts, read, strict=True)
+    unread = {text: {**(one.model_extra or {}), PROBLEM: one.problem} for one, (_, texts) in pairs for text in texts}
     given = zip(rows, (each.answer for each in rollouts), strict=True)
     own = {row.problem_hash: str(answer) for row, answer in given if answer not in (None, "")}
     return _frozen_pass(path, rows, gold, group_size, own, kind, unread)
@@ -118,7 +122,7 @@ def _frozen_pass(
     group_size: int | None,
     own: dict[str, str],
     kind: AnswerKind,
-    unread: tuple[str, ...],
+    unread: Mapping[str, Row],
 ) -> FrozenPass:
     n, *others = sorted({row.n for row in rows})
     if others:
