@@ -127,7 +127,7 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
     ("words", "message"),
     [
         (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
-        (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl file"),
+        (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl or a .parquet file"),
         (("data", "prepare", "own", "--out", "x.jsonl"), "no known place on the hub"),
         (("data", "prepare", "own", "--config", "en", "--out", "x.jsonl"), "needs --hub-id"),
         (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your copy of it"),

@@ -1,12 +1,13 @@
 """Puts the diagnosis together: sizes of majorities, where methods learn, common answers, missing ones, reliability."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, parse_kind
+from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, Row, parse_kind
+from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.answers.votes import EXAMPLES
 from restrain_openrlhf.commands.premise.groups import TRIED, FrozenGroup, FrozenPass
 from restrain_openrlhf.commands.premise.learning import Bin, Learning, compared, quarters
@@ -90,17 +91,18 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
     )
 
 
-def other_kinds(kind: AnswerKind, unread: Sequence[str]) -> dict[str, float]:
-    """The share of `unread` responses that each other kind reads with nothing but the text, those that read most first.
+def other_kinds(kind: AnswerKind, unread: Mapping[str, Row]) -> dict[str, float]:
+    """The share of `unread` responses that each other kind reads, those that read most first.
 
-    Kinds with settings that have no default cannot be tried, and are left out.
+    Kinds whose settings have no default, or whose columns the rows lack, cannot be tried, and are left out.
     """
-    texts = list(dict.fromkeys(unread))[:TRIED]
+    known = list(unread.items())[:TRIED]
     shares: dict[str, float] = {}
-    for name in sorted(KINDS.keys() - {kind.name}) if texts else ():
+    for name in sorted(KINDS.keys() - {kind.name}) if known else ():
         with suppress(RestrainError):
             other = parse_kind({"name": name})
-            shares[name] = sum(other.extract(text, other.row("", {})) is not None for text in texts) / len(texts)
+            rows = [(text, other.row(row.get(PROBLEM, ""), row)) for text, row in known]
+            shares[name] = sum(other.extract(text, row) is not None for text, row in rows) / len(rows)
     return dict(sorted(shares.items(), key=lambda each: -each[1]))
 
 

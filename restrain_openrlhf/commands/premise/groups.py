@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
+from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
 from restrain_openrlhf.data.jsonl import dump, each_row
 from restrain_openrlhf.errors import DataError
@@ -60,7 +61,8 @@ class FrozenGroup:
 class FrozenPass:
     """The frozen model's rollouts on all prompts, n each; groups have the first `group_size` of them.
 
-    Answers are of one `kind`. `unread` are some responses without an answer, or their ends.
+    Answers are of one `kind`. `unread` are some responses without an answer, or their ends, each with what is known of
+    its prompt.
     """
 
     source: Path
@@ -68,7 +70,7 @@ class FrozenPass:
     group_size: int
     groups: Collection[FrozenGroup]
     kind: AnswerKind = MATHEMATICS
-    unread: tuple[str, ...] = ()
+    unread: Mapping[str, Row] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,10 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
             "`restrain reference` wrote, such as ref.jsonl."
         )
     reference = load_reference(path)
-    return _frozen_pass(path, reference.each_row, gold, group_size, {}, reference.provenance.kind, ())
+    unread: dict[str, Row] = {}
+    for row in reference.each_row():
+        unread.update(dict.fromkeys(row.unread if len(unread) < TRIED else (), row.row))
+    return _frozen_pass(path, reference.each_row, gold, group_size, {}, reference.provenance.kind, unread)
 
 
 def from_rollouts(
@@ -116,13 +121,14 @@ def from_rollouts(
     """
     kind.check(each.row(kind) for each in each_rollouts(path))
     own: dict[str, str] = {}
-    unread: dict[str, None] = {}
+    unread: dict[str, Row] = {}
     # Their votes are written down once, and gone through as an offline pass's are.
     votes = NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8")  # noqa: SIM115 - goes with the last of its rows
     for each in each_rollouts(path):
         row, texts = _vote(each, kind)
         votes.write(dump(row.model_dump(mode="json")))
-        unread.update(dict.fromkeys(texts if len(unread) < TRIED else ()))
+        read = {**(each.model_extra or {}), PROBLEM: each.problem}
+        unread.update(dict.fromkeys(texts if len(unread) < TRIED else (), read))
         if each.answer not in (None, ""):
             own[row.problem_hash] = str(each.answer)
     votes.flush()
@@ -130,7 +136,7 @@ def from_rollouts(
     def rows() -> Iterator[ReferenceRow]:
         return each_row(Path(votes.name), ReferenceRow)
 
-    return _frozen_pass(path, rows, gold, group_size, own, kind, tuple(unread)[:TRIED])
+    return _frozen_pass(path, rows, gold, group_size, own, kind, unread)
 
 
 def _vote(row: RolloutsRow, kind: AnswerKind) -> tuple[ReferenceRow, list[str]]:
@@ -148,7 +154,7 @@ def _frozen_pass(
     group_size: int | None,
     own: Mapping[str, str],
     kind: AnswerKind,
-    unread: tuple[str, ...],
+    unread: Mapping[str, Row],
 ) -> FrozenPass:
     numbers = Counter(row.n for row in rows())
     n, *others = sorted(numbers)
