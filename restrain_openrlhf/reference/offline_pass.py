@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field, ValidationError
 from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, kind_word
-from restrain_openrlhf.config.host_flags import check_version, flags_of
+from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError

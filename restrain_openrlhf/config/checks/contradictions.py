@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from restrain_openrlhf.config.host_flags import Flags, is_agent
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.machine.host_releases import installed
 from restrain_openrlhf.method import Method
 
 Check = Callable[[Flags, HookConfig, Method], str | None]
@@ -26,7 +27,14 @@ def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str)
     return check
 
 
+def refused_by_release(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """What the table of releases (machine/host_releases.yaml) refuses in the installed one."""
+    given = ((name, reason) for name, reason in installed().refused.items() if flags[name] is not None)
+    return next((f"{name} is {flags[name]!r}: {reason}. Leave it out." for name, reason in given), None)
+
+
 CONTRADICTIONS: tuple[Check, ...] = (
+    refused_by_release,
     refused_if(
         lambda flags, *_: flags["algo.advantage.estimator"] != "group_norm",
         "algo.advantage.estimator is {algo.advantage.estimator!r}: the hook replaces the estimator, and others add a "
