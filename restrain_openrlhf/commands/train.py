@@ -48,8 +48,8 @@ def show(
     from restrain_openrlhf.config.host_flags import (  # noqa: PLC0415
         host_flags,
         is_installed,
+        parse,
         to_arguments,
-        values,
     )
     from restrain_openrlhf.config.this_machine import on_this_machine  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
@@ -63,7 +63,7 @@ def show(
     if is_installed():
         check_version()
     words = to_arguments({**detect().host_flags, **host_flags(on_this_machine(resolved))})
-    flags = values(words)
+    flags = vars(parse(words))
     refuse_settings(resolved, flags)
     if memory:
         typer.echo(_memory(flags, gpu_memory, model_config))

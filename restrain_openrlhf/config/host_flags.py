@@ -53,9 +53,11 @@ class HostParser(argparse.ArgumentParser):
 def host_parser() -> argparse.ArgumentParser:
     """A parser that takes and gives what the installed OpenRLHF's does, without it the newest's.
 
-    But for the default of `logger.wandb.run_name`, which is a time there.
+    But for the default of `logger.wandb.run_name`, which is a time there; and flags that other releases have are None.
     """
     parser = HostParser()
+    every = {*_newest_record(), *(name for release in RELEASES.values() for name in release.flags)}
+    parser.set_defaults(**dict.fromkeys(every - record(installed()).keys()))
     for name, keywords in record(installed()).items():
         kind = {"type": TYPES[keywords["type"]]} if "type" in keywords else {}
         parser.add_argument(f"--{name}", **{**keywords, **kind})
@@ -99,13 +101,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def flags_of(config: RunConfig, also: Flags | None = None) -> dict[str, Any]:
     """The value of every flag of OpenRLHF in a run of this configuration; `also` are flags that it leaves out."""
-    return values(to_arguments({**(also or {}), **host_flags(config)}))
-
-
-def values(arguments: Sequence[str]) -> dict[str, Any]:
-    """Every flag's value for these words; None for one that other releases have and the installed one has not."""
-    names = {*_newest_record(), *(name for release in RELEASES.values() for name in release.flags)}
-    return {**dict.fromkeys(names), **vars(parse(arguments))}
+    return vars(parse(to_arguments({**(also or {}), **host_flags(config)})))
 
 
 def host_flags(config: RunConfig) -> dict[str, object]:

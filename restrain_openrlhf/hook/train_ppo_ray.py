@@ -14,7 +14,7 @@ from pathlib import Path
 import ray
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, to_arguments, values
+from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, parse, to_arguments
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.config.this_machine import limits_of_run
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
@@ -64,7 +64,7 @@ def run(config: HookConfig, host_words: Sequence[str], is_checked: bool = False)
     check_version()
     device = detect()
     host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
-    flags = values(host_words)
+    flags = vars(parse(host_words))
     if not is_checked:
         check_run(config, flags)
     drop_unfinished(flags)

@@ -34,6 +34,7 @@ class Release:
 
     version: str
     ways: frozenset[Way] = frozenset()
+    pins: Mapping[str, str] = field(default_factory=dict)
     takes: Mapping[str, str] = field(default_factory=dict)
     named: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from typing import Any
 import ray
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import ENTRY_POINT, values
+from restrain_openrlhf.config.host_flags import ENTRY_POINT, parse
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.hook.train_ppo_ray import HOST_ENVIRONMENT
 from restrain_openrlhf.machine.devices import detect
@@ -40,7 +40,7 @@ def main(words: Sequence[str]) -> None:
     """Start Ray as a hooked run does, and hand over to the host."""
     device = detect()
     check_version()
-    gpus = GpuLayout.of(values(words)).needed
+    gpus = GpuLayout.of(vars(parse(words))).needed
     device.install()
     environment = {**HOST_ENVIRONMENT, **device.environment}
     os.environ.update(environment)

@@ -34,7 +34,6 @@ def refused_by_release(flags: Flags, _config: HookConfig, _method: Method) -> st
 
 
 CONTRADICTIONS: tuple[Check, ...] = (
-    refused_by_release,
     refused_if(
         lambda flags, *_: flags["algo.advantage.estimator"] != "group_norm",
         "algo.advantage.estimator is {algo.advantage.estimator!r}: the hook replaces the estimator, and others add a "
