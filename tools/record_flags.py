@@ -1,8 +1,8 @@
 """Writes the record of OpenRLHF's flags (restrain_openrlhf/config/openrlhf-VERSION.yaml) from the installed OpenRLHF.
 
 `python tools/record_flags.py`, in an environment with the newest release of restrain_openrlhf/machine/
-host_releases.yaml. With an older one it prints what that table lacks of its flags. A test compares them; everything else
-reads the two files.
+host_releases.yaml. With an older one it prints what that table lacks of its flags. A test compares them; everything
+else reads the two files.
 """
 
 import argparse

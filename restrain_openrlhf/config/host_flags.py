@@ -14,7 +14,8 @@ from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.machine.host_releases import NEWEST, RELEASES, Release, installed
 
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
-# Written by tools/record_flags.py from the newest OpenRLHF; a test holds them together. The table of releases has the rest.
+# Written by tools/record_flags.py from the newest OpenRLHF; a test holds them together. What older ones have otherwise
+# stands in the table of releases.
 RECORD = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 TYPES = {"int": int, "float": float, "str": str}
 # They are neither published nor sent anywhere, nor written for others. Other flags with such a word (data.input_key,

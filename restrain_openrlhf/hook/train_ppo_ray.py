@@ -15,7 +15,6 @@ import ray
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, parse, to_arguments
-from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.config.this_machine import limits_of_run
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import RestrainError
@@ -27,6 +26,7 @@ from restrain_openrlhf.hook.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.records.contents import claim_checkpoints
 
 # As openrlhf/cli/train_ppo_ray.py sets them when it starts Ray itself.

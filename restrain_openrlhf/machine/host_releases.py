@@ -1,4 +1,4 @@
-"""OpenRLHF's releases, by one table (host_releases.yaml): what works on which, and what each has otherwise than the newest."""
+"""OpenRLHF's releases, by one table (host_releases.yaml): what works on which, and what each has otherwise."""
 
 import re
 from collections.abc import Mapping

@@ -37,7 +37,7 @@ class Rollout(NamedTuple):
 
 
 class RewardRequest(BaseModel, frozen=True):
-    """Lists of one element, as openrlhf/utils/agent.py sends a rollout; up to OpenRLHF 0.9.0 a whole step's rollouts."""
+    """Lists of one element, as openrlhf/utils/agent.py sends a rollout; up to OpenRLHF 0.9.0 a whole step's."""
 
     query: tuple[StrictStr, ...] = Field(min_length=1, description="Prompt and response, decoded with special tokens.")
     prompts: tuple[StrictStr, ...] = Field(description="The prompt of each, as the policy saw it.")

@@ -14,6 +14,8 @@ RUNS = [
 
 def test_the_oldest_release_trains_with_the_hook_and_with_the_agents_file_alone():
     """All other real runs are on the newest release."""
-    done = python_on(supported(Way.HOOK)[-1], "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *RUNS)
+    done = python_on(
+        supported(Way.HOOK)[-1], "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", *RUNS
+    )
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
     assert "2 passed" in done.stdout

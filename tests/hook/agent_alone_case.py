@@ -1,7 +1,7 @@
 """The agent's file alone in one OpenRLHF release, over a made-up engine: groups drawn and scored, and their advantages.
 
-Run as a program with the release first on its path, and one JSON object of YAML texts by name: for each it loads the agent
-by the release's own `_load_agent_executor`, draws by its own `generate_responses`, and takes what is drawn through its own
+Run as a program with the release first on its path, and cases by name as JSON. For each it loads the agent by the
+release's own `_load_agent_executor`, draws by its own `generate_responses`, and takes what is drawn through its own
 `_process_response_into_experience` and `compute_advantages_and_returns`. Prints JSON by the same names.
 """
 
@@ -49,7 +49,7 @@ class Letters:
 
 
 class Actor(HOST):
-    """The release's rollout actor, over an engine that writes the responses in turn; `generate` takes what its own does."""
+    """The release's rollout actor over an engine that writes the responses in turn, and takes no images."""
 
     def __init__(self, responses):
         self.executor = vllm_engine._load_agent_executor(str(agent_path()))

@@ -1,4 +1,4 @@
-"""Every OpenRLHF release that is supported, the newest left out: the hook's own tests on it, or the agent's file alone."""
+"""Every OpenRLHF release that is supported but the newest: the hook's own tests on it, or the agent's file alone."""
 
 import json
 import math
@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 
-from restrain_openrlhf.errors import HostError  # noqa: E402
-from restrain_openrlhf.machine import host_releases  # noqa: E402
-from restrain_openrlhf.machine.host_releases import RELEASES, Way, check_version, range_of  # noqa: E402
-from tests.host_releases import others, python_on  # noqa: E402
+from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.machine import host_releases
+from restrain_openrlhf.machine.host_releases import RELEASES, Way, check_version, range_of
+from tests.host_releases import others, python_on
 
 pytestmark = [pytest.mark.host, pytest.mark.timeout(900)]
 WITH_HOOK, AGENT_ALONE = others(Way.HOOK), others(Way.AGENT, but=Way.HOOK)
@@ -35,8 +35,8 @@ CASES = {
         "n": 2,
     },
 }
-# By hand. Of four rollouts two have the majority's answer: (1 - 1/2) by the sample's deviation, √(1/3). The penalty is u_x
-# times -delta. All responses are as long as each other, so that the mean that the host takes off is the rollouts'.
+# By hand. Of four rollouts two have the majority's answer: (1 - 1/2) by the sample's deviation, √(1/3). The penalty is
+# u_x times -delta. All responses are equally long, so that the mean that the host takes off is the rollouts'.
 HALF = math.sqrt(3) / 2
 GOLDEN = {
     "plain": ([HALF, HALF, -HALF, -HALF], [HALF, HALF, -HALF, -HALF]),
@@ -68,7 +68,11 @@ def test_the_agents_file_alone_draws_and_scores_groups_on_older_releases(release
     ("release", "way", "said"),
     [
         ("0.12.0", Way.HOOK, ["the hook works on 0.10.4 to 0.11.2", "Install openrlhf==0.11.2, the nearest"]),
-        ("0.10.3", Way.HOOK, ["Install openrlhf==0.10.4", "On 0.10.3, the agent's file under OpenRLHF's own entry point"]),
+        (
+            "0.10.3",
+            Way.HOOK,
+            ["Install openrlhf==0.10.4", "On 0.10.3, the agent's file under OpenRLHF's own"],
+        ),
         ("0.9.8", Way.AGENT, ["Install openrlhf==0.9.9", "On 0.9.8, the scoring service as OpenRLHF's remote reward"]),
         ("0.8.5", Way.HOOK, ["OpenRLHF 0.8.5 is installed", "Install openrlhf==0.10.4"]),
         ("0.7.5", Way.AGENT, ["works on 0.9.9 to 0.11.2", "Install openrlhf==0.9.9"]),

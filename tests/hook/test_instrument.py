@@ -52,8 +52,6 @@ def test_the_host_has_what_the_hook_relies_on(relied_on):
     relied_on.check()
 
 
-
-
 @pytest.mark.parametrize("patch", PATCHES, ids=name_of)
 def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unhooked, monkeypatch):
     def changed(self, surprise): ...

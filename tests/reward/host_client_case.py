@@ -1,8 +1,8 @@
 """One OpenRLHF release's own remote reward client asks a service: `RELEASE-FOLDER URL`, and rollouts as JSON.
 
 Prints the reward that the host ends up with for each, as JSON. Of the release, the modules of its client are loaded and
-nothing around them, so that this runs beside any version of what they require. Rollouts are pairs of prompt and response,
-which ends with the text of an end token; up to 0.9.0 the host asks once for all of them, later for each by itself.
+nothing around them, so that this runs beside any version of what they require. Rollouts are pairs of prompt and
+response, which ends with the text of an end token; up to 0.9.0 the host asks once for all, later for each by itself.
 """
 
 import ast
@@ -63,9 +63,7 @@ async def one_by_one(url, rollouts):
     from openrlhf.utils.agent import SingleTurnAgentExecutor
 
     executor, params = SingleTurnAgentExecutor(url), SimpleNamespace(max_tokens=64, logprobs=None)
-    drawn = (
-        executor.execute(prompt, "", params, 128, Letters(), Engine(response)) for prompt, response in rollouts
-    )
+    drawn = (executor.execute(prompt, "", params, 128, Letters(), Engine(response)) for prompt, response in rollouts)
     return [rollout["reward"] for rollout in await asyncio.gather(*drawn)]
 
 

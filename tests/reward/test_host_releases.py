@@ -8,15 +8,28 @@ import pytest
 
 pytest.importorskip("torch", reason="needs the training stack (make install)")
 
-from restrain_openrlhf.machine.host_releases import RELEASES, Way  # noqa: E402
-from tests.conftest import ROOT  # noqa: E402
-from tests.host_releases import folder_of  # noqa: E402
-from tests.reward.clients import RESTRAIN, expected  # noqa: E402
-from tests.reward.conftest import END  # noqa: E402
+from restrain_openrlhf.machine.host_releases import RELEASES, Way
+from tests.conftest import ROOT
+from tests.host_releases import folder_of
+from tests.reward.clients import RESTRAIN, expected
+from tests.reward.conftest import END
 
 pytestmark = [pytest.mark.host, pytest.mark.long, pytest.mark.timeout(300)]
 # Where the client's code is new; all of them were tried (docs/journeys/integration.md).
-CHANGED = ["0.8.0", "0.8.1", "0.8.10", "0.9.0", "0.9.1", "0.9.2", "0.9.8", "0.10.0", "0.10.1", "0.10.4", "0.11.1", "0.11.2"]
+CHANGED = [
+    "0.8.0",
+    "0.8.1",
+    "0.8.10",
+    "0.9.0",
+    "0.9.1",
+    "0.9.2",
+    "0.9.8",
+    "0.10.0",
+    "0.10.1",
+    "0.10.4",
+    "0.11.1",
+    "0.11.2",
+]
 CANNOT = ["0.8.3", "0.8.6", "0.8.9.post1"]
 GROUPS = {"12+13=": (3, 3, 4, 5), "40+41=": (1, 1, 1, 2)}
 

@@ -131,7 +131,7 @@ class GetReward:
         return self.scorer.kind.is_right(self._read(query, prompt).answer, gold, self.scorer.row_of(prompt))
 
     async def _wait(self, begun: Sequence[RewardReply | Slot], receive: Receive) -> list[RewardReply]:
-        """Until all replies are there, the client is gone, the hold is over, or the service stops; whichever is first."""
+        """Until all replies are there, the client is gone, the hold is over or the service stops."""
         slots = [each for each in begun if isinstance(each, Slot)]
         if slots:
             await self._until_answered(slots, receive)
