@@ -46,8 +46,6 @@ def show(
     """Print the resolved method and the exact OpenRLHF command, or with --memory what it needs. Starts nothing."""
     from restrain_openrlhf.config.checks import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import (  # noqa: PLC0415
-        SUPPORTED_OPENRLHF,
-        check_version,
         host_flags,
         is_installed,
         parse,
@@ -55,6 +53,7 @@ def show(
     )
     from restrain_openrlhf.config.this_machine import on_this_machine  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
+    from restrain_openrlhf.machine.host_releases import NEWEST, check_version  # noqa: PLC0415
     from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
     from restrain_openrlhf.training.train import command  # noqa: PLC0415
 
@@ -72,7 +71,7 @@ def show(
     typer.echo(_method_block(resolved))
     typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))
     if not is_installed():
-        record = f"the flags were checked against the record of {SUPPORTED_OPENRLHF[-1]}"
+        record = f"the flags were checked against the record of {NEWEST.version}"
         typer.echo(f"OpenRLHF is not installed: {record}.", err=True)
 
 

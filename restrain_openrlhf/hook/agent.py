@@ -13,7 +13,6 @@ from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from restrain_openrlhf.config.blocks import EvaluationDraws
 from restrain_openrlhf.config.checks import other_size
-from restrain_openrlhf.config.host_flags import check_version
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
 from restrain_openrlhf.hook.install import instrument
@@ -80,8 +79,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        check_version()
-        instrument.check_module(instrument.VLLM_ENGINE)
+        instrument.check_agent()
         config = config_of_agent(hooked=is_active())
         self._method = build(config.method)
         self._scoring = scoring_of(config)
@@ -180,7 +178,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return outputs, [] if planned is None else planned.drawn(), engine.tokens
 
     async def _draw_one(self, call: Call) -> HostRollout:
-        rollout: HostRollout = await super().execute(**vars(call))
+        # Before 0.10.0 the host's executor takes no images.
+        asked = {name: value for name, value in vars(call).items() if name != "images" or value is not None}
+        rollout: HostRollout = await super().execute(**asked)
         return rollout
 
 

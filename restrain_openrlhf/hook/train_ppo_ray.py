@@ -15,7 +15,7 @@ from typing import Any
 import ray
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, check_version, parse, to_arguments
+from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, parse, to_arguments
 from restrain_openrlhf.config.this_machine import refuse_here, with_limits
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import RestrainError
@@ -27,6 +27,7 @@ from restrain_openrlhf.hook.preflight import CHECKED, RunInputs
 from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.records.contents import claim_checkpoints
 
 # As openrlhf/cli/train_ppo_ray.py sets them when it starts Ray itself.

@@ -11,12 +11,13 @@ from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, kind_word
-from restrain_openrlhf.config.host_flags import check_version, flags_of
+from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import run_command
 from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
 from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, refuse_long_prompts

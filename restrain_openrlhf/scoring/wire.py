@@ -1,9 +1,10 @@
-"""The wire: one rollout, as OpenRLHF's remote reward client sends it, and whole groups."""
+"""The wire: rollouts, as OpenRLHF's remote reward client sends them, and whole groups."""
 
-from typing import Annotated, Any, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, Field, JsonValue, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, Field, JsonValue, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.method import AdvantagePair, GroupScore
@@ -27,18 +28,34 @@ SAME_NAMES = {
 }  # fmt: skip
 
 
-class RewardRequest(BaseModel, frozen=True):
-    """One rollout, as openrlhf/utils/agent.py sends it: three lists of one element."""
+class Rollout(NamedTuple):
+    """One of a RewardRequest; `gold` is None where the label is empty."""
 
-    query: tuple[StrictStr] = Field(description="Prompt and response, decoded with special tokens.")
-    prompts: tuple[StrictStr] = Field(description="The prompt, as the policy saw it.")
-    labels: tuple[Label] = Field(description="Gold, or empty or null. service.labelled_rows says what is done with it.")
+    query: str
+    prompt: str
+    gold: str | None
+
+
+class RewardRequest(BaseModel, frozen=True):
+    """Lists of one element, as openrlhf/utils/agent.py sends a rollout; up to OpenRLHF 0.9.0 a whole step's."""
+
+    query: tuple[StrictStr, ...] = Field(min_length=1, description="Prompt and response, decoded with special tokens.")
+    prompts: tuple[StrictStr, ...] = Field(description="The prompt of each, as the policy saw it.")
+    labels: tuple[Label, ...] = Field(
+        description="Gold of each, or empty or null. service.labelled_rows says what is done with it."
+    )
+
+    @model_validator(mode="after")
+    def _of_one_length(self) -> Self:
+        if not len(self.query) == len(self.prompts) == len(self.labels):
+            raise ValueError("query, prompts and labels are lists of different lengths")
+        return self
 
     @property
-    def gold(self) -> str | None:
-        """The label as text, None where there is none."""
-        (label,) = self.labels
-        return None if label in ("", None) else str(label)
+    def rollouts(self) -> list[Rollout]:
+        """They one by one."""
+        golds = (None if label in ("", None) else str(label) for label in self.labels)
+        return [Rollout(*each) for each in zip(self.query, self.prompts, golds, strict=True)]
 
 
 class RewardReply(BaseModel, frozen=True):
@@ -47,6 +64,22 @@ class RewardReply(BaseModel, frozen=True):
     rewards: Number
     scores: Number
     extra_logs: dict[str, Number] = Field(default_factory=dict)
+
+
+class RewardReplies(BaseModel, frozen=True):
+    """The reply to several rollouts, in their order.
+
+    Without extra_logs: the clients that send several make no tensors of theirs (0.8.10, trainer/ppo_utils/
+    experience_maker.py, update_samples_with_rewards).
+    """
+
+    rewards: tuple[Number, ...]
+    scores: tuple[Number, ...]
+
+    @classmethod
+    def of(cls, replies: Sequence[RewardReply]) -> Self:
+        """They in one."""
+        return cls(rewards=tuple(one.rewards for one in replies), scores=tuple(one.scores for one in replies))
 
 
 class GroupResponse(BaseModel, frozen=True):

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
-from restrain_openrlhf.config.host_flags import check_version, flags_of, host_flags, to_arguments
+from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
 from restrain_openrlhf.config.this_machine import on_this_machine, refuse_here
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.preflight import CHECKED, check_run
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import StepRow, each_step, step_row

@@ -24,15 +24,18 @@ from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
     sum_of,
 )
 from restrain_openrlhf.config.command_line import find_config  # noqa: E402
-from restrain_openrlhf.config.host_flags import flags_of  # noqa: E402
+from restrain_openrlhf.config.host_flags import flags_of, record  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.machine.host_releases import installed  # noqa: E402
 from restrain_openrlhf.machine.varlen_attention import NAME  # noqa: E402
 
 # What gpu-check tries of a configuration for eight GPUs.
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
 # Packed by torch's own attention, against the paper's gradient without packing by another.
 PACKED = [GradientCase(batching=batching, attention=NAME) for batching in ("packed", "packed, dynamic")]
-TRIED = [*CASES, *PACKED, *TORCHS, GradientCase(token_mean=False), OF_A_PRESET]
+# OpenRLHF before 0.11.2 has no other than the token mean.
+BY_SEQUENCES = [GradientCase(token_mean=False)] if "actor.loss_agg_mode" in record(installed()) else []
+TRIED = [*CASES, *PACKED, *TORCHS, *BY_SEQUENCES, OF_A_PRESET]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
 BATCHINGS = {"micro-batches": "sdpa", "dynamic": "sdpa", "packed, micro-batches": NAME, "packed, dynamic": NAME}
 ON_CUDA = [

@@ -63,12 +63,12 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
 
     Raises GroupError, ConfigError or DataError where that method cannot be tried on these groups.
     """
-    sizes, unread, missing = Counter[int](), dict[str, None](), 0.0
+    sizes, unread, missing = Counter[int](), dict[str, Row](), 0.0
     gold = OfGoldSoFar()
     for group in frozen.groups:
         sizes[group.row.majority_count] += 1
         missing += group.row.missing_share
-        unread.update(dict.fromkeys(group.row.unread if len(unread) < TRIED else ()))
+        unread.update(dict.fromkeys(group.row.unread if len(unread) < TRIED else (), group.row.row))
         gold.add(group)
     common = common_answers(frozen)
     methods, left_out = compared(frozen, settings, common[0].key if common else None)
@@ -86,7 +86,7 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         missing_share=missing / len(frozen.groups),
         unread=tuple(unread)[:EXAMPLES],
         kind=frozen.kind,
-        others=other_kinds(frozen.kind, frozen.unread or tuple(unread)),
+        others=other_kinds(frozen.kind, frozen.unread or unread),
         gold=gold.found(),
     )
 

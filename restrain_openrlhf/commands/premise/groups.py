@@ -106,10 +106,7 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
             "`restrain reference` wrote, such as ref.jsonl."
         )
     reference = load_reference(path)
-    unread: dict[str, Row] = {}
-    for row in reference.each_row():
-        unread.update(dict.fromkeys(row.unread if len(unread) < TRIED else (), row.row))
-    return _frozen_pass(path, reference.each_row, gold, group_size, {}, reference.provenance.kind, unread)
+    return _frozen_pass(path, reference.each_row, gold, group_size, {}, reference.provenance.kind, {})
 
 
 def from_rollouts(

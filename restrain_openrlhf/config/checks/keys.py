@@ -53,10 +53,17 @@ KEYS: tuple[Check, ...] = (
     ),
     refused_if(
         lambda flags, _config, method: (
-            method.rollouts is not None and flags["algo.advantage.is_correction_level"] != "off"
+            method.rollouts is not None and flags["algo.advantage.is_correction_level"] not in (None, "off")
         ),
         "algo.advantage.is_correction_level is {algo.advantage.is_correction_level!r}: it wants the log-probability of "
         "every sampled token, which rollouts drawn by the method (votes, trees) do not bring. Set it to off.",
+    ),
+    refused_if(
+        lambda flags, _config, method: (
+            method.rollouts is not None and bool(flags["algo.advantage.is_correction_enable"])
+        ),
+        "algo.advantage.is_correction_enable is set: it wants the log-probability of every sampled token, which "
+        "rollouts drawn by the method (votes, trees) do not bring. Remove it.",
     ),
     planned_rollouts,
     penalty_of_all,

@@ -125,7 +125,7 @@ def application(service: Service) -> FastAPI:
         """Whole groups in one call."""
         return await service.answer(request, service.score)
 
-    @app.post("/get_reward", response_model=wire.RewardReply, **_documented(wire.RewardRequest))
+    @app.post("/get_reward", response_model=wire.RewardReply | wire.RewardReplies, **_documented(wire.RewardRequest))
     async def get_reward(request: Request) -> Response:
         """One rollout, as OpenRLHF sends it. Answered when its group is scored; at once if it is graded."""
         return await service.answer(request, service.get_reward.serve)
