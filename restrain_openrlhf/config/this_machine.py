@@ -11,6 +11,7 @@ from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect, gpus, visible_gpus
 from restrain_openrlhf.machine.flash_attention import has_extension
+from restrain_openrlhf.machine.host_releases import why_gradients_are_lost
 from restrain_openrlhf.method import build
 
 # DeepSpeed moves the optimizer's states off the GPU, while vLLM draws, from this stage on.
@@ -38,7 +39,9 @@ def refuse_here(config: HookConfig, flags: Flags) -> None:
 
 
 def refuse_unsupported(device: Device, flags: Flags) -> None:
-    """Raises ConfigError for what the installed stack's accelerator cannot serve."""
+    """Raises ConfigError for what the installed stack's accelerator cannot serve, or its DeepSpeed."""
+    if reason := why_gradients_are_lost(flags["train.dynamic_batch_enable"], flags["ds.zero_stage"]):
+        raise ConfigError(reason)
     for each in device.unsupported:
         if each.asked(flags):
             what = "set" if flags[each.flag] is True else repr(flags[each.flag])

@@ -57,6 +57,9 @@ def _read() -> dict[str, Release]:
 
 RELEASES = _read()
 NEWEST = next(iter(RELEASES.values()))
+# Stage 0 adds gradients up in the parameters, and stage 3 until the optimizer's step.
+LOSING_STAGES = (1, 2)
+OLDEST_KEEPING = "0.19.4"
 
 
 def supported(way: Way) -> list[str]:
@@ -91,6 +94,25 @@ def check_version(way: Way = Way.HOOK) -> str:
     raise HostError(
         f"OpenRLHF {found} is installed, and {IN_WORDS[way]} works on {range_of(way)}. Install "
         f"openrlhf=={_nearest(found, way)}, the nearest of them.{instead}"
+    )
+
+
+def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
+    """The reason where the installed DeepSpeed would use the last micro-batch's gradient alone; None otherwise.
+
+    Under ZeRO 1 and 2 dynamic batches need `managed_gradient_accumulation` (hook/fixes/gradient_accumulation.py), which
+    DeepSpeed has from 0.19.4 on and an older one does not miss. OpenRLHF 0.10.4 asks for 0.19.1.
+    """
+    try:
+        found = version("deepspeed")
+    except PackageNotFoundError:
+        return None
+    if not dynamic_batches or stage not in LOSING_STAGES or _order(found) >= _order(OLDEST_KEEPING):
+        return None
+    return (
+        f"train.dynamic_batch_enable is set with ds.zero_stage {stage}, and DeepSpeed {found} would use the gradient "
+        f"of the last micro-batch alone. Remove train.dynamic_batch_enable, set ds.zero_stage to 3, or install "
+        f"deepspeed=={OLDEST_KEEPING} or newer."
     )
 
 

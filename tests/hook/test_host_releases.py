@@ -117,3 +117,31 @@ def test_a_flag_that_a_release_cannot_serve_is_refused_there_alone(monkeypatch):
         assert (reason is not None) == refused
         assert not refused or reason.startswith("rollout.vllm_generate_batch_size is 64: OpenRLHF up to 0.11.0 throws")
         assert refused_by_release({"rollout.vllm_generate_batch_size": None}, None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("found", "stage", "refused"),
+    [("0.19.1", 1, True), ("0.19.3", 2, True), ("0.19.4", 2, False), ("0.19.1", 3, False), ("0.19.1", 0, False)],
+)
+def test_dynamic_batches_are_refused_where_deepspeed_would_lose_gradients(found, stage, refused, monkeypatch):
+    """With DeepSpeed 0.19.1 a step's gradient was 0.817 off the paper's (docs/journeys/integration.md)."""
+    from types import SimpleNamespace
+
+    from restrain_openrlhf.config.host_flags import parse
+    from restrain_openrlhf.config.this_machine import refuse_unsupported
+    from restrain_openrlhf.errors import ConfigError
+    from restrain_openrlhf.hook.fixes.gradient_accumulation import get_ds_train_config
+
+    def outcome(call):
+        try:
+            call()
+        except (ConfigError, HostError) as error:
+            return "would use the gradient of the last micro-batch alone" in str(error)
+        return False
+
+    monkeypatch.setattr(host_releases, "version", lambda _name: found)
+    strategy, nothing = SimpleNamespace(use_dynamic_batch=True, stage=stage), SimpleNamespace(name="", unsupported=())
+    words = ["--train.dynamic_batch_enable", "--ds.zero_stage", str(stage)]
+    assert outcome(lambda: refuse_unsupported(nothing, vars(parse(words)))) == refused
+    assert outcome(lambda: get_ds_train_config(lambda: {}, strategy, (), {})) == refused
+    assert not outcome(lambda: refuse_unsupported(nothing, vars(parse(words[1:]))))
