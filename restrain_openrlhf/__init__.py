@@ -4,9 +4,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from restrain_openrlhf.scoring.library import Scores, score
+    from restrain_openrlhf.scoring.library import ScoredGroups, score
 
-__all__ = ["Scores", "score"]
+__all__ = ["ScoredGroups", "score"]
 __version__ = "0.1.0"
 
 

@@ -18,7 +18,7 @@ UNWEIGHTED: Mapping[str, Any] = MappingProxyType({"name": "restrain", "prompt_we
 
 
 @dataclass(frozen=True)
-class Scores(Sequence[GroupScore]):
+class ScoredGroups(Sequence[GroupScore]):
     """The scores of one or more groups, in order."""
 
     groups: tuple[GroupScore, ...]
@@ -72,7 +72,7 @@ def score(
     truncated: Iterable[bool] | Iterable[Iterable[bool]] | None = None,
     gold: str | Iterable[str] | None = None,
     columns: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
-) -> Scores:
+) -> ScoredGroups:
     """Score the n responses to one prompt, or a list of such groups: answers, votes, label weights, advantages.
 
     `method` and `answers` are a name or a block of settings, as in a configuration file. `reference` is an offline
@@ -95,7 +95,7 @@ def score(
         _each("columns", columns, Mapping, is_one, len(texts)),
         strict=True,
     )
-    return Scores(tuple(score_whole_group(scorer, group_of(scorer, *group)) for group in each))
+    return ScoredGroups(tuple(score_whole_group(scorer, group_of(scorer, *group)) for group in each))
 
 
 def scorer_of(

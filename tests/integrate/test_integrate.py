@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from restrain_openrlhf.commands.integrate.changes import Verdict
+from restrain_openrlhf.commands.integrate.changes import CommandReview
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.config.checks import CHECKS, refuse_settings
 from restrain_openrlhf.config.checks.remedies import refusals
@@ -45,7 +45,7 @@ echo done
 
 
 def changed(written, config=OURS):
-    return Verdict.of(written, config).changed(written, "method.yaml")
+    return CommandReview.of(written, config).changed(written, "method.yaml")
 
 
 def argv(script, folder):

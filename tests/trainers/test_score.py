@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from restrain_openrlhf import Scores, score
+from restrain_openrlhf import ScoredGroups, score
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError, RestrainError
 from restrain_openrlhf.method import build, parse_settings
 from tests.commands import restrain
@@ -71,7 +71,7 @@ def test_any_iterable_of_texts_will_do():
     assert score(iter(TWELVE))[0].votes.counts == (12, 4)
     assert score(tuple(map(tuple, [TWELVE, TWELVE])))[1].votes.counts == (12, 4)
     assert isinstance(score([TWELVE, TWELVE])[:1], tuple)
-    assert len(Scores(())) == 0
+    assert len(ScoredGroups(())) == 0
 
 
 @pytest.mark.parametrize(

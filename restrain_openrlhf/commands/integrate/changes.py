@@ -39,7 +39,7 @@ class Given:
 
 
 @dataclass(frozen=True)
-class Line:
+class RefusedFlag:
     """A flag that would be refused: why, and the change (None: the user has to decide)."""
 
     reason: str
@@ -47,10 +47,10 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CommandReview:
     """All that is known of the flags: those refused, those that only a running shell knows, and their values."""
 
-    refused: tuple[Line, ...]
+    refused: tuple[RefusedFlag, ...]
     unchecked: tuple[str, ...]
     flags: Mapping[str, Any]
     change: Mapping[str, Any]
@@ -67,7 +67,7 @@ class Verdict:
         for flag in (each for each in given if each.name != CONFIG_FLAG):
             problem = _problem(flag)
             if problem is not None:
-                refused.append(Line(problem, None))
+                refused.append(RefusedFlag(problem, None))
             elif any(_UNKNOWN.search(word) for word in flag.words):
                 unchecked.append(" ".join(flag.words))
             else:
@@ -75,7 +75,7 @@ class Verdict:
         flags = vars(parse([word for flag in taken for word in flag.words]))
         found = refusals(CHECKS, config, flags, build(config.method))
         change = {name: value for each in found for name, value in each.change.items()}
-        refused += [Line(each.reason, _in_words(each.change)) for each in found]
+        refused += [RefusedFlag(each.reason, _in_words(each.change)) for each in found]
         return cls(tuple(refused), tuple(unchecked), {**flags, **change}, change, tuple(given), config_file)
 
     def changed(self, written: Written, config_path: str) -> str:
@@ -104,9 +104,9 @@ def diff(before: str, after: str) -> str:
     return "\n".join(lines)
 
 
-def _flags(words: Sequence[Word]) -> tuple[list[Given], list[Line]]:
+def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag]]:
     """The flags with as many values as follow; words that belong to none are refused."""
-    found, stray = list[Given](), list[Line]()
+    found, stray = list[Given](), list[RefusedFlag]()
     for word in words:
         if re.match(r"--\w", word.text):
             name, equals, value = word.text[2:].partition("=")
@@ -115,7 +115,9 @@ def _flags(words: Sequence[Word]) -> tuple[list[Given], list[Line]]:
             last = found.pop()
             found.append(Given(last.name, (*last.values, word.text), last.start, word.end))
         else:
-            stray.append(Line(f"{word.text!r} belongs to no flag: OpenRLHF's command line would stop at it.", None))
+            stray.append(
+                RefusedFlag(f"{word.text!r} belongs to no flag: OpenRLHF's command line would stop at it.", None)
+            )
     return found, stray
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from restrain_openrlhf.commands.integrate.changes import Verdict, diff
+from restrain_openrlhf.commands.integrate.changes import CommandReview, diff
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers
 from restrain_openrlhf.config.command_line import kind_word, parse_overrides
@@ -65,7 +65,7 @@ def integrate(
         raise ConfigError("Give the command with --command, or a file that has it with --file, and not both.")
     written = Written.of_file(file) if file is not None else Written.of_command(command or "")
     path, ours = _configuration(written, config, method, overrides, answers)
-    verdict = Verdict.of(written, ours)
+    verdict = CommandReview.of(written, ours)
     typer.echo("\n".join(_report(written, verdict, path, ours)))
     if any(line.change is None for line in verdict.refused):
         raise typer.Exit(1)
@@ -90,7 +90,7 @@ def _configuration(
     return Path(next(iter(named), NEW_FILE)), HookConfig(method=settings, reference=reference, **kinds)
 
 
-def _report(written: Written, verdict: Verdict, path: Path, ours: HookConfig) -> Iterator[str]:
+def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConfig) -> Iterator[str]:
     method = build(ours.method)
     yield _title("The change")
     yield diff(written.text, verdict.changed(written, str(path))) or "Nothing: the command has RESTRAIN in it."
@@ -115,7 +115,7 @@ def _report(written: Written, verdict: Verdict, path: Path, ours: HookConfig) ->
     yield BACK
 
 
-def _reference_step(verdict: Verdict, ours: HookConfig, method: Method) -> Iterator[str]:
+def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) -> Iterator[str]:
     if not method.needs_reference or ours.service is not None:
         return
     yield "The frozen model votes on every prompt, into a file that the method reads:"
