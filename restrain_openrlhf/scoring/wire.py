@@ -28,7 +28,7 @@ SAME_NAMES = {
 }  # fmt: skip
 
 
-class Rollout(NamedTuple):
+class QueriedRollout(NamedTuple):
     """One of a RewardRequest; `gold` is None where the label is empty."""
 
     query: str
@@ -52,10 +52,10 @@ class RewardRequest(BaseModel, frozen=True):
         return self
 
     @property
-    def rollouts(self) -> list[Rollout]:
+    def rollouts(self) -> list[QueriedRollout]:
         """They one by one."""
         golds = (None if label in ("", None) else str(label) for label in self.labels)
-        return [Rollout(*each) for each in zip(self.query, self.prompts, golds, strict=True)]
+        return [QueriedRollout(*each) for each in zip(self.query, self.prompts, golds, strict=True)]
 
 
 class RewardReply(BaseModel, frozen=True):
