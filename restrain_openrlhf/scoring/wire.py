@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
-from pydantic import BaseModel, Field, JsonValue, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic import BaseModel, Field, JsonValue, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method import AdvantagePair, GroupScore
 from restrain_openrlhf.method.types import count_votes
 from restrain_openrlhf.reference.checks import NeededReference
@@ -45,15 +46,11 @@ class RewardRequest(BaseModel, frozen=True):
         description="Gold of each, or empty or null. service.labelled_rows says what is done with it."
     )
 
-    @model_validator(mode="after")
-    def _of_one_length(self) -> Self:
-        if not len(self.query) == len(self.prompts) == len(self.labels):
-            raise ValueError("query, prompts and labels are lists of different lengths")
-        return self
-
     @property
     def rollouts(self) -> list[QueriedRollout]:
-        """They one by one."""
+        """They one by one. Raises DataError where the lists are of different lengths."""
+        if not len(self.query) == len(self.prompts) == len(self.labels):
+            raise DataError("query, prompts and labels are lists of different lengths. Send one of each for a rollout.")
         golds = (None if label in ("", None) else str(label) for label in self.labels)
         return [QueriedRollout(*each) for each in zip(self.query, self.prompts, golds, strict=True)]
 

@@ -27,7 +27,7 @@ BAD_BODIES = [
     (b"[]", 422),
     (b"\xff\xfe\x00", 400),
     (b'{"query": "THE-ROLLOUT-TEXT", "prompts": ["p"], "labels": [""]}', 422),
-    (b'{"query": ["THE-ROLLOUT-TEXT", "b"], "prompts": ["p", "q"], "labels": [""]}', 422),
+    (b'{"query": ["THE-ROLLOUT-TEXT", "b"], "prompts": ["p", "q"], "labels": [""]}', 409),
     (b'{"query": [], "prompts": [], "labels": []}', 422),
     (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": ["p"], "labels": [{}]}', 422),
     (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": [null], "labels": [""]}', 422),
