@@ -1,6 +1,6 @@
 """The CUDA stack as it is installed, without a driver: all that needs none, on the wheels themselves.
 
-Nobody but a person starts it: 9.5 GB in a quarter of an hour, then three minutes. It makes the stack by the user's own
+Nobody but a person starts it: 9.5 GB in a quarter of an hour, then some minutes. It makes the stack by the user's own
 command, or takes an environment that has it, named by CUDA_VENV.
 """
 
@@ -48,16 +48,18 @@ def python(tmp_path_factory) -> Path:
     return Path(folder).absolute() / "bin" / "python"
 
 
-def run(python, *words) -> str:
-    """What a program of that stack prints, where there is no nvcc."""
-    environment = {**os.environ, "CUDA_HOME": "/absent", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+def run(python, *words, **environment) -> str:
+    """What a program of that stack prints."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **environment}
     done = subprocess.run([python, *words], capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
     return done.stdout
 
 
 def settings(python, *words) -> dict[str, dict]:
-    lines = [json.loads(line) for line in run(python, *words).splitlines() if line.startswith('{"preset"')]
+    """Of each preset, where there is no nvcc."""
+    said = run(python, *words, CUDA_HOME="/absent")
+    lines = [json.loads(line) for line in said.splitlines() if line.startswith('{"preset"')]
     return {line.pop("preset"): line for line in lines}
 
 
