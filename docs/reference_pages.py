@@ -98,7 +98,7 @@ REFUSED_BY = {
 def refused_flags_page() -> str:
     """Every check of the gate: the flags that it reads, and its reason, with VALUE in the place of a flag's own."""
     intro = (
-        "# Refused flags\n\nMade from the checks. `restrain train`, `show`, `integrate`, `k8s render` and `slurm render`, "
+        "# Refused flags\n\nMade from the checks. `restrain train`, `show`, `integrate`, `k8s render`, `slurm render`, "
         "`test-time adapt` and `python -m restrain_openrlhf.hook.train_ppo_ray` ask all of them, in this order, before "
         "anything starts. Where a GPU's memory is known, a run that cannot fit is refused after them; what the "
         "[installed stack](../start/install.md#with-a-gpu) cannot serve is refused where a run starts. `restrain "
