@@ -167,6 +167,16 @@ def imported(statement: str) -> set[str]:
     return {name for name in done.stdout.split() if name[0] != "_"} - set(sys.stdlib_module_names)
 
 
+def test_other_trainers_are_imported_by_their_own_modules_alone():
+    own = {PACKAGE / "scoring" / f"{name}.py": name for name in ("trl", "verl")}
+    for path, name in own.items():
+        assert offenders([path], [name]) != []
+        assert (
+            offenders([other for other in modules(".") if other != path], [name, f"restrain_openrlhf.scoring.{name}"])
+            == []
+        )
+
+
 def test_the_package_alone_imports_nothing():
     assert imported("import restrain_openrlhf") - imported("pass") == {PACKAGE.name}
 

@@ -1,20 +1,24 @@
 """`restrain integrate`: the changed command is read by the shell itself, and asked of the gate that a run passes."""
 
 import os
+import re
 import subprocess
 import textwrap
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
 
 from restrain_openrlhf.commands.integrate.changes import CommandReview
+from restrain_openrlhf.commands.integrate.command import SEEN
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.config.checks import CHECKS, refuse_settings
 from restrain_openrlhf.config.checks.remedies import refusals
 from restrain_openrlhf.config.host_flags import agent_path, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.scoring.vote_statistics import StepVotes
 from tests.commands import refused, restrain
 from tests.config.test_flags import CONTRADICTED, flags_with
 from tests.conftest import ROOT
@@ -114,6 +118,14 @@ def test_only_what_changes_is_in_the_diff(script):
         assert said in done.stdout
     assert script.read_text() == SCRIPT
     assert sorted(path.name for path in script.parent.iterdir()) == ["train.sh"]
+
+
+def test_the_metrics_that_are_named_are_logged():
+    named = re.findall(r"restrain/(\w+)", SEEN)
+    assert named == ["majority_share_mean", "voters"]
+    # Of the agent alone, as tests/e2e/test_agent.py reads it in the host's own log.
+    assert f'"restrain/{named[1]}"' in (ROOT / "restrain_openrlhf/hook/rollout/group_columns.py").read_text()
+    assert named[0] in {field.name for field in fields(StepVotes)}
 
 
 def test_the_reference_step_draws_as_the_command_trains(script):
