@@ -17,7 +17,7 @@ from typer.cli import get_docs_for_click
 import test_time.cli
 from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.commands import main as restrain
-from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check
+from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check, refused_by_release
 from restrain_openrlhf.config.checks.keys import INPUTS, KEYS
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.command_line import find_config, preset_names
@@ -93,6 +93,7 @@ def _commands(name: str, app: typer.Typer) -> str:
 
 
 REFUSED_BY = {
+    "Flags that the installed OpenRLHF cannot take": (refused_by_release,),
     "Flags that would change the method's maths, or stop a run halfway": CONTRADICTIONS,
     "Flags and keys of the configuration that contradict each other": KEYS,
     "Layouts that OpenRLHF refuses, or hangs on": LAYOUT,

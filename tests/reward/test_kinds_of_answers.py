@@ -115,7 +115,7 @@ def as_offline_pass(file, _tmp_path):
 
 
 def as_premise(file, _tmp_path):
-    return from_rollouts(file, kind=CHOICE).groups[0].row.answers
+    return next(iter(from_rollouts(file, kind=CHOICE).groups)).row.answers
 
 
 def as_command(file, tmp_path):
