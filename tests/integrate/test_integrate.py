@@ -316,3 +316,12 @@ def test_a_change_is_one_that_the_gate_takes(flags, message):
         refuse_settings(config, {**values, **{name: value for each in found for name, value in each.change.items()}})
     else:
         assert "one of" in first.reason or "Install it" in first.reason
+
+
+def test_a_change_that_does_not_help_is_none():
+    """The flag that this reason is about could be left out, and the group would be smaller still."""
+    config = HookConfig(method=parse_settings({"name": "restrain", "kappa": 17, "prompt_weight": "none"}))
+    named = {"actor.model_name_or_path": "m", "data.prompt_dataset": "p", "vllm.num_engines": 8}
+    (found,) = refusals(CHECKS, config, flags_with(named), build(config.method))
+    assert "even a unanimous group" in found.reason
+    assert found.change == {}
