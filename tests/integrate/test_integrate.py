@@ -14,6 +14,7 @@ from restrain_openrlhf.commands.integrate.changes import CommandReview
 from restrain_openrlhf.commands.integrate.command import SEEN
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.config.checks import CHECKS, refuse_settings
+from restrain_openrlhf.config.checks.contradictions import refused_if
 from restrain_openrlhf.config.checks.remedies import refusals
 from restrain_openrlhf.config.host_flags import agent_path, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
@@ -316,3 +317,12 @@ def test_a_change_is_one_that_the_gate_takes(flags, message):
         refuse_settings(config, {**values, **{name: value for each in found for name, value in each.change.items()}})
     else:
         assert "one of" in first.reason or "Install it" in first.reason
+
+
+def test_a_change_that_does_not_help_is_none_though_it_would_help_another_check():
+    config = HookConfig(method=parse_settings({"name": "ttrl"}))
+    always = refused_if(lambda *_: True, "rollout.n_samples_per_prompt is wrong. Set it to 4.")
+    large = refused_if(lambda flags, *_: flags["rollout.n_samples_per_prompt"] > 4, "It is large.")
+    first, second = refusals((always, large), config, flags_with({}), build(config.method))
+    assert (first.reason[:5], first.change) == ("rollo", {})
+    assert (second.reason, second.change) == ("It is large.", {})
