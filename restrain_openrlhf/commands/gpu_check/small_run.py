@@ -179,7 +179,7 @@ def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: boo
         return failed(name, "the run began again from the base model instead of its checkpoint")
     if not has_model:
         return failed(name, "no trained model was written")
-    return judged(name, True, f"killed after step {before[-1].step}, went on to step {STEPS} from its checkpoint")
+    return judged(name, True, f"killed after step {before[-1].step}, continued to step {STEPS} from its checkpoint")
 
 
 def check_speed(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:

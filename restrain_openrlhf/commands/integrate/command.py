@@ -57,7 +57,7 @@ def integrate(
     overrides: MethodKeys = None,
     answers: AnswersOption = None,
 ) -> None:
-    """Show how RESTRAIN is switched on in a training command that exists, and what would be refused. Starts nothing.
+    """Show how RESTRAIN is switched on in an existing training command, and what would be refused. Starts nothing.
 
     OpenRLHF need not be installed. Exits with status 1 where something is left for you to decide.
     """

@@ -124,7 +124,7 @@ CONTRADICTIONS: tuple[Check, ...] = (
     refused_if(
         lambda flags, *_: bool(flags["train.enable_ema"]) and bool(flags["ckpt.load_enable"]),
         "train.enable_ema and ckpt.load_enable are set: OpenRLHF's checkpoints have no moving average, so that a run "
-        "that goes on from one would begin it anew from the base model, and save that as its result. Remove "
+        "that resumes from one would begin it anew from the base model, and save that as its result. Remove "
         "train.enable_ema, or set ckpt.load_enable to false (`restrain train` sets it): a run that stops begins again.",
     ),
     refused_if(
