@@ -16,8 +16,8 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from restrain_openrlhf.config.command_line import override_words
-from restrain_openrlhf.data.demo_tasks import premise
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 from restrain_openrlhf.records.metrics import read_held_out
 
 mpl.use("Agg")
@@ -35,7 +35,7 @@ def write_problems(out: Path) -> None:
     """Prompts without answers, and held-out problems with theirs."""
     training, heldout = (
         [each for each in drawn if len(each.answer) <= LONGEST]
-        for drawn in (premise.training_problems(3000), premise.heldout_problems(1000))
+        for drawn in (PREMISE.training_problems(3000), PREMISE.heldout_problems(1000))
     )
     write_prompts(out / "prompts.jsonl", training[:PROMPTS])
     write_gold(out / "heldout.jsonl", heldout[:HELD_OUT])

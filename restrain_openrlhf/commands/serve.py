@@ -28,7 +28,7 @@ def serve(
         from restrain_openrlhf.scoring.service import server, service_config  # noqa: PLC0415 - the web stack is heavy
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"The scoring service needs {error.name}, which is not installed. Install restrain-openrlhf[serve]."
+            f"The scoring service needs {error.name}, which is not installed. Install restrain-openrlhf[service]."
         ) from None
     service = service_config.load_service_config(config)
     server.serve(service, service_config.load_token(token_file), host, port)
@@ -36,7 +36,8 @@ def serve(
 
 def agent_path(
     wrap: Annotated[
-        Path | None, typer.Option(metavar="AGENT", help="Your own agent's file, which goes on drawing: check it.")
+        Path | None,
+        typer.Option(metavar="AGENT", help="Your own agent's file: check that it can draw the rollouts."),
     ] = None,
 ) -> None:
     """Print the path of the agent file, for OpenRLHF's --train.agent_func_path.

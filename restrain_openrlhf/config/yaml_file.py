@@ -18,8 +18,7 @@ from restrain_openrlhf.config.blocks import (
     KeepRollouts,
     MlflowSettings,
 )
-from restrain_openrlhf.config.command_line import override
-from restrain_openrlhf.config.documents import blocks, read_yaml, typed
+from restrain_openrlhf.config.documents import blocks, override, read_yaml, typed
 from restrain_openrlhf.config.shipped import own_path
 from restrain_openrlhf.method import MethodSettings, build
 

@@ -15,6 +15,7 @@ from restrain_openrlhf.config.host_flags import parse, to_arguments  # noqa: E40
 from restrain_openrlhf.config.memory.lines import Held  # noqa: E402
 from restrain_openrlhf.config.memory.shape import shape_of  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
+from tests.processes import needs_its_accelerator  # noqa: E402
 
 HIDDEN, INNER, HEADS, KEYS, HEAD, VOCABULARY = 32, 48, 4, 2, 8, 64
 RANK = 4
@@ -40,6 +41,23 @@ policy = few_layers(strategy_of(args), AutoConfig.from_pretrained(args.actor.mod
 trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
 print(json.dumps({"trained": trained, "layers": policy.model.config.num_hidden_layers,
                   "checkpointing": policy.model.is_gradient_checkpointing}))
+"""
+
+
+# The steps themselves; a CPU does not say what it gave to whom, so that made-up bytes are counted.
+STEPS = """
+import json, sys
+from dataclasses import asdict
+from restrain_openrlhf.commands.gpu_check.host_step import prepare_process
+prepare_process()
+import torch
+from restrain_openrlhf.commands.gpu_check.memory import measure
+taken = []
+torch.cuda.reset_peak_memory_stats = lambda: taken.append("step")
+torch.cuda.memory_allocated = lambda: 10 * len(taken)
+torch.cuda.max_memory_allocated = lambda: 100 * len(taken)
+layers, *words = sys.argv[1:]
+print(json.dumps(asdict(measure(words, int(layers)))))
 """
 
 
@@ -70,10 +88,10 @@ def flags(model, rank):
     }
 
 
-def built(model, layers, rank):
-    words = [str(layers), *to_arguments(flags(model, rank))]
+def built(model, layers, rank, program=PROGRAM, **changed):
+    words = [str(layers), *to_arguments({**flags(model, rank), **changed})]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *words], capture_output=True, text=True, cwd=ROOT, check=False
+        [sys.executable, "-c", program, *words], capture_output=True, text=True, cwd=ROOT, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
@@ -89,3 +107,12 @@ def test_a_lora_configuration_is_measured_with_its_adapters_alone_trained(model)
 def test_without_an_adapter_everything_is_trained(model):
     layer = sum(inputs * outputs for inputs, outputs in MATRICES) + 2 * HIDDEN + 2 * HEAD
     assert built(model, 2, 0)["trained"] == 2 * layer + HIDDEN + 2 * VOCABULARY * HIDDEN
+
+
+@pytest.mark.parametrize("rank", [0, RANK])
+def test_the_second_of_two_real_steps_is_measured(model, rank):
+    needs_its_accelerator()
+    lengths = {"data.max_len": 32, "rollout.max_new_tokens": 16, "train.micro_batch_size": 2}
+    lengths |= {"algo.kl.use_loss": True, "algo.kl.init_coef": 0.1, "algo.advantage.estimator": "group_norm"}
+    found = built(model, 2, rank, STEPS, **lengths)
+    assert found == {"layers": 2, "whole": 6, "held": 20, "peak": 200}

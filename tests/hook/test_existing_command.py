@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.commands.integrate.command import SEEN  # noqa: E402
 from restrain_openrlhf.config.blocks import EngineLimits  # noqa: E402
 from restrain_openrlhf.config.host_flags import agent_path, parse  # noqa: E402
 from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
@@ -16,7 +17,7 @@ from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK  # noqa: E402
-from restrain_openrlhf.hook.preflight import CHECKED, check_run  # noqa: E402
+from restrain_openrlhf.hook.preflight import CHECKED, RunInputs  # noqa: E402
 from restrain_openrlhf.machine.device import Device  # noqa: E402
 
 
@@ -53,8 +54,10 @@ def started(monkeypatch):
     return noted
 
 
-def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(command, started, tmp_path):
+def test_the_hosts_own_program_runs_with_its_own_flags_and_every_worker_hooked(command, started, tmp_path, capsys):
     train_ppo_ray.main(command)
+    said = SEEN.format(method="ttrl").split('"')[1]
+    assert f"{said}, votes of 8 rollouts a prompt\n" in capsys.readouterr().out
     cluster, (module, program, *words) = started
     assert module == program == "openrlhf.cli.train_ppo_ray"
     assert words[: len(command) - 2] == command[2:], "the flags reach the host as they were given"
@@ -119,8 +122,8 @@ def test_what_cannot_train_is_refused_in_one_line_before_the_host_starts(command
 def test_a_run_counts_its_prompts_as_it_is_checked_and_is_not_checked_again_by_the_process_it_starts(
     command, started, monkeypatch
 ):
-    counted = []
-    monkeypatch.setattr(train_ppo_ray, "check_run", lambda *words: counted.append(check_run(*words)))
+    counted, check = [], RunInputs.check
+    monkeypatch.setattr(RunInputs, "check", lambda inputs: counted.append(check(inputs)))
     train_ppo_ray.main(command)
     train_ppo_ray.main([*command, CHECKED])
     assert counted == [2]

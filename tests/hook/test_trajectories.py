@@ -129,7 +129,7 @@ def test_two_turns_vote_with_their_last_and_keep_what_the_host_has_of_them(hooke
     assert [row["reward"] for row in drawn] == [1.0, 1.0, 0.0, 0.0]
     # 1+1= | a ? <end> | [ ok ] | \boxed{2} <end>: the policy's tokens are 4..7 and 11..21.
     assert drawn[0]["action_ranges"] == [(4, 7), (11, 21)]
-    assert drawn[0]["rollout_log_probs"] == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 10
+    assert drawn[0]["rollout_log_probs"].tolist() == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 10
     assert len(drawn[2]["observation_tokens"]) == len(drawn[0]["observation_tokens"]) + 5
     assert [row["extra_logs"][AGENT_TURNS] for row in drawn] == [2.0, 2.0, 2.0, 1.0]
     assert [row["extra_logs"][AGENT_REWARD] for row in drawn] == [0.5, 0.5, 0.5, 0.25]
@@ -147,7 +147,7 @@ def test_one_failed_trajectory_is_a_missing_answer_with_what_it_had_written(hook
     assert facts == [(4.0, 2.0, 0.5)] * 4
     assert Letters().decode(drawn[2]["observation_tokens"], True) == "1+1=c?[ok]fail"
     assert drawn[2]["action_ranges"] == [(4, 7), (11, 16)]
-    assert drawn[2]["rollout_log_probs"] == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 5
+    assert drawn[2]["rollout_log_probs"].tolist() == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 5
     assert drawn[2]["extra_logs"][NEGATIVE] < 0
     assert drawn[2]["extra_logs"]["agent/asked"] == 1.0, "the mean of the others: all have the same names"
     assert "the tool is away" in caplog.text
@@ -183,7 +183,7 @@ def test_an_agent_that_fails_before_it_asks_leaves_the_prompt_and_no_token_to_tr
     hooked({"name": "ttrl"}, agent=agent(code))
     drawn = drawn_by(Actor([TWO_TURNS, ["b?", r"\boxed{2}"]]), 3)
     assert Letters().decode(drawn[1]["observation_tokens"], True) == PROMPT
-    assert (drawn[1]["action_ranges"], drawn[1]["rollout_log_probs"]) == ([], [0.0] * 4)
+    assert (drawn[1]["action_ranges"], drawn[1]["rollout_log_probs"].tolist()) == ([], [0.0] * 4)
 
 
 def test_an_error_of_the_engine_is_not_the_agents(hooked, agent):
@@ -345,7 +345,7 @@ def test_log_probabilities_that_an_executor_leaves_out_are_the_engines(hooked, a
         """)
     hooked({"name": "ttrl"}, agent=agent(code))
     drawn = drawn_by(Actor([TWO_TURNS, ["b?", r"\boxed{2}"]]), 2)
-    assert drawn[0]["rollout_log_probs"] == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 10
+    assert drawn[0]["rollout_log_probs"].tolist() == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 10
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from restrain_openrlhf.commands.gpu_check import host_step
 from restrain_openrlhf.commands.gpu_check.children import measured
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged, skipped
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import Flags, parse, to_arguments
+from restrain_openrlhf.config.host_flags import Flags, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.hook.install.instrument import unpatched
@@ -175,13 +175,11 @@ def measure(case: GradientCase) -> dict[str, float]:
 
 
 def _arguments(case: GradientCase) -> Any:
-    from openrlhf.utils.config import hierarchize  # noqa: PLC0415
-
     flags = {
         "rollout.batch_size": len(GROUPS) * case.repeats,
         "rollout.n_samples_per_prompt": N,
         "train.batch_size": case.rollouts,
-        "train.micro_batch_size": MICRO_BATCH if case.batching == "micro-batches" else case.rollouts,
+        "train.micro_batch_size": MICRO_BATCH if "micro-batches" in case.batching else case.rollouts,
         "train.dynamic_batch_enable": "dynamic" in case.batching,
         "train.max_tokens_per_gpu": MOST_TOKENS,
         "ds.packing_samples": "packed" in case.batching,
@@ -193,10 +191,11 @@ def _arguments(case: GradientCase) -> Any:
         "algo.kl.use_loss": True,
         "algo.kl.estimator": "k3",
         "algo.kl.init_coef": BETA,
-        "actor.loss_agg_mode": "token-mean" if case.token_mean else "seq-mean-token-mean",
         "actor.max_norm": 0.0,
+        # The default is token-mean, and before 0.11.2 there is no other.
+        **({} if case.token_mean else {"actor.loss_agg_mode": "seq-mean-token-mean"}),
     }
-    args = hierarchize(parse(to_arguments(flags)))
+    args = host_step.arguments_of(to_arguments(flags))
     args.actor.eps_clip_low_high = (CLIP, CLIP)
     args.ds.param_dtype = case.dtype
     return args

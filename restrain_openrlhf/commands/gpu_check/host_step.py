@@ -5,6 +5,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.install.instrument import install
@@ -21,6 +22,16 @@ def prepare_process() -> None:
     os.environ |= to_environment(HookConfig(method=parse_settings({"name": "ttrl"})))
     detect().install()
     install()
+
+
+def arguments_of(words: Sequence[str]) -> Any:
+    """The host's arguments of these words, completed as its own command does (cli/train_ppo_ray.py)."""
+    from openrlhf.utils.config import hierarchize  # noqa: PLC0415 - after the device is prepared
+
+    args = hierarchize(parse(words))
+    if args.actor.eps_clip_low_high is None:
+        args.actor.eps_clip_low_high = (args.actor.eps_clip, args.actor.eps_clip)
+    return args
 
 
 def strategy_of(args: Any) -> Any:

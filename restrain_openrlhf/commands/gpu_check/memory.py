@@ -13,9 +13,15 @@ from pathlib import Path
 from typing import Any, cast
 
 from restrain_openrlhf.commands.gpu_check.children import measured
-from restrain_openrlhf.commands.gpu_check.host_step import experience_of, prepare_process, strategy_of, trainer_of
+from restrain_openrlhf.commands.gpu_check.host_step import (
+    arguments_of,
+    experience_of,
+    prepare_process,
+    strategy_of,
+    trainer_of,
+)
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, judged, skipped
-from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.config.host_flags import host_flags, to_arguments
 from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateError, estimate, shape_of
 from restrain_openrlhf.config.this_machine import on_this_machine, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
@@ -121,10 +127,9 @@ def judge_estimate(whole: TrainingStep, alone: int, layout: int, gpu_bytes: int 
 def measure(words: Sequence[str], layers: int) -> TrainingStep:
     """A first step, which makes the optimizer's states, and a second one that is measured. `words` are the host's."""
     import torch  # noqa: PLC0415 - after the device is prepared
-    from openrlhf.utils.config import hierarchize  # noqa: PLC0415
     from transformers import AutoConfig  # noqa: PLC0415
 
-    args = hierarchize(parse(words))
+    args = arguments_of(words)
     config = AutoConfig.from_pretrained(args.actor.model_name_or_path, trust_remote_code=True)
     whole = config.num_hidden_layers
     micro_batch = args.train.micro_batch_size = _rollouts_at_once(args)

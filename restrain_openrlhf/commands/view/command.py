@@ -27,7 +27,7 @@ def view(
 ) -> None:
     """Look at a run's kept rollouts: filters, answer classes side by side, a prompt's vote over the steps.
 
-    The run may still be going on: load the page again for its new steps. Ctrl-C ends the command.
+    The run may still be training: load the page again for its new steps. Ctrl-C ends the command.
     """
     from restrain_openrlhf.commands.view.source import material  # noqa: PLC0415 - keeps `--help` quick
 
@@ -59,8 +59,8 @@ def _serve(found: "Material", port: int) -> None:
         from restrain_openrlhf.commands.view.server import application, serve  # noqa: PLC0415 - optional
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"The page's server needs {error.name}, which is not installed. Install restrain-openrlhf[serve], or write "
-            "the page to a file with --export."
+            f"The page's server needs {error.name}, which is not installed. Install restrain-openrlhf[service], or "
+            "write the page to a file with --export."
         ) from None
     from restrain_openrlhf.commands.view.source import ViewedRun  # noqa: PLC0415
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from restrain_openrlhf.config.host_flags import Flags, is_agent
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.machine.host_releases import installed
 from restrain_openrlhf.method import Method
 
 Check = Callable[[Flags, HookConfig, Method], str | None]
@@ -23,7 +24,15 @@ def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str)
         filled = re.sub(r"\{([\w.]+)(!r)?\}", lambda found: (repr if found[2] else str)(known[found[1]]), message)
         return filled if holds(flags, config, method) else None
 
+    # Every check says what it refuses: the page of refused flags is made of it.
+    check.__doc__ = message
     return check
+
+
+def refused_by_release(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """What the table of releases (machine/host_releases.yaml) refuses in the installed one."""
+    given = ((name, reason) for name, reason in installed().refused.items() if flags[name] is not None)
+    return next((f"{name} is {flags[name]!r}: {reason}. Leave it out." for name, reason in given), None)
 
 
 CONTRADICTIONS: tuple[Check, ...] = (
@@ -69,7 +78,7 @@ CONTRADICTIONS: tuple[Check, ...] = (
     refused_if(
         lambda flags, *_: flags["train.agent_func_path"] is not None and not is_agent(flags["train.agent_func_path"]),
         "train.agent_func_path is {train.agent_func_path!r}, which is not this project's agent: rollouts would not be "
-        "scored. Remove it, and to go on drawing by it write `agent: {train.agent_func_path}` into the configuration "
+        "scored. Remove it; to have that agent draw, write `agent: {train.agent_func_path}` into the configuration "
         "(docs/journeys/integration.md).",
     ),
     refused_if(
@@ -116,7 +125,7 @@ CONTRADICTIONS: tuple[Check, ...] = (
     refused_if(
         lambda flags, *_: bool(flags["train.enable_ema"]) and bool(flags["ckpt.load_enable"]),
         "train.enable_ema and ckpt.load_enable are set: OpenRLHF's checkpoints have no moving average, so that a run "
-        "that goes on from one would begin it anew from the base model, and save that as its result. Remove "
+        "that resumes from one would begin it anew from the base model, and save that as its result. Remove "
         "train.enable_ema, or set ckpt.load_enable to false (`restrain train` sets it): a run that stops begins again.",
     ),
     refused_if(

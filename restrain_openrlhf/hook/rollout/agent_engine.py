@@ -18,7 +18,7 @@ GATHERING_SECONDS = 0.01
 class GatheredRequests:
     """What an agent asks for tokens, as the host's rollout actor, over vLLM's offline engine, which draws batches.
 
-    Whoever asks while a batch is drawn is in the next one: agents' tools go on meanwhile.
+    Whoever asks while a batch is drawn is in the next one: agents' tools run meanwhile.
     """
 
     def __init__(self, llm: Any) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from inspect import signature
 from itertools import count
 from statistics import fmean
 from typing import Any
@@ -23,6 +24,8 @@ from restrain_openrlhf.hook.rollout.training_data import rollout_seed
 Span = tuple[int, int]
 # One prompt whose trajectories all fail may be the policy's doing; so many prompts one after the other are the agent's.
 FAILED_PROMPTS = 4
+# Before 0.10.0 the host's executors take none.
+TAKES_IMAGES = "images" in signature(AgentExecutorBase.execute).parameters
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Turn:
         return len(self.before), len(self.before) + len(self.tokens)
 
     def is_in(self, trajectory: Sequence[int]) -> bool:
-        """Whether the trajectory goes on from this turn: an agent may also ask for what it does not keep."""
+        """Whether the trajectory continues from this turn: an agent may also ask for what it does not keep."""
         return list(trajectory[: self.span[1]]) == [*self.before, *self.tokens]
 
 
@@ -66,7 +69,9 @@ class TrajectoryEngine:
         if self._log_probs:
             asked.logprobs = asked.logprobs or 0
         try:
-            output = await self._engine.generate(prompt_token_ids, asked, multi_modal_data)
+            # Before 0.10.0 the host's engine takes no images.
+            images = () if multi_modal_data is None else (multi_modal_data,)
+            output = await self._engine.generate(prompt_token_ids, asked, *images)
         except Exception as error:
             self.failure = error
             raise
@@ -145,6 +150,8 @@ class WrappedAgent:
         """One of them. Where the agent raises, or takes too long, the rest of it is missing, and the log says why."""
         engine = TrajectoryEngine(ask["llm_engine"], seed, log_probs)
         own = {**ask, "label": "", "llm_engine": engine, "sampling_params": deepcopy(ask["sampling_params"])}
+        if not TAKES_IMAGES:
+            own.pop("images", None)
         if log_probs:
             own["sampling_params"].logprobs = own["sampling_params"].logprobs or 0
         try:
