@@ -1,5 +1,7 @@
 """The steps of an experiment on a cluster: which it needs, whose objects have its name, and the files of them."""
 
+import hashlib
+import json
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from enum import StrEnum
@@ -9,7 +11,7 @@ from typing import Any
 import yaml
 
 from restrain_openrlhf.commands.k8s.experiment import Experiment
-from restrain_openrlhf.commands.k8s.patches import PASS, data_words
+from restrain_openrlhf.commands.k8s.patches import PASS, QUEUE, data_words
 from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.errors import ConfigError
 
@@ -24,6 +26,7 @@ class Stage(StrEnum):
 
     ADMIN = "admin"
     PLATFORM = "platform"
+    CLAIMS = "claims"
     PREFETCH = "prefetch"
     DATA = "data"
     BENCHMARKS = "benchmarks"
@@ -31,6 +34,7 @@ class Stage(StrEnum):
     REFERENCE = "reference"
     MERGE_REFERENCE = "merge-reference"
     SUBSET_REFERENCE = "subset-reference"
+    PREMISE = "premise"
     TRAIN = "train"
     TEST_TIME = "test-time"
     EVALUATION = "evaluation"
@@ -40,9 +44,16 @@ class Stage(StrEnum):
 
 OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE, Stage.SUBSET_REFERENCE)
 # What all experiments of a namespace use; every other step's objects are one experiment's own.
-SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.REWARD})
+SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS, Stage.REWARD})
+# What any step needs, so that each rendering has it: where it is there already, run.sh leaves it alone.
+FIRST = (Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS)
 # What is waited for.
 JOBS = ("Job", "RayJob")
+# Kinds that an operator brings, as `kubectl get` names them.
+OPERATORS = {"RayJob": "rayjobs", "PodMonitor": "podmonitors"}
+# The annotation that says what an object was made from, and what bears it for the administrator's and the platform's.
+DIGEST = "restrain-digest"
+PLATFORM = "configmap/runtime-environment"
 
 
 def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
@@ -51,10 +62,11 @@ def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
     """
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
     known = (Stage.DATA,) if data_words(experiment.prompts, experiment.job) else ()
-    first = (Stage.ADMIN, Stage.PLATFORM, *from_hub, *known)
+    first = (*FIRST, *from_hub, *known)
     if experiment.job == "test-time":
         return (*first, Stage.TEST_TIME)
-    return (*first, Stage.BENCHMARKS, *_offline(experiment), Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+    checked = (Stage.PREMISE,) if "reference" in experiment.document else ()
+    return (*first, Stage.BENCHMARKS, *_offline(experiment), *checked, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
 
 
 def _offline(experiment: Experiment) -> tuple[Stage, ...]:
@@ -78,6 +90,11 @@ def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[
     """The manifests of each of `stages`. Raises ConfigError for a step that the overlay does not have."""
     objects = list(manifests)
     found = {stage: [each for each in objects if stage_of(each) == stage] for stage in stages}
+    if found.get(Stage.PREMISE):
+        # It reads training's configuration before training is applied.
+        found[Stage.PREMISE] += [
+            each for each in objects if each["kind"] == "ConfigMap" and stage_of(each) == Stage.TRAIN
+        ]
     for stage, its_objects in found.items():
         if not its_objects:
             raise ConfigError(f"This overlay has no {stage} step. Choose another overlay, or leave it out of --only.")
@@ -91,6 +108,8 @@ def stage_of(manifest: Manifest) -> str | None:
     """
     if "namespace" not in manifest["metadata"] or manifest["kind"] in ("LocalQueue", "ResourceQuota"):
         return Stage.ADMIN
+    if manifest["kind"] == "PersistentVolumeClaim":
+        return Stage.CLAIMS
     label: str | None = manifest["metadata"].get("labels", {}).get(COMPONENT)
     return label
 
@@ -134,26 +153,70 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
             f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    calls = []
-    for number, (stage, objects) in enumerate(manifests.items(), start=1):
-        file = f"{number:02}-{stage}.yaml"
-        (folder / file).write_text(_text_of(objects), encoding="utf-8")
-        calls += _calls(stage, file, objects)
-    names = (each["metadata"].get("namespace") for objects in manifests.values() for each in objects)
-    functions = (KUBERNETES / "run.sh").read_text(encoding="utf-8") + f"namespace={next(filter(None, names))}"
+    files = {stage: f"{number:02}-{stage}.yaml" for number, stage in enumerate(manifests, start=1)}
+    calls = [call for stage, file in files.items() for call in _calls(stage, file, manifests)]
+    for stage, file in files.items():
+        (folder / file).write_text(_text_of(manifests[stage]), encoding="utf-8")
+    every = [each for objects in manifests.values() for each in objects]
+    text = "\n".join([*_settings(every), "ready", *calls, 'say "Everything is complete."', ""])
     script = folder / "run.sh"
-    script.write_text("\n".join([functions, *calls, 'say "Everything is complete."', ""]), encoding="utf-8")
+    script.write_text((KUBERNETES / "run.sh").read_text(encoding="utf-8") + text, encoding="utf-8")
     script.chmod(0o755)
 
 
-def _calls(stage: Stage, file: str, objects: Iterable[Manifest]) -> list[str]:
+def _settings(every: Sequence[Manifest]) -> list[str]:
+    """Names that all steps have in common; none where nothing has one."""
+    labels = [each["metadata"].get("labels", {}) for each in every]
+    found = {
+        "namespace": (each["metadata"].get("namespace") for each in every),
+        "experiment": (each.get(EXPERIMENT) for each in labels),
+        "queue": (each.get(QUEUE) for each in labels),
+    }
+    return [f"{name}={next(filter(None, values), '')}" for name, values in found.items()]
+
+
+def _needs(manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
+    """What `run.sh` looks for before anything is downloaded: kinds that Kubernetes itself does not have, and the queue."""
+    every = [each for objects in manifests.values() for each in objects]
+    kinds = {each["kind"] for each in every}
+    queues = sorted({each["metadata"].get("labels", {}).get(QUEUE, "") for each in every} - {""})
+    wanted = [*(name for kind, name in OPERATORS.items() if kind in kinds), *(f"localqueues/{each}" for each in queues)]
+    return [f"needs {each}" for each in wanted]
+
+
+def _calls(stage: Stage, file: str, manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
     """What `run.sh` does: `step` applies the file and waits for its job."""
-    job = next((each for each in objects if each["kind"] in JOBS), None)
-    if job is None:
-        return [f"{'admin' if stage is Stage.ADMIN else 'shared'} {file}"]
-    resource = f"{job['kind'].lower()}/{job['metadata']['name']}"
-    key = job["metadata"].get("labels", {}).get(PASS)
-    return [*([f"pass {key} {resource}"] if key else []), f"step {file} {resource}"]
+    objects = manifests[stage]
+    if stage in (Stage.CLAIMS, Stage.REWARD, Stage.FILES):
+        return [f"{'claims' if stage is Stage.CLAIMS else 'shared'} {file}"]
+    marked, resource = _marked(stage, objects)
+    if stage in SHARED:
+        return [f"{stage} {file} {marked}", *(_needs(manifests) if stage is Stage.ADMIN else [])]
+    key = next((each["metadata"]["labels"].get(PASS) for each in objects if each["kind"] in JOBS), None)
+    training = next((_resource(each) for each in manifests.get(Stage.TRAIN, ()) if each["kind"] in JOBS), "")
+    call = f"{'premise' if stage is Stage.PREMISE else 'step'} {file} {resource} {marked}"
+    return [*([f"pass {key} {resource}"] if key else []), f"{call} {training}" if stage is Stage.PREMISE else call]
+
+
+def _marked(stage: Stage, objects: Sequence[Manifest]) -> tuple[str, str]:
+    """The digest of what a step does, also as an annotation of its job, and the job; of shared objects, of all they say.
+
+    Images, and what pods are given to run with, change nothing in what is done.
+    """
+    does = [
+        {key: node[key] for key in ("command", "args", "entrypoint", "completions", "data") if key in node}
+        for each in objects
+        for node in mappings(each)
+    ]
+    text = json.dumps(objects if stage in SHARED else [each for each in does if each], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    bearer = next(each for each in objects if each["kind"] in (*JOBS, "Namespace") or _resource(each) == PLATFORM)
+    bearer["metadata"]["annotations"] = {**bearer["metadata"].get("annotations", {}), DIGEST: digest}
+    return digest, _resource(bearer)
+
+
+def _resource(each: Manifest) -> str:
+    return f"{each['kind'].lower()}/{each['metadata']['name']}"
 
 
 def _text_of(objects: Iterable[Manifest]) -> str:
