@@ -204,8 +204,14 @@ step() {
       esac
       [ "$now" = complete ] || [ "$now" = failed ] || say "$2 is there already and is not applied again." ;;
   esac
+  before=""
   while now=$(state "$2") || exit 1; [ "$now" = running ] || [ "$now" = waiting ]; do
-    if [ "$now" = waiting ]; then explain "$component" "$2"; else progress "$2"; fi
+    # Every job waits for a moment.
+    case $before-$now in
+      waiting-waiting) explain "$component" "$2" ;;
+      *-running) progress "$2" ;;
+    esac
+    before=$now
     sleep "$pause"
   done
   case $now in

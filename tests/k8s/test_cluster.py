@@ -60,7 +60,7 @@ def test_downloads_do_not_reach_what_is_closed():
 def test_what_no_cluster_takes_is_refused(tmp_path):
     out = tmp_path / "made"
     assert "'localhost' does not appear to be" in refused("--deny-egress", "localhost", out=out)
-    assert "unknown component. Choose one of images" in refused("--component", "runtime", out=out)
+    assert "unknown component. Choose one of images" in refused("--components", "runtime", out=out)
 
 
 @pytest.mark.host
@@ -73,7 +73,7 @@ def test_monitors_and_rules_have_the_label_that_prometheus_selects():
 @pytest.mark.host
 @pytest.mark.parametrize("overlay", [ONE_NODE, "multi-node-h100"])
 def test_pods_with_a_gpu_ask_for_nvidias_runtime_where_it_is_not_the_default(overlay):
-    objects = rendered("--component", "runtime-class", overlay=overlay)
+    objects = rendered("--components", "runtime-class", overlay=overlay)
     classes = {pod.name: (bool(pod.gpus), pod.spec.get("runtimeClassName")) for pod in pods(objects)}
     assert set(classes.values()) == {(True, "nvidia"), (False, None)}
 

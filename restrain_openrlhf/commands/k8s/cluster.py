@@ -1,4 +1,4 @@
-"""What differs from cluster to cluster: the cluster file, its patches on the tree, and the overlays with their nodes."""
+"""What differs from cluster to cluster: the cluster file, its patches on the tree, and overlays with their nodes."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -38,7 +38,7 @@ NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 
 
 class Cluster(BaseModel):
-    """The cluster file. Each key is an option of the commands too; a key that is missing leaves what the overlay has."""
+    """The cluster file. Each key is an option of the commands too; one that is missing leaves what the overlay has."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -1,4 +1,4 @@
-"""`restrain k8s`: the manifests of one configuration, those that experiments share, and the file that says what a cluster has."""
+"""`restrain k8s`: manifests of one configuration, those that experiments share, and the file of what a cluster has."""
 
 import json
 from functools import partial
@@ -13,7 +13,8 @@ from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.experiment import load_experiment
 from restrain_openrlhf.commands.k8s.render import render as manifests_of
 from restrain_openrlhf.commands.k8s.render import render_platform
-from restrain_openrlhf.commands.k8s.stages import Stage, write
+from restrain_openrlhf.commands.k8s.script import write
+from restrain_openrlhf.commands.k8s.stages import Stage
 from restrain_openrlhf.commands.k8s.survey import survey
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_file, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
@@ -73,7 +74,7 @@ def render(
 @k8s.command()
 @on_a_cluster
 def platform(out: Out, options: Cluster, cluster: ClusterFile = None, manifests: Tree = KUBERNETES) -> None:
-    """Write what all experiments of a namespace share, without an experiment: also what a rendering finds there already."""
+    """Write what all experiments of a namespace share, without an experiment."""
     chosen = options.over(cluster)
     write(render_platform(load_overlay(chosen, manifests), chosen), out)
     _tell(f"The cluster's administrator applies {out / '01-admin.yaml'}; then {out / 'run.sh'} applies the rest.")
@@ -84,7 +85,7 @@ def platform(out: Out, options: Cluster, cluster: ClusterFile = None, manifests:
 def init(
     options: Cluster, out: Annotated[Path, to_file("File to write.", metavar="FILE")] = Path("cluster.yaml")
 ) -> None:
-    """Look at the cluster of kubectl's context and write its file; options are taken as they are. Read it before use."""
+    """Look at the cluster of kubectl's context and write its file; options are taken as they are."""
     if out.exists():
         raise ConfigError(f"--out {out}: is there already. Edit it, or name another file.")
     found = survey()

@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.commands.k8s.experiment import Experiment
 from restrain_openrlhf.commands.k8s.cluster import Cluster, Overlay
+from restrain_openrlhf.commands.k8s.experiment import Experiment
 from restrain_openrlhf.commands.k8s.patches import patches
 from restrain_openrlhf.commands.k8s.stages import (
     FIRST,
@@ -48,7 +48,7 @@ def render(
     benchmarks: Sequence[str],
     only: Sequence[Stage] = (),
 ) -> Mapping[Stage, list[Manifest]]:
-    """The manifests of each step, in order: of `only` and what every step needs, else of those that the experiment needs.
+    """The manifests of each step, in order: of `only` and what every step needs, else of those that it needs.
 
     Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that is not made,
     or where Kustomize is missing.

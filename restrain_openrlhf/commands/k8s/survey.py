@@ -108,7 +108,7 @@ def _monitoring(kinds: set[str]) -> dict[str, object]:
 
 
 def _network(remarks: list[str]) -> dict[str, object]:
-    """Public addresses of the API server and of services are closed to downloads; a DNS cache on the nodes is opened."""
+    """Public addresses of the API server and of services are closed to downloads; DNS on the nodes is opened."""
     services = [
         each["spec"]["clusterIP"] for each in _items("services", "-n", "default") if _name(each) == "kubernetes"
     ]

@@ -39,7 +39,7 @@ def premise(
 ) -> None:
     """Tell from the frozen model's rollouts whether training without labels can work. Warnings leave the status at 0.
 
-    Without --config the method is RESTRAIN with the paper's settings; with it, and no file to read, its `reference:` is read.
+    Without --config the method is RESTRAIN with the paper's settings. With it alone, its `reference:` is read.
     """
     from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.commands.premise.groups import from_reference, from_rollouts  # noqa: PLC0415
