@@ -382,7 +382,7 @@ class StandIn:
 
     def _owned(self, owner: Object) -> list[Object]:
         uid = owner["metadata"]["uid"]
-        return [each for each in self.of("Pod") if each["metadata"]["ownerReferences"][0]["uid"] == uid]
+        return [each for each in self.of("Pod") if each["metadata"].get("ownerReferences", [{"uid": ""}])[0]["uid"] == uid]
 
     def _ray_job(self, job: Object) -> None:
         spec, name, status = job["spec"], job["metadata"]["name"], job.setdefault("status", {"failed": 0})
@@ -452,7 +452,7 @@ class StandIn:
         status, spec = pod["status"], pod["spec"]
         if status["phase"] == "Running":
             status["left"] -= 1
-            if status["left"] <= 0 and pod["metadata"]["ownerReferences"][0]["kind"] == "Job":
+            if status["left"] <= 0 and pod["metadata"].get("ownerReferences", [{"kind": ""}])[0]["kind"] == "Job":
                 component = pod["metadata"]["labels"]["app.kubernetes.io/component"]
                 codes = self.ends.get(component, [])
                 pod["code"] = codes.pop(0) if codes else 0
