@@ -30,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: help demo study test test-all check lint bench docs install install-cpu install-gpu install-flash install-math-verify clean
+.PHONY: help demo study test test-all check lint bench docs pages install install-cpu install-gpu install-flash install-math-verify clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,8 +40,7 @@ demo: install ## Train a small model with no labels, on the real stack, and show
 
 study: install ## Compare the methods on the demo's tasks: REGIMES="premise right spurious", three seeds (hours on two cores)
 	$(BIN)/python -m tools.study_task --out runs/study
-	$(BIN)/restrain study $(foreach regime,$(REGIMES),configs/cpu/study/$(regime)/[a-z]*.yaml) --seeds 3 --jobs $(JOBS) --out runs/study \
-	  $(foreach regime,$(REGIMES),--gold runs/study/$(regime)/prompts-with-gold.jsonl)
+	$(BIN)/restrain study $(foreach regime,$(REGIMES),configs/cpu/study/$(regime)/[a-z]*.yaml) --seeds 3 --jobs $(JOBS) --out runs/study
 
 test: install $(MLFLOW)/.installed ## Run the tests, a real training run included: about a quarter of an hour on two cores
 	$(PYTEST) $(IN_PARALLEL) $(QUICK_ORDER) -m "$(QUICK) and not e2e"
@@ -65,6 +64,9 @@ bench: install ## Run the benchmarks
 docs: $(DOCS_VENV)/.installed ## Build these pages as a site in build/site; needs no training stack
 	NO_MKDOCS_2_WARNING=1 PYTHONPATH=. $(DOCS_VENV)/bin/mkdocs build
 	@echo "build/site/index.html"
+
+pages: install ## Write the reference pages that are made from the code, in docs/reference
+	PYTHONPATH=. $(BIN)/python docs/reference_pages.py
 
 install: $(VENV)/.installed ## Make the environment in .venv
 

@@ -18,7 +18,7 @@ from restrain_openrlhf.machine.sandbox.pool import Sandbox
 
 GROUPS, N = 1024, 16
 MEASURED = 30
-# Ten of sixteen programs of a group differ as texts: the share of benchmarks/code_votes.py's rollouts.
+# Ten of sixteen programs of a group differ as texts: the share of real ones (docs/concepts/kinds.md).
 DISTINCT = 10
 PROMPT = (
     "from typing import List\n\n\ndef close(numbers: List[float], threshold: float) -> bool:\n"

@@ -78,15 +78,18 @@ class Rollouts:
 
     async def generate_responses(self, prompt: str, hf_tokenizer: Any, num_samples: int, **_: Any) -> list[Any]:
         """A group of responses of `tokens` tokens each, and its columns."""
+        from restrain_openrlhf.hook.agent import as_arrays
         from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
 
         tokenizer = await tokenizer_here(hf_tokenizer)
+        is_hooked = tokenizer is not hf_tokenizer
         ids = (tokenizer(prompt, add_special_tokens=False)["input_ids"] * PROMPT_TOKENS)[:PROMPT_TOKENS]
         texts = [f"\\boxed{{{place % 5}}}" for place in range(num_samples)]
         group = self.request(prompt=prompt, responses=[{"text": text, "finished": True} for text in texts])
         score = self.score(self.scorer, group)
         rows = [{**row, **self.extra(score)} for row in self.columns(group, score)]
-        return [self._rollout(prompt, ids, row) for row in rows]
+        rollouts = [self._rollout(prompt, ids, row) for row in rows]
+        return [as_arrays(each) for each in rollouts] if is_hooked else rollouts
 
     def _rollout(self, prompt: str, ids: list[int], row: dict[str, float]) -> dict[str, Any]:
         tokens = [*ids, *((place * 7919) % 100_000 for place in range(self.tokens))]

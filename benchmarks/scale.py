@@ -1,7 +1,7 @@
 """What the run and the data cost as prompts and steps grow: time and peak memory of each stage, and their exponents.
 
     python benchmarks/scale.py                               sizes 10^3 and 10^4, in a minute or two
-    python benchmarks/scale.py --sizes 1000,10000,100000,1000000 --stages overlap,score
+    python benchmarks/scale.py --sizes 100000,1000000 --rollouts 4 --stages overlap,score
     python benchmarks/scale.py --package DIRECTORY           of another checkout, to compare two side by side
 
 Each stage runs in a process of its own. Seconds are the processor's, all threads together. Memory is that process's
@@ -10,6 +10,7 @@ memory first.
 """
 
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -20,8 +21,13 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-ROLLOUTS = 16
+from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.records.kept import KeptGroup
+
 WORDS = (
     *("find", "the", "sum", "of", "all", "positive", "integers", "x", "such", "that", "let", "be", "a", "number"),
     *("and", "how", "many", "ways", "are", "there", "to"),
@@ -30,6 +36,16 @@ WORDS = (
 NUMBERS = 60
 IDLE = "pass"
 STEPS_TIMED = 20
+# Kept groups of a step, and prompts that they are of.
+KEPT, KEPT_PROMPTS = 250, 10_000
+# Says a process's peak at its end. What its parent is told of it may be the parent's own.
+PEAK = 'import atexit; atexit.register(lambda: print("\\n" + open("/proc/self/status").read()))'
+COMMAND = """
+import sys
+from restrain_openrlhf.commands.main import main
+sys.argv = ["restrain", *{!r}.split()]
+main()
+"""
 STAGES = {
     "idle": IDLE,
     "append a step to metrics.jsonl": f"""
@@ -56,7 +72,7 @@ load_reference(Path("ref.jsonl"))
 import time
 start = time.process_time()
 reference = load_reference(Path("ref.jsonl"))
-assert reference.row(PROMPT).n == 16
+reference.row(PROMPT)
 print("SECONDS", time.process_time() - start)
 """,
     "prompts not in the reference": """
@@ -72,25 +88,23 @@ merge([Path("ref.jsonl")], Path("merged.jsonl"))
     "subset": """
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.artifact import subset
-subset(load_reference(Path("ref.jsonl")), Path("subset.jsonl"), 8)
+subset(load_reference(Path("ref.jsonl")), Path("subset.jsonl"), ROLLOUTS // 2)
 """,
-    "overlap": """
-from restrain_openrlhf.commands.main import main
-import sys
-sys.argv = ["restrain", "data", "overlap", "prompts.jsonl", "--benchmarks", "own=benchmark.jsonl", "--out", "o.jsonl"]
-main()
+    "overlap": COMMAND.format("data overlap prompts.jsonl --benchmarks own=benchmark.jsonl --out o.jsonl"),
+    "prepare": COMMAND.format("data prepare own --source prompts.jsonl --answer-column answer --out train.jsonl"),
+    "score": COMMAND.format("score rollouts.jsonl --out scores.jsonl"),
+    "extract": COMMAND.format("extract responses.jsonl --out answers.jsonl"),
+    "grade": COMMAND.format("grade pairs.jsonl --out graded.jsonl"),
+    "premise of a reference": COMMAND.format("premise --reference ref.jsonl --gold gold.jsonl --json"),
+    "premise of rollouts": COMMAND.format("premise --rollouts rollouts.jsonl --json"),
+    "analyze": COMMAND.format("analyze kept --gold gold.jsonl --json"),
+    "all pages of view": """
+from restrain_openrlhf.commands.view.source import ViewedRun, material
+run, place = ViewedRun(material(Path("kept"), None)), 0
+while place is not None:
+    place = run.page(place).next
 """,
-    "prepare": """
-from restrain_openrlhf.data.prepare import prepare
-from restrain_openrlhf.data.sources import OWN
-prepare(OWN, "prompts.jsonl", Path("train.jsonl"))
-""",
-    "score": """
-from restrain_openrlhf.commands.main import main
-import sys
-sys.argv = ["restrain", "score", "rollouts.jsonl", "--out", "scores.jsonl"]
-main()
-""",
+    "view --export": COMMAND.format("view kept --export page.html"),
     "regrade": """
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, grade_folder
 grade_folder(BenchmarkFolder(Path("evaluation")))
@@ -106,49 +120,101 @@ class Cost:
     megabytes: float
 
 
-def problem(place: int) -> str:
-    """A prompt of about 40 words; no two are equal."""
+def problem(place: int, words: int) -> str:
+    """A prompt of a few words more than `words`; no two are equal."""
     drawn = random.Random(place)
-    return f"Problem {place}: " + " ".join(drawn.choice(WORDS) for _ in range(40)) + f" {place}?"
+    return f"Problem {place}: " + " ".join(drawn.choices(WORDS, k=words)) + f" {place}?"
 
 
-def write_inputs(folder: Path, size: int, code: str) -> None:
-    """The files that the code names, by nothing of the package but what tells a reference's extractor."""
-    (folder / "evaluation").mkdir()
-    evaluated = ({"id": str(i), "problem": problem(i), "answer": "12"} for i in range(size))
-    files = {
-        "prompts.jsonl": ({"id": i, "problem": problem(i)} for i in range(size)),
-        "benchmark.jsonl": ({"id": i, "problem": problem(i * 7), "answer": "1"} for i in range(1000)),
-        "rollouts.jsonl": map(_rollouts, range(size)),
-        "metrics.jsonl": map(_step, range(1, size + 1)),
-        "ref.jsonl": map(_reference_row, range(size)),
-        "evaluation/problems.jsonl": evaluated,
-        "evaluation/responses.jsonl": map(_response, range(size)),
-    }
-    for name, rows in files.items():
-        if name in code or Path(name).parts[0] in code:
-            _write(folder / name, rows)
-    for name, made in (("ref.jsonl", _provenance(size)), ("evaluation/responses.jsonl", _evaluation(size))):
-        (folder / f"{name}.provenance.json").write_text(json.dumps(made))
+@dataclass(frozen=True)
+class Inputs:
+    """The files of a size; made without the package, but for kept rollouts. Words are those of a prompt."""
 
+    size: int
+    rollouts: int
+    words: int
 
-def _write(path: Path, rows: Iterable[dict[str, object]]) -> None:
-    with path.open("w") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    def problem(self, place: int) -> str:
+        """That of a prompt."""
+        return problem(place, self.words)
 
+    def write(self, folder: Path, code: str) -> None:
+        """Those that the code names."""
+        (folder / "evaluation").mkdir()
+        prompts = range(self.size)
+        files: dict[str, Iterable[dict[str, object]]] = {
+            "prompts.jsonl": ({"id": i, "problem": self.problem(i), "answer": "12"} for i in prompts),
+            "benchmark.jsonl": ({"id": i, "problem": self.problem(i * 7), "answer": "1"} for i in range(1000)),
+            "gold.jsonl": ({"problem": self.problem(i), "answer": "12"} for i in prompts),
+            "pairs.jsonl": ({"a": str(i), "b": f"{i}.0"} for i in prompts),
+            "responses.jsonl": ({"response": self._texts(i)[0]} for i in prompts),
+            "rollouts.jsonl": map(self._group, prompts),
+            "metrics.jsonl": map(_step, range(1, self.size + 1)),
+            "ref.jsonl": map(self._reference_row, prompts),
+            "evaluation/problems.jsonl": ({"id": str(i), "problem": self.problem(i), "answer": "12"} for i in prompts),
+            "evaluation/responses.jsonl": map(self._response, prompts),
+        }
+        for name, rows in files.items():
+            if name in code or (name.startswith("evaluation") and "evaluation" in code):
+                with (folder / name).open("w") as file:
+                    file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        for name, made in (("ref.jsonl", self._provenance()), ("evaluation/responses.jsonl", self._evaluation())):
+            (folder / f"{name}.provenance.json").write_text(json.dumps(made))
+        if "kept" in code:
+            self._keep(folder / "kept")
 
-def _texts(place: int) -> list[str]:
-    drawn = random.Random(place)
-    return [f"{'so we add and get ' * 5}the answer is \\boxed{{{drawn.randrange(10, 14)}}}" for _ in range(ROLLOUTS)]
+    def _texts(self, place: int) -> list[str]:
+        drawn = random.Random(place)
+        begun = "so we add and get " * 5
+        return [f"{begun}the answer is \\boxed{{{drawn.randrange(10, 14)}}}" for _ in range(self.rollouts)]
 
+    def _group(self, place: int) -> dict[str, object]:
+        return {"id": place, "problem": self.problem(place), "responses": self._texts(place), "answer": "12"}
 
-def _rollouts(place: int) -> dict[str, object]:
-    return {"id": place, "problem": problem(place), "responses": _texts(place)}
+    def _response(self, place: int) -> dict[str, object]:
+        lists = {"tokens": [30] * self.rollouts, "truncated": [False] * self.rollouts}
+        text = self.problem(place)
+        return {"id": str(place), "problem": text, "prompt": text, "responses": self._texts(place), **lists}
 
+    def _reference_row(self, place: int) -> dict[str, object]:
+        digest = hashlib.sha256(self.problem(place).encode()).hexdigest()
+        most = self.rollouts - place % (self.rollouts // 2)
+        counts = [count for count in (most, self.rollouts - most) if count]
+        answers = ["12"] * most + ["13"] * (self.rollouts - most)
+        hashes = {"id": place, "prompt_hash": digest, "problem_hash": digest}
+        vote = {"counts": counts, "majority": "12", "majority_count": most, "majority_share": most / self.rollouts}
+        return {**hashes, "n": self.rollouts, "answers": answers, **vote, "missing_share": 0.0, "unread": []}
 
-def _response(place: int) -> dict[str, object]:
-    lists = {"tokens": [30] * ROLLOUTS, "truncated": [False] * ROLLOUTS}
-    return {"id": str(place), "problem": problem(place), "prompt": problem(place), "responses": _texts(place), **lists}
+    def _provenance(self) -> dict[str, object]:
+        drawn = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 40, "max_len": 64, "seed": 1}
+        of = {"model": "m", "model_fingerprint": "f", "template": "none", "prompt_set_hash": "h"}
+        made = {"extractor_version": EXTRACTOR_VERSION, "restrain_version": "0"}
+        return {**of, "prompt_count": self.size, "n": self.rollouts, **drawn, **made}
+
+    def _evaluation(self) -> dict[str, object]:
+        of = {"benchmark": "own", "title": "own", "source": "here", "problems_digest": "d", "problems": self.size}
+        how = {"model": "m", "model_fingerprint": "f", "template": "plain", "template_digest": "t", "shots": 0}
+        drawn = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 40, "seed": 1}
+        return {**of, **how, "protocol": "paper", "n": self.rollouts, **drawn, "context": 64, "labels": {}}
+
+    def _keep(self, run: Path) -> None:
+        """Steps of KEPT groups whose prompts come again."""
+        from restrain_openrlhf.records.kept import as_parquet, write_step
+
+        for step in range(1, self.size // KEPT + 1):
+            groups = [self._kept_group(step, place) for place in range(KEPT)]
+            write_step(run, step, as_parquet(groups))
+
+    def _kept_group(self, step: int, place: int) -> "KeptGroup":
+        from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
+
+        of = ((step - 1) * KEPT + place) % KEPT_PROMPTS
+        rollouts = tuple(
+            KeptRollout(at, text, True, text[-3:-1], None, None, None, True, text[-3:-1], 0.5, 0.0)
+            for at, text in enumerate(self._texts(step * KEPT + place))
+        )
+        digest = hashlib.sha256(self.problem(of).encode()).hexdigest()
+        return KeptGroup(step, place, digest, self.problem(of), 0, self.rollouts, 1.0, False, rollouts)
 
 
 def _step(step: int) -> dict[str, object]:
@@ -159,35 +225,10 @@ def _step(step: int) -> dict[str, object]:
     return {"step": step, **numbers, "restrain/kl": 1 / step, "votes": votes}
 
 
-def _reference_row(place: int) -> dict[str, object]:
-    import hashlib
-
-    digest = hashlib.sha256(problem(place).encode()).hexdigest()
-    answers = ["12"] * (9 + place % 8) + ["13"] * (7 - place % 8)
-    counts = [count for count in (9 + place % 8, 7 - place % 8) if count]
-    hashes = {"id": place, "prompt_hash": digest, "problem_hash": digest}
-    vote = {"counts": counts, "majority": "12", "majority_count": counts[0], "majority_share": counts[0] / ROLLOUTS}
-    return {**hashes, "n": ROLLOUTS, "answers": answers, **vote, "missing_share": 0.0, "unread": []}
-
-
-def _provenance(size: int) -> dict[str, object]:
-    from restrain_openrlhf.answers import MATHEMATICS
-
-    drawn = {"n": ROLLOUTS, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 40, "max_len": 64, "seed": 1}
-    made = {"model": "m", "model_fingerprint": "f", "template": "none", "prompt_set_hash": "h", "prompt_count": size}
-    return {**made, **drawn, "extractor_version": MATHEMATICS.version, "restrain_version": "0"}
-
-
-def _evaluation(size: int) -> dict[str, object]:
-    of = {"benchmark": "own", "title": "own", "source": "here", "problems_digest": "d", "problems": size}
-    how = {"model": "m", "model_fingerprint": "f", "template": "plain", "template_digest": "t", "shots": 0}
-    drawn = {"protocol": "paper", "n": ROLLOUTS, "temperature": 1.0, "top_p": 1.0, "max_new_tokens": 40, "seed": 1}
-    return {**of, **how, **drawn, "context": 64, "labels": {}}
-
-
-def run_stage(name: str, folder: Path, size: int, package: Path) -> Cost:
+def run_stage(name: str, folder: Path, of: Inputs, package: Path) -> Cost:
     """The stage in a process of its own, with a cache of the folder's own. Raises where it fails."""
-    code = f"from pathlib import Path\nSIZE, PROMPT = {size}, {problem(size // 2)!r}\n{STAGES[name]}"
+    values = f"SIZE, ROLLOUTS, PROMPT = {of.size}, {of.rollouts}, {of.problem(of.size // 2)!r}"
+    code = f"{PEAK}\nfrom pathlib import Path\n{values}\n{STAGES[name]}"
     environment = {**os.environ, "PYTHONPATH": str(package), "XDG_CACHE_HOME": str(folder / "cache")}
     with (folder / "log").open("w+") as log:
         process = subprocess.Popen([sys.executable, "-c", code], cwd=folder, env=environment, stdout=log, stderr=log)
@@ -196,9 +237,10 @@ def run_stage(name: str, folder: Path, size: int, package: Path) -> Cost:
         log.seek(0)
         said = log.read()
     if process.returncode:
-        raise RuntimeError(f"{name} at {size}: status {process.returncode}\n{said[-2000:]}")
-    own = [float(line.split()[1]) for line in said.splitlines() if line.startswith("SECONDS")]
-    return Cost(own[0] if own else usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e6)
+        raise RuntimeError(f"{name} at {of.size}: status {process.returncode}\n{said[-2000:]}")
+    told = dict(line.split()[:2] for line in said.splitlines() if line.startswith(("SECONDS", "VmHWM:")))
+    own = told.get("SECONDS")
+    return Cost(usage.ru_utime + usage.ru_stime if own is None else float(own), int(told["VmHWM:"]) * 1024 / 1e6)
 
 
 def exponent(sizes: list[int], values: list[float], floor: float = 0.0) -> str:
@@ -213,6 +255,8 @@ def main() -> None:
     """Measure and print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default="1000,10000", help="numbers of prompts and of steps")
+    parser.add_argument("--rollouts", type=int, default=16, help="of each prompt")
+    parser.add_argument("--words", type=int, default=40, help="of each prompt")
     parser.add_argument("--stages", default="", help=f"comma-separated, of: {', '.join(STAGES)}")
     parser.add_argument("--package", type=Path, default=Path(__file__).parents[1], help="the checkout to measure")
     given = parser.parse_args()
@@ -221,9 +265,10 @@ def main() -> None:
     costs: dict[str, list[Cost]] = {name: [] for name in asked}
     for size in sizes:
         with tempfile.TemporaryDirectory() as folder:
-            write_inputs(Path(folder), size, "".join(map(STAGES.__getitem__, asked)))
+            inputs = Inputs(size, given.rollouts, given.words)
+            inputs.write(Path(folder), "".join(map(STAGES.__getitem__, asked)))
             for name in asked:
-                costs[name].append(run_stage(name, Path(folder), size, given.package.resolve()))
+                costs[name].append(run_stage(name, Path(folder), inputs, given.package.resolve()))
                 print(f"{name} at {size}: {costs[name][-1]}", file=sys.stderr, flush=True)
     idle = max(each.megabytes for each in costs.pop("idle"))
     print(f"| stage | seconds at {sizes[-1]:,} | exponent | MB at {sizes[-1]:,} | exponent |\n|---|---|---|---|---|")

@@ -1,7 +1,13 @@
-"""The reference pages that are made from the code: configuration keys from the models, commands from typer."""
+"""Writes the reference pages that are made from the code: configuration keys from the models, commands from typer.
 
-from collections.abc import Iterator, Mapping
+Run `make pages` after a change of a key, an option or a preset; a test compares the pages with the code.
+"""
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -11,10 +17,14 @@ from typer.cli import get_docs_for_click
 import test_time.cli
 from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.commands import main as restrain
+from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check
+from restrain_openrlhf.config.checks.keys import INPUTS, KEYS
+from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.command_line import find_config, preset_names
-from restrain_openrlhf.config.gpu_layout import rollout_batches
-from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.memory import GIB, estimate, shape_of
+from restrain_openrlhf.config.gpu_layout import GpuLayout, rollout_batches
+from restrain_openrlhf.config.host_flags import flags_of, host_parser
+from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
+from restrain_openrlhf.config.memory.estimate import BACKWARD, TEMPERED
 from restrain_openrlhf.config.memory.table import as_markdown
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.method import METHODS
@@ -33,6 +43,8 @@ WORDS = {
     "object": "keys and values",
     "null": "null",
 }
+FLAG = re.compile(r"\w+(?:\.\w+)+")
+FLAG_NAMES = frozenset(option[2:] for option in host_parser()._option_string_actions if option.startswith("--"))
 # The blocks whose keys depend on their `name`, by the model of any of their choices, and where their keys are.
 CHOICES = {"CommonSettings": "#methods", "AnswerKind": "#kinds-of-answers"}
 
@@ -43,6 +55,7 @@ def pages() -> Mapping[str, str]:
         "reference/configuration.md": configuration_page(),
         "reference/commands.md": commands_page(),
         "reference/one_gpu.md": one_gpu_page(),
+        "reference/refused_flags.md": refused_flags_page(),
     }
 
 
@@ -79,12 +92,50 @@ def _commands(name: str, app: typer.Typer) -> str:
     return get_docs_for_click(obj=command, ctx=typer.Context(command), name=name, indent=1)
 
 
+REFUSED_BY = {
+    "Flags that would change the method's maths, or stop a run halfway": CONTRADICTIONS,
+    "Flags and keys of the configuration that contradict each other": KEYS,
+    "Layouts that OpenRLHF refuses, or hangs on": LAYOUT,
+    "What must be named": INPUTS,
+}
+
+
+def refused_flags_page() -> str:
+    """Every check of the gate: the flags that it reads, and its reason, with VALUE in the place of a flag's own."""
+    intro = (
+        "# Refused flags\n\nMade from the checks. Whatever starts, shows or renders a run asks all of them, "
+        "in this order, before anything starts: `restrain train`, `show`, `integrate`, `k8s render`, `slurm "
+        "render`, `test-time adapt`, and `python -m restrain_openrlhf.hook.train_ppo_ray`. After them comes "
+        "the memory, where a GPU's is known, and what the [installed stack](../start/install.md#with-a-gpu) "
+        "cannot serve. `restrain integrate` prints the smallest change for [your "
+        "command](../journeys/integration.md).\n"
+    )
+    tables = (f"## {title}\n\n{_refused_rows(checks)}" for title, checks in REFUSED_BY.items())
+    return "\n".join((intro, *tables))
+
+
+def _refused_rows(checks: Iterable[Check]) -> str:
+    rows = (f"| {_flags_of_check(check)} | {_said(str(check.__doc__))} |\n" for check in checks)
+    return f"| flags | refused |\n|---|---|\n{''.join(rows)}"
+
+
+def _said(reason: str) -> str:
+    """The first paragraph of a reason, flags as code."""
+    text = re.sub(r"\{[\w.]+(?:!r)?\}", "VALUE", reason.split("\n\n", maxsplit=1)[0].replace("`", ""))
+    return FLAG.sub(lambda found: f"`{found[0]}`" if found[0] in FLAG_NAMES else found[0], text).replace("|", "\\|")
+
+
+def _flags_of_check(check: Check) -> str:
+    """Those that the reason names; of a reason that is worked out, those that its function names."""
+    text = str(check.__doc__) if "refused_if" in check.__qualname__ else inspect.getsource(check)
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(FLAG.findall(text)) if name in FLAG_NAMES)
+
+
 @dataclass(frozen=True)
 class Speed:
-    """What the hours of a preset assume: prompts, tokens of a prompt with its response, and the GPU's speeds."""
+    """What the hours of a preset assume: prompts, tokens a second that an engine generates, and the GPU's speed."""
 
     prompts: int
-    tokens: int
     generated_per_second: int
     flops: float
 
@@ -92,69 +143,128 @@ class Speed:
 # Nothing here was measured. 50e12, 94e12 and 297e12 are 0.3 of 165e12 (RTX 4090), 312e12 (A100) and 989e12 (H200), in
 # dense bf16. Where the cache of keys and values holds few rollouts, generation is assumed to be slower.
 SPEEDS = {
-    "one_gpu/141gb/qwen3-4b-base": Speed(6_400, 1_200, 8_000, 297e12),
-    "one_gpu/24gb/llama3.2-3b-instruct-lora": Speed(6_400, 1_200, 2_500, 50e12),
-    "one_gpu/24gb/qwen3-0.6b-base": Speed(6_400, 1_200, 6_000, 50e12),
-    "one_gpu/24gb/qwen3-1.7b-base-lora": Speed(6_400, 1_200, 4_000, 50e12),
-    "one_gpu/24gb/qwen3-4b-base-lora": Speed(6_400, 1_200, 1_500, 50e12),
-    "one_gpu/24gb/test_time-llama3.2-3b-instruct-lora": Speed(30, 1_200, 2_500, 50e12),
-    "one_gpu/80gb/qwen3-4b-base": Speed(6_400, 1_200, 5_000, 94e12),
-    "one_gpu/80gb/qwen3-4b-base-lora": Speed(6_400, 1_200, 5_000, 94e12),
-    "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 1_200, 3_500, 94e12),
+    "dapo14k/llama3.2-3b-instruct/restrain": Speed(14_116, 5_500, 94e12),
+    "dapo14k/octothinker-8b-hybrid-base/restrain": Speed(14_116, 3_500, 94e12),
+    "dapo14k/qwen2.5-math-1.5b/restrain": Speed(14_116, 8_000, 94e12),
+    "dapo14k/qwen2.5-math-7b/restrain": Speed(14_116, 4_000, 94e12),
+    "dapo14k/qwen3-1.7b-base/restrain": Speed(14_116, 7_000, 94e12),
+    "dapo14k/qwen3-4b-base/restrain": Speed(14_116, 5_000, 94e12),
+    "one_gpu/141gb/qwen3-4b-base": Speed(6_400, 8_000, 297e12),
+    "one_gpu/24gb/llama3.2-3b-instruct-lora": Speed(6_400, 2_500, 50e12),
+    "one_gpu/24gb/qwen3-0.6b-base": Speed(6_400, 6_000, 50e12),
+    "one_gpu/24gb/qwen3-1.7b-base-lora": Speed(6_400, 4_000, 50e12),
+    "one_gpu/24gb/qwen3-4b-base-lora": Speed(6_400, 1_500, 50e12),
+    "one_gpu/24gb/test_time-llama3.2-3b-instruct-lora": Speed(30, 2_500, 50e12),
+    "one_gpu/80gb/qwen3-4b-base": Speed(6_400, 5_000, 94e12),
+    "one_gpu/80gb/qwen3-4b-base-lora": Speed(6_400, 5_000, 94e12),
+    "one_gpu/80gb/test_time-llama3.1-8b-instruct-lora": Speed(30, 3_500, 94e12),
+    "test_time/llama3.1-8b-instruct/aime24/restrain": Speed(30, 3_500, 94e12),
 }
+# Bytes a logit that OpenRLHF's own log-probabilities take in the backward pass, at any temperature.
+HOSTS_BACKWARD = 16
+# Tokens of a prompt with its response, in the mean; assumed.
+TOKENS = 1_200
 # Bytes a second between the GPU and the host's memory, assumed too: half of what PCI Express 4.0 x16 is sold as.
 TO_THE_HOST = 16e9
+HOURS = f"""
+Of the seconds of a step, the first is generation, rollouts × {TOKENS:,} tokens by the tokens a second of all engines.
+The second is the passes, by their operations a parameter and token: a forward pass has 2 (policy and reference policy;
+training, and again with checkpointing), backward 4, or with LoRA 2, because the base has no gradient. Padding is
+computed too: a micro-batch of k is as long as its longest rollout, which for lengths that are exponentially distributed
+is 1 + 1/2 + … + 1/k of the mean. Packed (by flash-attn or by torch's kernel, [which is not the
+default](../operations/running.md#packing)) there is none. The third is the gradients of each micro-batch in bf16 that
+go to the host, and the sum so far that comes from there first, where Adam is on the host
+(`deepspeed/runtime/zero/stage_1_and_2.py, async_accumulate_grad_in_cpu_via_gpu`). Attention's own cost, the weight
+sync, checkpoints and evaluations are left out. The other methods of a folder take as long, but for those that draw more
+rollouts than they train on.
+"""
+LOGITS = """
+GiB of the logits in the backward pass on a GPU. OpenRLHF's own log-probabilities take 16 bytes a logit without
+flash-attn's cross entropy; `hook/fixes/log_probs.py` takes 6, or 10 with another temperature than 1 (both by torch's
+profiler, `tests/hook/test_log_probs.py`). The peak is that of the phase backward.
+"""
 
 
 def one_gpu_page() -> str:
-    """Hours and memory of the presets for one GPU: what `restrain show PRESET --memory` prints."""
+    """Hours of presets for GPUs, and memory of those for one: what `restrain show PRESET --memory` prints."""
     names = [name for name in preset_names() if name.startswith("one_gpu/")]
-    hours = "".join(hours_row(name, SPEEDS[name]) for name in names)
+    hours = "".join(hours_row(name, speed) for name, speed in SPEEDS.items())
     tables = (f"## `{name}`\n\n{memory_table(name)}" for name in names)
     return "\n".join(
         (
-            "# One GPU: memory and hours\n\nMade from the presets; [how to read it](../operations/one_gpu.md).",
-            "**Estimates: nothing on this page was measured.**\n\n## Hours\n",
-            "| preset | steps | seconds a step: generation + passes + gradients to the host and back | hours |\n"
-            "|---|---|---|--:|",
+            "# Hours of presets, and memory on one GPU\n\nMade from the presets; "
+            "[how to read it](../operations/one_gpu.md).",
+            f"**Estimates: nothing on this page was measured.**\n\n## Hours\n{HOURS}",
+            "| preset | steps | seconds a step, padded: generation + passes + gradients to the host and back | hours | "
+            "packed |\n|---|---|---|--:|--:|",
             hours,
+            f"## Logits, before and after\n{LOGITS}",
+            "| preset | logits | before | after | peak before | peak after |\n|---|---|--:|--:|--:|--:|",
+            "".join(logits_row(name) for name in SPEEDS),
             *tables,
         )
     )
 
 
 def hours_row(name: str, speed: Speed) -> str:
-    """Generation by its assumed speed, and the passes by their operations a parameter and token.
-
-    A forward pass has 2 (policy, reference, training, and again with checkpointing), backward 4, or with LoRA 2: the
-    base has no gradient. With Adam on the host, each micro-batch's gradient in bf16 goes there, and the sum so far
-    comes to the GPU first (DeepSpeed's runtime/zero/stage_1_and_2.py, async_accumulate_grad_in_cpu_via_gpu).
-    """
-    flags = one_gpu_flags(name)
-    steps = rollout_batches(speed.prompts, flags)
+    """The arithmetic that HOURS describes."""
+    flags = preset_flags(name)
+    layout, steps = GpuLayout.of(flags), rollout_batches(speed.prompts, flags)
     rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
     size = shape_of(flags["actor.model_name_or_path"]).parameters
-    work = 10 if flags["ds.lora.rank"] else 12
-    generation = rollouts * speed.tokens / speed.generated_per_second
-    passes = rollouts * speed.tokens * work * size / speed.flops
-    batches = rollouts // flags["train.micro_batch_size"] if flags["ds.adam_offload"] else 0
-    moved = batches * 4 * size / TO_THE_HOST
-    made = f"{rollouts} × {speed.tokens:,}"
-    drawn = f"{made} / {speed.generated_per_second:,}"
-    passed = f"{made} × {work} × {size / 1e9:.2f}e9 / {speed.flops / 1e12:.0f}e12"
-    copied = f"{batches} × 4 × {size / 1e9:.2f}e9 / {TO_THE_HOST / 1e9:.0f}e9"
-    seconds = f"{drawn} + {passed} + {copied} = {generation:.0f} + {passes:.0f} + {moved:.0f}"
-    return f"| `{name}` | {steps} | {seconds} | {steps * (generation + passes + moved) / 3600:.0f} |\n"
+    trained = 6 if flags["ds.lora.rank"] else 8
+    made, offloads = f"{rollouts} × {TOKENS:,}", flags["ds.adam_offload"]
+    drawn = f"{made} / {layout.engines * speed.generated_per_second:,}"
+
+    def seconds(forward: float, training: float, batches: int) -> tuple[str, list[float]]:
+        work = f"(4 × {forward:.2f} + {trained} × {training:.2f})"
+        passed = f"{made} × {work} × {size / 1e9:.2f}e9 / {layout.policy * speed.flops / 1e12:.0f}e12"
+        copied = f"{batches} × 4 × {size / 1e9:.2f}e9 / {TO_THE_HOST / 1e9:.0f}e9"
+        tokens = rollouts * TOKENS
+        return f"{drawn} + {passed} + {copied}", [
+            tokens / layout.engines / speed.generated_per_second,
+            tokens * (4 * forward + trained * training) * size / layout.policy / speed.flops,
+            batches * 4 * size / TO_THE_HOST,
+        ]
+
+    micro_batch = flags["train.micro_batch_size"]
+    text, padded = seconds(
+        padding(flags, flags["rollout.micro_batch_size"]),
+        padding(flags, micro_batch),
+        rollouts // micro_batch if offloads else 0,
+    )
+    packed_batches = -(-rollouts * TOKENS // flags["train.max_tokens_per_gpu"]) if offloads else 0
+    _, packed = seconds(1, 1, packed_batches)
+    hours = [f"{steps * sum(each) / 3600:.0f}" for each in (padded, packed)]
+    return (
+        f"| `{name}` | {steps} | {text} = {' + '.join(f'{each:.0f}' for each in padded)} | {hours[0]} | {hours[1]} |\n"
+    )
+
+
+def padding(flags: Mapping[str, Any], rollouts: int) -> float:
+    """Tokens that are computed for each that is there, in a padded micro-batch of so many rollouts."""
+    return min(sum(1 / place for place in range(1, rollouts + 1)), flags["data.max_len"] / TOKENS)
+
+
+def logits_row(name: str) -> str:
+    """Bytes of the logits in the backward pass by OpenRLHF alone and here, and the phase's peak with them."""
+    flags = preset_flags(name)
+    found = estimate(flags, shape_of(flags["actor.model_name_or_path"]))
+    (after,) = (line.bytes for line in found.lines if line.name.startswith("logits, backward"))
+    each = BACKWARD if flags["rollout.temperature"] == 1 else TEMPERED
+    before, peak = after // each * HOSTS_BACKWARD, found.peak_bytes[Phase.BACKWARD]
+    sizes = " | ".join(f"{size / GIB:.1f}" for size in (before, after, peak - after + before, peak))
+    return f"| `{name}` | {after // each:,} | {sizes} |\n"
 
 
 def memory_table(name: str) -> str:
     """The estimate on the GPU that the preset's folder names."""
-    flags = one_gpu_flags(name)
+    flags = preset_flags(name)
     gib = int(name.split("/")[1].removesuffix("gb"))
     return as_markdown(estimate(flags, shape_of(flags["actor.model_name_or_path"]), gib * GIB))
 
 
-def one_gpu_flags(name: str) -> dict[str, Any]:
+def preset_flags(name: str) -> dict[str, Any]:
     """OpenRLHF's flags of a preset, as its record has them."""
     return flags_of(load_run_config(find_config(name)))
 
@@ -216,3 +326,8 @@ def type_words(field: Mapping[str, Any]) -> str:
 def first_line(model: type) -> str:
     """The first paragraph of a docstring, on one line."""
     return " ".join((model.__doc__ or "").split("\n\n")[0].split())
+
+
+if __name__ == "__main__":
+    for name, text in pages().items():
+        (Path(__file__).parent / name).write_text(text, encoding="utf-8")

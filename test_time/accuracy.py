@@ -81,7 +81,8 @@ def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
     for source in job.heldout:
         if [TEST, *(other.name for other in job.heldout)].count(source.name) > 1:
             raise ConfigError(f"--heldout: two sets would be called {source.name!r} in the tables. Rename one file.")
-        source.load()
+        held = source.load()
+        held.kind.check(held.kind.row(each.problem, each.row) for each in held.problems)
 
 
 def measure(job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: Callable[[str], None]) -> list[Score]:

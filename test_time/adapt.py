@@ -1,16 +1,16 @@
 """Adapts a model to a set of problems: votes, training, votes again, evaluation. A killed adaptation resumes."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.model_files import ensure_model
 from restrain_openrlhf.records.collapse import read_collapse
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
-from restrain_openrlhf.records.metrics import StepRow
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
+from restrain_openrlhf.training.progress import OnPhase, OnStep, numbered
 from test_time.accuracy import BASE, BASE_RESPONSES, TEST, Policy, check_gold, gold_of, measure
 from test_time.adaptation import (
     PREDICTIONS,
@@ -26,9 +26,6 @@ from test_time.problems import load_problems
 from test_time.report import write_report
 from test_time.training import Trained, train_watched
 
-OnPhase = Callable[[str], None]
-OnStep = Callable[[StepRow, int], None]
-
 
 def adapt(job: Adaptation, on_phase: OnPhase = lambda _name: None, on_step: OnStep = lambda _row, _of: None) -> Outcome:
     """Adapt the model, or resume; all output is written to `job.out`.
@@ -37,6 +34,7 @@ def adapt(job: Adaptation, on_phase: OnPhase = lambda _name: None, on_step: OnSt
     RestrainError for bad input before a model is loaded. Raises RunError with the last lines of the log if a phase
     fails, and if another process works in the same folder.
     """
+    on_phase = numbered(on_phase, 4 + 2 * _is_evaluated(job))
     on_phase("checking the model and the problems")
     problems = load_problems(job.problems, job.kind or MATHEMATICS)
     check_gold(job, [problem.id for problem in problems])
@@ -58,7 +56,7 @@ def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep) -> O
     # What an answer is compared with: only the policy differs, so that a changed one was changed by the training.
     as_answers = (before.provenance.temperature, before.provenance.top_p) == (VOTE_TEMPERATURE, VOTE_TOP_P)
     base = before if as_answers else _vote(job, plan, job.model, "base_vote.jsonl")
-    on_phase("starting Ray and vLLM")
+    on_phase("training, beginning with Ray and vLLM")
     trained = train_watched(plan.config, job.stop, before, on_step)
     on_phase("the adapted model votes")
     after = _vote(job, plan, trained.chosen_model, "after.jsonl")
@@ -68,6 +66,10 @@ def _adapt(job: Adaptation, plan: Plan, on_phase: OnPhase, on_step: OnStep) -> O
     (job.out / "result.json").write_text(outcome.model_dump_json(indent=2) + "\n", encoding="utf-8")
     write_report(job, outcome, rows)
     return outcome
+
+
+def _is_evaluated(job: Adaptation) -> bool:
+    return job.has_gold or bool(job.heldout)
 
 
 def _vote(job: Adaptation, plan: Plan, model: str, name: str) -> Reference:
@@ -82,8 +84,7 @@ def _outcome(job: Adaptation, plan: Plan, trained: Trained, rows: Sequence[Predi
     policies = [Policy(BASE, job.model, BASE_RESPONSES)]
     if trained.chosen_step:
         policies.append(Policy("adapted model", trained.chosen_model))
-    evaluated = job.has_gold or bool(job.heldout)
-    scores = measure(job, plan, policies, lambda name: on_phase(f"evaluating the {name}")) if evaluated else []
+    scores = measure(job, plan, policies, lambda name: on_phase(f"evaluating the {name}")) if _is_evaluated(job) else []
     greedy = next((score.greedy for score in scores if (score.benchmark, score.policy) == (TEST, BASE)), None)
     return Outcome(
         **trained.model_dump(),

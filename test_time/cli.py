@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.main import RESUMED, run_app
-from restrain_openrlhf.commands.options import GOLD, split_answers, to_folder
+from restrain_openrlhf.commands.options import GOLD, Quiet, split_answers, to_folder
 from restrain_openrlhf.config.command_line import ANSWERS, find_config, parse_overrides
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.training.progress import step_progress
@@ -95,6 +95,7 @@ def adapt(
     heldout: Annotated[
         list[str] | None, evaluation(help="A benchmark that is not trained on, evaluated too. Repeatable.")
     ] = None,
+    quiet: Quiet = False,
 ) -> None:
     """Adapt MODEL to PROMPTS and write an answer for each problem, with its vote share. Run it again to resume."""
     from test_time.adapt import adapt as run  # noqa: PLC0415 - imports matplotlib
@@ -123,7 +124,7 @@ def adapt(
         stop=None if no_stop else parse_stop_rules(stop or []),
         overrides=given,
     )
-    console = Console(stderr=True, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True, quiet=quiet)
     with step_progress("test-time", console) as (on_phase, on_step):
         outcome = run(job, on_phase, on_step)
     console.print(lead(outcome), style="bold")

@@ -68,8 +68,7 @@ FLOORS = (
     ("evaluation", "hook"),
     ("records", "scoring"),
     ("reference",),
-    ("data",),
-    ("config",),
+    ("config", "data"),
     ("answers",),
     ("machine", "method"),
     ("errors",),
@@ -83,7 +82,7 @@ def test_every_folder_imports_what_lies_below_it_alone():
         f"{path.relative_to(ROOT)} imports {name}"
         for path in sources
         for name in imports(path)
-        if (here := room(".".join(path.relative_to(ROOT).with_suffix("").parts)))
+        if (here := room(".".join(path.relative_to(ROOT).with_suffix("").parts))) in FLOOR
         and (there := room(name)) in FLOOR
         and there != here
         and FLOOR[there] >= FLOOR[here]
@@ -141,6 +140,8 @@ def test_the_maths_the_answers_and_kept_rollouts_import_no_framework(folder):
 @pytest.mark.parametrize(
     "module",
     [
+        "restrain_openrlhf",
+        "restrain_openrlhf.scoring.library",
         "restrain_openrlhf.method",
         "restrain_openrlhf.answers",
         "restrain_openrlhf.scoring",
@@ -155,6 +156,34 @@ def test_importing_it_loads_no_framework(module):
     assert done.stdout.strip() == "[]"
 
 
+# What the agent and the service's client import besides this package, Python's own modules and what these bring.
+LIGHT = "aiohttp, annotated_types, mpmath, numpy, pydantic, wrapt, yaml"
+
+
+def imported(statement: str) -> set[str]:
+    """Packages that a statement brings into a fresh process, those of Python itself left out."""
+    script = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return {name for name in done.stdout.split() if name[0] != "_"} - set(sys.stdlib_module_names)
+
+
+def test_the_package_alone_imports_nothing():
+    assert imported("import restrain_openrlhf") - imported("pass") == {PACKAGE.name}
+
+
+def test_the_client_of_the_service_imports_what_is_light():
+    pytest.importorskip("aiohttp", reason="needs the extra `hook`, or the training stack")
+    new = imported("import restrain_openrlhf.hook.rollout.group_scoring") - imported(f"import {LIGHT}")
+    assert new == {PACKAGE.name}
+
+
+@pytest.mark.host
+def test_the_agent_imports_what_is_light_beside_what_every_rollout_actor_has():
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    host = imported(f"import openrlhf.utils.agent, ray, {LIGHT}")
+    assert imported("import restrain_openrlhf.hook.agent") - host == {PACKAGE.name}
+
+
 def test_every_module_opens_with_a_sentence():
     for path in [*modules("."), *sorted((ROOT / "test_time").rglob("*.py"))]:
         text = path.read_text(encoding="utf-8")
@@ -167,3 +196,12 @@ def test_no_branch_on_a_methods_name():
             if isinstance(node, ast.Compare):
                 words = {getattr(side, "value", None) for side in (node.left, *node.comparators)}
                 assert not words & set(METHODS), f"{path}: line {node.lineno}"
+
+
+def test_no_two_classes_have_one_name():
+    places: dict[str, list[str]] = {}
+    for path in [*modules("."), *sorted((ROOT / "test_time").rglob("*.py"))]:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}

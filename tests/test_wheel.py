@@ -3,6 +3,7 @@
 The environment is filled by pip from the package index, so these tests need one.
 """
 
+import json
 import os
 import re
 import shutil
@@ -10,10 +11,14 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
+from email import message_from_bytes
+from email.message import Message
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 from restrain_openrlhf.commands.k8s.render import refuse_old_kubectl
 from restrain_openrlhf.config.command_line import preset_names
@@ -159,7 +164,8 @@ def test_help_of_both_programs(installed, program):
 
 def test_presets_are_listed(installed):
     """By the names that tests/config/test_preset_names.py checks one by one."""
-    assert installed("restrain", "presets").stdout.splitlines() == preset_names()
+    shown = installed("restrain", "presets").stdout.splitlines()
+    assert [line.split()[0] for line in shown] == preset_names()
 
 
 def test_show_prints_the_command_and_says_what_it_was_checked_against(installed):
@@ -171,6 +177,77 @@ def test_show_prints_the_command_and_says_what_it_was_checked_against(installed)
     done = installed("restrain", "show", PRESET, "--set", "openrlhf.actor.adam.lrr=1")
     assert (done.returncode, done.stdout) == (2, "")
     assert "Did you mean 'openrlhf.actor.adam.lr'" in done.stderr
+
+
+def test_base_and_hook_ask_for_ranges_alone(wheel):
+    """An exact pin would change what an environment has; latex2sympy2's is in extras that are asked for by name."""
+    needs = [Requirement(line) for line in metadata(wheel).get_all("Requires-Dist")]
+    own = [need for need in needs if need.marker is None or need.marker.evaluate({"extra": "hook"})]
+    assert {need.name for need in own} >= {"numpy", "pydantic", "wrapt", "aiohttp"}
+    assert [str(need) for need in own if {each.operator for each in need.specifier} != {">="}] == []
+    assert {"hook", "service", "test-time", "math"} <= set(metadata(wheel).get_all("Provides-Extra"))
+    pinned = {
+        extra
+        for extra in ("math", "service", "test-time")
+        for need in needs
+        if need.name == "latex2sympy2" and need.marker.evaluate({"extra": extra})
+    }
+    assert pinned == {"math", "service", "test-time"}
+
+
+def metadata(wheel: Path) -> Message:
+    """What pip reads of a wheel."""
+    archive = zipfile.ZipFile(wheel)
+    (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+    return message_from_bytes(archive.read(name))
+
+
+@pytest.fixture
+def sums(installed):
+    """A file with an answer that only latex2sympy2 reads, and one that equals it."""
+    path = installed.empty / "sums.jsonl"
+    path.write_text(
+        json.dumps({"id": 0, "problem": "p", "responses": [r"\boxed{\sum_{i=1}^{3} i}", r"\boxed{6}"]}) + "\n"
+    )
+    return path
+
+
+SUMS = ("--out", "scored.jsonl", "--method", "ttrl")
+
+
+def test_without_latex2sympy2_the_error_has_the_command_that_changes_nothing_else(installed, sums):
+    done = installed("restrain", "score", sums, *SUMS)
+    assert done.returncode == 2
+    folder = installed.folder / "latex2sympy2"
+    assert f"-m pip install --target {folder} latex2sympy2==1.9.1`" in " ".join(done.stderr.split())
+    words = ("-c", r"from restrain_openrlhf import score; score(['\boxed{1}'])")
+    assert "latex2sympy2 is not installed" in installed("python", *words).stderr
+
+
+def test_latex2sympy2_is_read_from_its_folder_beside_another_antlr4(installed, sums):
+    here = distribution("latex2sympy2").locate_file("")
+    folder, other = installed.folder / "latex2sympy2", installed.package.parent / "antlr4"
+    folder.mkdir()
+    other.mkdir()
+    try:
+        for name in ("latex2sympy2.py", "asciimath_printer.py", "gen", "antlr4", "sympy", "mpmath"):
+            (folder / name).symlink_to(here / name)
+        (other / "__init__.py").write_text("raise ImportError('of another version')\n")
+        done = installed("restrain", "score", sums, *SUMS)
+        assert done.returncode == 0, done.stderr
+        assert json.loads((installed.empty / "scored.jsonl").read_text())["counts"] == [2]
+    finally:
+        shutil.rmtree(folder)
+        shutil.rmtree(other)
+
+
+def test_integrate_needs_no_openrlhf(installed):
+    flags = "--vllm.num_engines 8 --train.colocate_all --rollout.n_samples_per_prompt 16 --data.prompt_dataset p"
+    command = f"python -m openrlhf.cli.train_ppo_ray --actor.model_name_or_path m {flags}"
+    done = installed("restrain", "integrate", "--command", command)
+    assert done.returncode == 0, done.stderr
+    assert "+python -m restrain_openrlhf.hook.train_ppo_ray" in done.stdout
+    assert "=> --algo.kl.use_loss" in done.stdout
 
 
 def test_the_packages_own_model_is_found_from_its_presets(installed):

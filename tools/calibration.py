@@ -94,7 +94,7 @@ def calibrate(
         for row, answers in _sampled(model, tokenizer, problems, kind, most_tokens)
     ]
     sizes = np.array([row.group.votes.majority_count for row in grades])
-    right = np.array([maj_at_k([row], ROLLOUTS) for row in grades])
+    right = np.array([maj_at_k(row, ROLLOUTS) for row in grades])
     return Calibration(
         problems=len(grades),
         pass_at_1=_mean([np.mean(row.correct) for row in grades]),

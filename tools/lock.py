@@ -37,7 +37,7 @@ LEFT_OUT = {
         ("xgrammar", "triton"): "a gigabyte of GPU compiler, which vLLM's CPU build disables",
     },
 }
-OPTIONS = ("data", "embedding", "serve", "dev")
+OPTIONS = ("data", "embedding", "service", "dev")
 Extras = Mapping[str, frozenset[str]]
 
 

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.main import run_app
 from restrain_openrlhf.commands.options import to_folder
+from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, TASKS
 from tools.calibration import BOUNDS, Calibration, calibrate, refuse_outside
@@ -44,7 +45,7 @@ def write_model(out: Path, name: str) -> Calibration:
     tokenizer = make_tokenizer()
     model = teach(make_model(), tokenizer, RECIPES[name]).to(torch.bfloat16)
     task = TASKS.get(name, ADDITION)
-    config = load_run_config(task.config)
+    config = load_run_config(find_config(task.preset))
     length, problems = int(config.openrlhf["rollout.max_new_tokens"]), task.training_problems(CALIBRATED_ON)
     found = calibrate(model.float(), tokenizer, problems, kind=config.answers, most_tokens=length)
     refuse_outside(found, BOUNDS[name])

@@ -1,11 +1,13 @@
 """Writes the record of OpenRLHF's flags (restrain_openrlhf/config/openrlhf-VERSION.yaml) from the installed OpenRLHF.
 
-`python tools/record_flags.py`, in an environment with the release that SUPPORTED_OPENRLHF names last. A test
-compares the two; everything else reads the record.
+`python tools/record_flags.py`, in an environment with the newest release of restrain_openrlhf/machine/
+host_releases.yaml. With an older one it prints what that table lacks of its flags. A test compares them; everything
+else reads the two files.
 """
 
 import argparse
 import ast
+import sys
 from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,8 +16,9 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.config.host_flags import ENTRY_POINT, RECORD, HostParser, check_version
+from restrain_openrlhf.config.host_flags import ENTRY_POINT, RECORD, HostParser, record
 from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.machine.host_releases import NEWEST, check_version, installed
 
 # Its default is the time at which the parser was made.
 TIMED = "logger.wandb.run_name"
@@ -55,6 +58,13 @@ def record_text(parser: argparse.ArgumentParser) -> str:
     return "".join(f"{name}: {_line(_keywords(name, action))}" for name, action in flags.items())
 
 
+def differences(text: str) -> str:
+    """What the flags of a record have otherwise than the table says of the installed release, in the table's form."""
+    found, known = yaml.safe_load(text), record(installed())
+    differing = [name for name in {**known, **found} if found.get(name) != known.get(name)]
+    return "".join(f"{name}: {_line(found[name]) if name in found else 'null' + chr(10)}" for name in differing)
+
+
 def _line(keywords: dict[str, Any]) -> str:
     given = {key: value for key, value in keywords.items() if value is not None}
     return yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=1000)
@@ -75,4 +85,8 @@ def _keywords(name: str, action: argparse.Action) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    RECORD.write_text(record_text(installed_parser()), encoding="utf-8")
+    text = record_text(installed_parser())
+    if installed() is NEWEST:
+        RECORD.write_text(text, encoding="utf-8")
+    else:
+        sys.stdout.write(differences(text))

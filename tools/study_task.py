@@ -11,12 +11,12 @@ import typer
 
 from restrain_openrlhf.commands.options import to_folder
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, PREMISE, Task
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, PREMISE, DemoTask
 from tools.make_model import write_model
 
 HELDOUT = 200
 # Each regime's task, and its training prompts: 21 steps of additions, and the premise task's whole episode.
-REGIMES: Mapping[str, tuple[Task, int]] = {
+REGIMES: Mapping[str, tuple[DemoTask, int]] = {
     "right": (ADDITION, 672),
     "spurious": (ADDITION, 672),
     "premise": (PREMISE, 640),
@@ -32,7 +32,7 @@ def main(out: Annotated[Path, to_folder("Output folder.")] = Path("runs/study"))
         write_model(model, "careless")
 
 
-def write_regime(folder: Path, task: Task, prompts: int) -> None:
+def write_regime(folder: Path, task: DemoTask, prompts: int) -> None:
     """A regime's prompts, the same with gold, and its held-out problems."""
     problems = task.training_set(prompts)
     write_prompts(folder / "prompts.jsonl", problems)

@@ -1,7 +1,7 @@
 """A kind of answer: what a response answers, which answers are equal, and what is right; chosen by its name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar
 
@@ -30,8 +30,10 @@ class AnswerKind(BaseModel, ABC):
 
     `version` is in the provenance of everything that was made with this kind: raise it where the same response would
     get another answer, or the same answers other classes. `columns` are the columns of a row that the kind reads
-    besides `problem`; gold is never one of them. `reads` says in one sentence what counts as an answer, and `advice`
-    what to do, for the warning where many responses have none. `instruction` asks a chat model for such an answer.
+    besides `problem`; gold is never one of them. `without_effect` names settings that change no answer and no class.
+    `gold_is_an_answer` is False where gold is tests that an answer has to pass. `reads` says in one sentence what
+    counts as an answer, and `advice` what to do, for the warning where many responses have none. `instruction` asks a
+    chat model for such an answer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +45,8 @@ class AnswerKind(BaseModel, ABC):
         "the prompts have (`answers:`, docs/concepts/kinds.md)."
     )
     columns: ClassVar[frozenset[str]] = frozenset()
+    without_effect: ClassVar[frozenset[str]] = frozenset()
+    gold_is_an_answer: ClassVar[bool] = True
     instruction: ClassVar[str] = ""
 
     name: str
@@ -74,6 +78,23 @@ class AnswerKind(BaseModel, ABC):
         answer = self.extract(response, row)
         return Grade(answer, self.is_right(answer, gold, row))
 
+    def check(self, rows: Iterable[Row] = ()) -> None:
+        """What would stop hours of work later is told before they begin: call it first, with the rows that are known.
+
+        Raises ConfigError where this machine lacks what the kind needs (a program, a package, a model), and DataError
+        for a row that lacks what it reads.
+        """
+        self.check_machine()
+        for row in rows if self.row_columns() else ():
+            self.check_row(row)
+
+    def check_machine(self) -> None:
+        """Raises ConfigError where this machine lacks what the kind needs."""
+
+    def check_row(self, row: Row) -> None:
+        """Raises DataError where the row lacks what this kind reads, or has it in another form."""
+        self.extract("", row)
+
     def row_columns(self) -> frozenset[str]:
         """The columns that a prompt's row needs to have with it: `columns`, unless the settings say otherwise."""
         return self.columns
@@ -88,6 +109,9 @@ class AnswerKind(BaseModel, ABC):
         known = {**(columns.get("row") or {}), **columns} if names else {}
         return {name: known[name] for name in names if known.get(name) is not None}
 
+    def refuse_missing_packages(self) -> None:
+        """Raises GraderError where a package that reads or compares answers is not installed: before a run starts."""
+
     def voted_answer(self, response: str, truncated: bool, row: Row) -> str | None:
         """What a rollout votes for: the answer of its response; None where the length limit cut it off.
 
@@ -96,11 +120,16 @@ class AnswerKind(BaseModel, ABC):
         return None if truncated else self.extract(response, row)
 
     @property
+    def whole_version(self) -> str:
+        """With the versions of other kinds by which this one reads."""
+        return self.version
+
+    @property
     def identity(self) -> str:
-        """Name, version, and the settings that differ from the defaults; equal where answers are read alike."""
-        changed = self.model_dump(mode="json", exclude_defaults=True, exclude={"name"})
+        """Name, whole version, and the settings that differ from the defaults; equal where answers are read alike."""
+        changed = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", *self.without_effect})
         settings = "".join(f" {key}={value!r}" for key, value in sorted(changed.items()))
-        return f"{self.name} {self.version}{settings}"
+        return f"{self.name} {self.whole_version}{settings}"
 
 
 def number_classes(keys: Sequence[Hashable | None]) -> list[int | None]:

@@ -24,7 +24,7 @@ class NotAnExpression(Exception):  # noqa: N818 - a signal inside this package, 
 
 
 @dataclass(frozen=True)
-class Number:
+class Constant:
     """An exact number."""
 
     value: Fraction
@@ -45,7 +45,7 @@ class Apply:
     arguments: tuple["Node", ...]
 
 
-Node = Number | Symbol | Apply
+Node = Constant | Symbol | Apply
 
 FUNCTIONS = tuple("arcsin arccos arctan arccot sinh cosh tanh sin cos tan cot sec csc ln log lg exp sqrt abs".split())
 FUNCTION_NAMES = "|".join(FUNCTIONS)
@@ -79,11 +79,11 @@ def tokens(text: str) -> Iterator[Token]:
         position = match.end()
 
 
-def number_of(token: Token) -> Number:
+def number_of(token: Token) -> Constant:
     """An exact number. Raises NotAnExpression for one of too many digits."""
     if sum(character.isdigit() for character in token.text) > MAX_DIGITS:
         raise NotAnExpression("too many digits")
-    return Number(_repeating(token.text) if token.kind == "repeating" else Fraction(token.text))
+    return Constant(_repeating(token.text) if token.kind == "repeating" else Fraction(token.text))
 
 
 def _repeating(text: str) -> Fraction:
@@ -179,9 +179,9 @@ class Parser:
         if token is not None and token.kind == "number" and not (isinstance(left, Apply) and self.after("!")):
             raise NotAnExpression("two numbers side by side")
         right = self.power(depth)
-        whole = isinstance(left, Number) and left.value.denominator == 1
+        whole = isinstance(left, Constant) and left.value.denominator == 1
         parts = right.arguments if isinstance(right, Apply) and right.name == "frac" else ()
-        mixed = whole and parts and all(isinstance(part, Number) for part in parts)
+        mixed = whole and parts and all(isinstance(part, Constant) for part in parts)
         return Apply("+" if mixed else "*", (left, right))
 
     def _signed_power(self, depth: int) -> Node:
@@ -274,7 +274,7 @@ class Parser:
         base = (self._argument(depth),) if name == "log" and self.accept("_") else ()
         power = self._signed_power(depth + 1) if self.accept("^") else None
         node = Apply(name, (self._function_argument(depth), *base))
-        if power == Apply("-", (Number(Fraction(1)),)):
+        if power == Apply("-", (Constant(Fraction(1)),)):
             return Apply(f"arc{name}", (node.arguments[0],))
         return Apply("^", (node, power)) if power is not None else node
 
@@ -283,7 +283,7 @@ class Parser:
             index = self.sum(depth + 1)
             self.expect("]")
             return Apply("root", (self._argument(depth), index))
-        return Apply("root", (self._argument(depth), Number(Fraction(2))))
+        return Apply("root", (self._argument(depth), Constant(Fraction(2))))
 
     def _function_argument(self, depth: int) -> Node:
         """A bracket alone, else the factors up to the next sign or function: `sin 2x cos x` is sin(2x) cos(x)."""

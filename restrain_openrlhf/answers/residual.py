@@ -1,6 +1,7 @@
 """What the fast parser cannot read goes to latex2sympy2, in a process of its own with deadlines and a memory cap."""
 
 import importlib.metadata
+import importlib.util
 import math
 import os
 import re
@@ -14,7 +15,6 @@ from fractions import Fraction
 from functools import lru_cache
 from pathlib import Path
 
-import restrain_openrlhf
 from restrain_openrlhf.answers import residual_worker
 from restrain_openrlhf.answers.value import fingerprint
 from restrain_openrlhf.errors import GraderError
@@ -39,6 +39,12 @@ START_SECONDS = 180.0
 # What every worker reads, if it reads anything.
 PROBE, PROBE_KEY = r"\frac{1}{2}", f"value {fingerprint(Fraction(1, 2))}"
 LIBRARY = "latex2sympy2"
+# It is pinned to one antlr4, and other packages to others: in this folder it has its own (docs/start/install.md).
+HOME = Path(sys.prefix) / LIBRARY
+REMEDY = (
+    f"Install it where no other package meets its antlr4: `{sys.executable} -m pip install --target {HOME} "
+    f"{LIBRARY}==1.9.1`; or have groups scored by a service that has it (`service:`)."
+)
 
 
 class NotQuickError(Exception):
@@ -123,22 +129,30 @@ def _started() -> WorkerProcess:
         worker.close()
         raise GraderError(
             f"The process that reads answers with {LIBRARY} ({sys.executable}) {trouble}. Without it, equal answers "
-            f"would be two. Install it again: `{sys.executable} -m pip install --force-reinstall --no-deps "
-            f"{LIBRARY}==1.9.1 antlr4-python3-runtime==4.7.2`."
+            f"would be two. {REMEDY}"
         )
     return worker
 
 
+def refuse_missing_library() -> None:
+    """Raises GraderError where latex2sympy2 is neither in its folder nor where Python finds packages."""
+    if not HOME.is_dir() and importlib.util.find_spec(LIBRARY) is None:
+        raise GraderError(
+            f"{LIBRARY} is not installed, and reads the sums, limits and integrals among mathematical answers: without "
+            f"it, equal answers would be two. {REMEDY}"
+        )
+
+
 def _command() -> list[str]:
-    """The worker's script, which gets the folder of this package and, to look in last, where we find packages.
+    """The worker's script, which gets the folder of this package, HOME, and, to look in last, where we find packages.
 
     No file of the working folder is then taken for a module: latex2sympy2 imports `gen`.
     """
-    package = str(Path(restrain_openrlhf.__file__).parents[1])
+    package = str(Path(__file__).parents[2])
     folders = [os.path.abspath(path) for path in sys.path if path]
     with suppress(importlib.metadata.PackageNotFoundError):
         folders.insert(0, str(importlib.metadata.distribution(LIBRARY).locate_file("")))
-    return [residual_worker.__file__, package, *folders]
+    return [residual_worker.__file__, package, str(HOME), *folders]
 
 
 def _trouble(worker: WorkerProcess) -> str | None:

@@ -1,6 +1,7 @@
 """The process behind residual.py: reads LaTeX with latex2sympy2, answers with a key, one JSON line each.
 
-A worker_process.py; its arguments are the folder that this package is in, and folders to look for others in last.
+A worker_process.py; its arguments are the folder that this package is in, one to look for others in first, and those to
+look in last.
 """
 
 import json
@@ -15,7 +16,7 @@ MEMORY_BYTES = 2 << 30
 POINTS = 3
 
 
-def main(package: str, *folders: str) -> None:
+def main(package: str, home: str, *folders: str) -> None:
     """Say that it is ready, or what failed, then serve until the input ends."""
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     warnings.simplefilter("ignore")
@@ -23,7 +24,7 @@ def main(package: str, *folders: str) -> None:
     # latex2sympy2 prints warnings of its own.
     sys.stdout = sys.stderr
     try:
-        read = _reader(package, folders)
+        read = _reader(package, home, folders)
     except Exception as error:  # noqa: BLE001 - whatever an import raises is told to the process that started this one
         print(json.dumps({"error": f"{type(error).__name__}: {error}"}), file=out, flush=True)
         return
@@ -32,15 +33,15 @@ def main(package: str, *folders: str) -> None:
         print(json.dumps(key_of(read, json.loads(line))), file=out, flush=True)
 
 
-def _reader(package: str, folders: tuple[str, ...]) -> Callable[[str], Any]:
-    """latex2sympy2's parser. This package is the caller's own; all else is looked for where Python is installed first.
+def _reader(package: str, home: str, folders: tuple[str, ...]) -> Callable[[str], Any]:
+    """latex2sympy2's parser. This package is the caller's own; all else is looked for in `home` and where Python is.
 
     Once the package is imported, its modules are found without its folder on the path.
     """
     sys.path.insert(0, package)
     import_module("restrain_openrlhf")
     sys.path.remove(package)
-    sys.path.extend(folders)
+    sys.path[:] = [home, *sys.path, *folders]
     read: Callable[[str], Any] = import_module("latex2sympy2").latex2sympy
     return read
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import mpmath
 
-from restrain_openrlhf.answers.parser import Apply, Node, NotAnExpression, Number, Symbol, parse
+from restrain_openrlhf.answers.parser import Apply, Constant, Node, NotAnExpression, Symbol, parse
 
 SIGNIFICANT = 30
 POINTS = 3
@@ -214,7 +214,7 @@ def fingerprints(found: tuple[Value, ...]) -> list[str]:
 
 
 def _evaluate(node: Node, point: int) -> Value:
-    if isinstance(node, Number):
+    if isinstance(node, Constant):
         return node.value
     if isinstance(node, Symbol):
         return CONSTANTS[node.name]() if node.name in CONSTANTS else at_point(node.name, point)

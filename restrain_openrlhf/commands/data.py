@@ -13,6 +13,7 @@ from restrain_openrlhf.data.benchmarks import BENCHMARKS, copy_benchmark, copy_p
 from restrain_openrlhf.data.contamination import NGRAM, Band, Overlap, overlaps, words
 from restrain_openrlhf.data.gold import sidecar_path
 from restrain_openrlhf.data.jsonl import write_rows
+from restrain_openrlhf.data.near_duplicates import similar as similar_prompts
 from restrain_openrlhf.data.prepare import Prepared, each_entry
 from restrain_openrlhf.data.prepare import prepare as write
 from restrain_openrlhf.data.problems import without_kind
@@ -39,7 +40,9 @@ def list_sets() -> None:
 @data.command()
 def prepare(
     name: Annotated[str, typer.Argument(help="A name from `restrain data list`, or `own`.")],
-    out: Annotated[Path, to_file("Training file: prompts only. Gold answers go to OUT's .gold.jsonl.")],
+    out: Annotated[
+        Path, to_file("Training file (JSONL, Parquet): prompts only. Gold answers go to OUT's .gold.jsonl.")
+    ],
     source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, CSV, Parquet) or folder.")] = "hub",
     hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the known one.")] = None,
     config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
@@ -124,8 +127,8 @@ def _refuse_bad_files(source: str, out: Path, supervised: Path | None) -> None:
     for option, path in (("--out", out), ("--out", sidecar_path(out)), ("--supervised", supervised)):
         if path is None:
             continue
-        if path.suffix != ".jsonl":
-            raise ConfigError(f"{option} {path}: name a .jsonl file; that is how it is written.")
+        if path.suffix not in (".jsonl", ".parquet"):
+            raise ConfigError(f"{option} {path}: name a .jsonl or a .parquet file; that is how it is written.")
         if source != "hub" and Path(source).resolve() == path.resolve():
             raise ConfigError(f"{option} {path}: is the input file. Name another.")
     if supervised and supervised.resolve() in {out.resolve(), sidecar_path(out).resolve()}:
@@ -172,7 +175,8 @@ def overlap(
     prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
     n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
     out: Annotated[
-        Path | None, to_file("Write every pair with its texts to this JSONL file, those that share most first.")
+        Path | None,
+        to_file("Write every pair with its texts to this file (JSONL, Parquet), those that share most first."),
     ] = None,
 ) -> None:
     """Count benchmark problems that share runs of words with a training prompt, by how much they share.
@@ -197,6 +201,28 @@ def overlap(
         nearest_first = sorted(found, key=lambda pair: -pair.share)
         write_rows(out, nearest_first)
     wide_console().print(_band_table(found, tests, n))
+
+
+@data.command()
+def similar(
+    prompts: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL, CSV or Parquet.")],
+    out: Annotated[Path, to_file("Every pair with its texts (JSONL, Parquet), those that share most first.")],
+    least: Annotated[float, typer.Option(min=0.5, max=1.0, help="Share of runs of three words that both have.")] = 0.8,
+    prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
+) -> None:
+    """Report pairs of prompts that share most of their words. Nothing is dropped: read them before you remove any.
+
+    Two problems that differ in a number are such a pair, and two problems
+    still. Needs rensa (`pip install restrain-openrlhf[similar]`), which
+    may miss a pair.
+    """
+    if out.resolve() == prompts.resolve():
+        raise ConfigError(f"--out {out}: is the file of the prompts. Name another.")
+    source = replace(OWN, name=str(prompts), prompt=prompt_column)
+    found = similar_prompts(lambda: ((each.id, each.problem) for each in each_entry(source, str(prompts))), least)
+    write_rows(out, found)
+    of = len({name for pair in found for name in (pair.id, pair.other_id)})
+    typer.echo(f"{len(found):,} pairs of {of:,} prompts share {least:.0%} or more of their runs of three words: {out}")
 
 
 def _band_table(found: Sequence[Overlap], tests: Mapping[str, Sequence[tuple[str, str]]], n: int) -> Table:

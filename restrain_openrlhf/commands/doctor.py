@@ -6,7 +6,7 @@ import sys
 import sysconfig
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated
@@ -20,16 +20,10 @@ from restrain_openrlhf.errors import HostError, RestrainError
 from restrain_openrlhf.machine.cuda_toolkit import cuda_of_torch, find_nvcc, why_not_compiled
 from restrain_openrlhf.machine.devices import detect, gpus
 from restrain_openrlhf.machine.flash_attention import EXTENSION, has_extension
+from restrain_openrlhf.machine.host_releases import Way, check_version, installed
 
-# What OpenRLHF 0.11.2 pins.
-PINNED = {
-    "openrlhf": "0.11.2",
-    "vllm": "0.29.0",
-    "ray": "2.55.0",
-    "deepspeed": "0.19.6",
-    "transformers": "5.15.0",
-    "latex2sympy2": "1.9.1",
-}
+# Ours; what OpenRLHF asks for stands in the table of its releases.
+OWN_PINS = {"latex2sympy2": "1.9.1"}
 # The oldest driver for each CUDA release (CUDA's release notes, "CUDA Driver"; Linux x86-64).
 OLDEST_DRIVER = {12: 525, 13: 580}
 # Less than this share of a GPU free: something else is running on it.
@@ -74,7 +68,8 @@ def _table(findings: list[Finding]) -> Table:
 def _findings() -> Iterator[Finding]:
     """Every check, in the order in which things depend on each other."""
     yield _python()
-    yield from (_package(name) for name in PINNED)
+    yield _openrlhf()
+    yield from (_package(*pinned) for pinned in {**installed().pins, **OWN_PINS}.items())
     yield _compiler()
     yield _tried("accelerator", _accelerator)
     if detect().has_gpus:
@@ -114,14 +109,21 @@ def _python() -> Finding:
     return _judged("Python", ".".join(map(str, sys.version_info[:3])), ok, "Use Python 3.11 or 3.12.")
 
 
-def _package(name: str) -> Finding:
+def _openrlhf() -> Finding:
+    """A release on which the agent's file alone works will do, and is said to be one."""
+    hook = _tried("openrlhf", check_version)
+    agent = _tried("openrlhf", lambda: f"{check_version(Way.AGENT)}: the agent's file alone")
+    return hook if hook.ok or not agent.ok else replace(agent, advice=hook.advice)
+
+
+def _package(name: str, pinned: str) -> Finding:
     """vLLM's CPU build is a package of its own."""
     for distribution in (name, f"{name}-cpu"):
         with suppress(PackageNotFoundError):
             found = version(distribution)
             label = found if distribution == name else f"{found} ({distribution})"
-            return _judged(name, label, found.split("+")[0] == PINNED[name], f"Install {name}=={PINNED[name]}.")
-    return Finding(name, "not installed", False, f"Install {name}=={PINNED[name]} (make install).")
+            return _judged(name, label, found.split("+")[0] == pinned, f"Install {name}=={pinned}.")
+    return Finding(name, "not installed", False, f"Install {name}=={pinned} (make install).")
 
 
 def _compiler() -> Finding:
@@ -207,6 +209,8 @@ def _attention() -> Finding:
 def _contract() -> str:
     from restrain_openrlhf.hook.install.instrument import (  # noqa: PLC0415 - imports the host
         CONTRACT,
+        OF_AGENT,
+        check_agent,
         check_all,
         install,
         uninstall,
@@ -214,6 +218,9 @@ def _contract() -> str:
     )
 
     detect().install()
+    if Way.HOOK not in installed().ways:
+        check_agent()
+        return f"{len(OF_AGENT)} methods of the host, which the agent's file alone relies on, as expected"
     check_all()
     install()
     missing = unpatched()

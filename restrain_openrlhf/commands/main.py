@@ -2,7 +2,7 @@
 
 import errno
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from types import MappingProxyType
 from typing import Annotated, NoReturn
@@ -17,6 +17,7 @@ from restrain_openrlhf.commands.evaluation.analyze import analyze
 from restrain_openrlhf.commands.evaluation.evaluate import evaluate, regrade
 from restrain_openrlhf.commands.evaluation.results import plot, table
 from restrain_openrlhf.commands.gpu_check.command import gpu_check
+from restrain_openrlhf.commands.integrate.command import integrate
 from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
 from restrain_openrlhf.commands.publish.command import publish
@@ -54,9 +55,7 @@ AGAIN = "the same command starts again from its beginning"
 RESUMED = "run the same command to resume"
 # What to do after Ctrl-C, by command; all others start AGAIN.
 AFTER_CTRL_C = {
-    **dict.fromkeys(
-        ("demo", "train", "study", "publish", "make-reference", "reference", "eval", "data benchmarks"), RESUMED
-    ),
+    **dict.fromkeys(("demo", "train", "study", "make-reference", "reference", "eval", "data benchmarks"), RESUMED),
     "gpu-check": "a check is not resumed; start again in another folder (--out)",
 }
 
@@ -77,34 +76,22 @@ def _options(
     pass
 
 
-app.command(rich_help_panel=TRAINING)(demo)
-app.command(rich_help_panel=TRAINING)(train)
-app.command(rich_help_panel=TRAINING)(merge)
-app.command(rich_help_panel=TRAINING)(publish)
-app.command(rich_help_panel=TRAINING)(study)
-app.command(rich_help_panel=TRAINING)(presets)
-app.command(rich_help_panel=TRAINING)(show)
-app.command(rich_help_panel=TRAINING)(plot)
-app.command("make-reference", rich_help_panel=REFERENCE)(make_reference)
-app.command(rich_help_panel=REFERENCE)(reference)
-app.command("merge-reference", rich_help_panel=REFERENCE)(merge_reference)
-app.command(rich_help_panel=REFERENCE)(premise)
-app.command("subset-reference", rich_help_panel=REFERENCE)(subset_reference)
-app.command("agent-path", rich_help_panel=DEPLOYMENT)(agent_path)
-app.command(rich_help_panel=DEPLOYMENT)(serve)
+# By the panel of `restrain --help` that they stand in.
+COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
+    TRAINING: (demo, train, merge, publish, study, presets, show, plot),
+    REFERENCE: (make_reference, reference, merge_reference, premise, subset_reference),
+    DEPLOYMENT: (integrate, agent_path, serve),
+    DATA: (score, extract, grade, view),
+    EVALUATION: (evaluate, regrade, table, analyze),
+    SETUP: (doctor, gpu_check),
+}
+for panel, commands in COMMANDS.items():
+    for command in commands:
+        name = "eval" if command is evaluate else command.__name__.replace("_", "-")
+        app.command(name, rich_help_panel=panel)(command)
 app.add_typer(k8s, name="k8s", rich_help_panel=DEPLOYMENT)
 app.add_typer(slurm, name="slurm", rich_help_panel=DEPLOYMENT)
 app.add_typer(data, name="data", rich_help_panel=DATA)
-app.command(rich_help_panel=DATA)(score)
-app.command(rich_help_panel=DATA)(extract)
-app.command(rich_help_panel=DATA)(grade)
-app.command(rich_help_panel=DATA)(view)
-app.command("eval", rich_help_panel=EVALUATION)(evaluate)
-app.command(rich_help_panel=EVALUATION)(regrade)
-app.command(rich_help_panel=EVALUATION)(table)
-app.command(rich_help_panel=EVALUATION)(analyze)
-app.command(rich_help_panel=SETUP)(doctor)
-app.command("gpu-check", rich_help_panel=SETUP)(gpu_check)
 
 
 def main() -> None:

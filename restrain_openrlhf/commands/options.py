@@ -32,6 +32,7 @@ MethodKeys = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a method key, such as kappa=2. Repeatable."),
 ]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors alone. A run's numbers are in its folder.")]
 AnswersOption = Annotated[str | None, typer.Option("--answers", metavar="KIND", help=ANSWERS)]
 GOLD = "Gold answers, JSON Lines or CSV: rows {problem, answer} or {id, answer}, or a .gold.jsonl file."
 ShardOption = Annotated[str, typer.Option("--shard", metavar="I/K", help="Run only shard I of K, counted from 0.")]

@@ -8,7 +8,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, ShardOption, parse_shard, to_file, with_options
-from restrain_openrlhf.data.outputs import output_file
+from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference.all_gpus import ShardedPass
+from restrain_openrlhf.reference.artifact import merge, missing_in, subset
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass, offline_pass
 from restrain_openrlhf.reference.sampling_pass import Shard
 
@@ -16,8 +20,7 @@ from restrain_openrlhf.reference.sampling_pass import Shard
 @with_options(OfflineOptions)
 def reference(options: OfflineOptions) -> None:
     """Sample the frozen model on every prompt, for u_x and SRT's labels. To resume, run the same command."""
-    output_file(options.out)
-    _run(OfflinePass.prepare(options, options.source(), Shard(*parse_shard(options.shard))), options.out)
+    _run(OfflinePass.prepare(options, options.source(), Shard(*parse_shard(options.shard))))
 
 
 def make_reference(
@@ -27,25 +30,13 @@ def make_reference(
     overrides: Overrides = None,
 ) -> None:
     """Sample the reference file that CONFIG names, with its model, prompts, template and sampling."""
-    from restrain_openrlhf.config.command_line import parse_overrides  # noqa: PLC0415 - see reference
-    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
-
     resolved = load_run_config(config, parse_overrides(overrides or []))
-    if resolved.reference is not None:
-        output_file(resolved.reference)
-    job = offline_pass(resolved, n, Shard(*parse_shard(shard)))
-    assert resolved.reference is not None, "offline_pass refuses a configuration without one"
-    _run(job, resolved.reference)
+    _run(offline_pass(resolved, n, Shard(*parse_shard(shard))))
 
 
-def _run(job: OfflinePass, out: Path) -> None:
+def _run(job: OfflinePass) -> None:
     """This shard in this process; a whole pass on all visible GPUs, merged at the end."""
-    from restrain_openrlhf.reference.all_gpus import ShardedPass  # noqa: PLC0415
-    from restrain_openrlhf.reference.artifact import (  # noqa: PLC0415
-        merge,
-        missing_in,
-    )
-
+    out = job.options.out
     everywhere = ShardedPass([out], job.options.tensor_parallel_size)
     shards = everywhere.shards() if job.shard.count == 1 else [job.shard]
     console = Console(stderr=True)
@@ -55,11 +46,10 @@ def _run(job: OfflinePass, out: Path) -> None:
             everywhere.run(shards, lambda rows: progress.advance(task, rows))
             merge([shard.path(out) for shard in shards], out)
         else:
-            job.run(out, lambda done: progress.advance(task, done))
-    warning = missing_in(job.shard.path(out), job.provenance.kind)
-    if warning:
+            job.run(lambda done: progress.advance(task, done))
+    if warning := missing_in(job.path, job.provenance.kind):
         console.print(f"warning: {warning}", markup=False, soft_wrap=True)
-    console.print(f"reference: {job.shard.path(out)}", soft_wrap=True)
+    console.print(f"reference: {job.path}", soft_wrap=True)
 
 
 def merge_reference(
@@ -67,8 +57,6 @@ def merge_reference(
     out: Annotated[Path, to_file("The merged reference file.")],
 ) -> None:
     """Merge the shards of an offline pass. They must be complete and of the same pass."""
-    from restrain_openrlhf.reference.artifact import merge  # noqa: PLC0415
-
     count = merge(shards, out)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)
 
@@ -79,8 +67,5 @@ def subset_reference(
     n: Annotated[int, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")],
 ) -> None:
     """Make a reference file for fewer rollouts, without sampling again."""
-    from restrain_openrlhf.reference import load_reference  # noqa: PLC0415
-    from restrain_openrlhf.reference.artifact import subset  # noqa: PLC0415
-
     count = subset(load_reference(artifact), out, n)
     Console(stderr=True).print(f"reference: {out}, {count} prompts", soft_wrap=True)

@@ -14,7 +14,7 @@ from rich.progress import track
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
 from restrain_openrlhf.config.command_line import choose_kind, parse_overrides
-from restrain_openrlhf.data.jsonl import each_identified_row, each_line, each_row, write_rows
+from restrain_openrlhf.data.jsonl import at, each_identified_row, each_line, each_row, is_parquet, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow
 from restrain_openrlhf.method import Method, build, parse_settings
@@ -43,8 +43,10 @@ class ScoreRow(BaseModel, frozen=True):
 
 
 def score(
-    rollouts: Annotated[Path, typer.Argument(metavar="ROLLOUTS.jsonl", help="Rows {id, problem, responses, answer?}.")],
-    out: Annotated[Path, to_file("Output file: one row per prompt, in the same order.")],
+    rollouts: Annotated[
+        Path, typer.Argument(metavar="ROLLOUTS", help="Rows {id, problem, responses, answer?} (JSONL, Parquet).")
+    ],
+    out: Annotated[Path, to_file("Output file (JSONL, Parquet): one row per prompt, in the same order.")],
     method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
     overrides: MethodKeys = None,
     answers: AnswersOption = None,
@@ -62,9 +64,11 @@ def score(
         refuse_other_kind(artifact, kind)
     if out.resolve() in [path.resolve() for path in (rollouts, reference) if path is not None]:
         raise ConfigError(f"--out {out}: is an input file. Name another.")
+    kind.check()
     console = Console(stderr=True)
     shown = console.is_terminal
-    count = sum(1 for _ in each_line(rollouts)) if shown and rollouts.is_file() else None
+    counted = shown and rollouts.is_file() and not is_parquet(rollouts)
+    count = sum(1 for _ in each_line(rollouts)) if counted else None
     numbered = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
     write_rows(out, (_located(rollouts, number, row, chosen, artifact, kind) for number, row in numbered))
 
@@ -106,7 +110,7 @@ def _located(
     try:
         return score_row(row, method, reference, kind)
     except RestrainError as error:
-        raise type(error)(f"{path}, line {number}: {error}") from None
+        raise type(error)(f"{at(path, number)}: {error}") from None
 
 
 def score_row(
@@ -168,9 +172,12 @@ class _Graded(BaseModel):
 
 def extract(
     responses: Annotated[
-        Path, typer.Argument(metavar="RESPONSES.jsonl", help="Rows {response}, and what the kind of answer reads.")
+        Path,
+        typer.Argument(metavar="RESPONSES", help="Rows {response}, and what the kind reads (JSONL, Parquet)."),
     ],
-    out: Annotated[Path, to_file("Output rows {answer}, in the same order; null where no answer was found.")],
+    out: Annotated[
+        Path, to_file("Output rows {answer} (JSONL, Parquet), in the same order; null: no answer was found.")
+    ],
     answers: AnswersOption = None,
 ) -> None:
     """Extract the final answer of each response, as in votes and evaluation."""
@@ -180,9 +187,9 @@ def extract(
 
 def grade(
     pairs: Annotated[
-        Path, typer.Argument(metavar="PAIRS.jsonl", help="Rows {a, b}, and what the kind of answer reads.")
+        Path, typer.Argument(metavar="PAIRS", help="Rows {a, b}, and what the kind reads (JSONL, Parquet).")
     ],
-    out: Annotated[Path, to_file("Output rows {a, b, equal}, in the same order.")],
+    out: Annotated[Path, to_file("Output rows {a, b, equal} (JSONL, Parquet), in the same order.")],
     policy: Annotated[
         Literal["vote", "eval"],
         typer.Option(help="vote: as votes compare; eval: as the grader does, a the prediction and b the gold answer."),

@@ -9,22 +9,22 @@ import typer
 import yaml
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder
-from restrain_openrlhf.config.command_line import parse_overrides, preset_names
+from restrain_openrlhf.commands.options import ConfigFile, Overrides, Quiet, to_folder
+from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.training.progress import step_progress
 
 
-def train(config: ConfigFile, overrides: Overrides = None) -> None:
+def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False) -> None:
     """Train a policy with OpenRLHF and RESTRAIN. To resume a run that was stopped, run the same command."""
     from restrain_openrlhf.training.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=quiet)
     with step_progress(resolved.run_dir.name, console) as (on_phase, on_step):
-        on_phase("starting Ray and vLLM")
-        folder = run(resolved, on_step)
+        on_phase("checking the configuration, the model, the prompts and the reference")
+        folder = run(resolved, on_step, on_phase=on_phase)
     console.print(f"trained model: {folder.model}\nmetrics: {folder.metrics}", soft_wrap=True)
 
 
@@ -46,8 +46,6 @@ def show(
     """Print the resolved method and the exact OpenRLHF command, or with --memory what it needs. Starts nothing."""
     from restrain_openrlhf.config.checks import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import (  # noqa: PLC0415
-        SUPPORTED_OPENRLHF,
-        check_version,
         host_flags,
         is_installed,
         parse,
@@ -55,6 +53,7 @@ def show(
     )
     from restrain_openrlhf.config.this_machine import on_this_machine  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
+    from restrain_openrlhf.machine.host_releases import NEWEST, check_version  # noqa: PLC0415
     from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
     from restrain_openrlhf.training.train import command  # noqa: PLC0415
 
@@ -72,7 +71,7 @@ def show(
     typer.echo(_method_block(resolved))
     typer.echo(shlex.join(command(RunFolder(resolved.run_dir), words)).replace(" --", " \\\n  --"))
     if not is_installed():
-        record = f"the flags were checked against the record of {SUPPORTED_OPENRLHF[-1]}"
+        record = f"the flags were checked against the record of {NEWEST.version}"
         typer.echo(f"OpenRLHF is not installed: {record}.", err=True)
 
 
@@ -91,9 +90,21 @@ def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config:
     return f"{model}: {shape.parameters:,} parameters. GiB (2^30 bytes) on each GPU.\n\n{as_markdown(found)}"
 
 
-def presets() -> None:
-    """List the presets. A preset's name can stand for CONFIG in every command."""
-    typer.echo("\n".join(preset_names()))
+def presets(part: Annotated[str, typer.Argument(help="Only presets with this in their names.")] = "") -> None:
+    """List the presets, with the GPUs that each asks for. A preset's name can stand for CONFIG in every command."""
+    from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.config.host_flags import flags_of  # noqa: PLC0415
+
+    names = [name for name in preset_names() if part in name]
+    if not names:
+        raise ConfigError(f"No preset has {part!r} in its name. `restrain presets` lists all of them.")
+    width = max(map(len, names))
+    for name in names:
+        path = find_config(name)
+        gpus = GpuLayout.of(flags_of(load_run_config(path))).needed
+        first = path.read_text(encoding="utf-8").partition("\n")[0]
+        about = first.removeprefix("#").strip() if first.startswith("#") else ""
+        typer.echo(f"{name:<{width}}  {gpus:>2} GPU{'s' if gpus > 1 else ' '}  {about}".rstrip())
 
 
 def merge(

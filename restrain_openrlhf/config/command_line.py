@@ -1,13 +1,11 @@
 """What a user types to choose a configuration: a file or a preset's name, and `--set KEY=VALUE` on top of it."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
-from restrain_openrlhf.config.documents import method_keys
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 
@@ -82,37 +80,3 @@ def override_words(overrides: Mapping[str, object]) -> list[str]:
 
 def _as_yaml(value: object) -> str:
     return yaml.safe_dump(value, default_flow_style=True, width=float("inf")).removesuffix("...\n").strip()
-
-
-def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Collection[str]) -> None:
-    """Put `--set` into the document, whose own keys are `keys`. Raises ConfigError for a key that there is not."""
-    for key, value in overrides.items():
-        block, _, name = key.partition(".")
-        if not name:
-            document[block] = value
-            continue
-        existing = document.setdefault(block, {})
-        if not isinstance(existing, dict):
-            raise ConfigError(f"--set {key}: {block} is not a block of keys and values.")
-        existing[name] = value
-    for key in overrides:
-        _refuse_unknown(document, key, keys)
-
-
-def _refuse_unknown(document: Mapping[str, Any], key: str, keys: Collection[str]) -> None:
-    """The nearest key is named as `--set` takes it.
-
-    A setting that a later `--set method={...}` replaced, with the whole block, is not looked at.
-    """
-    flags, settings = document.get("openrlhf"), method_keys(document)
-    known = sorted(
-        {*keys, *(f"method.{name}" for name in settings)}
-        | {f"openrlhf.{name}" for name in (flags if isinstance(flags, dict) else ())}
-    )
-    block, _, name = key.partition(".")
-    if block == "method" and settings and name in document["method"] and name not in settings:
-        hint = did_you_mean(name, settings, block="method.") or f" Known: {', '.join(settings)}."
-        raise ConfigError(f"--set {key}: {name!r} is not a setting of {document['method']['name']}.{hint}")
-    if key not in known and block not in keys:
-        hint = did_you_mean(key, known) or f" Known: {', '.join(known)}."
-        raise ConfigError(f"--set {key}: there is no such key.{hint}")

@@ -1,7 +1,7 @@
-"""YAML documents: strictly read, with one level of `extends`, made typed objects, and wrong keys named."""
+"""YAML documents: strictly read, with one level of `extends` and `--set` on top, made typed, and wrong keys named."""
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -60,6 +60,40 @@ def _parse(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ConfigError(f"{path}: must hold keys and values at the top level.")
     return document
+
+
+def override(document: dict[str, Any], overrides: Mapping[str, object], keys: Collection[str]) -> None:
+    """Put `--set` into the document, whose own keys are `keys`. Raises ConfigError for a key that there is not."""
+    for key, value in overrides.items():
+        block, _, name = key.partition(".")
+        if not name:
+            document[block] = value
+            continue
+        existing = document.setdefault(block, {})
+        if not isinstance(existing, dict):
+            raise ConfigError(f"--set {key}: {block} is not a block of keys and values.")
+        existing[name] = value
+    for key in overrides:
+        _refuse_unknown(document, key, keys)
+
+
+def _refuse_unknown(document: Mapping[str, Any], key: str, keys: Collection[str]) -> None:
+    """The nearest key is named as `--set` takes it.
+
+    A setting that a later `--set method={...}` replaced, with the whole block, is not looked at.
+    """
+    flags, settings = document.get("openrlhf"), method_keys(document)
+    known = sorted(
+        {*keys, *(f"method.{name}" for name in settings)}
+        | {f"openrlhf.{name}" for name in (flags if isinstance(flags, dict) else ())}
+    )
+    block, _, name = key.partition(".")
+    if block == "method" and settings and name in document["method"] and name not in settings:
+        hint = did_you_mean(name, settings, block="method.") or f" Known: {', '.join(settings)}."
+        raise ConfigError(f"--set {key}: {name!r} is not a setting of {document['method']['name']}.{hint}")
+    if key not in known and block not in keys:
+        hint = did_you_mean(key, known) or f" Known: {', '.join(known)}."
+        raise ConfigError(f"--set {key}: there is no such key.{hint}")
 
 
 def blocks(document: Mapping[str, Any], path: Path, allowed: Iterable[str]) -> dict[str, Any]:

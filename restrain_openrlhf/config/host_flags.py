@@ -1,9 +1,8 @@
-"""OpenRLHF's command line: its version, its flags on record, those that a run sets itself, and the agent's file."""
+"""OpenRLHF's command line: its flags on record, those that a run sets itself, and the agent's file."""
 
 import argparse
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,12 +10,13 @@ from typing import Any, NoReturn
 import yaml
 
 from restrain_openrlhf.config.yaml_file import RunConfig
-from restrain_openrlhf.errors import ConfigError, HostError, did_you_mean
+from restrain_openrlhf.errors import ConfigError, did_you_mean
+from restrain_openrlhf.machine.host_releases import NEWEST, RELEASES, Release, installed
 
-SUPPORTED_OPENRLHF = ("0.11.2",)
 ENTRY_POINT = "openrlhf.cli.train_ppo_ray"
-# Written by tools/record_flags.py from the installed OpenRLHF; a test holds them together.
-RECORD = Path(__file__).with_name(f"openrlhf-{SUPPORTED_OPENRLHF[-1]}.yaml")
+# Written by tools/record_flags.py from the newest OpenRLHF; a test holds them together. What older ones have otherwise
+# stands in the table of releases.
+RECORD = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 TYPES = {"int": int, "float": float, "str": str}
 # They are neither published nor sent anywhere, nor written for others. Other flags with such a word (data.input_key,
 # rollout.max_new_tokens) name columns and numbers.
@@ -31,19 +31,16 @@ def is_installed() -> bool:
     return find_spec("openrlhf") is not None
 
 
-def check_version() -> str:
-    """The installed OpenRLHF's version. Raises HostError where it is absent or not one the hook was written for."""
-    supported = " or ".join(SUPPORTED_OPENRLHF)
-    try:
-        found = version("openrlhf")
-    except PackageNotFoundError:
-        raise HostError(f"OpenRLHF is not installed. Install openrlhf {supported}.") from None
-    if found not in SUPPORTED_OPENRLHF:
-        raise HostError(
-            f"OpenRLHF {found} is installed; the hook was written for {supported}. Install openrlhf=={supported}, "
-            "or a restrain-openrlhf release made for this version."
-        )
-    return found
+@cache
+def _newest_record() -> dict[str, dict[str, Any]]:
+    flags: dict[str, dict[str, Any]] = yaml.safe_load(RECORD.read_text(encoding="utf-8"))
+    return flags
+
+
+def record(release: Release) -> dict[str, Mapping[str, Any]]:
+    """The release's flags, as argparse's `add_argument` takes them."""
+    every = {**_newest_record(), **release.flags}
+    return {name: keywords for name, keywords in every.items() if keywords is not None}
 
 
 class HostParser(argparse.ArgumentParser):
@@ -55,9 +52,14 @@ class HostParser(argparse.ArgumentParser):
 
 @cache
 def host_parser() -> argparse.ArgumentParser:
-    """A parser that takes and gives what OpenRLHF's does, but for the default of `logger.wandb.run_name`, a time."""
+    """A parser that takes and gives what the installed OpenRLHF's does, without it the newest's.
+
+    But for the default of `logger.wandb.run_name`, which is a time there; and flags that other releases have are None.
+    """
     parser = HostParser()
-    for name, keywords in yaml.safe_load(RECORD.read_text(encoding="utf-8")).items():
+    every = {*_newest_record(), *(name for release in RELEASES.values() for name in release.flags)}
+    parser.set_defaults(**dict.fromkeys(every - record(installed()).keys()))
+    for name, keywords in record(installed()).items():
         kind = {"type": TYPES[keywords["type"]]} if "type" in keywords else {}
         parser.add_argument(f"--{name}", **{**keywords, **kind})
     return parser

@@ -11,6 +11,7 @@ from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect, gpus, visible_gpus
 from restrain_openrlhf.machine.flash_attention import has_extension
+from restrain_openrlhf.machine.host_releases import why_gradients_are_lost
 from restrain_openrlhf.method import build
 
 # DeepSpeed moves the optimizer's states off the GPU, while vLLM draws, from this stage on.
@@ -38,7 +39,9 @@ def refuse_here(config: HookConfig, flags: Flags) -> None:
 
 
 def refuse_unsupported(device: Device, flags: Flags) -> None:
-    """Raises ConfigError for what the installed stack's accelerator cannot serve."""
+    """Raises ConfigError for what the installed stack's accelerator cannot serve, or its DeepSpeed."""
+    if reason := why_gradients_are_lost(flags["train.dynamic_batch_enable"], flags["ds.zero_stage"]):
+        raise ConfigError(reason)
     for each in device.unsupported:
         if each.asked(flags):
             what = "set" if flags[each.flag] is True else repr(flags[each.flag])
@@ -91,18 +94,19 @@ def flags_to_share(flags: Flags, gpus: int) -> dict[str, object]:
     }
 
 
-def limits_of_run(config: HookConfig, flags: Flags, device: Device) -> EngineLimits:
-    """How much each engine works on at a time: what the configuration says, else what follows from the run's sizes.
+def with_limits(config: HookConfig, flags: Flags, device: Device) -> HookConfig:
+    """The configuration with its engines' limits: what it says itself, else what follows from the run's sizes.
 
     Each rollout takes a token of a step, so that there are no more of them than tokens. Without GPUs vLLM's own stay:
     its CPU engine plans its memory by them.
     """
     stated = config.engine
     if not device.has_gpus:
-        return stated
+        return config
     seqs = stated.max_num_seqs or min(max(rollouts_in_flight(config, flags), LEAST_ROLLOUTS), MOST_ROLLOUTS)
     tokens = stated.max_num_batched_tokens or max(BATCHED_TOKENS, seqs)
-    return EngineLimits(max_num_seqs=min(seqs, tokens), max_num_batched_tokens=tokens)
+    limits = EngineLimits(max_num_seqs=min(seqs, tokens), max_num_batched_tokens=tokens)
+    return config.model_copy(update={"engine": limits})
 
 
 def rollouts_in_flight(config: HookConfig, flags: Flags) -> int:

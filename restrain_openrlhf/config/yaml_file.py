@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, f
 
 from restrain_openrlhf.answers import MATHEMATICS, AnyKind
 from restrain_openrlhf.config.blocks import Count, EngineLimits, EvaluationDraws, KeepRollouts, MlflowSettings
-from restrain_openrlhf.config.command_line import override
-from restrain_openrlhf.config.documents import blocks, read_yaml, typed
+from restrain_openrlhf.config.documents import blocks, override, read_yaml, typed
 from restrain_openrlhf.config.shipped import own_path
 from restrain_openrlhf.method import MethodSettings, build
 

@@ -1,6 +1,6 @@
 """Gold answers: kept apart from the prompts in a file of their own, and found by a problem's text, hash or id."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,18 +56,18 @@ def sidecar_path(prompts: Path) -> Path:
     return prompts.with_name(f"{prompts.stem}.gold{prompts.suffix}")
 
 
-def write_separated(out: Path, prompts: Sequence[PromptOnly], gold: Mapping[str, str]) -> Path | None:
-    """Write the prompts to `out`, and `gold` (answers by prompt hash) beside it; returns the sidecar's path.
+def write_separated(out: Path, prompts: Iterable[PromptOnly], gold: Iterable[GoldAnswer] | None) -> Path | None:
+    """Write the prompts to `out`, and `gold` beside it; returns the sidecar's path.
 
-    Without any gold there is no sidecar, and one that an earlier call left is removed.
+    With None there is no sidecar, and one that an earlier call left is removed.
     """
     sidecar = output_file(sidecar_path(out))
-    if gold:
-        write_rows(sidecar, [GoldAnswer(prompt_hash=key, answer=answer) for key, answer in gold.items()])
+    if gold is not None:
+        write_rows(sidecar, gold)
     else:
         sidecar.unlink(missing_ok=True)
     write_rows(out, prompts)
-    return sidecar if gold else None
+    return sidecar if gold is not None else None
 
 
 class _Row(BaseModel):
@@ -95,15 +95,17 @@ class GoldFile:
     by_problem: dict[str, str]
     by_id: dict[str, str]
 
-    def answers(self, where: str, asked: Sequence[ProblemIdentity]) -> dict[str, str]:
+    def answers(self, where: str, asked: Iterable[ProblemIdentity]) -> dict[str, str]:
         """Answers by the hash of the problem, of those that have one; `where` names the problems in errors.
 
         A file may have answers to other problems too: their texts tell them apart. Ids do not, so every id has to be
         one of the problems'. Raises DataError where one is not, where one is of two problems, where id and problem
         have different answers, and where no problem has an answer.
         """
+        # Ids alone need all of the problems at once.
+        asked = list(asked) if self.by_id else asked
         found = {each.problem: self.by_problem[each.problem] for each in asked if each.problem in self.by_problem}
-        problems = self._by_id(where, asked)
+        problems = self._by_id(where, list(asked)) if self.by_id else {}
         for name, answer in self.by_id.items():
             if found.setdefault(problems[name], answer) != answer:
                 raise DataError(

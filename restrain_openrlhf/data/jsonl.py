@@ -1,15 +1,20 @@
-"""JSON Lines files as typed rows: strict reading with line numbers, atomic writing, safe appending, following."""
+"""Files of typed rows: strict reading with line numbers, atomic writing, safe appending, following.
+
+They are JSON Lines. What is called .parquet is read and written as Parquet.
+"""
 
 import json
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any, TypeVar
+from tempfile import TemporaryFile
+from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from restrain_openrlhf.data.outputs import output_file, whole_file
+from restrain_openrlhf.data.outputs import output_file, replacing, whole_file
 from restrain_openrlhf.errors import DataError
 
 Row = TypeVar("Row", bound=BaseModel)
@@ -32,6 +37,8 @@ class Identified(BaseModel):
 IdentifiedRow = TypeVar("IdentifiedRow", bound=Identified)
 # Of a file's end that is read at a time to find its last line.
 TAIL_BYTES = 1 << 16
+# Of Parquet that are in memory at a time.
+BATCH_ROWS = 1024
 
 
 def read_rows(path: Path, row_type: type[Row]) -> list[Row]:
@@ -49,7 +56,20 @@ def each_row(path: Path, row_type: type[Row]) -> Iterator[Row]:
 
 def each_numbered_row(path: Path, row_type: type[Row]) -> Iterator[tuple[int, Row]]:
     """As `each_row`, each row with its line number, for errors that concern several rows."""
+    if is_parquet(path):
+        rows = enumerate(_each_parquet_row(path), start=1)
+        return ((number, _validated(path, number, row, row_type)) for number, row in rows)
     return ((line.number, parse(path, line, row_type)) for line in each_line(path))
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether the file is Parquet, by its name."""
+    return path.suffix.lower() == ".parquet"
+
+
+def at(path: Path, number: int) -> str:
+    """Names a row in errors."""
+    return f"{path}, {'row' if is_parquet(path) else 'line'} {number}"
 
 
 def each_identified_row(path: Path, row_type: type[IdentifiedRow]) -> Iterator[tuple[int, IdentifiedRow]]:
@@ -61,10 +81,11 @@ def each_identified_row(path: Path, row_type: type[IdentifiedRow]) -> Iterator[t
     for number, row in each_numbered_row(path, row_type):
         where = _nul(row.model_dump(mode="json"))
         if where:
-            raise DataError(f"{path}, line {number}: {where} has a NUL character. Remove it, or the row.")
+            raise DataError(f"{at(path, number)}: {where} has a NUL character. Remove it, or the row.")
         if first.setdefault(str(row.id), number) != number:
             raise DataError(
-                f"{path}: lines {first[str(row.id)]} and {number} have the same id {str(row.id)!r}. Give each its own."
+                f"{path}: {'rows' if is_parquet(path) else 'lines'} {first[str(row.id)]} and {number} have the same id "
+                f"{str(row.id)!r}. Give each its own."
             )
         yield number, row
 
@@ -115,23 +136,80 @@ def _decoded(path: Path, raw: bytes, offset: int) -> str:
 def parse(path: Path, line: Line, row_type: type[Row]) -> Row:
     """The row of a line. Raises DataError naming file, line and field."""
     try:
-        return row_type.model_validate(json.loads(line.text))
+        row = json.loads(line.text)
     except (json.JSONDecodeError, RecursionError) as error:
         raise DataError(f"{path}, line {line.number}: not valid JSON ({error}). Fix or remove the line.") from None
+    return _validated(path, line.number, row, row_type)
+
+
+def _validated(path: Path, number: int, row: object, row_type: type[Row]) -> Row:
+    try:
+        return row_type.model_validate(row)
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the row"
-        raise DataError(f"{path}, line {line.number}: {where}: {first['msg']}. Fix or remove the line.") from None
+        key = ".".join(str(part) for part in first["loc"]) or "the row"
+        what = "row" if is_parquet(path) else "line"
+        raise DataError(f"{at(path, number)}: {key}: {first['msg']}. Fix or remove the {what}.") from None
 
 
 def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
     """Write all rows or nothing: a reader never sees half a file, and an old file survives a failure.
 
-    Raises DataError where `path` cannot be a file (data/outputs.py).
+    Raises DataError where `path` cannot be a file (data/outputs.py), and where rows have no columns of one type each.
     """
     output_file(path).parent.mkdir(parents=True, exist_ok=True)
+    if is_parquet(path):
+        _write_parquet(path, rows)
+        return
     with whole_file(path) as file:
         file.writelines(dump(row.model_dump(mode="json")) for row in rows)
+
+
+def arrow() -> Any:
+    """pyarrow with its Parquet part. Raises DataError where it is not installed."""
+    try:
+        import pyarrow.parquet  # noqa: PLC0415 - optional, and costs a moment
+    except ImportError:
+        raise DataError(
+            "Parquet files and kept rollouts, which are such files, need pyarrow, and it is not installed. Install it "
+            "with `pip install restrain-openrlhf[data]`."
+        ) from None
+    return pyarrow
+
+
+def _each_parquet_row(path: Path) -> Iterator[dict[str, Any]]:
+    if not path.is_file():
+        raise DataError(f"{path}: {'is a folder' if path.is_dir() else 'no such file'}. Check the path.")
+    try:
+        for batch in arrow().parquet.ParquetFile(path).iter_batches(BATCH_ROWS):
+            yield from batch.to_pylist()
+    except (OSError, arrow().ArrowException) as error:
+        raise DataError(f"{path}: is no whole Parquet file ({error}). Write it again.") from None
+
+
+def _write_parquet(path: Path, rows: Iterable[BaseModel]) -> None:
+    """Rows are kept in a file as they come, and read from it twice: for the types of all columns, and to be written."""
+    pa = arrow()
+    with TemporaryFile("w+", encoding="utf-8") as kept, replacing(output_file(path), "wb") as file:
+        kept.writelines(dump(row.model_dump(mode="json")) for row in rows)
+        try:
+            types = pa.unify_schemas(
+                [pa.schema([]), *(pa.Table.from_pylist(batch).schema for batch in _batches(kept))],
+                promote_options="permissive",
+            )
+            with pa.parquet.ParquetWriter(file, types) as writer:
+                for batch in _batches(kept):
+                    writer.write_table(pa.Table.from_pylist(batch, schema=types))
+        except pa.ArrowException as error:
+            raise DataError(
+                f"{path}: its rows have no columns of one type each, which Parquet needs ({error}). Name a .jsonl file."
+            ) from None
+
+
+def _batches(file: IO[str]) -> Iterator[list[dict[str, Any]]]:
+    file.seek(0)
+    while batch := [json.loads(line) for line in islice(file, BATCH_ROWS)]:
+        yield batch
 
 
 def drop_cut_line(path: Path) -> None:

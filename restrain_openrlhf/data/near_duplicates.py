@@ -1,12 +1,20 @@
-"""Groups of prompts that differ in case, punctuation and white space alone: counted always, dropped where asked for."""
+"""Prompts that are nearly the same: up to case, punctuation and white space, which may be dropped; or in most words.
+
+Those that share most of their words are found by rensa's MinHash, and only reported: two problems that differ in a
+number do.
+"""
 
 import re
 import unicodedata
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.errors import DataError
+
+SHINGLE = 3
+# A pair of share s is compared with the chance 1 - (1 - s^(PERMUTATIONS / BANDS))^BANDS.
+PERMUTATIONS, BANDS = 128, 32
 # One way of writing for characters that look alike and mean the same.
 _ALIKE = str.maketrans(
     {
@@ -46,32 +54,71 @@ class NearDuplicates(BaseModel):
     dropped: int = 0
 
 
-def near_duplicates(problems: Sequence[str], answers: Sequence[str | None]) -> tuple[NearDuplicates, frozenset[int]]:
-    """What is said of problems with one normal form, and the places that go; time is linear in the texts' length.
+def near_duplicates(
+    groups: Sequence[Sequence[int]], answers: Mapping[int, str | None], has_gold: bool
+) -> tuple[NearDuplicates, frozenset[int]]:
+    """What is said of groups of problems with one normal form, and the places that go.
 
     A group conflicts where two of its answers differ as text, white space around them aside. `answers` has one for
-    each problem, None where there is none; a missing answer conflicts with nothing. All but the first of a group go,
+    each place, None where there is none; a missing answer conflicts with nothing. All but the first of a group go,
     and all of a group that conflicts.
     """
-    groups = grouped(problems)
     given = [{answer.strip() for place in group if (answer := answers[place]) is not None} for group in groups]
     conflicts = [len(found) > 1 for found in given]
     numbers = NearDuplicates(
-        groups=len(groups),
-        prompts=sum(map(len, groups)),
-        conflicting=sum(conflicts) if any(answer is not None for answer in answers) else None,
+        groups=len(groups), prompts=sum(map(len, groups)), conflicting=sum(conflicts) if has_gold else None
     )
     going = (group[not conflict :] for group, conflict in zip(groups, conflicts, strict=True))
     return numbers, frozenset(place for places in going for place in places)
 
 
-def grouped(problems: Sequence[str]) -> list[list[int]]:
-    """The places of two or more problems with one normal form, in the order of their first ones."""
-    places: dict[str, list[int]] = defaultdict(list)
-    for place, problem in enumerate(problems):
-        # A problem of nothing but punctuation is like itself alone.
-        places[normal_form(problem) or problem].append(place)
-    return [found for found in places.values() if len(found) > 1]
+class Similar(BaseModel):
+    """Two prompts; `share` is that of their runs of SHINGLE words which both have, of all that either has (Jaccard)."""
+
+    model_config = ConfigDict(frozen=True)
+
+    share: float
+    id: str
+    other_id: str
+    problem: str
+    other: str
+
+
+def similar(read: Callable[[], Iterable[tuple[str, str]]], least: float) -> list[Similar]:
+    """Pairs of prompts with a share of `least` or more, those that share most first; `read` gives (id, text), twice.
+
+    MinHash finds what may be such a pair, 98 % of those with a share of 0.6 and more of those with more; then the texts
+    are compared. Raises DataError where rensa is not installed.
+    """
+    try:
+        from rensa import RMinHash, RMinHashLSH  # noqa: PLC0415 - optional
+    except ImportError:
+        raise DataError(
+            "Similar prompts are found by rensa. Install it: `pip install restrain-openrlhf[similar]`."
+        ) from None
+    index = RMinHashLSH(threshold=least, num_perm=PERMUTATIONS, num_bands=BANDS)
+    pairs: list[tuple[int, int]] = []
+    for place, (_, text) in enumerate(read()):
+        sketch = RMinHash(num_perm=PERMUTATIONS, seed=0)
+        sketch.update(sorted(_shingles(text)))
+        pairs += ((other, place) for other in index.query(sketch))
+        index.insert(place, sketch)
+    wanted = {place for pair in pairs for place in pair}
+    texts = {place: prompt for place, prompt in enumerate(read()) if place in wanted}
+    found = (_compared(texts[one], texts[other]) for one, other in sorted(pairs))
+    return sorted((pair for pair in found if pair.share >= least), key=lambda pair: -pair.share)
+
+
+def _compared(one: tuple[str, str], other: tuple[str, str]) -> Similar:
+    first, second = _shingles(one[1]), _shingles(other[1])
+    share = len(first & second) / len(first | second)
+    return Similar(share=share, id=one[0], other_id=other[0], problem=one[1], other=other[1])
+
+
+def _shingles(text: str) -> frozenset[str]:
+    """Runs of SHINGLE words of the normal form; of a shorter text the whole."""
+    words = (normal_form(text) or text).split()
+    return frozenset(" ".join(words[start : start + SHINGLE]) for start in range(max(1, len(words) - SHINGLE + 1)))
 
 
 def normal_form(text: str) -> str:

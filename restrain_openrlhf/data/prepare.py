@@ -1,18 +1,23 @@
 """Makes a training file of a data set: reads and checks its rows, separates prompts from gold, says what was found."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import compress, islice
 from pathlib import Path
+from typing import Self
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.data.contamination import words
-from restrain_openrlhf.data.gold import PromptOnly, write_separated
-from restrain_openrlhf.data.identity import set_digest, text_hash
+from restrain_openrlhf.data.gold import GoldAnswer, PromptOnly, write_separated
+from restrain_openrlhf.data.identity import Digests, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.near_duplicates import NearDuplicates, near_duplicates
+from restrain_openrlhf.data.near_duplicates import NearDuplicates, near_duplicates, normal_form
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.data.sources import Row, TrainingSet, each_row_of
@@ -103,38 +108,41 @@ def prepare(
     DataError for missing columns, empty prompts, duplicates, another count than the known set's, fewer prompts than
     `first`, and for prompts without an answer where `supervised` is asked for.
     """
-    entries = list(each_entry(entry, source))
-    if entry.count not in (None, len(entries)) and not any_count:
+    read = partial(each_entry, entry, source)
+    rows = Columns.of(read(), held_out)
+    if entry.count not in (None, len(rows)) and not any_count:
         raise DataError(
-            f"{entry.name}: {len(entries):,} rows, and the known set has {entry.count:,}. Give the whole set, or allow "
+            f"{entry.name}: {len(rows):,} rows, and the known set has {entry.count:,}. Give the whole set, or allow "
             "another count with --any-count."
         )
-    whole = without_duplicates(entries, drop_duplicates)
-    problems = {tuple(words(text)) for text in held_out}
-    apart = [item for item in whole if tuple(words(item.problem)) not in problems]
-    digest = set_digest(item.problem for item in apart)
-    copy = CopyCheck(count=len(apart), digest=digest, known_count=entry.count, known_digest=entry.digest)
-    near, going = near_duplicates([item.problem for item in apart], [item.answer for item in apart])
+    repeated = rows.prompts.alike()
+    whole = np.setdiff1d(np.arange(len(rows)), [place for group in repeated for place in group[1:]])
+    apart = whole[~rows.is_held_out[whole]]
+    alike = rows.forms.alike(apart)
+    answers = _answers(read(), {place for group in (*repeated, *alike) for place in group})
+    _refuse_repeated(repeated, answers, drop_duplicates)
+    _refuse_ids(rows.ids.alike(whole), read)
+    near, going = near_duplicates(alike, answers, bool(rows.has_answer[apart].any()))
     if drop_near_duplicates:
         near = near.model_copy(update={"dropped": len(going)})
-        apart = [item for place, item in enumerate(apart) if place not in going]
-    kept = _first(entry, apart, first)
-    if supervised is not None:
-        write_rows(supervised, _supervised_rows(entry, kept))
-    gold = {text_hash(item.problem): item.answer for item in kept if item.answer is not None}
-    sidecar = write_separated(out, [PromptOnly(id=item.id, problem=item.problem) for item in kept], gold)
+    kept = _first(entry, np.setdiff1d(apart, list(going)) if drop_near_duplicates else apart, first)
     prepared = Prepared(
         name=entry.name,
         source=str(entry.hub) if source == "hub" else source,
         licence=entry.hub.licence if entry.hub else "as your source says",
         prompts=out,
-        gold=sidecar,
+        gold=_write(entry, read, rows, kept, out, supervised),
         count=len(kept),
-        digest=set_digest(item.problem for item in kept),
-        whole_set=copy,
-        dropped_duplicates=len(entries) - len(whole),
+        digest=rows.prompts.of_set(kept),
+        whole_set=CopyCheck(
+            count=len(apart),
+            digest=rows.prompts.of_set(apart),
+            known_count=entry.count,
+            known_digest=entry.digest,
+        ),
+        dropped_duplicates=len(rows) - len(whole),
         near_duplicates=near,
-        dropped_held_out=len(whole) - copy.count,
+        dropped_held_out=len(whole) - len(apart),
     )
     about = out.with_name(f"{out.stem}.about.json")
     with whole_file(about) as file:
@@ -142,27 +150,81 @@ def prepare(
     return prepared
 
 
-def _first(entry: TrainingSet, prompts: list[Entry], first: int | None) -> list[Entry]:
-    if not prompts:
+@dataclass(frozen=True)
+class Columns:
+    """What is in memory of each row: the hashes of its prompt, of that text's normal form and of its id, and marks."""
+
+    prompts: Digests
+    forms: Digests
+    ids: Digests
+    has_answer: NDArray[np.bool_]
+    is_held_out: NDArray[np.bool_]
+
+    def __len__(self) -> int:
+        return len(self.has_answer)
+
+    @classmethod
+    def of(cls, entries: Iterable[Entry], held_out: Sequence[str]) -> Self:
+        """Of these rows; held out are the prompts that are one of these problems, word by word."""
+        prompts, forms, ids, answered, out = Digests(), Digests(), Digests(), bytearray(), bytearray()
+        problems = {tuple(words(text)) for text in held_out}
+        for item in entries:
+            prompts.add(item.problem)
+            forms.add(normal_form(item.problem) or item.problem)
+            ids.add(item.id)
+            answered.append(item.answer is not None)
+            out.append(bool(problems) and tuple(words(item.problem)) in problems)
+        return cls(prompts, forms, ids, np.array(answered, dtype=bool), np.array(out, dtype=bool))
+
+
+def _answers(entries: Iterable[Entry], places: Collection[int]) -> dict[int, str | None]:
+    """The answers of the rows at these places: those of rows that have a like are all that is in memory."""
+    return {place: item.answer for place, item in enumerate(entries) if place in places} if places else {}
+
+
+def _write(
+    entry: TrainingSet,
+    read: Callable[[], Iterator[Entry]],
+    rows: Columns,
+    kept: NDArray[np.intp],
+    out: Path,
+    supervised: Path | None,
+) -> Path | None:
+    """Write the rows at these places; the source is read again for each file. Returns the sidecar with their gold."""
+    is_kept = np.zeros(len(rows), dtype=bool)
+    is_kept[kept] = True
+    if supervised is not None:
+        _refuse_without_answer(entry, len(kept), kept[~rows.has_answer[kept]])
+        with_gold = compress(read(), is_kept)
+        write_rows(supervised, (Problem(id=x.id, problem=x.problem, answer=str(x.answer)) for x in with_gold))
+    gold = (
+        GoldAnswer(prompt_hash=text_hash(each.problem), answer=each.answer)
+        for each in compress(read(), is_kept)
+        if each.answer is not None
+    )
+    prompts = (PromptOnly(id=each.id, problem=each.problem) for each in compress(read(), is_kept))
+    return write_separated(out, prompts, gold if rows.has_answer[kept].any() else None)
+
+
+def _first(entry: TrainingSet, places: NDArray[np.intp], first: int | None) -> NDArray[np.intp]:
+    if not len(places):
         raise DataError(
             f"{entry.name}: no prompt is left without near-duplicates: all have conflicting answers. Check the column "
             "of the answers, or leave out --drop-near-duplicates."
         )
-    if (first or 0) > len(prompts):
+    if (first or 0) > len(places):
         raise DataError(
-            f"{entry.name}: has {len(prompts):,} prompts, and the first {first:,} were asked for. Ask for less."
+            f"{entry.name}: has {len(places):,} prompts, and the first {first:,} were asked for. Ask for less."
         )
-    return prompts[:first]
+    return places[:first]
 
 
-def _supervised_rows(entry: TrainingSet, kept: Sequence[Entry]) -> list[Problem]:
-    without = [item.where for item in kept if item.answer is None]
-    if without:
+def _refuse_without_answer(entry: TrainingSet, of: int, without: NDArray[np.intp]) -> None:
+    if len(without):
         raise DataError(
-            f"{entry.name}: {len(without)} of {len(kept)} prompts have no answer ({without[0]} is the first), so there "
-            "is nothing to train on gold with. Name the column of the answers with --answer-column."
+            f"{entry.name}: {len(without)} of {of} prompts have no answer ({_where(without[0])} is the first), "
+            "so there is nothing to train on gold with. Name the column of the answers with --answer-column."
         )
-    return [Problem(id=item.id, problem=item.problem, answer=str(item.answer)) for item in kept]
 
 
 def each_entry(entry: TrainingSet, source: str) -> Iterator[Entry]:
@@ -174,29 +236,28 @@ def each_entry(entry: TrainingSet, source: str) -> Iterator[Entry]:
         raise DataError(f"{source}: has no rows, so there is nothing to prepare.")
 
 
-def without_duplicates(entries: Iterable[Entry], drop: bool) -> list[Entry]:
-    """The first of each prompt. Raises DataError for equal prompts unless `drop`, and for two with one id.
-
-    Equal prompts with different answers are refused in any case.
-    """
-    first: dict[str, Entry] = {}
-    repeated = [item for item in entries if first.setdefault(item.problem, item) is not item]
+def _refuse_repeated(groups: Sequence[Sequence[int]], answers: Mapping[int, str | None], drop: bool) -> None:
+    """Raises DataError for equal prompts unless `drop`; where their answers differ, in any case."""
+    repeated = sorted((place, group[0]) for group in groups for place in group[1:])
     if repeated and not drop:
         raise DataError(
-            f"{len(repeated)} prompts are there more than once: {_pairs(repeated, first)}. Remove them, or keep the "
-            "first of each with --drop-duplicates."
+            f"{len(repeated)} prompts are there more than once: {_pairs(repeated)}. Remove them, or keep the first of "
+            "each with --drop-duplicates."
         )
-    conflicts = [item for item in repeated if item.answer != first[item.problem].answer]
+    conflicts = [(place, first) for place, first in repeated if answers[place] != answers[first]]
     if conflicts:
         raise DataError(
-            f"{len(conflicts)} repeated prompts have different answers: {_pairs(conflicts, first)}. Decide which is "
-            "right, and remove the others."
+            f"{len(conflicts)} repeated prompts have different answers: {_pairs(conflicts)}. Decide which is right, "
+            "and remove the others."
         )
-    by_id: dict[str, Entry] = {}
-    for item in first.values():
-        if (other := by_id.setdefault(item.id, item)) is not item:
-            raise DataError(f"{other.where} and {item.where} have the same id {item.id!r}. Give each its own.")
-    return list(first.values())
+
+
+def _refuse_ids(groups: Sequence[Sequence[int]], read: Callable[[], Iterator[Entry]]) -> None:
+    """Raises DataError for two rows with one id."""
+    if groups:
+        again, first = min((group[1], group[0]) for group in groups)
+        name = next(islice(read(), first, None)).id
+        raise DataError(f"{_where(first)} and {_where(again)} have the same id {name!r}. Give each its own.")
 
 
 def _entry(entry: TrainingSet, number: int, row: Row) -> Entry:
@@ -226,6 +287,10 @@ def _gold(named: str, value: object) -> str | None:
     return (last_boxes(text) or text) if text.strip() else None
 
 
-def _pairs(repeated: Sequence[Entry], first: dict[str, Entry]) -> str:
-    shown = ", ".join(f"{item.where} as {first[item.problem].where}" for item in repeated[:SHOWN])
+def _where(place: int) -> str:
+    return f"row {place + 1}"
+
+
+def _pairs(repeated: Sequence[tuple[int, int]]) -> str:
+    shown = ", ".join(f"{_where(place)} as {_where(first)}" for place, first in repeated[:SHOWN])
     return shown + (", …" if len(repeated) > SHOWN else "")

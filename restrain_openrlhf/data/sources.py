@@ -115,12 +115,10 @@ def _from_path(path: Path, hub: HubSet | None) -> Iterator[Row]:
     if path.is_dir():
         return load_dataset(str(path), hub.config if hub else None, hub.split if hub else "train", None)
     match path.suffix.lower():
-        case ".jsonl":
+        case ".jsonl" | ".parquet":
             return (row.model_dump() for row in each_row(path, AnyRow))
         case ".csv":
             return _from_csv(path)
-        case ".parquet":
-            return load_dataset("parquet", None, "train", None, data_files=str(path))
     raise DataError(f"{path}: is none of .jsonl, .csv, .parquet. Convert it to one of them.")
 
 

@@ -1,7 +1,9 @@
 """What is computed from right and wrong responses: pass@k, maj@k, their intervals, and how reliable majorities are."""
 
+from array import array
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from math import comb, sqrt
 
 import numpy as np
@@ -26,20 +28,16 @@ def pass_at_k(n: int, right: int, k: int) -> float:
     return 1.0 - comb(n - right, k) / comb(n, k)
 
 
-def mean_pass_at_k(rows: Sequence[GradeRow], k: int) -> float:
-    """pass@k averaged over problems."""
-    return float(np.mean([pass_at_k(len(row.correct), sum(row.correct), k) for row in rows]))
+def mean_pass_at_k(n: int, right: Sequence[int], k: int) -> float:
+    """pass@k averaged over problems of n responses; `right` has the number of right ones of each."""
+    return float(np.mean([pass_at_k(n, count, k) for count in right]))
 
 
-def maj_at_k(rows: Sequence[GradeRow], k: int) -> float:
-    """Share of problems whose majority answer among k responses is right.
+def maj_at_k(row: GradeRow, k: int) -> float:
+    """How often the majority answer among k of a problem's responses is right; over problems its mean is maj@k.
 
     With n responses, the mean over the n // k groups of consecutive ones: each is a sample of k, so it is unbiased.
     """
-    return float(np.mean([_majority_share(row, k) for row in rows]))
-
-
-def _majority_share(row: GradeRow, k: int) -> float:
     n = len(row.answers)
     if not 1 <= k <= n:
         raise DataError(f"maj@{k} of {n} responses is not defined: 1 <= k <= n is needed.")
@@ -117,28 +115,56 @@ class SizeRow(BaseModel, frozen=True):
     mean_accuracy: float
 
 
-def reliability(grades: Sequence[GradeRow]) -> list[SizeRow]:
-    """One row per majority size that occurs, in order. Raises DataError where problems differ in their n."""
-    sizes = {len(row.answers) for row in grades}
-    if len(sizes) != 1:
-        raise DataError(f"The problems have {sorted(sizes)} rollouts; majority sizes compare only at one n.")
-    n = sizes.pop()
-    groups: dict[int, list[GradeRow]] = defaultdict(list)
-    for row in grades:
-        groups[row.group.votes.majority_count].append(row)
-    return [_size_row(size, n, groups[size]) for size in sorted(groups)]
+@dataclass
+class _OfSize:
+    """Of the problems of one majority size: with a right rollout, with a right majority, each one's share of right."""
+
+    some: int = 0
+    right: int = 0
+    means: "array[float]" = field(default_factory=lambda: array("d"))
 
 
-def _size_row(size: int, n: int, rows: Sequence[GradeRow]) -> SizeRow:
-    right = [maj_at_k([row], n) for row in rows]
-    low, high = wilson_interval(round(sum(right)), len(right))
+class ReliabilitySoFar:
+    """How reliable majorities are by their size, counted problem by problem."""
+
+    def __init__(self) -> None:
+        self._n = 0
+        self._sizes: dict[int, _OfSize] = defaultdict(_OfSize)
+
+    def add(self, row: GradeRow) -> None:
+        """One problem more. Raises DataError where it has another number of rollouts than those before it."""
+        n = len(row.answers)
+        if self._n not in (0, n):
+            numbers = sorted({self._n, n})
+            raise DataError(f"The problems have {numbers} rollouts; majority sizes compare only at one n.")
+        self._n, found = n, self._sizes[row.group.votes.majority_count]
+        found.some += any(row.correct)
+        found.right += majority_right(row.group, row.correct)
+        found.means.append(float(np.mean(row.correct)))
+
+    def rows(self) -> list[SizeRow]:
+        """One per majority size that occurs, in order."""
+        return [_size_row(size, self._n, self._sizes[size]) for size in sorted(self._sizes)]
+
+
+def _size_row(size: int, n: int, found: _OfSize) -> SizeRow:
+    problems = len(found.means)
+    low, high = wilson_interval(found.right, problems)
     return SizeRow(
         size=size,
         n=n,
-        problems=len(rows),
-        pass_at_n=float(np.mean([any(row.correct) for row in rows])),
-        majority_accuracy=float(np.mean(right)),
+        problems=problems,
+        pass_at_n=found.some / problems,
+        majority_accuracy=found.right / problems,
         majority_low=low,
         majority_high=high,
-        mean_accuracy=float(np.mean([np.mean(row.correct) for row in rows])),
+        mean_accuracy=float(np.mean(found.means)),
     )
+
+
+def reliability(grades: Iterable[GradeRow]) -> list[SizeRow]:
+    """One row per majority size that occurs, in order. Raises DataError where problems differ in their n."""
+    found = ReliabilitySoFar()
+    for row in grades:
+        found.add(row)
+    return found.rows()

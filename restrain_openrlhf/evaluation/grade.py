@@ -1,13 +1,13 @@
 """Files of responses and of rollouts, and the grades of all responses to a problem."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
-from restrain_openrlhf.data.jsonl import Identified, each_identified_row
+from restrain_openrlhf.data.jsonl import Identified, at, each_identified_row
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -118,12 +118,12 @@ class RolloutsRow(Identified):
         return kind.row(self.problem, self.model_extra or {})
 
 
-def read_rollouts(path: Path) -> list[RolloutsRow]:
+def each_rollouts(path: Path) -> Iterator[RolloutsRow]:
     """All rows. Raises DataError for a damaged row, one without responses, repeated ids, NULs, and an empty file."""
-    rows = list(each_identified_row(path, RolloutsRow))
-    for number, row in rows:
+    number = 0
+    for number, row in each_identified_row(path, RolloutsRow):
         if not row.responses:
-            raise DataError(f"{path}, line {number}: responses is empty. Remove the row.")
-    if not rows:
+            raise DataError(f"{at(path, number)}: responses is empty. Remove the row.")
+        yield row
+    if not number:
         raise DataError(f"{path}: has no rows. Give a file of rollouts.")
-    return [row for _, row in rows]

@@ -10,7 +10,7 @@ from restrain_openrlhf.data.benchmarks import LoadedBenchmark
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.grade import ResponseRow
-from restrain_openrlhf.evaluation.protocol import Example, Request, Template, choose_template, end_tokens, render
+from restrain_openrlhf.evaluation.protocol import Request, Template, choose_template, end_tokens, render
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.reference.offline_engine import Marks, RolloutEngine, Sampling, prompt_tokens
@@ -38,6 +38,8 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
     Raises ConfigError for a model or template that does not exist, DataError listing the prompts that are too long.
     """
     fingerprint = model_fingerprint(request.model)
+    for entry in benchmarks:
+        entry.kind.check(entry.kind.row(each.problem, each.row) for each in entry.problems)
     from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
     tokenizer = AutoTokenizer.from_pretrained(request.model, trust_remote_code=True)
@@ -47,9 +49,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
     if context > most:
         raise ConfigError(f"--context {context}: {request.model} was made for {most} tokens at most. Lower it.")
     template = choose_template(request.template, tokenizer)
-    prompts = {
-        entry.name: benchmark_prompts(entry, template, tokenizer, request.examples(entry.name)) for entry in benchmarks
-    }
+    prompts = {entry.name: benchmark_prompts(entry, template, tokenizer) for entry in benchmarks}
     marks = Marks(template.adds_special_tokens, template.stops, end_tokens(tokenizer))
     sampling = Sampling(**request.chosen_protocol().drawing, tensor_parallel_size=request.tensor_parallel_size)
     longest = max(_longest(name, group, tokenizer, marks, sampling, context) for name, group in prompts.items())
@@ -65,12 +65,10 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
     return EvaluationJob(tuple(passes), lambda: RolloutEngine(request.model, sampling, tokenizer, marks))
 
 
-def benchmark_prompts(
-    benchmark: LoadedBenchmark, template: Template, tokenizer: Any, examples: Sequence[Example] = ()
-) -> list[Prompt]:
-    """The text that the model gets for each problem. Raises ConfigError where the template has no form for examples."""
+def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> list[Prompt]:
+    """The text that the model gets for each problem."""
     return [
-        Prompt(each.id, each.problem, render(template, each.problem, tokenizer, examples), f"problem {each.id}")
+        Prompt(each.id, each.problem, render(template, each.problem, tokenizer), f"problem {each.id}")
         for each in benchmark.problems
     ]
 
@@ -94,9 +92,7 @@ def _longest(
 def _provenance(
     request: Request, entry: LoadedBenchmark, template: Template, tokenizer: Any, fingerprint: str, context: int
 ) -> EvaluationProvenance:
-    examples = request.examples(entry.name)
     text = template.text + str(getattr(tokenizer, "chat_template", None) if template.chat else "")
-    text += "".join(f"\0{example.question}\0{example.answer}" for example in examples)
     return EvaluationProvenance(
         benchmark=entry.name,
         title=entry.title,
@@ -108,7 +104,6 @@ def _provenance(
         model_fingerprint=fingerprint,
         template=template.name,
         template_digest=hashlib.sha256(text.encode()).hexdigest()[:16],
-        shots=len(examples),
         protocol=request.protocol,
         **request.chosen_protocol().drawing,
         context=context,

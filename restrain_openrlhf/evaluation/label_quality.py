@@ -1,10 +1,13 @@
 """Was the pseudo-label right? What a run's kept groups were trained towards, counted against gold."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from array import array
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import reduce
+from operator import add
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from pydantic import BaseModel
 
@@ -93,33 +96,66 @@ class Measures(BaseModel, frozen=True):
     penalized: int
     penalized_with_right: int
 
+
+@dataclass
+class Counts:
+    """What `Measures` are made of, counted group by group; signals by (right, pushed up)."""
+
+    groups: int = 0
+    majorities_right: int = 0
+    some_right: int = 0
+    rollouts: int = 0
+    rollouts_right: int = 0
+    weights: "array[float]" = field(default_factory=lambda: array("d"))
+    signals: Counter[tuple[bool, bool]] = field(default_factory=Counter)
+    penalized: int = 0
+    penalized_with_right: int = 0
+
+    def add(self, group: GroupFacts) -> None:
+        """One group more."""
+        self.groups += 1
+        self.majorities_right += group.majority_right
+        self.some_right += any(group.right)
+        self.rollouts += len(group.right)
+        self.rollouts_right += sum(group.right)
+        if group.weight_on_right is not None:
+            self.weights.append(group.weight_on_right)
+        self.signals.update((right, net > 0) for right, net in group.signals)
+        if group.penalized:
+            self.penalized += 1
+            self.penalized_with_right += any(group.right)
+
     @classmethod
-    def of(cls, groups: Sequence[GroupFacts]) -> Self:
+    def joined(cls, parts: Iterable[Self]) -> Self:
+        """Of the groups of all parts."""
+        return reduce(lambda one, other: cls(*map(add, one._values(), other._values())), parts, cls())
+
+    def _values(self) -> Iterator[Any]:
+        return (getattr(self, each.name) for each in fields(self))
+
+    def measures(self) -> Measures:
         """Of one group or more."""
-        majorities = [group.majority_right for group in groups]
-        low, high = wilson_interval(sum(majorities), len(groups))
-        signals = [signal for group in groups for signal in group.signals]
-        up, down = [net > 0 for right, net in signals if right], [net < 0 for right, net in signals if not right]
-        penalized = [any(group.right) for group in groups if group.penalized]
-        return cls(
-            groups=len(groups),
-            label_accuracy=sum(majorities) / len(groups),
+        low, high = wilson_interval(self.majorities_right, self.groups)
+        up, down = self.signals[True, True], self.signals[False, False]
+        return Measures(
+            groups=self.groups,
+            label_accuracy=self.majorities_right / self.groups,
             label_low=low,
             label_high=high,
-            some_right=sum(any(group.right) for group in groups) / len(groups),
-            rollout_accuracy=sum(sum(group.right) for group in groups) / sum(len(group.right) for group in groups),
-            weight_on_right=_mean([each for group in groups if (each := group.weight_on_right) is not None]),
-            signals=len(signals),
-            reward_accuracy=_mean([*up, *down]),
-            right_pushed_up=_mean(up),
-            wrong_pushed_down=_mean(down),
-            penalized=len(penalized),
-            penalized_with_right=sum(penalized),
+            some_right=self.some_right / self.groups,
+            rollout_accuracy=self.rollouts_right / self.rollouts,
+            weight_on_right=_share(sum(self.weights), len(self.weights)),
+            signals=self.signals.total(),
+            reward_accuracy=_share(up + down, self.signals.total()),
+            right_pushed_up=_share(up, up + self.signals[True, False]),
+            wrong_pushed_down=_share(down, down + self.signals[False, True]),
+            penalized=self.penalized,
+            penalized_with_right=self.penalized_with_right,
         )
 
 
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+def _share(part: float, of: int) -> float | None:
+    return part / of if of else None
 
 
 class WindowMeasures(BaseModel, frozen=True):
@@ -159,43 +195,38 @@ def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: P
 
     Groups without gold are counted and left out. At least one has gold (`gold_for` sees to it).
     """
-    facts, prompts, without = [], set(), []
+    total = Counts()
+    by_step: dict[int, Counts] = defaultdict(Counts)
+    by_size: dict[tuple[int, int], Counts] = defaultdict(Counts)
+    prompts, without = set(), Counter[str]()
     for group in groups:
         prompts.add(group.prompt_id)
         if answers.of(group.prompt) is None:
-            without.append(group.prompt_id)
-        else:
-            facts.append(GroupFacts.of(group, answers))
-    windows = _windows(sorted({each.step for each in facts}))
+            without[group.prompt_id] += 1
+            continue
+        facts = GroupFacts.of(group, answers)
+        for counts in (total, by_step[facts.step], by_size[facts.voters, facts.size]):
+            counts.add(facts)
     return LabelQuality(
         run=str(run),
         gold=str(gold),
         prompts=len(prompts),
-        prompts_without_gold=len(set(without)),
-        groups_without_gold=len(without),
-        total=Measures.of(facts),
-        by_window=tuple(
-            WindowMeasures(first=first, last=last, measures=measures)
-            for (first, last), measures in _by(facts, lambda each: windows[each.step])
-        ),
+        prompts_without_gold=len(without),
+        groups_without_gold=without.total(),
+        total=total.measures(),
+        by_window=tuple(_windows(by_step)),
         by_size=tuple(
-            SizeMeasures(size=size, voters=voters, measures=measures)
-            for (voters, size), measures in _by(facts, lambda each: (each.voters, each.size))
+            SizeMeasures(size=size, voters=voters, measures=by_size[voters, size].measures())
+            for voters, size in sorted(by_size)
         ),
     )
 
 
-def _windows(steps: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """The first and the last step of each step's window."""
+def _windows(by_step: Mapping[int, Counts]) -> Iterator[WindowMeasures]:
+    """Of equally many steps each, but for the last one."""
+    steps = sorted(by_step)
     size = -(-len(steps) // WINDOWS)
-    windows = [steps[start : start + size] for start in range(0, len(steps), size)]
-    return {step: (window[0], window[-1]) for window in windows for step in window}
-
-
-def _by(
-    facts: Sequence[GroupFacts], key: Callable[[GroupFacts], tuple[int, int]]
-) -> list[tuple[tuple[int, int], Measures]]:
-    parts: dict[tuple[int, int], list[GroupFacts]] = defaultdict(list)
-    for each in facts:
-        parts[key(each)].append(each)
-    return [(place, Measures.of(parts[place])) for place in sorted(parts)]
+    for start in range(0, len(steps), size):
+        window = steps[start : start + size]
+        counts = Counts.joined(by_step[step] for step in window)
+        yield WindowMeasures(first=window[0], last=window[-1], measures=counts.measures())

@@ -5,7 +5,7 @@ its own, with a deadline for every response.
 """
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self
@@ -127,47 +127,56 @@ def second_grader(word: str | None) -> AbstractContextManager[MathVerify | None]
     return MathVerify(Path(folder)) if equals else MathVerify()
 
 
-def grade_again(
-    rows: Sequence[ResponseRow], grades: Sequence[GradeRow], grader: MathVerify
-) -> tuple[SecondGrading, list[GradingDifference]]:
-    """All responses by `grader`, beside our `grades` of them; every row has some."""
-    verdicts = [
-        [grader.grade(response, ours.gold) for response in row.responses]
-        for row, ours in zip(rows, grades, strict=True)
-    ]
-    ours = [correct for row in grades for correct in row.correct]
-    theirs = [verdict.correct for of_row in verdicts for verdict in of_row]
-    found = SecondGrading(
-        grader=NAME,
-        version=grader.version,
-        pass_at_1=sum(sum(verdict.correct for verdict in of_row) / len(of_row) for of_row in verdicts) / len(rows),
-        agree=sum(mine == second for mine, second in zip(ours, theirs, strict=True)),
-        of=len(ours),
-        kappa=cohens_kappa(ours, theirs),
-        given_up=sum(verdict.given_up for of_row in verdicts for verdict in of_row),
-    )
-    return found, [
-        GradingDifference(
-            id=mine.id,
-            response=place,
-            problem=row.problem,
-            gold=mine.gold,
-            answer=mine.answers[place],
-            correct=mine.correct[place],
-            **{f"second_{name}": value for name, value in verdict},
+class AgreementSoFar:
+    """How `grader` and we judge the responses, counted problem by problem."""
+
+    def __init__(self) -> None:
+        # Responses by our verdict and the other's.
+        self._counts: Counter[tuple[bool, bool]] = Counter()
+        self._given_up, self._problems, self._shares = 0, 0, 0.0
+
+    def add(self, row: ResponseRow, ours: GradeRow, grader: MathVerify) -> list[GradingDifference]:
+        """Judge one problem's responses; returns those on which the two differ."""
+        verdicts = [grader.grade(response, ours.gold) for response in row.responses]
+        theirs = [verdict.correct for verdict in verdicts]
+        self._counts.update(zip(ours.correct, theirs, strict=True))
+        self._given_up += sum(verdict.given_up for verdict in verdicts)
+        self._problems += 1
+        self._shares += sum(theirs) / len(theirs)
+        return [
+            GradingDifference(
+                id=ours.id,
+                response=place,
+                problem=row.problem,
+                gold=ours.gold,
+                answer=ours.answers[place],
+                correct=ours.correct[place],
+                **{f"second_{name}": value for name, value in verdict},
+            )
+            for place, verdict in enumerate(verdicts)
+            if verdict.correct != ours.correct[place]
+        ]
+
+    def grading(self, grader: MathVerify) -> SecondGrading:
+        """Of all that was added, at least one problem."""
+        return SecondGrading(
+            grader=NAME,
+            version=grader.version,
+            pass_at_1=self._shares / self._problems,
+            agree=self._counts[True, True] + self._counts[False, False],
+            of=self._counts.total(),
+            kappa=cohens_kappa(self._counts),
+            given_up=self._given_up,
         )
-        for row, mine, of_row in zip(rows, grades, verdicts, strict=True)
-        for place, verdict in enumerate(of_row)
-        if verdict.correct != mine.correct[place]
-    ]
 
 
-def cohens_kappa(one: Sequence[bool], other: Sequence[bool]) -> float | None:
+def cohens_kappa(counts: Counter[tuple[bool, bool]]) -> float | None:
     """(agreement − chance) / (1 − chance), chance from each one's share of right (Cohen, 1960).
 
-    None where both say the same of everything: chance is 1 then.
+    None where both say the same of everything: chance is 1 then. `counts` are of pairs of verdicts.
     """
-    count = len(one)
-    agreement = sum(a == b for a, b in zip(one, other, strict=True)) / count
-    chance = (sum(one) * sum(other) + (count - sum(one)) * (count - sum(other))) / count**2
+    count = counts.total()
+    agreement = (counts[True, True] + counts[False, False]) / count
+    one, other = (counts[True, True] + counts[pair] for pair in ((True, False), (False, True)))
+    chance = (one * other + (count - one) * (count - other)) / count**2
     return None if chance == 1 else (agreement - chance) / (1 - chance)

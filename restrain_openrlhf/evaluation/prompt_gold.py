@@ -1,12 +1,12 @@
 """What is right: the gold answer to a kept prompt, by the hash of its problem, and whether an answer equals it."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
-from restrain_openrlhf.data.gold import ProblemIdentity, identities, load_gold
+from restrain_openrlhf.data.gold import identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
@@ -54,54 +54,38 @@ def gold_for(
 
     Raises DataError where the file cannot be read, has ids that the run's training set has not, or none of the prompts.
     """
-    joined = join(prompts, answers_to([flags], file))
+    joined = join(prompts, _answers_to(flags, file))
     if joined is None:
         raise DataError(
             f"{file}: has no answer to any of the {len(prompts)} prompts that were kept; they are joined by the hash "
             "of the problem. Give the gold file of the run's prompts: rows {problem, answer}, or the .gold.jsonl that "
             "`restrain data` writes."
         )
-    return read_as(joined, flags, kind)
+    rows = {}
+    if kind.row_columns():
+        rows = {text_hash(text): kind.row(text, row) for text, row in _problems(flags)}
+    return replace(joined, kind=kind, rows=rows)
 
 
-def read_as(gold: PromptGold, flags: Mapping[str, Any], kind: AnswerKind) -> PromptGold:
-    """With a run's kind of answer, and what that reads of the training set that the run's flags name."""
-    return replace(gold, kind=kind, rows=_rows_of(flags, kind) if kind.row_columns() else {})
-
-
-def _rows_of(flags: Mapping[str, Any], kind: AnswerKind) -> dict[str, Row]:
-    """By the problem's hash."""
-    key = str(flags.get("data.input_key") or "input")
-    rows = (row for _, row in _training_rows(flags))
-    return {text_hash(str(row.get(key))): kind.row(str(row.get(key)), row) for row in rows}
-
-
-def answers_to(runs: Sequence[Mapping[str, Any]], file: Path) -> Mapping[str, str]:
-    """The file's answers by the problem's hash. Where it has ids, they are those of the runs' training sets.
-
-    `runs` are their flags of OpenRLHF. Raises DataError for a file that cannot be read, and for ids of other problems.
-    """
+def _answers_to(flags: Mapping[str, Any], file: Path) -> Mapping[str, str]:
+    """The file's answers by the problem's hash. Where it has ids, they are those of the run's training set."""
     gold = load_gold(file)
     if not gold.by_id:
         return gold.by_problem
-    names = list(dict.fromkeys(str(flags.get("data.prompt_dataset") or "") for flags in runs))
-    if not all(names):
+    name = flags.get("data.prompt_dataset")
+    if not name:
         raise DataError(
             f"{file}: gives gold by id, and nothing says which set the run was trained on, where the ids are. Give "
             "rows {problem, answer}."
         )
-    problems = dict.fromkeys(problem for flags in runs for problem in _trained_on(flags))
-    return gold.answers(" and ".join(names), list(problems))
+    return gold.answers(str(name), identities([(row.get("id"), text) for text, row in _problems(flags)]))
 
 
-def _trained_on(flags: Mapping[str, Any]) -> list[ProblemIdentity]:
-    key = str(flags.get("data.input_key") or "input")
-    return identities([(row.get("id"), str(row.get(key))) for _, row in _training_rows(flags)])
-
-
-def _training_rows(flags: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    split = str(flags.get("data.prompt_split") or "train")
-    return all_rows(PromptSource(str(flags["data.prompt_dataset"]), split=split))
+def _problems(flags: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each problem of the run's training set, and its row."""
+    key, split = str(flags.get("data.input_key") or "input"), str(flags.get("data.prompt_split") or "train")
+    rows = all_rows(PromptSource(str(flags["data.prompt_dataset"]), split=split))
+    return ((str(row.get(key)), row) for _, row in rows)
 
 
 def join(prompts: Collection[str], answers: Mapping[str, str]) -> PromptGold | None:

@@ -1,8 +1,7 @@
-"""How a model is asked in an evaluation: sampling protocols, Qwen2.5-Math's prompt templates and worked examples."""
+"""How a model is asked in an evaluation: sampling protocols, and Qwen2.5-Math's prompt templates."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from importlib.resources import files
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +9,16 @@ from pydantic import BaseModel, Field
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind
-from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import ConfigError
 
 INSTRUCTION = MATHEMATICS.instruction
 # Where any of these is a token of the model, generation ends there (math_eval.py's stop words).
 END_MARKS = ("</s>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>")
-EXAMPLES = Path(str(files("restrain_openrlhf.evaluation") / "qwen25_math"))
-# As their load_prompt: the competitions have the examples of MATH, and MATH-500 is its part of 500 problems.
-EXAMPLES_OF: Mapping[str, str] = {
-    "math500": "math",
-    "amc23": "math",
-    "aime24": "math",
-    "minerva_math": "minerva_math",
-    "mmlu_stem": "mmlu_stem",
-}
 
 
 @dataclass(frozen=True)
 class SamplingProtocol:
-    """n responses per problem, of at most `max_new_tokens` tokens; the rest are vLLM's sampling parameters.
-
-    `shots`: worked examples before each problem of a benchmark; those that are not named have none.
-    """
+    """n responses per problem, of at most `max_new_tokens` tokens; the rest are vLLM's sampling parameters."""
 
     name: str
     n: int
@@ -40,7 +26,6 @@ class SamplingProtocol:
     top_p: float
     max_new_tokens: int = 4096
     seed: int = 42
-    shots: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def drawing(self) -> dict[str, Any]:
@@ -50,18 +35,7 @@ class SamplingProtocol:
 
 PAPER = SamplingProtocol("paper", n=16, temperature=0.6, top_p=0.95)
 GREEDY = SamplingProtocol("greedy", n=1, temperature=0.0, top_p=1.0)
-# sh/eval.sh and the defaults of math_eval.py in Qwen2.5-Math's evaluation: examples for multiple choice alone.
-QWEN25_MATH = SamplingProtocol(
-    "qwen25-math", n=1, temperature=0.0, top_p=1.0, max_new_tokens=2048, shots={"mmlu_stem": 5}
-)
-PROTOCOLS: Mapping[str, SamplingProtocol] = {entry.name: entry for entry in (PAPER, GREEDY, QWEN25_MATH)}
-
-
-class Example(BaseModel, frozen=True):
-    """A question with its worked answer."""
-
-    question: str
-    answer: str
+PROTOCOLS: Mapping[str, SamplingProtocol] = {entry.name: entry for entry in (PAPER, GREEDY)}
 
 
 class Request(BaseModel, frozen=True):
@@ -73,7 +47,7 @@ class Request(BaseModel, frozen=True):
         "those of the paper's tables."
     )
     out: Path = Field(description="Output folder for responses, grades and results.")
-    protocol: str = Field("paper", description="paper (T 0.6, top-p 0.95, 16 responses), greedy, or qwen25-math.")
+    protocol: str = Field("paper", description="paper (T 0.6, top-p 0.95, 16 responses), or greedy.")
     n: int | None = Field(None, ge=1, description="Responses per problem; else the protocol's.")
     shard: str = Field("0/1", description="I/K: run only shard I of K, counted from 0.")
     template: str = Field(
@@ -81,7 +55,6 @@ class Request(BaseModel, frozen=True):
     )
     benchmark_dir: Path | None = Field(None, description="Folder with local copies, NAME.jsonl; else the hub.")
     max_new_tokens: int | None = Field(None, ge=1, description="Longest response, in tokens; else the protocol's.")
-    shots: int | None = Field(None, ge=0, description="Worked examples before each problem; else the protocol's.")
     context: int | None = Field(None, ge=2, description="Longest prompt with response, in tokens; else the model's.")
     seed: int = Field(42, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
@@ -102,21 +75,6 @@ class Request(BaseModel, frozen=True):
             )
         length = self.max_new_tokens or known.max_new_tokens
         return replace(known, n=self.n or known.n, max_new_tokens=length, seed=self.seed)
-
-    def examples(self, benchmark: str) -> tuple[Example, ...]:
-        """The first of a benchmark, in their order. Raises ConfigError where there are not as many as asked for."""
-        shots = self.chosen_protocol().shots.get(benchmark, 0) if self.shots is None else self.shots
-        if not shots:
-            return ()
-        if benchmark not in EXAMPLES_OF:
-            raise ConfigError(
-                f"--shots {shots}: there are no examples for {benchmark}. Those that have some: "
-                f"{', '.join(EXAMPLES_OF)}. Evaluate the others by themselves, with --shots 0."
-            )
-        found = read_rows(EXAMPLES / f"{EXAMPLES_OF[benchmark]}.jsonl", Example)
-        if shots > len(found):
-            raise ConfigError(f"--shots {shots}: {benchmark} has {len(found)} examples. Give {len(found)} at most.")
-        return tuple(found[:shots])
 
     def kind(self) -> AnswerKind | None:
         """The kind of answer that is asked for. Raises ConfigError where there is no such kind."""
@@ -139,18 +97,12 @@ class Request(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class Template:
-    """`text` has {input} for the problem; `chat`: the tokenizer's chat template goes round it; `stops` end it.
-
-    `splitter` stands between worked examples and problem (None: the template has no form for examples). With `one_turn`
-    all stand in the problem's place, as in one turn of a chat; otherwise each has the text round it.
-    """
+    """`text` has {input} for the problem; `chat`: the tokenizer's chat template goes round it; `stops` end it."""
 
     name: str
     text: str
     chat: bool = False
     stops: tuple[str, ...] = ()
-    splitter: str | None = None
-    one_turn: bool = False
 
     @property
     def adds_special_tokens(self) -> bool:
@@ -167,21 +119,18 @@ TEMPLATES: Mapping[str, Template] = {
         Template(
             "qwen25-math-cot",
             f"<|im_start|>system\n{INSTRUCTION}<|im_end|>\n<|im_start|>user\n{{input}}<|im_end|>\n<|im_start|>assistant\n",
-            splitter="\n\n",
-            one_turn=True,
         ),
         Template(
             "qwen-boxed",
             "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
             f"<|im_start|>user\n{{input}}\n{INSTRUCTION}<|im_end|>\n<|im_start|>assistant\n",
-            splitter="\n\n",
         ),
-        Template("cot", "Question: {input}\nAnswer: ", stops=("\n\nQuestion:",), splitter="\n\n\n"),
-        Template("direct", "Question: {input}\nAnswer: ", splitter="\n\n"),
-        Template("chat-boxed", f"{{input}}\n{INSTRUCTION}", chat=True, splitter="\n\n"),
+        Template("cot", "Question: {input}\nAnswer: ", stops=("\n\nQuestion:",)),
+        Template("direct", "Question: {input}\nAnswer: "),
+        Template("chat-boxed", f"{{input}}\n{INSTRUCTION}", chat=True),
         Template("chat", "{input}", chat=True),
         # Qwen2.5-Math calls it `mathstral`.
-        Template("boxed", f"{{input}}\n{INSTRUCTION}", splitter="\n\n"),
+        Template("boxed", f"{{input}}\n{INSTRUCTION}"),
         Template("plain", "{input}"),
     )
 }
@@ -211,28 +160,13 @@ def choose_template(name: str, tokenizer: Any) -> Template:
     return template
 
 
-def render(template: Template, problem: str, tokenizer: Any, examples: Sequence[Example] = ()) -> str:
-    """The prompt's text. As in Qwen2.5-Math's `construct_prompt`, spaces at either end are dropped.
-
-    Raises ConfigError for examples in a template that has no form for them.
-    """
-    text = _with_examples(template, problem, examples).strip(" ")
+def render(template: Template, problem: str, tokenizer: Any) -> str:
+    """The prompt's text. As in Qwen2.5-Math's `construct_prompt`, spaces at either end are dropped."""
+    text = template.text.replace("{input}", problem).strip(" ")
     if not template.chat:
         return text
     turns = [{"role": "user", "content": text.strip()}]
     return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
-
-
-def _with_examples(template: Template, problem: str, examples: Sequence[Example]) -> str:
-    if examples and template.splitter is None:
-        able = ", ".join(each.name for each in TEMPLATES.values() if each.splitter is not None)
-        raise ConfigError(f"--template {template.name}: has no form for examples. Choose one of {able}, or --shots 0.")
-    splitter = template.splitter or ""
-    if template.one_turn:
-        turns = [f"{each.question}\n{each.answer}" for each in examples]
-        return template.text.replace("{input}", splitter.join([*turns, problem]))
-    worked = [template.text.replace("{input}", each.question) + each.answer for each in examples]
-    return splitter.join([*worked, template.text.replace("{input}", problem)])
 
 
 def end_tokens(tokenizer: Any) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -198,6 +198,54 @@ def subject_of(how: EvaluationProvenance, given: Subject) -> Subject:
         ablation=_labelled_ablation(labels) or (found.ablation if same else None),
         own_settings=found.own_settings if same else False,
     )
+
+
+def counterparts(subject: Subject) -> list[PaperCell]:
+    """The paper's accuracies of the same model, method, ablation and, where it is known, training."""
+    if subject.own_settings:
+        return []
+    return [
+        cell
+        for cell in accuracies()
+        if (cell.model, cell.method, cell.ablation) == (subject.base, subject.method, subject.ablation)
+        and subject.training in (None, cell.training)
+    ]
+
+
+def what_differs(cells: Sequence[PaperCell], how: EvaluationProvenance) -> Iterator[str]:
+    """What keeps the paper's numbers of this benchmark, one or more, from being the same measurement as ours."""
+    cell = cells[0]
+    if (how.protocol, how.n) != (cell.protocol, cell.responses):
+        theirs = f"the paper's by {cell.protocol} with {cell.responses}"
+        yield f"ours by protocol {how.protocol} with {how.n} responses, {theirs}"
+    if cell.problems != how.problems:
+        yield f"ours of {how.problems} problems, the paper's taken as of {cell.problems}"
+    if cell.column == "AMC23" and cell.benchmark == "amc83":
+        yield "printed as AMC23; taken as the 83 problems of the TTRL line"
+    for value in dict.fromkeys(each.value for each in cells if not each.is_a_share):
+        yield f"{value:g} is the share of no whole number of {cell.problems} × {cell.responses} responses"
+    if cell.training == TEST_TIME:
+        yield "the paper's is adapted to this benchmark itself"
+
+
+def why_none(subject: Subject, how: EvaluationProvenance) -> str:
+    """Why the paper has no number for this benchmark of this subject."""
+    if subject.base is None or subject.method is None:
+        return (
+            f"it is not known what {how.model} is: it lies in no run's folder. Say it with --base, --method and "
+            "--data, or by labels of `restrain eval` of these names"
+        )
+    if subject.base not in models():
+        return f"the paper has nothing on the model {subject.base}; it has {', '.join(models())}"
+    if subject.own_settings:
+        return f"the paper has no {subject.method} with these settings; `run.json` has them"
+    same = counterparts(subject)
+    what = " ".join(filter(None, (subject.method, subject.ablation)))
+    if not same:
+        trained = f" trained on {subject.training}" if subject.training else ""
+        return f"the paper has no {what} of {subject.base}{trained}"
+    hint = "; its test-time column AMC23 is shown for amc83" if how.benchmark == "amc23" else ""
+    return f"the paper has no {how.benchmark} of {what} of {subject.base}{hint}"
 
 
 def _labelled_ablation(labels: Mapping[str, str]) -> str | None:

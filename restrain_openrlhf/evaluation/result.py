@@ -1,8 +1,10 @@
 """One evaluated benchmark: its files, how its responses were drawn, and the numbers made of their grades."""
 
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
@@ -10,7 +12,8 @@ from pydantic import BaseModel, Field, ValidationError
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.answers.gold import GRADER_VERSION
 from restrain_openrlhf.data.identity import Provenance
-from restrain_openrlhf.data.jsonl import read_rows, write_rows
+from restrain_openrlhf.data.jsonl import dump, each_row, read_rows, write_rows
+from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.estimators import (
@@ -21,9 +24,9 @@ from restrain_openrlhf.evaluation.estimators import (
     powers_up_to,
 )
 from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers, grade_vote
-from restrain_openrlhf.evaluation.math_verify import MathVerify, SecondGrading, grade_again
+from restrain_openrlhf.evaluation.math_verify import AgreementSoFar, MathVerify, SecondGrading
 from restrain_openrlhf.reference import ReferenceRow
-from restrain_openrlhf.reference.sampling_pass import Shard, each_of_parts, shared_provenance
+from restrain_openrlhf.reference.sampling_pass import RowsByKey, Shard, shared_provenance
 
 
 class EvaluationProvenance(Provenance):
@@ -53,6 +56,7 @@ class EvaluationProvenance(Provenance):
     context: int
     seed: int
     labels: dict[str, str] = Field(default_factory=dict)
+    # Worked examples before each problem, in results of earlier versions.
     shots: int = 0
 
     @property
@@ -114,8 +118,8 @@ class BenchmarkFolder:
         elif read_rows(self.problems, Problem) != list(problems):
             raise RunError(f"{self.problems} holds other problems or answers. Choose another --out.")
 
-    def all_responses(self) -> tuple[EvaluationProvenance, list[ResponseRow]]:
-        """All rows of all shards in the problems' order.
+    def each_response(self) -> tuple[EvaluationProvenance, Iterator[tuple[Problem, ResponseRow]]]:
+        """Every problem with its row, of whichever shard, one at a time in the problems' order.
 
         Raises RunError where some are missing or parts are of different passes, DataError where a problem is twice.
         """
@@ -123,37 +127,57 @@ class BenchmarkFolder:
         if not parts:
             raise RunError(f"{self.path}: has no responses. Make them with `restrain eval`.")
         provenance = shared_provenance(parts, EvaluationProvenance)
-        rows = {row.key: row for row in each_of_parts(parts, ResponseRow)}
-        ids = [problem.id for problem in read_rows(self.problems, Problem)]
+        rows = RowsByKey(parts, ResponseRow)
+        ids = [problem.id for problem in each_row(self.problems, Problem)]
         missing = [each for each in ids if each not in rows]
         if missing:
             raise RunError(
                 f"{self.path}: {len(missing)} of {len(ids)} problems have no responses yet, {missing[0]!r} first. "
                 "Run the same `restrain eval` again, and every shard of it."
             )
-        return provenance, [rows[each] for each in ids]
+        return provenance, ((problem, rows[problem.id]) for problem in each_row(self.problems, Problem))
 
 
-def scores(grades: Sequence[GradeRow], responses: Sequence[ResponseRow] = ()) -> Scores:
-    """The numbers of graded responses; lengths where `responses` are given. Every problem has n responses."""
-    n = len(grades[0].correct)
-    if any(len(row.correct) != n for row in grades) or not n:
-        raise DataError("The problems have different numbers of responses, or none. Finish the evaluation first.")
-    right = [sum(row.correct) for row in grades]
-    low, high = interval_over_problems([count / n for count in right])
-    samples_low, samples_high = interval_over_samples(right, n) or (None, None)
-    return Scores(
-        pass_at_1=mean_pass_at_k(grades, 1),
-        low=low,
-        high=high,
-        samples_low=samples_low,
-        samples_high=samples_high,
-        pass_at_k={k: mean_pass_at_k(grades, k) for k in powers_up_to(n)},
-        maj_at_k={k: maj_at_k(grades, k) for k in powers_up_to(n)},
-        missing_share=float(np.mean([answer is None for row in grades for answer in row.answers])),
-        mean_tokens=float(np.mean([row.tokens for row in responses])) if responses else None,
-        truncated_share=float(np.mean([row.truncated for row in responses])) if responses else None,
-    )
+class ScoresSoFar:
+    """What `Scores` are made of, in a few numbers a problem; every problem has n responses."""
+
+    def __init__(self) -> None:
+        self._n: int | None = None
+        self._right, self._missing, self._tokens, self._truncated = array("q"), 0, 0, 0
+        self._majorities: dict[int, array[float]] = {}
+
+    def add(self, grades: GradeRow, response: ResponseRow | None = None) -> None:
+        """One problem more. Raises DataError where it has another number of responses, or none."""
+        n = len(grades.correct)
+        if self._n not in (None, n) or not n:
+            raise DataError("The problems have different numbers of responses, or none. Finish the evaluation first.")
+        self._n = n
+        self._right.append(sum(grades.correct))
+        self._missing += grades.answers.count(None)
+        for k in powers_up_to(n):
+            self._majorities.setdefault(k, array("d")).append(maj_at_k(grades, k))
+        if response is not None:
+            self._tokens += sum(response.tokens)
+            self._truncated += sum(response.truncated)
+
+    def scores(self, with_lengths: bool) -> Scores:
+        """The numbers; those of lengths where every problem came with its responses."""
+        assert self._n is not None, "asked for once there is a problem"
+        n, right, of = self._n, self._right, self._n * len(self._right)
+        low, high = interval_over_problems([count / n for count in right])
+        samples_low, samples_high = interval_over_samples(right, n) or (None, None)
+        return Scores(
+            pass_at_1=mean_pass_at_k(n, right, 1),
+            low=low,
+            high=high,
+            samples_low=samples_low,
+            samples_high=samples_high,
+            pass_at_k={k: mean_pass_at_k(n, right, k) for k in powers_up_to(n)},
+            maj_at_k={k: float(np.mean(shares)) for k, shares in self._majorities.items()},
+            missing_share=self._missing / of,
+            mean_tokens=self._tokens / of if with_lengths else None,
+            truncated_share=self._truncated / of if with_lengths else None,
+        )
 
 
 def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], kind: AnswerKind = MATHEMATICS) -> Scores:
@@ -166,40 +190,55 @@ def accuracy(rows: Sequence[ReferenceRow], gold: Mapping[str, str], kind: Answer
         raise DataError(
             f"The problem of row {missing!r} has no gold answer. Give the file the rollouts were made from."
         )
-    return scores([grade_vote(row, gold[row.problem_hash], kind) for row in rows])
+    found = ScoresSoFar()
+    for row in rows:
+        found.add(grade_vote(row, gold[row.problem_hash], kind))
+    return found.scores(with_lengths=False)
 
 
-def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> tuple[Result, list[bool]]:
+@dataclass(frozen=True)
+class Changes:
+    """Of the responses that were graded before, how many there are, and how many have another grade now."""
+
+    of: int
+    changed: int
+
+
+def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> tuple[Result, Changes]:
     """Grade all responses of a finished benchmark, and write grades and result; with `second` its differences, too.
 
-    Returns the result, and of every response that was graded before whether its grade changed.
-    Raises RunError where responses are missing.
+    One problem at a time is in memory. Raises RunError where responses are missing.
     """
-    provenance, responses = folder.all_responses()
-    kind, problems = provenance.kind, {problem.id: problem for problem in read_rows(folder.problems, Problem)}
-    grades = [_graded(row, problems[row.id], kind) for row in responses]
-    folder.differences.unlink(missing_ok=True)
-    before = {row.id: row for row in read_rows(folder.grades, GradeRow)} if folder.grades.exists() else {}
-    changed = [
-        now != then
-        for row in grades
-        if row.id in before
-        for now, then in zip(row.correct, before[row.id].correct, strict=True)
-    ]
-    found = None
-    if second:
-        found, differing = grade_again(responses, grades, second)
-        write_rows(folder.differences, differing)
+    provenance, pairs = folder.each_response()
+    found, again, of, changed = ScoresSoFar(), AgreementSoFar(), 0, 0
+    # Grades are always whole and in the problems' order.
+    before = each_row(folder.grades, GradeRow) if folder.grades.exists() else iter(())
+
+    def graded(differences: IO[str]) -> Iterator[GradeRow]:
+        nonlocal of, changed
+        for problem, row in pairs:
+            grades, then = _graded(row, problem, provenance.kind), next(before, None)
+            found.add(grades, row)
+            if then is not None and then.id == grades.id:
+                of += len(grades.correct)
+                changed += sum(now != old for now, old in zip(grades.correct, then.correct, strict=True))
+            if second:
+                differences.writelines(dump(each.model_dump(mode="json")) for each in again.add(row, grades, second))
+            yield grades
+
+    with whole_file(folder.differences) as differences:
+        write_rows(folder.grades, graded(differences))
+    if not second:
+        folder.differences.unlink()
     result = Result(
         provenance=provenance,
-        scores=scores(grades, responses),
-        extractor_version=kind.version,
+        scores=found.scores(with_lengths=True),
+        extractor_version=provenance.kind.whole_version,
         grader_version=GRADER_VERSION,
-        second=found,
+        second=again.grading(second) if second else None,
     )
-    write_rows(folder.grades, grades)
     folder.result.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return result, changed
+    return result, Changes(of, changed)
 
 
 def _graded(row: ResponseRow, problem: Problem, kind: AnswerKind) -> GradeRow:

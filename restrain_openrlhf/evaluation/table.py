@@ -6,17 +6,27 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from restrain_openrlhf.evaluation.compare import Comparison, Estimate, compare, ours_of
-from restrain_openrlhf.evaluation.published import PaperLine, Subject, lines_of, row_words, subject_of, tables_words
+from restrain_openrlhf.evaluation.published import (
+    PaperLine,
+    Subject,
+    counterparts,
+    lines_of,
+    row_words,
+    subject_of,
+    tables_words,
+    what_differs,
+    why_none,
+)
 from restrain_openrlhf.evaluation.result import Result
 
-INTERVALS = (
-    "pass@1 in per cent with its interval at 95 %; the difference is ours minus the paper's, in points. Ours is the "
-    "interval of `restrain eval`, over problems. The paper prints none: theirs is Wilson's for a share of as many "
-    "trials as the benchmark has problems, the widest that any number of responses to each can have. Neither holds "
-    "the spread between training seeds."
-)
-YES_OR_NO = {True: "yes", False: "no"}
+
+@dataclass(frozen=True)
+class Estimate:
+    """pass@1 in per cent and its bounds at 95 %; the paper's numbers and means over sets have none."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -47,13 +57,13 @@ def build_table(runs: Mapping[str, Sequence[Result]], given: Subject, with_paper
     titles = {result.provenance.benchmark: result.provenance.title for result in every}
     lines = []
     for name, results in runs.items():
-        found = {result.provenance.benchmark: ours_of(result) for result in results}
+        found = {result.provenance.benchmark: _ours(result) for result in results}
         lines.append(_line(name, "ours", [found.get(key) for key in titles]))
     how = dict.fromkeys(_how(name, result) for name, results in runs.items() for result in results)
     notes: list[str] = []
     if with_paper:
         lines += _published_lines(every, list(titles), given)
-        notes = _notes(compare(runs, given))
+        notes = _notes(runs, given)
     return Table((*titles.values(), "mean"), tuple(lines), tuple(how), tuple(notes))
 
 
@@ -78,13 +88,20 @@ def _published(line: PaperLine, model: str | None, benchmarks: Sequence[str]) ->
     return _line(name, f"paper, {tables_words(line.tables)}", cells)
 
 
-def _notes(found: Iterable[Comparison]) -> list[str]:
-    """One line a note and run, with the benchmarks that it is about."""
+def _notes(runs: Mapping[str, Sequence[Result]], given: Subject) -> list[str]:
+    """What the paper lacks and where it differs: one line a note and run, with the benchmarks that it is about."""
     about: dict[tuple[str, str], list[str]] = {}
-    for each in found:
-        for note in each.notes:
-            about.setdefault((each.run, note), []).append(each.title)
-    return [f"{run}, {', '.join(dict.fromkeys(titles))}: {note}" for (run, note), titles in about.items()]
+    for name, how in ((name, result.provenance) for name, results in runs.items() for result in results):
+        subject = subject_of(how, given)
+        cells = [cell for cell in counterparts(subject) if cell.benchmark == how.benchmark]
+        for note in what_differs(cells, how) if cells else [why_none(subject, how)]:
+            about.setdefault((name, note), []).append(how.title)
+    return [f"{name}, {', '.join(dict.fromkeys(titles))}: {note}" for (name, note), titles in about.items()]
+
+
+def _ours(result: Result) -> Estimate:
+    scores = result.scores
+    return Estimate(100 * scores.pass_at_1, 100 * scores.low, 100 * scores.high)
 
 
 def _line(name: str, origin: str, cells: Sequence[Estimate | None]) -> TableLine:
@@ -119,47 +136,6 @@ def text_of_table(table: Table, style: str) -> str:
     return _markdown(["run", "", *table.columns], rows, range(2, 2 + len(table.columns)), notes)
 
 
-def text_of_comparisons(found: Sequence[Comparison], style: str) -> str:
-    """One row for each comparison, in the same styles; in Markdown the notes are numbered."""
-    if style == "json":
-        return _json([asdict(each) for each in found])
-    if style == "csv":
-        return _csv(map(_comparison_record, found))
-    notes = list(dict.fromkeys(note for each in found for note in each.notes))
-    header = ["run", "benchmark", "ours", "paper", "difference", "intervals overlap", "the paper's row", "notes"]
-    rows = [_comparison_row(each, notes) for each in found]
-    return _markdown(header, rows, range(2, 5), [INTERVALS, *(f"[{at}] {note}" for at, note in enumerate(notes, 1))])
-
-
-def _comparison_row(each: Comparison, notes: Sequence[str]) -> list[str]:
-    return [
-        each.run,
-        each.title,
-        _words(each.ours),
-        _words(each.paper),
-        "–" if each.difference is None else f"{each.difference:+.1f}",
-        "–" if each.overlap is None else YES_OR_NO[each.overlap],
-        f"{each.row} ({tables_words(each.tables)})" if each.row else "–",
-        " ".join(f"[{notes.index(note) + 1}]" for note in each.notes),
-    ]
-
-
-def _comparison_record(each: Comparison) -> dict[str, str]:
-    """With the fields of the two estimates as ours_value and so on."""
-    sides = {"ours": each.ours, "paper": each.paper}
-    names = list(Estimate.__dataclass_fields__)
-    return {
-        "run": each.run,
-        "benchmark": each.benchmark,
-        **{f"{side}_{name}": _number(getattr(found, name, None)) for side, found in sides.items() for name in names},
-        "difference": _number(each.difference),
-        "overlap": "" if each.overlap is None else YES_OR_NO[each.overlap],
-        "row": each.row or "",
-        "tables": " ".join(map(str, each.tables)),
-        "notes": "; ".join(each.notes),
-    }
-
-
 def _words(estimate: Estimate | None) -> str:
     if estimate is None:
         return "–"
@@ -169,9 +145,7 @@ def _words(estimate: Estimate | None) -> str:
 
 
 def _number(value: float | None) -> str:
-    if value is None:
-        return ""
-    return str(value) if isinstance(value, int) else f"{value:.2f}"
+    return "" if value is None else f"{value:.2f}"
 
 
 def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]], numbers: range, notes: Iterable[str]) -> str:

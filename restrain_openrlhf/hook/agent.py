@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypedDict
 
+import numpy as np
+from numpy.typing import NDArray
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
 from restrain_openrlhf.config.blocks import EvaluationDraws
 from restrain_openrlhf.config.checks import other_size
-from restrain_openrlhf.config.host_flags import check_version
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
 from restrain_openrlhf.hook.install import instrument
@@ -42,8 +43,9 @@ from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 class HostRollout(TypedDict):
     """What the host's executor returns for one rollout (utils/agent.py), as far as it is read or changed here."""
 
-    observation_tokens: list[int]
+    observation_tokens: Sequence[int] | NDArray[np.int64]
     action_ranges: list[tuple[int, int]]
+    rollout_log_probs: Sequence[float] | NDArray[np.float32] | None
     truncated: bool
     label: Any
     reward: float | None
@@ -77,8 +79,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        check_version()
-        instrument.check_module(instrument.VLLM_ENGINE)
+        instrument.check_agent()
         config = config_of_agent(hooked=is_active())
         self._method = build(config.method)
         self._scoring = scoring_of(config)
@@ -131,7 +132,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         extras = extra_logs(request, score, row, tokens)
         carried = labels(ScoredGroup(request, score), n, self._carries)
         return [
-            {**output, "reward": reward, "scores": expected, "label": label, "extra_logs": extra}
+            {**as_arrays(output), "reward": reward, "scores": expected, "label": label, "extra_logs": extra}
             for output, reward, expected, label, extra in zip(
                 outputs, rewards.tolist(), score.rewards.tolist(), carried, extras, strict=True
             )
@@ -177,7 +178,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         return outputs, [] if planned is None else planned.drawn(), engine.tokens
 
     async def _draw_one(self, call: Call) -> HostRollout:
-        rollout: HostRollout = await super().execute(**vars(call))
+        # Before 0.10.0 the host's executor takes no images.
+        asked = {name: value for name, value in vars(call).items() if name != "images" or value is not None}
+        rollout: HostRollout = await super().execute(**asked)
         return rollout
 
 
@@ -212,6 +215,20 @@ def texts_of(outputs: Sequence[HostRollout], tokenizer: Any) -> list[str]:
     """The responses' texts without special tokens."""
     spans = [(output["observation_tokens"], output["action_ranges"][0]) for output in outputs]
     return [tokenizer.decode(tokens[start:end], skip_special_tokens=True) for tokens, (start, end) in spans]
+
+
+def as_arrays(rollout: HostRollout) -> HostRollout:
+    """The same rollout with its tokens, and their log-probabilities, each in an array.
+
+    The trainer makes a tensor of both (trainer/ppo_utils/samples_generator.py). Of a list that is a loop over Python's
+    numbers, in the one process to which all rollouts come; of an array it is a copy, with the same values.
+    """
+    log_probs = rollout["rollout_log_probs"]
+    return {
+        **rollout,
+        "observation_tokens": np.array(rollout["observation_tokens"], dtype=np.int64),
+        "rollout_log_probs": None if log_probs is None else np.array(log_probs, dtype=np.float32),
+    }
 
 
 def group_request(

@@ -1,20 +1,31 @@
-"""Everything that can be checked before Ray, vLLM or a model starts."""
+"""Everything that can be checked before Ray, vLLM or a model starts: settings first, then what a run is made from."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
+from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.this_machine import refuse_here
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.data.jsonl import arrow
 from restrain_openrlhf.method import Method, build
-from restrain_openrlhf.records.kept.groups import arrow
-from restrain_openrlhf.reference import Reference, load_reference
+from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing, selected
 from restrain_openrlhf.reference.offline_engine import Sampling, refuse_long_prompts
-from restrain_openrlhf.reference.prompts import Prompt, load_prompts, prompt_source, refuse_lost_mark, template_identity
+from restrain_openrlhf.reference.prompts import (
+    Prompt,
+    PromptSource,
+    load_prompts,
+    prompt_source,
+    refuse_lost_mark,
+    template_identity,
+)
 from restrain_openrlhf.scoring import GroupScorer
+
+if TYPE_CHECKING:
+    from restrain_openrlhf.hook.rollout.group_scoring import ScoreService
 
 # Tells OpenRLHF's entry point that `restrain train`, which starts it, has checked the run: a large prompt file takes
 # minutes.
@@ -26,78 +37,113 @@ def check_run(config: HookConfig, flags: dict[str, Any]) -> int:
 
     Raises a RestrainError for wrong flags, an impossible layout, a missing model, bad prompts, another reference.
     """
-    method = build(config.method)
     refuse_here(config, flags)
-    if config.keeps_rollouts:
-        arrow()
-    inputs = check_inputs(flags, config.answers)
-    texts = [prompt.text for prompt in inputs.prompts]
-    needed = needed_reference(config, flags, inputs)
-    if config.service is not None:
-        from restrain_openrlhf.hook.rollout.group_scoring import try_service  # noqa: PLC0415 - needs aiohttp, as OpenRLHF does
-
-        try_service(config, config.service, texts[0], flags["rollout.n_samples_per_prompt"], needed)
-        if method.selection is None:
-            # The service has the reference; only choosing the prompts needs it here.
-            return len(texts)
-    reference = load_reference(config.reference) if config.reference else None
-    GroupScorer(method, reference, config.answers)
-    if reference is not None:
-        refuse_mismatch(reference, needed)
-        refuse_missing(reference, inputs.prompts)
-    return trained_on(method, reference, texts)
+    return RunInputs.of(config, flags).check()
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """What a run is made from: the model's identity, the prompts' template (its identity), the prompts."""
+class LoadedPrompts:
+    """A run's prompts, with the identities of their template and of the model that is trained on them."""
 
     fingerprint: str
     template: str
     prompts: Sequence[Prompt]
 
 
-def needed_reference(config: HookConfig, flags: dict[str, Any], inputs: Inputs) -> NeededReference:
-    """What the run's reference must be made with; of one that the method does not read, the model and the template."""
-    if not build(config.method).needs_reference:
-        return NeededReference(model_fingerprint=inputs.fingerprint, template=inputs.template)
-    return NeededReference(
-        model_fingerprint=inputs.fingerprint,
-        template=inputs.template,
-        n=flags["rollout.n_samples_per_prompt"],
-        temperature=flags["rollout.temperature"],
-        top_p=flags["rollout.top_p"],
-        max_new_tokens=flags["rollout.max_new_tokens"] or flags["data.max_len"],
-    ).by(config.reference_n, config.reference_sampling)
+@dataclass(frozen=True)
+class RunInputs:
+    """All that a run is made from, as its settings name it: nothing of it has been read yet.
 
-
-def check_inputs(flags: dict[str, Any], kind: AnswerKind = MATHEMATICS) -> Inputs:
-    """The model and the prompts that the host's flags name; weights stay where they are.
-
-    Raises ConfigError for a missing model, DataError for bad prompts and ones too long.
+    `n`: trained rollouts of a prompt. `needed`: what the reference must be made with, but for model and template.
+    `service` scores the groups in the place of the rollout actors; `reads_answers` says that they read answers all the
+    same, of evaluations.
     """
-    model = flags["actor.model_name_or_path"]
-    fingerprint = model_fingerprint(model)
-    source = prompt_source(flags)
-    tokenizer = load_tokenizer(model)
-    prompts = load_prompts(source, tokenizer, kind)
-    if not source.apply_chat_template:
-        refuse_lost_mark(prompts[0].text, tokenizer)
-    # Without rollout.max_new_tokens the host leaves one token (utils/agent.py).
-    room = Sampling(max_len=flags["data.max_len"], max_new_tokens=flags["rollout.max_new_tokens"] or 1)
-    refuse_long_prompts(prompts, tokenizer, room)
-    return Inputs(fingerprint, template_identity(source, tokenizer), prompts)
+
+    model: str
+    source: PromptSource
+    room: Sampling
+    kind: AnswerKind
+    method: Method
+    n: int
+    reference: Path | None
+    needed: NeededReference
+    service: "ScoreService | None"
+    reads_answers: bool
+
+    @classmethod
+    def of(cls, config: HookConfig, flags: dict[str, Any]) -> Self:
+        """Raises ConfigError for several data sets or a wrong token, DataError where rollouts could not be kept."""
+        if config.keeps_rollouts:
+            arrow()
+        n, new_tokens = flags["rollout.n_samples_per_prompt"], flags["rollout.max_new_tokens"]
+        drawn = NeededReference(
+            n=n,
+            temperature=flags["rollout.temperature"],
+            top_p=flags["rollout.top_p"],
+            max_new_tokens=new_tokens or flags["data.max_len"],
+        )
+        method = build(config.method)
+        return cls(
+            model=flags["actor.model_name_or_path"],
+            source=prompt_source(flags),
+            # Without rollout.max_new_tokens the host leaves one token (utils/agent.py).
+            room=Sampling(max_len=flags["data.max_len"], max_new_tokens=new_tokens or 1),
+            kind=config.answers,
+            method=method,
+            n=n,
+            reference=config.reference,
+            # Of a reference that the method does not read, the model and the template alone must be the run's.
+            needed=drawn.by(config.reference_n, config.reference_sampling)
+            if method.needs_reference
+            else NeededReference(),
+            service=_service(config),
+            reads_answers=config.service is None or bool(flags["eval.dataset"]),
+        )
+
+    def check(self) -> int:
+        """How many of the prompts are trained on. Raises a RestrainError as `check_run`."""
+        loaded = self.load()
+        if self.reads_answers:
+            self.kind.check(prompt.row for prompt in loaded.prompts)
+        texts = [prompt.text for prompt in loaded.prompts]
+        needed = self.needed.model_copy(update={"model_fingerprint": loaded.fingerprint, "template": loaded.template})
+        if self.service is not None:
+            self.service.check(self.method, texts[0], self.n, needed)
+            if self.method.selection is None:
+                # The service has the reference; only choosing the prompts needs it here.
+                return len(texts)
+        reference = load_reference(self.reference) if self.reference else None
+        GroupScorer(self.method, reference, self.kind)
+        if reference is None:
+            return len(texts)
+        refuse_mismatch(reference, needed)
+        refuse_missing(reference, loaded.prompts)
+        selection = self.method.selection
+        return len(texts) if selection is None else len(selected(selection, reference, texts))
+
+    def load(self) -> LoadedPrompts:
+        """The prompts, checked with the model's tokenizer; weights stay where they are.
+
+        Raises ConfigError for a missing model, DataError for bad prompts and ones too long.
+        """
+        fingerprint = model_fingerprint(self.model)
+        from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
+
+        # As the host loads it (openrlhf/utils/utils.py).
+        tokenizer = AutoTokenizer.from_pretrained(self.model, trust_remote_code=True)
+        prompts = load_prompts(self.source, tokenizer, self.kind)
+        if not self.source.apply_chat_template:
+            refuse_lost_mark(prompts[0].text, tokenizer)
+        refuse_long_prompts(prompts, tokenizer, self.room)
+        return LoadedPrompts(fingerprint, template_identity(self.source, tokenizer), prompts)
 
 
-def load_tokenizer(model: str) -> Any:
-    """The model's tokenizer, as the host loads it (openrlhf/utils/utils.py)."""
-    from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
+def _service(config: HookConfig) -> "ScoreService | None":
+    if config.service is None:
+        return None
+    from restrain_openrlhf.hook.rollout.group_scoring import (  # noqa: PLC0415 - needs aiohttp, as OpenRLHF does
+        TRIAL_SECONDS,
+        ScoreService,
+    )
 
-    return AutoTokenizer.from_pretrained(model, trust_remote_code=True)
-
-
-def trained_on(method: Method, reference: Reference | None, prompts: Sequence[str]) -> int:
-    """How many of the prompts the method keeps. Raises ReferencePassError where it keeps none."""
-    if method.selection is None or reference is None:
-        return len(prompts)
-    return len(selected(method.selection, reference, prompts))
+    return ScoreService.of(config, config.service, TRIAL_SECONDS)

@@ -7,25 +7,27 @@ import argparse
 import os
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ray
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, check_version, parse, to_arguments
-from restrain_openrlhf.config.this_machine import limits_of_run
+from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, parse, to_arguments
+from restrain_openrlhf.config.this_machine import refuse_here, with_limits
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
 from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.install.instrument import install
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK
-from restrain_openrlhf.hook.preflight import CHECKED, check_run
+from restrain_openrlhf.hook.preflight import CHECKED, RunInputs
 from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.records.contents import claim_checkpoints
 
 # As openrlhf/cli/train_ppo_ray.py sets them when it starts Ray itself.
@@ -35,8 +37,14 @@ HOST_ENVIRONMENT = {"TOKENIZERS_PARALLELISM": "true", "NCCL_DEBUG": "WARN", "RAY
 def main(words: Sequence[str] | None = None) -> None:
     """Run the command line; an error of ours ends it with one line and status 2."""
     try:
+        check_version()
         ours, host_words = split_words(sys.argv[1:] if words is None else words)
-        run(load_hook_config(ours.config), host_words, is_checked=ours.is_checked)
+        device, config = detect(), load_hook_config(ours.config)
+        host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
+        flags = vars(parse(host_words))
+        if not ours.is_checked:
+            refuse_here(config, flags)
+        run(with_limits(config, flags, device), flags, device, host_words, is_checked=ours.is_checked)
     except RestrainError as error:
         sys.exit(f"error: {error}")
 
@@ -58,20 +66,22 @@ def split_words(words: Sequence[str]) -> tuple[OurWords, list[str]]:
     return OurWords(Path(ours.config), ours.is_checked), host_words
 
 
-def run(config: HookConfig, host_words: Sequence[str], is_checked: bool = False) -> None:
-    """Check everything that is not checked yet, start Ray with the hook in every worker, and run the host's program."""
-    check_version()
-    device = detect()
-    host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
-    flags = vars(parse(host_words))
+def run(
+    config: HookConfig, flags: dict[str, Any], device: Device, host_words: Sequence[str], is_checked: bool = False
+) -> None:
+    """Check what the run is made from, start Ray with the hook in every worker, and run the host's program.
+
+    The settings have passed the gate; `flags` are those of `host_words`.
+    """
+    inputs = RunInputs.of(config, flags)
     if not is_checked:
-        check_run(config, flags)
+        inputs.check()
     drop_unfinished(flags)
-    claim_checkpoints(config, flags)
-    config = config.model_copy(update={"engine": limits_of_run(config, flags, device)})
+    claim_checkpoints(flags, inputs.kind, inputs.reference)
     device.install()
     install()
-    start_ray(device, config, GpuLayout.of(flags).needed)
+    start_ray(device, to_environment(config), GpuLayout.of(flags).needed)
+    print(f"RESTRAIN is on: the method {config.method.name}, votes of {inputs.n} rollouts a prompt", flush=True)
     sys.argv = [ENTRY_POINT, *host_words]
     runpy.run_module(ENTRY_POINT, run_name="__main__", alter_sys=True)
 
@@ -87,12 +97,12 @@ def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[s
     return to_arguments({name: value for name, value in flags.items() if f"--{name}" not in given})
 
 
-def start_ray(device: Device, config: HookConfig, gpus: int) -> None:
-    """Join the cluster that RAY_ADDRESS names, or start one here; every worker will be hooked.
+def start_ray(device: Device, of_run: Mapping[str, str], gpus: int) -> None:
+    """Join the cluster that RAY_ADDRESS names, or start one here; every worker will be hooked by the run's variables.
 
     Without GPUs, a cluster started here gets as many logical ones as the layout needs.
     """
-    environment = {**HOST_ENVIRONMENT, **device.environment, **to_environment(config)}
+    environment = {**HOST_ENVIRONMENT, **device.environment, **of_run}
     environment |= {name: os.environ[name] for name in HOST_ENVIRONMENT if name in os.environ}
     os.environ.update(environment)
     # A submitted job has a runtime environment of its own; ours must be added to it, not refused.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.machine.host_releases import installed
 
 # Where a function of ours took a method's place on an actor class, the host's own stays there under this prefix.
 ORIGINAL = "_restrain_original_"
@@ -16,20 +17,26 @@ ORIGINAL = "_restrain_original_"
 class HostMethod:
     """A function or method of the host: `module` and `qualname` name it.
 
-    `takes` are its parameters without types and defaults, such as "(self, prompts, *, images, **generate_kwargs)".
+    `takes` are its parameters without types and defaults, such as "(self, prompts, *, images, **generate_kwargs)", in
+    the newest release; the table of releases has others (host_releases.yaml).
     """
 
     module: str
     qualname: str
     takes: str
 
+    @property
+    def accepted(self) -> str:
+        """What it takes in the installed release, as far as that differs from the newest."""
+        return installed().takes.get(f"{self.module}.{self.qualname}", self.takes)
+
     def check(self) -> None:
         """Raises HostError where it is missing or takes other parameters."""
         owner, name = self.locate()
         found = parameters(getattr(owner, ORIGINAL + name, None) or _part(owner, name, self))
-        if found != self.takes:
+        if found not in (self.takes, self.accepted):
             raise HostError(
-                f"{self.module}.{self.qualname} takes {found}; restrain-openrlhf was written for {self.takes}. "
+                f"{self.module}.{self.qualname} takes {found}; restrain-openrlhf was written for {self.accepted}. "
                 f"{_advice(self.module)}"
             )
 
@@ -38,7 +45,8 @@ class HostMethod:
         *path, name = self.qualname.split(".")
         owner: Any = importlib.import_module(self.module)
         for part in path:
-            owner = _behind_actor(_part(owner, part, self))
+            here = installed().named.get(f"{self.module}.{part}", part)
+            owner = _behind_actor(_part(owner, here, self))
         return owner, name
 
 

@@ -15,7 +15,6 @@ from os import environ
 from pathlib import Path
 from types import FrameType
 
-import restrain_openrlhf
 from restrain_openrlhf.errors import RunError
 
 MODULE = "restrain_openrlhf.commands.main"
@@ -39,7 +38,7 @@ def python_environment(extra: Mapping[str, str] | None = None) -> dict[str, str]
     A checkout that only `python -m` or such an entry made importable is named in their place.
     """
     entries = [os.path.abspath(path) for path in environ.get(PYTHONPATH, "").split(os.pathsep) if path]
-    package = str(Path(restrain_openrlhf.__file__).parents[1])
+    package = str(Path(__file__).parents[2])
     installed = {*site.getsitepackages(), site.getusersitepackages()}
     if package in map(os.path.abspath, sys.path) and package not in installed | set(entries):
         entries.append(package)

@@ -55,6 +55,8 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
 
     def parse(self, block: Mapping[str, Any]) -> Choice:
         """The choice that a block names. Raises ConfigError naming the key, what was found, and the fix."""
+        if not isinstance(block, Mapping):
+            raise self._no_block(block)
         name, chosen = self._named(block.get("name"))
         for key in block:
             if key not in chosen.model_fields:
@@ -77,26 +79,28 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
         def validate(value: object) -> object:
             if isinstance(value, parsed):
                 return value
-            if not isinstance(value, dict):
-                first = next(iter(self.classes))
-                raise ConfigError(
-                    f"{self.block}: {value!r} is no block of settings. Write for example "
-                    f"`{self.block}: {{name: {first}}}`."
-                )
-            return self.parse(value)
+            return self.parse(value)  # type: ignore[arg-type]  # anything else is refused there
 
         return validate
 
+    def _no_block(self, value: object) -> ConfigError:
+        first = next(iter(self.classes))
+        return ConfigError(
+            f"{self.block}: {value!r} is no block of settings. Write for example `{self.block}: {{name: {first}}}`, in "
+            f"Python {{'name': '{first}'}}."
+        )
+
     def _named(self, name: object) -> tuple[str, type[Choice]]:
         if name not in tuple(self.classes):
-            self._load_installed_packages()
+            self.load_installed_packages()
         if not isinstance(name, str) or name not in self.classes:
             raise ConfigError(
                 f"name: {name!r} is no {self.noun}.{did_you_mean(name, self.classes)} Known: {', '.join(self.classes)}."
             )
         return name, self.classes[name]
 
-    def _load_installed_packages(self) -> None:
+    def load_installed_packages(self) -> None:
+        """Their modules register their choices. Raises ConfigError naming one that does not load."""
         for plugin in entry_points(group=self.group):
             try:
                 plugin.load()

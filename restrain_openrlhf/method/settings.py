@@ -16,6 +16,7 @@ from pydantic import (
     field_validator,
 )
 
+from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.method.advantages import population_std, unbiased_std
 from restrain_openrlhf.method.composition import LabelWeighting, Method, Selection, Transform
 from restrain_openrlhf.method.registry import Registry
@@ -114,9 +115,21 @@ parse_settings = METHODS.parse
 setting_names = METHODS.setting_names
 
 
-@cache
 def build(settings: CommonSettings) -> Method:
-    """The method with these settings: one for all that are equal, so that a process builds its own once."""
+    """The method with these settings: one for all that are equal, so that a process builds its own once.
+
+    Raises ConfigError for anything but settings.
+    """
+    if not isinstance(settings, CommonSettings):
+        raise ConfigError(
+            f"build takes a method's settings, and {settings!r} is of type {type(settings).__name__}. Write "
+            "build(parse_settings({'name': 'restrain'}))."
+        )
+    return _built(settings)
+
+
+@cache
+def _built(settings: CommonSettings) -> Method:
     return settings.build()
 
 

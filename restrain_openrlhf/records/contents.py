@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.data.identity import file_digest, file_digests, hub_commit, model_digests, model_folder
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import RunError
@@ -32,17 +32,17 @@ class Content:
     digest: str
 
 
-def contents(config: HookConfig, flags: Mapping[str, Any]) -> dict[str, Content]:
+def contents(flags: Mapping[str, Any], kind: AnswerKind, reference: Path | None) -> dict[str, Content]:
     """The model's files, the training and evaluation data, the reference, and the version that reads answers.
 
     By their names in a configuration, a model's files by MODEL/file. Raises ConfigError for a missing model, DataError
     for data that cannot be had.
     """
-    found = {EXTRACTOR: Content("this restrain-openrlhf", f"version {config.answers.version}")}
+    found = {EXTRACTOR: Content("this restrain-openrlhf", f"version {kind.version}")}
     found |= _model(str(flags[MODEL])) if flags.get(MODEL) else {}
     found |= {name: _data(name, flags) for name in DATA if flags.get(name)}
-    if config.reference is not None and config.reference.exists():
-        found["reference"] = Content(str(config.reference), f"sha256:{file_digest(config.reference)}")
+    if reference is not None and reference.exists():
+        found["reference"] = Content(str(reference), f"sha256:{file_digest(reference)}")
     return found
 
 
@@ -99,7 +99,7 @@ def _change(name: str, before: str | None, now: Content | None) -> str:
     return f"{name} was {before} and {is_now}" if before is not None else f"{name} was not there and {is_now}"
 
 
-def claim_checkpoints(config: HookConfig, flags: Mapping[str, Any]) -> None:
+def claim_checkpoints(flags: Mapping[str, Any], kind: AnswerKind, reference: Path | None) -> None:
     """The checkpoints that OpenRLHF's own command writes or goes on from become this run's.
 
     Raises RunError where it would go on from those of a run that was made from something else.
@@ -108,7 +108,8 @@ def claim_checkpoints(config: HookConfig, flags: Mapping[str, Any]) -> None:
     resumes = flags["ckpt.load_enable"] and (folder / ACTOR / LATEST).exists()
     if not (resumes or flags["ckpt.save_steps"] > 0):
         return
-    record, now = folder / RECORD, contents(config, flags)
+    now = contents(flags, kind, reference)
+    record = folder / RECORD
     if resumes and record.exists():
         refuse_changed(folder, json.loads(record.read_text(encoding="utf-8")), now)
     elif resumes:

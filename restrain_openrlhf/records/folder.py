@@ -40,16 +40,38 @@ class Completion(BaseModel):
     stopped: str | None = None
 
 
+class _Below:
+    """A path of this name in a run's folder."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: "RunFolder", _owner: type) -> Path:
+        return folder.path / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Paths under a run's folder."""
 
     path: Path
-
-    @property
-    def resolved(self) -> Path:
-        """The run as it was started: method, reference, every flag of OpenRLHF, and digests of what it is made from."""
-        return self.path / "run.json"
+    # The run as it was started: method, reference, every flag of OpenRLHF, and digests of what it is made from.
+    resolved = _Below("run.json")
+    # What the hooked entry point reads.
+    hook_config = _Below("hook.yaml")
+    # One JSON line per optimizer step's rollout batch.
+    metrics = _Below("metrics.jsonl")
+    # Everything the host printed.
+    log = _Below("train.log")
+    # The trained model, a Hugging Face folder; a run that was stopped before its end has none.
+    model = _Below("model")
+    # With the key of this name, a JSON file for each vLLM engine, of its last weight sync: for each of its workers an
+    # object with the SHA-256 of every weight (hook/rollout/held_weights.py).
+    weight_digests = _Below("weight_digests")
+    # The host's checkpoints; with `ckpt.save_hf`, models that can be loaded as they are beside them.
+    checkpoints = _Below("checkpoints")
+    # Exists once the run has ended without an error.
+    completed = _Below("completed.json")
 
     def flags(self) -> dict[str, Any]:
         """OpenRLHF's flags that the run was started with; none where nothing says so (run.json)."""
@@ -69,49 +91,13 @@ class RunFolder:
         block = self.record().get("answers")
         return parse_kind(block) if block else MATHEMATICS
 
-    @property
-    def hook_config(self) -> Path:
-        """What the hooked entry point reads."""
-        return self.path / "hook.yaml"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON line per optimizer step's rollout batch."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def log(self) -> Path:
-        """Everything the host printed."""
-        return self.path / "train.log"
-
-    @property
-    def model(self) -> Path:
-        """The trained model, a Hugging Face folder; a run that was stopped before its end has none."""
-        return self.path / "model"
-
-    @property
-    def weight_digests(self) -> Path:
-        """With the key of this name, a JSON file for each vLLM engine, of its last weight sync: for each of its workers
-        an object with the SHA-256 of every weight (hook/rollout/held_weights.py)."""
-        return self.path / "weight_digests"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The host's checkpoints; with `ckpt.save_hf`, models that can be loaded as they are beside them."""
-        return self.path / "checkpoints"
-
-    @property
-    def completed(self) -> Path:
-        """Exists once the run has ended without an error."""
-        return self.path / "completed.json"
-
     def claim(self, config: RunConfig, flags: dict[str, object]) -> None:
         """Make the folder this run's; a completed run stays as it is. Raises as `refuse_another`."""
         self.path.mkdir(parents=True, exist_ok=True)
         self.refuse_another(config, flags)
         if self.completed.exists():
             return
-        resolved = {**_resolved(config, flags), CONTENTS: digests(contents(config, flags))}
+        resolved = {**_resolved(config, flags), CONTENTS: digests(contents(flags, config.answers, config.reference))}
         with whole_file(self.resolved) as file:
             file.write(json.dumps(resolved, indent=2) + "\n")
         self.hook_config.write_text(yaml.safe_dump(config.written()), encoding="utf-8")
@@ -123,7 +109,7 @@ class RunFolder:
         old = self.record()
         before = old.pop(CONTENTS, {})
         _refuse_difference(self, old, _resolved(config, flags))
-        refuse_changed(self.path, before, contents(config, flags))
+        refuse_changed(self.path, before, contents(flags, config.answers, config.reference))
 
     def lock(self) -> int:
         """A locked file descriptor; a child that inherits it holds the lock too. Raises RunError if it is taken."""

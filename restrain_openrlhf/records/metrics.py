@@ -23,6 +23,8 @@ TRAINED_TOKENS = "restrain/trained_tokens"
 GENERATED_PER_SECOND = "restrain/generated_tokens_per_second"
 TRAINED_PER_SECOND = "restrain/trained_tokens_per_second"
 GRADIENT_NORM = "actor_grad_norm"
+# Seconds of a whole step, without evaluations and checkpoints.
+STEP_SECONDS = "timing/step_total"
 # How many of a step's numbers are not finite: 0 in a healthy run.
 NOT_FINITE = "restrain/not_finite_numbers"
 # Of a policy that is broken, one of these is no finite number.

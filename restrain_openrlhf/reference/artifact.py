@@ -4,6 +4,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -12,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field, model_validator
 
-from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.data.identity import Provenance, text_hash
@@ -191,7 +191,10 @@ class Reference:
 
     def by_prompt(self, prompt: str) -> ReferenceRow | None:
         """The row of a prompt with its template applied."""
-        digest = text_hash(prompt)
+        return self.by_prompt_hash(text_hash(prompt))
+
+    def by_prompt_hash(self, digest: str) -> ReferenceRow | None:
+        """As `by_prompt`, by the prompt's `text_hash`."""
         rows = map(self._read, self.table.of_prompt(digest))
         return next((row for row in rows if row.prompt_hash == digest), None)
 
@@ -233,14 +236,15 @@ def load_reference(path: Path) -> Reference:
     """
     provenance = ReferenceProvenance.of(path)
     kind = provenance.kind
-    if provenance.extractor_version != kind.version:
+    if provenance.extractor_version != kind.whole_version:
         raise ReferencePassError(
             f"{path} holds answers of extractor version {provenance.extractor_version!r} (of the kind {kind.name!r}); "
-            f"this is version {kind.version!r}, and reads answers differently. Make it again with `restrain reference`."
+            f"this is version {kind.whole_version!r}, and reads answers differently. Make it again with `restrain "
+            "reference`."
         )
     # A file that cannot be read is told as everywhere.
     next(each_line(path), None)
-    file, checked = OpenFile(path), f"{__version__}, {provenance.n} of {provenance.prompt_count}"
+    file, checked = OpenFile(path), f"{version('restrain-openrlhf')}, {provenance.n} of {provenance.prompt_count}"
     return Reference(path, provenance, shared_table(path, checked, lambda: _checked(path, file, provenance)), file)
 
 

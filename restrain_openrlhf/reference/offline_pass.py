@@ -3,19 +3,21 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Self
 
 from pydantic import BaseModel, Field, ValidationError
 
-from restrain_openrlhf import __version__
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, kind_word
-from restrain_openrlhf.config.host_flags import check_version, flags_of
+from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import run_command
 from restrain_openrlhf.reference.artifact import ReferenceProvenance, ReferenceRow
 from restrain_openrlhf.reference.offline_engine import RolloutEngine, Sampling, refuse_long_prompts
@@ -95,11 +97,13 @@ class OfflinePass:
 
         Raises ConfigError for a model that does not exist, DataError for bad prompts or ones that are too long.
         """
+        output_file(options.out)
         kind, fingerprint = choose_kind(options.answers), model_fingerprint(options.model)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
         tokenizer = AutoTokenizer.from_pretrained(options.model, trust_remote_code=True)
         prompts, hashes = _own_prompts(source, tokenizer, shard, kind)
+        kind.check(prompt.row for prompt in prompts)
         refuse_long_prompts(prompts, tokenizer, options)
         provenance = ReferenceProvenance(
             model=options.model,
@@ -108,20 +112,23 @@ class OfflinePass:
             prompt_set_hash=prompt_set_hash(hashes),
             prompt_count=len(hashes),
             answers=kind.model_dump(mode="json"),
-            extractor_version=kind.version,
-            restrain_version=__version__,
+            extractor_version=kind.whole_version,
+            restrain_version=version("restrain-openrlhf"),
             **options.model_dump(include=set(ReferenceProvenance.DRAWN)),
         )
         return cls(options, shard, prompts, provenance, tokenizer)
 
-    def run(self, out: Path, on_progress: Callable[[int], None]) -> Path:
-        """Sample what is missing; returns the file written (`out`, or this shard's part of it)."""
-        path = self.shard.path(out)
+    @property
+    def path(self) -> Path:
+        """The file that is written: `options.out`, or this shard's part of it."""
+        return self.shard.path(self.options.out)
+
+    def run(self, on_progress: Callable[[int], None]) -> None:
+        """Sample what is missing."""
         chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
         make = partial(ReferenceRow.of, self.provenance.kind)
-        sampling = SamplingPass(self.prompts, self.provenance, path, ReferenceRow, make, chunk)
+        sampling = SamplingPass(self.prompts, self.provenance, self.path, ReferenceRow, make, chunk)
         sampling.run(lambda: RolloutEngine(self.options.model, self.options, self.tokenizer), on_progress)
-        return path
 
 
 def _own_prompts(

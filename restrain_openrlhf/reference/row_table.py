@@ -20,7 +20,7 @@ from restrain_openrlhf.data.outputs import replacing
 # Of what a table holds, and of what is checked as it is made: another number makes tables again.
 FORMAT = 1
 HASH_DIGITS = 16
-# Of a row that is read at a time.
+# Of a row that is read at first.
 LINE_BYTES = 1 << 13
 
 
@@ -113,7 +113,8 @@ class OpenFile:
     def line(self, offset: int) -> bytes:
         """The line that begins at this byte."""
         read = b""
-        while part := os.pread(self._descriptor, LINE_BYTES, offset + len(read)):
+        # As much again as there is, so that a line of many MB is read in few pieces.
+        while part := os.pread(self._descriptor, max(LINE_BYTES, len(read)), offset + len(read)):
             read += part
             if b"\n" in part:
                 break

@@ -1,6 +1,7 @@
 """Samples prompts into a file, a row for each: in shards if asked, and from where a killed pass stopped."""
 
 import fcntl
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -8,16 +9,17 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path, PurePath
-from typing import IO, Protocol, TypeVar
+from typing import IO, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel
 
 from restrain_openrlhf.data.identity import Provenance
-from restrain_openrlhf.data.jsonl import drop_cut_line, dump, each_row
+from restrain_openrlhf.data.jsonl import drop_cut_line, dump, each_line, each_row, parse
 from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
+from restrain_openrlhf.reference.row_table import OpenFile
 
 PROMPTS_PER_CHUNK = 64
 # Of rollouts a chunk holds many times what a GPU's engine works on at a time (vLLM: 256 to 1,024), because the engine
@@ -166,6 +168,32 @@ def each_of_parts(parts: Sequence[Path], row: type[Row]) -> Iterator[Row]:
     for part in parts:
         for each in each_row(part, row):
             if each.key in keys:
-                raise DataError(f"{part}: the row {each.key!r} is in another part too. Leave out one of the two.")
+                raise _twice(part, each.key)
             keys.add(each.key)
             yield each
+
+
+class RowsByKey(Generic[Row]):
+    """The rows of all parts, read when they are asked for: where each one begins is all that is in memory."""
+
+    def __init__(self, parts: Sequence[Path], row: type[Row]) -> None:
+        """Reads and checks all rows. Raises DataError as `each_of_parts`."""
+        self._row, self._files = row, [OpenFile(part) for part in parts]
+        self._places: dict[str, int] = {}
+        for number, part in enumerate(parts):
+            for line in each_line(part):
+                key = parse(part, line, row).key
+                if key in self._places:
+                    raise _twice(part, key)
+                self._places[key] = line.offset * len(parts) + number
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._places
+
+    def __getitem__(self, key: str) -> Row:
+        offset, number = divmod(self._places[key], len(self._files))
+        return self._row.model_validate(json.loads(self._files[number].line(offset)))
+
+
+def _twice(part: Path, key: str) -> DataError:
+    return DataError(f"{part}: the row {key!r} is in another part too. Leave out one of the two.")

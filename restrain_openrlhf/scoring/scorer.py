@@ -23,7 +23,8 @@ class GroupScorer:
 
     `rows` are the prompts' own data, for groups that come without them.
 
-    Raises ReferencePassError when the method needs a reference and there is none, or one of another kind of answer.
+    Raises ReferencePassError when the method needs a reference and there is none, or one of another kind of answer;
+    GraderError where a package that the kind of answer needs is missing.
     """
 
     method: Method
@@ -32,6 +33,7 @@ class GroupScorer:
     rows: PromptRows = field(default_factory=PromptRows)
 
     def __post_init__(self) -> None:
+        self.kind.refuse_missing_packages()
         if self.method.needs_reference and self.reference is None:
             raise ReferencePassError(
                 f"The method {self.method.name!r} needs the frozen model's vote on every prompt, and no reference was "

@@ -1,11 +1,13 @@
-"""The wire: one rollout, as OpenRLHF's remote reward client sends it, and whole groups."""
+"""The wire: rollouts, as OpenRLHF's remote reward client sends them, and whole groups."""
 
-from typing import Annotated, Any, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 from pydantic import BaseModel, Field, JsonValue, StrictBool, StrictFloat, StrictInt, StrictStr
 
 from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method import AdvantagePair, GroupScore
 from restrain_openrlhf.method.types import count_votes
 from restrain_openrlhf.reference.checks import NeededReference
@@ -27,18 +29,30 @@ SAME_NAMES = {
 }  # fmt: skip
 
 
-class RewardRequest(BaseModel, frozen=True):
-    """One rollout, as openrlhf/utils/agent.py sends it: three lists of one element."""
+class QueriedRollout(NamedTuple):
+    """One of a RewardRequest; `gold` is None where the label is empty."""
 
-    query: tuple[StrictStr] = Field(description="Prompt and response, decoded with special tokens.")
-    prompts: tuple[StrictStr] = Field(description="The prompt, as the policy saw it.")
-    labels: tuple[Label] = Field(description="Gold, or empty or null. service.labelled_rows says what is done with it.")
+    query: str
+    prompt: str
+    gold: str | None
+
+
+class RewardRequest(BaseModel, frozen=True):
+    """Lists of one element, as openrlhf/utils/agent.py sends a rollout; up to OpenRLHF 0.9.0 a whole step's."""
+
+    query: tuple[StrictStr, ...] = Field(min_length=1, description="Prompt and response, decoded with special tokens.")
+    prompts: tuple[StrictStr, ...] = Field(description="The prompt of each, as the policy saw it.")
+    labels: tuple[Label, ...] = Field(
+        description="Gold of each, or empty or null. service.labelled_rows says what is done with it."
+    )
 
     @property
-    def gold(self) -> str | None:
-        """The label as text, None where there is none."""
-        (label,) = self.labels
-        return None if label in ("", None) else str(label)
+    def rollouts(self) -> list[QueriedRollout]:
+        """They one by one. Raises DataError where the lists are of different lengths."""
+        if not len(self.query) == len(self.prompts) == len(self.labels):
+            raise DataError("query, prompts and labels are lists of different lengths. Send one of each for a rollout.")
+        golds = (None if label in ("", None) else str(label) for label in self.labels)
+        return [QueriedRollout(*each) for each in zip(self.query, self.prompts, golds, strict=True)]
 
 
 class RewardReply(BaseModel, frozen=True):
@@ -47,6 +61,22 @@ class RewardReply(BaseModel, frozen=True):
     rewards: Number
     scores: Number
     extra_logs: dict[str, Number] = Field(default_factory=dict)
+
+
+class RewardReplies(BaseModel, frozen=True):
+    """The reply to several rollouts, in their order.
+
+    Without extra_logs: the clients that send several make no tensors of theirs (0.8.10, trainer/ppo_utils/
+    experience_maker.py, update_samples_with_rewards).
+    """
+
+    rewards: tuple[Number, ...]
+    scores: tuple[Number, ...]
+
+    @classmethod
+    def of(cls, replies: Sequence[RewardReply]) -> Self:
+        """They in one."""
+        return cls(rewards=tuple(one.rewards for one in replies), scores=tuple(one.scores for one in replies))
 
 
 class GroupResponse(BaseModel, frozen=True):

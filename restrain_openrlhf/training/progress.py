@@ -1,20 +1,32 @@
-"""A run's progress on the terminal: a bar, or a line for each phase and step."""
+"""A run's progress on the terminal: a bar, or a line with its time for each phase and step, and when it will end."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
+from statistics import median
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from restrain_openrlhf.answers.votes import MANY_MISSING
-from restrain_openrlhf.records.metrics import StepRow
+from restrain_openrlhf.records.metrics import STEP_SECONDS, StepRow
 from restrain_openrlhf.records.mlflow_run import UNSENT
+
+OnPhase = Callable[[str], None]
+OnStep = Callable[[StepRow, int], None]
+# The time left follows from the median of so many steps, the latest: responses become longer or shorter as a run goes.
+LATEST_STEPS = 20
+
+
+def numbered(on_phase: OnPhase, total: int) -> OnPhase:
+    """The same callback, with each phase's number among `total`."""
+    numbers = iter(range(1, total + 1))
+    return lambda name: on_phase(f"{next(numbers)} of {total}: {name}")
 
 
 @contextmanager
-def step_progress(
-    label: str, console: Console
-) -> Iterator[tuple[Callable[[str], None], Callable[[StepRow, int], None]]]:
+def step_progress(label: str, console: Console) -> Iterator[tuple[OnPhase, OnStep]]:
     """A progress bar on a terminal, else one line per event; yields the callbacks for a phase and for a step."""
     columns = (
         SpinnerColumn(),
@@ -27,19 +39,24 @@ def step_progress(
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         task = progress.add_task(label, total=None, facts="")
         warned = False
+        seconds: deque[float] = deque(maxlen=LATEST_STEPS)
+
+        def line(text: str) -> None:
+            if not console.is_terminal:
+                console.print(f"{datetime.now():%H:%M:%S}  {label}: {text}", markup=False, soft_wrap=True)
 
         def on_phase(name: str) -> None:
             nonlocal task
             # A task that has had a total keeps it: a phase without one needs a task of its own.
             progress.remove_task(task)
             task = progress.add_task(f"{label}: {name}", total=None, facts="")
-            if not console.is_terminal:
-                console.print(f"{label}: {name}", soft_wrap=True)
+            line(name)
 
         def on_step(row: StepRow, total: int) -> None:
-            progress.update(task, description=f"{label}: training", completed=row.step, total=total, facts=_facts(row))
-            if not console.is_terminal:
-                console.print(f"{label}: step {row.step}/{total}  {_facts(row)}", soft_wrap=True)
+            seconds.extend([row.numbers[STEP_SECONDS]] if STEP_SECONDS in row.numbers else [])
+            facts = _pace(seconds, total - row.step) + _facts(row)
+            progress.update(task, description=f"{label}: training", completed=row.step, total=total, facts=facts)
+            line(f"step {row.step}/{total}  {facts}")
             nonlocal warned
             if not warned and (share := row.votes["missing_share_of_voters"]) > MANY_MISSING:
                 warned = True
@@ -51,6 +68,15 @@ def step_progress(
                 )
 
         yield on_phase, on_step
+
+
+def _pace(seconds: deque[float], left: int) -> str:
+    """How long a step takes, and the steps that are left; evaluations and checkpoints come on top."""
+    if not seconds:
+        return ""
+    step = median(seconds)
+    rest = f"  {timedelta(seconds=round(step * left))} left" if left else ""
+    return f"{step:.3g} s a step{rest}  "
 
 
 def _facts(row: StepRow) -> str:

@@ -8,35 +8,38 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
-from restrain_openrlhf.config.host_flags import check_version, flags_of, host_flags, to_arguments
+from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
 from restrain_openrlhf.config.this_machine import on_this_machine, refuse_here
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import FollowedFile
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.hook.preflight import CHECKED, check_run
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
 from restrain_openrlhf.records.mlflow_run import UNSENT, tracked
+from restrain_openrlhf.training.progress import OnPhase, OnStep
 
 POLL_SECONDS = 0.5
 ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
 
 
-StepListener = Callable[[StepRow, int], None]
 # Gets all steps so far; returns why the run should end now, or None.
 StopRule = Callable[[Sequence[StepRow]], str | None]
 
 
 def train(
     config: RunConfig,
-    on_step: StepListener = lambda _row, _total: None,
+    on_step: OnStep = lambda _row, _total: None,
     should_stop: StopRule | None = None,
+    on_phase: OnPhase = lambda _name: None,
 ) -> RunFolder:
     """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
 
-    `on_step` gets each step's row, including those of an earlier start, and the run's number of steps. `should_stop`
+    `on_phase` hears that the host is started, once everything is checked. `on_step` gets each step's row, including
+    those of an earlier start, and the run's number of steps. `should_stop`
     is called after each step; a reason from it ends the run for good (`RunFolder.completion`), without a last model.
     Raises ConfigError, DataError or ReferencePassError before anything heavy starts, RunError if the host stops early.
     """
@@ -51,6 +54,7 @@ def train(
         folder.claim(config, flags)
         if not folder.completed.exists():
             total = total_steps(config, prompts)
+            on_phase("starting Ray and vLLM")
             with tracked(config.mlflow, folder.path) as send:
 
                 def report(row: StepRow) -> None:

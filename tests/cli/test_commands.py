@@ -218,10 +218,6 @@ def test_study_refuses_before_anything_starts(tmp_path):
     assert "--seeds" in refused("study", config, "--seeds", 0)
     config.write_text(STUDY)
     assert f"are called {tmp_path.name}/a" in refused("study", config, config, "--out", tmp_path / "o")
-    gold = tmp_path / "gold.jsonl"
-    assert "no such file" in refused("study", config, "--gold", gold, "--out", tmp_path / "o")
-    gold.write_text('{"problem": "1+1="}\n')
-    assert "gold.jsonl, line 1" in refused("study", config, "--gold", gold, "--out", tmp_path / "o")
     assert not (tmp_path / "o").exists()
 
 

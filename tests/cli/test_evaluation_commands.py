@@ -127,7 +127,7 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
     ("words", "message"),
     [
         (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
-        (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl file"),
+        (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl or a .parquet file"),
         (("data", "prepare", "own", "--out", "x.jsonl"), "no known place on the hub"),
         (("data", "prepare", "own", "--config", "en", "--out", "x.jsonl"), "needs --hub-id"),
         (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your copy of it"),
@@ -149,8 +149,6 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
         (("regrade", "absent.jsonl"), "holds no evaluation"),
         (("analyze", "absent.jsonl", "--gold", "absent.jsonl"), "has no kept rollouts"),
         (("table", "absent"), "holds no evaluation"),
-        (("table", "absent", "--differences", "--no-paper"), "--differences and --no-paper are both given"),
-        (("table", "absent", "--differences"), "holds no evaluation"),
         (("table", "a=absent", "a=absent"), "Two runs have one name"),
         (("plot", "absent", "--out", "x"), "has no metrics.jsonl with a finished step"),
     ],
@@ -208,7 +206,6 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
     [
         (("--template", "llama"), "is no template. Known: auto, qwen25-math-cot"),
         (("--template", "chat-boxed"), "no chat template"),
-        (("--shots", "2", "--template", "cot"), "there are no examples for own"),
         (("--context", "4096"), "was made for 2048 tokens at most"),
     ],
 )
@@ -263,12 +260,10 @@ def test_runs_are_set_beside_the_paper_unasked(tmp_path):
     assert "base, AMC (83): the paper has no amc83 of base of Qwen/Qwen3-4B-Base" in done.stdout
     assert "paper" not in restrain("table", run, "--no-paper", "--format", "csv").stdout
     assert "note: base, AMC (83): the paper has no amc83" in restrain("table", run, "--format", "csv").stderr
-    done = restrain("table", run, "--differences", "--method", "restrain", "--data", "dapo14k", "--format", "json")
-    found = {each["benchmark"]: each for each in json.loads(done.stdout)}
-    assert (found["aime24"]["paper"]["value"], found["aime24"]["tables"]) == (20.3, [5])
-    assert (found["amc83"]["paper"], found["amc83"]["ours"]["value"]) == (None, 40.0)
-    assert restrain("table", run, "--differences", "--format", "csv", "--out", tmp_path / "c" / "c.csv").stdout == ""
-    assert (tmp_path / "c" / "c.csv").read_text().startswith("run,benchmark,ours_value,")
+    done = restrain("table", run, "--method", "restrain", "--data", "dapo14k", "--format", "json")
+    assert json.loads(done.stdout)["lines"][0]["cells"][1]["value"] == 40.0
+    assert restrain("table", run, "--format", "csv", "--out", tmp_path / "c" / "c.csv").stdout == ""
+    assert (tmp_path / "c" / "c.csv").read_text().startswith("run,origin,benchmark,pass_at_1,")
     assert "'grop': is no method. Known: base (no training), ttrl" in refused("table", run, "--method", "grop")
 
 

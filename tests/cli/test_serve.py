@@ -7,7 +7,7 @@ import pytest
 
 from tests.commands import refused, restrain
 
-pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[service]")
 
 
 @pytest.fixture(autouse=True)

@@ -1,5 +1,7 @@
 """Configurations by name: every preset is found, and a word that names nothing says what it may have meant."""
 
+import re
+
 import pytest
 from typer.testing import CliRunner
 
@@ -25,7 +27,16 @@ def test_every_preset_is_found_by_its_name_from_anywhere(monkeypatch, tmp_path):
 
 def test_the_command_lists_them_one_a_line():
     shown = CliRunner().invoke(app, ["presets"]).output
-    assert shown.splitlines() == preset_names() == sorted(preset_names())
+    assert [line.split()[0] for line in shown.splitlines()] == preset_names() == sorted(preset_names())
+    assert all(re.search(r" +\d+ GPUs?  +\w.*\.$", line) for line in shown.splitlines())
+
+
+def test_a_part_of_the_name_chooses_presets_and_one_that_none_has_is_refused():
+    shown = CliRunner().invoke(app, ["presets", "24gb/qwen3-0.6b"]).output
+    about = "RESTRAIN with Qwen3-0.6B-Base on DAPO-14k-MATH, on one GPU of 24 GB: all parameters."
+    assert re.split(" {2,}", shown.strip()) == ["one_gpu/24gb/qwen3-0.6b-base", "1 GPU", about]
+    refused = CliRunner().invoke(app, ["presets", "qwen9"])
+    assert "No preset has 'qwen9' in its name" in str(refused.exception)
 
 
 def test_a_file_goes_before_a_preset_of_that_name_but_a_folder_does_not(monkeypatch, tmp_path):

@@ -3,11 +3,12 @@
 import pytest
 
 from restrain_openrlhf.config.command_line import find_config, preset_names
-from restrain_openrlhf.config.host_flags import RECORD, host_flags, host_parser, parse, to_arguments
+from restrain_openrlhf.config.host_flags import host_flags, host_parser, parse, record, to_arguments
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError, HostError
+from restrain_openrlhf.machine.host_releases import RELEASES, installed
 from tests.commands import restrain
-from tools.record_flags import TIMED, installed_parser, record_text
+from tools.record_flags import TIMED, differences, installed_parser, record_text
 
 
 @pytest.fixture
@@ -18,8 +19,7 @@ def host():
 
 @pytest.mark.host
 def test_the_record_is_the_installed_openrlhfs(host):
-    again = "python tools/record_flags.py"
-    assert RECORD.read_text(encoding="utf-8") == record_text(host), f"Write it anew: {again}"
+    assert differences(record_text(host)) == "", "Run python tools/record_flags.py"
 
 
 @pytest.mark.host
@@ -29,13 +29,14 @@ def test_both_parsers_take_and_give_the_same(host):
         return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}
 
     defaults, recorded = flags([], host), flags([], host_parser())
-    assert recorded == {**defaults, TIMED: None}
-    assert [(type(value), name) for name, value in recorded.items() if name != TIMED] == [
-        (type(value), name) for name, value in defaults.items() if name != TIMED
-    ]
+    here = record(installed())
+    others = {name: None for release in RELEASES.values() for name in record(release) if name not in here}
+    assert recorded == {**defaults, **others, TIMED: None}
+    kinds = {name: type(value) for name, value in {**defaults, **others, TIMED: None}.items()}
+    assert {name: type(value) for name, value in recorded.items()} == kinds
     for name in preset_names():
         words = to_arguments(host_flags(load_run_config(find_config(name))))
-        assert flags(words, host_parser()) == flags(words, host)
+        assert flags(words, host_parser()) == {**others, **flags(words, host)}
 
 
 @pytest.mark.parametrize(
@@ -54,11 +55,12 @@ def test_the_record_refuses_what_openrlhf_refuses(words, message):
 
 @pytest.mark.parametrize("command", ["train", "show", "adapt"])
 def test_another_openrlhf_is_refused_before_anything_else(command, monkeypatch, tmp_path):
-    from restrain_openrlhf.config import host_flags as module
+    from restrain_openrlhf.config import host_flags
+    from restrain_openrlhf.machine import host_releases
     from restrain_openrlhf.training import train
 
-    monkeypatch.setattr(module, "version", lambda _name: "0.12.0")
-    monkeypatch.setattr(module, "is_installed", lambda: True)
+    monkeypatch.setattr(host_releases, "version", lambda _name: "0.12.0")
+    monkeypatch.setattr(host_flags, "is_installed", lambda: True)
     monkeypatch.setattr(train, "check_run", lambda *_: pytest.fail("it was looked at further"))
     started = {"train": train.train, "adapt": train.check_flags}
     if command == "show":

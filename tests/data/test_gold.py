@@ -5,9 +5,6 @@ import json
 
 import pytest
 
-from restrain_openrlhf.commands.study.plan import StudyRun
-from restrain_openrlhf.commands.study.results import read_gold
-from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.gold import identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
@@ -81,17 +78,6 @@ def page(folder, gold):
     return "Gold has 3 of 3 prompts" in (folder / "page.html").read_text()
 
 
-def studied(folder, gold):
-    """Before anything runs: a study trains for hours, and reads its gold first."""
-    source = folder / "c.yaml"
-    source.write_text(
-        f"run_dir: x\nmethod: {{name: ttrl}}\nrollouts: {{keep: 8}}\n"
-        f"openrlhf: {{data.prompt_dataset: {folder / 'prompts.jsonl'}, data.input_key: problem}}\n"
-    )
-    run = StudyRun("c", "g", 42, source, {}, load_run_config(source, {}))
-    return sorted(read_gold([gold], [run]).items())
-
-
 def adapted(folder, gold):
     """As `test-time adapt` reads it, before training and for the evaluation."""
     job = Adaptation(model="m", problems=Source(str(folder / "prompts.jsonl")), out=folder / "out", gold=gold)
@@ -105,7 +91,6 @@ COMMANDS = {
     "premise-rollouts": (premise("--rollouts", "rollouts.jsonl"), (3, 7 / 12)),
     "premise-reference": (premise("--reference", "reference.jsonl"), (3, 7 / 12)),
     "view": (page, True),
-    "study": (studied, sorted((text_hash(PROBLEMS[name]), answer) for name, answer in ANSWERS.items())),
     "adapt": (adapted, ANSWERS),
 }
 
@@ -140,9 +125,8 @@ def test_ids_that_match_nothing_are_refused_by_every_command(material, form):
         said = done.stderr.replace("\n", " ")
         assert "2 of its 3 ids match no problem" in said, name
         assert "'8', '9'; the ids there are 'q7', '007', 'x'" in said, name
-    for run in (studied, adapted):
-        with pytest.raises(DataError, match="2 of its 3 ids match no problem"):
-            run(material, gold)
+    with pytest.raises(DataError, match="2 of its 3 ids match no problem"):
+        adapted(material, gold)
 
 
 def test_problems_without_ids_have_no_gold_by_id(material, write_jsonl):

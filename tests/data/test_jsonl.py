@@ -1,11 +1,15 @@
-"""Strict reading and atomic writing of JSON Lines."""
+"""Strict reading and atomic writing of JSON Lines, and of Parquet in their place."""
+
+import json
 
 import pytest
 from pydantic import BaseModel, ConfigDict
 
+from restrain_openrlhf.data import jsonl
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError
+from tests.commands import refused, restrain
 
 
 class Row(BaseModel):
@@ -76,3 +80,70 @@ def test_a_folder_is_not_written_over(tmp_path):
         write_rows(tmp_path, [Row(id=1)])
     assert list(tmp_path.iterdir()) == []
     assert not list(tmp_path.parent.glob("*.partial"))
+
+
+ROLLOUTS = [
+    {"id": "a", "problem": "1+1=", "responses": [r"\boxed{2}", "?"], "answer": "2", "options": None},
+    {"id": "b", "problem": "2+2=", "responses": [r"\boxed{4}", r"\boxed{4.0}"], "answer": None, "options": ["4", "5"]},
+]
+
+
+@pytest.fixture
+def parquet():
+    return pytest.importorskip("pyarrow.parquet", reason="needs pyarrow: pip install restrain-openrlhf[data]")
+
+
+@pytest.fixture
+def as_parquet(parquet, tmp_path):
+    def write(name, rows, **options):
+        parquet.write_table(jsonl.arrow().Table.from_pylist(rows), tmp_path / name, **options)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("command", "rows"),
+    [
+        (["score"], ROLLOUTS),
+        (["extract"], [{"response": "no"}, {"response": r"\boxed{2}"}] * 3),
+        (["grade"], [{"a": "0.5", "b": "1/2"}, {"a": "1", "b": "2"}]),
+        (["data", "prepare", "own", "--answer-column", "answer", "--source"], [{**ROLLOUTS[0]}, {**ROLLOUTS[1]}]),
+    ],
+)
+def test_commands_read_and_write_parquet_as_they_do_json_lines(
+    write_jsonl, as_parquet, parquet, tmp_path, monkeypatch, command, rows
+):
+    """Types of a column are those of all its rows: with batches of one, extract's first has nothing but null."""
+    monkeypatch.setattr(jsonl, "BATCH_ROWS", 1)
+    lines, table = write_jsonl("in.jsonl", rows), as_parquet("in.parquet", rows, row_group_size=1)
+    outs = [tmp_path / "of-lines.jsonl", tmp_path / "of-table.jsonl", tmp_path / "of-lines.parquet"]
+    for source, out in zip((lines, table, lines), outs, strict=True):
+        done = restrain(*command, source, "--out", out)
+        assert done.returncode == 0, done.stderr
+    one, other = (out.read_bytes() for out in outs[:2])
+    assert one == other
+    assert parquet.read_table(outs[2]).to_pylist() == [json.loads(line) for line in one.splitlines()]
+
+
+def test_what_is_wrong_in_a_parquet_file_is_named_by_its_row(as_parquet, tmp_path):
+    bad = as_parquet("bad.parquet", [{"a": "1", "b": "1"}, {"a": None, "b": "1"}])
+    out = tmp_path / "out.jsonl"
+    assert "bad.parquet, row 2: a: Input should be a valid string. Fix or remove the row." in refused(
+        "grade", bad, "--out", out
+    )
+    twice = as_parquet("twice.parquet", [ROLLOUTS[0]] * 2)
+    assert "rows 1 and 2 have the same id 'a'" in refused("score", twice, "--out", out)
+    (tmp_path / "no.parquet").write_bytes(b"PAR1")
+    assert "no.parquet: is no whole Parquet file" in refused("grade", tmp_path / "no.parquet", "--out", out)
+    assert "absent.parquet: no such file" in refused("grade", tmp_path / "absent.parquet", "--out", out)
+    assert not out.exists()
+
+
+def test_rows_without_columns_of_one_type_are_no_parquet(parquet, write_jsonl, tmp_path):
+    rows = [{**ROLLOUTS[0], "id": 1}, ROLLOUTS[1]]
+    out = tmp_path / "out.parquet"
+    found = refused("score", write_jsonl("in.jsonl", rows), "--out", out)
+    assert "have no columns of one type each" in found
+    assert "Name a .jsonl file" in found
+    assert not list(tmp_path.glob("out*"))

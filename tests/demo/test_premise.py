@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks import premise
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts
@@ -55,7 +56,7 @@ def test_the_training_file_has_no_gold(tmp_path):
 def test_a_response_and_its_end_fit_the_demo_s_budget():
     transformers = pytest.importorskip("transformers", reason="needs the training stack: make install")
     tokenizer = transformers.AutoTokenizer.from_pretrained(PREMISE.model)
-    budget = load_run_config(PREMISE.config).openrlhf
+    budget = load_run_config(find_config(PREMISE.preset)).openrlhf
     prompt, response = (tokenizer(text)["input_ids"] for text in ("1" * 6 + "*" + "1" * 6 + "=", r"\boxed{111111}"))
     assert len(response) + 1 <= int(budget["rollout.max_new_tokens"])
     assert len(prompt) + int(budget["rollout.max_new_tokens"]) <= int(budget["data.max_len"])

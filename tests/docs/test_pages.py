@@ -12,6 +12,7 @@ import typer
 import yaml
 from pydantic import BaseModel
 
+from restrain_openrlhf.config.checks import CHECKS
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.hook.install.instrument import PATCHES
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
@@ -34,6 +35,12 @@ def reference_pages() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_generated_pages_are_those_of_the_code(reference_pages):
+    written = {name: (DOCS / name).read_text(encoding="utf-8") for name in reference_pages.pages()}
+    stale = [name for name, text in reference_pages.pages().items() if written[name] != text]
+    assert stale == [], "run `make pages`"
 
 
 NAMED = ("method", "answers")
@@ -82,6 +89,16 @@ def test_every_command_and_option_is_on_its_page(reference_pages):
             assert [option for option in options if option not in found[1]] == [], name
 
 
+def test_every_check_is_on_the_page_of_refused_flags(reference_pages):
+    page = reference_pages.refused_flags_page()
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| flags")]
+    assert len(rows) == len(CHECKS) > 30
+    assert [check for check in CHECKS if not check.__doc__] == []
+    assert "{" not in page
+    empty = [row for row in rows if row.split("|")[2].strip() in ("", "None")]
+    assert empty == []
+
+
 def nav_pages(entry: Any) -> Iterator[str]:
     if isinstance(entry, str):
         yield entry
@@ -95,11 +112,15 @@ def test_the_navigation_has_every_page_once(reference_pages):
     assert sorted(nav) == sorted(written | set(reference_pages.pages()))
 
 
-@pytest.mark.parametrize("name", READ_IN_THE_REPOSITORY)
-def test_links_of_a_page_that_is_read_in_the_repository_lead_somewhere(name):
-    links = LINK.findall((ROOT / name).read_text(encoding="utf-8"))
-    assert len(links) > 5
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_links_between_pages_lead_somewhere():
+    """In the repository too, where pages are read without the site."""
+    links = [
+        (path, link)
+        for path in [*TEXTS, *(ROOT / name for name in READ_IN_THE_REPOSITORY)]
+        for link in LINK.findall(path.read_text(encoding="utf-8"))
+    ]
+    assert len(links) > 200
+    assert [f"{path.name}: {link}" for path, link in links if not (path.parent / link).exists()] == []
 
 
 def test_a_page_that_a_source_names_is_there():

@@ -7,16 +7,26 @@ ALL = "all"
 # Files whose tests are marked `long`, dealt to parts that take about as long as each other. The demo is in each.
 EVERY_TIME = frozenset({"e2e/test_demo.py"})
 PARTS: dict[str, frozenset[str]] = {
-    "1": frozenset({"e2e/test_adapt.py", "e2e/test_agent.py", "e2e/test_gpu_check.py", "e2e/test_study.py"}),
+    "1": frozenset(
+        {
+            "e2e/test_adapt.py",
+            "e2e/test_agent.py",
+            "e2e/test_gpu_check.py",
+            "e2e/test_study.py",
+            "hook/test_host_releases.py",
+        }
+    ),
     "2": frozenset(
         {
             "e2e/test_evaluation.py",
+            "e2e/test_host_releases.py",
             "e2e/test_lora.py",
             "e2e/test_methods.py",
             "e2e/test_reward_image.py",
             "e2e/test_single_node.py",
             "e2e/test_training.py",
             "e2e/test_two_hosts.py",
+            "reward/test_host_releases.py",
             "reward/test_openapi.py",
         }
     ),

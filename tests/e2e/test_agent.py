@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from benchmarks.round_robin import RoundRobin
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, Pair, run, skip_without
 from tests.e2e.test_resume import result
 from tests.reward.conftest import services  # noqa: F401 - a fixture
+from tests.round_robin import RoundRobin
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
@@ -40,18 +40,22 @@ runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=Tr
 def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedProcess[str]:
     """OpenRLHF as it is, on the demo's flags, with the agent's file and one estimator that keeps the net advantage."""
     from restrain_openrlhf.config.command_line import parse_overrides
-    from restrain_openrlhf.config.host_flags import agent_path, host_flags, to_arguments
+    from restrain_openrlhf.config.host_flags import agent_path, host_flags, record, to_arguments
     from restrain_openrlhf.config.this_machine import on_this_machine
     from restrain_openrlhf.config.yaml_file import load_run_config
     from restrain_openrlhf.machine.devices import detect
+    from restrain_openrlhf.machine.host_releases import installed
 
+    estimator = {"algo.advantage.estimator": "flash_reinforce"}
+    if "flash_reinforce" not in record(installed())["algo.advantage.estimator"]["choices"]:
+        estimator = {"algo.advantage.estimator": "reinforce", "algo.advantage.no_std_norm": True}
     sets = job.sets("reference=", TWO_STEPS)[1::2]
     config = on_this_machine(load_run_config(ROOT / "configs" / "cpu" / "demo_addition.yaml", parse_overrides(sets)))
     words = to_arguments(
         {
             **detect().host_flags,
             **host_flags(config),
-            "algo.advantage.estimator": "flash_reinforce",
+            **estimator,
             "train.agent_func_path": agent_path(),
             **flags,
         }

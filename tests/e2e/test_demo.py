@@ -50,7 +50,7 @@ def the_runs_are_looked_at(demo: Path) -> None:
     done = run(restrain("view", trained, *gold, "--export", demo / "view.html"))
     assert done.returncode == 0, done.stderr
     assert (demo / "view.html").stat().st_size > 100_000
-    done = run(restrain("publish", trained, "--dry-run"))
+    done = run(restrain("publish", trained))
     assert done.returncode == 0, done.stderr
     from transformers import AutoModelForCausalLM
 

@@ -55,29 +55,28 @@ def test_pass_at_k_outside_its_range_is_refused(n, right, k):
 
 
 def test_mean_pass_at_k_is_over_problems():
-    rows = [row(["1", "2", "2", "2"]), row(["1", "1", "1", "1"])]
-    assert mean_pass_at_k(rows, 1) == pytest.approx((1 / 4 + 1) / 2)
-    assert mean_pass_at_k(rows, 2) == pytest.approx((1 / 2 + 1) / 2)
+    assert mean_pass_at_k(4, [1, 4], 1) == pytest.approx((1 / 4 + 1) / 2)
+    assert mean_pass_at_k(4, [1, 4], 2) == pytest.approx((1 / 2 + 1) / 2)
 
 
 def test_maj_at_k_votes_in_consecutive_groups():
-    rows = [row(["1", "1", "2", "2", "2", "1"])]
-    assert maj_at_k(rows, 6) == 1.0  # a tie of three: the first to appear wins
-    assert maj_at_k(rows, 3) == 1 / 2  # (1 1 2) is right, (2 2 1) is not
-    assert maj_at_k(rows, 1) == 1 / 2
-    assert maj_at_k(rows, 4) == 1.0  # one whole group of four: (1 1 2 2)
+    votes = row(["1", "1", "2", "2", "2", "1"])
+    assert maj_at_k(votes, 6) == 1.0  # a tie of three: the first to appear wins
+    assert maj_at_k(votes, 3) == 1 / 2  # (1 1 2) is right, (2 2 1) is not
+    assert maj_at_k(votes, 1) == 1 / 2
+    assert maj_at_k(votes, 4) == 1.0  # one whole group of four: (1 1 2 2)
 
 
 def test_votes_are_over_equal_answers_and_missing_ones_do_not_vote():
     halves = GradeRow(id="p", gold="1/2", answers=["3", "0.5", r"\frac12", None], correct=[False, True, True, False])
-    assert maj_at_k([halves], 4) == 1.0
-    assert maj_at_k([row([None, None, None, "1"])], 4) == 1.0
-    assert maj_at_k([row([None, None])], 2) == 0.0
+    assert maj_at_k(halves, 4) == 1.0
+    assert maj_at_k(row([None, None, None, "1"]), 4) == 1.0
+    assert maj_at_k(row([None, None]), 2) == 0.0
 
 
 def test_maj_at_k_of_more_than_there_are_is_refused():
     with pytest.raises(DataError, match="maj@3 of 2"):
-        maj_at_k([row(["1", "1"])], 3)
+        maj_at_k(row(["1", "1"]), 3)
 
 
 def test_the_interval_over_problems_by_hand():

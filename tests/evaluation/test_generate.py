@@ -8,13 +8,18 @@ import pytest
 from restrain_openrlhf.data.jsonl import read_rows
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.evaluation.result import grade_folder, load_results
+from restrain_openrlhf.evaluation.result import Changes, grade_folder, load_results
 from restrain_openrlhf.reference.sampling_pass import PROMPTS_PER_CHUNK, Shard
 from tests.evaluation.conftest import Engine, KilledError, Toy, provenance
 
 
 def run(sampling, engine, told=None):
     sampling.run(lambda: engine, (told if told is not None else []).append)
+
+
+def responses(toy):
+    made, pairs = toy.folder.each_response()
+    return made, list(pairs)
 
 
 def test_every_response_is_kept_and_the_result_is_right(toy):
@@ -77,7 +82,7 @@ def test_shards_together_give_what_one_pass_gives(toy, tmp_path):
     run(whole.sampling(), Engine())
     for index in (2, 0, 1):
         run(toy.sampling(Shard(index, 3)), Engine())
-    assert toy.folder.all_responses() == whole.folder.all_responses()
+    assert responses(toy) == responses(whole)
     assert grade_folder(toy.folder)[0] == grade_folder(whole.folder)[0]
 
 
@@ -91,7 +96,7 @@ def test_shards_of_two_ways_to_cut_overlap_and_are_refused(toy):
     run(toy.sampling(Shard(0, 2)), Engine())
     run(toy.sampling(Shard(0, 3)), Engine())
     with pytest.raises(DataError, match="is in another part too"):
-        toy.folder.all_responses()
+        toy.folder.each_response()
 
 
 def test_another_evaluation_is_not_mixed_in(toy):
@@ -100,7 +105,7 @@ def test_another_evaluation_is_not_mixed_in(toy):
         run(toy.sampling(temperature=1.0), Engine())
     run(toy.sampling(Shard(0, 2), seed=7), Engine())
     with pytest.raises(RunError, match="not parts of one pass"):
-        toy.folder.all_responses()
+        toy.folder.each_response()
 
 
 def test_where_a_model_lies_and_how_a_run_is_labelled_make_no_difference():
@@ -124,13 +129,12 @@ def test_other_problems_are_not_put_into_the_same_folder(toy):
 
 def test_grading_again_says_what_changed(toy):
     run(toy.sampling(), Engine())
-    assert grade_folder(toy.folder)[1] == []
-    assert not any(grade_folder(toy.folder)[1])
+    assert grade_folder(toy.folder)[1] == Changes(0, 0)
+    assert grade_folder(toy.folder)[1] == Changes(600, 0)
     rows = read_rows(toy.folder.grades, GradeRow)
     rows[1] = rows[1].model_copy(update={"correct": (False, True, True, False)})
     toy.folder.grades.write_text("".join(row.model_dump_json() + "\n" for row in rows))
-    changed = grade_folder(toy.folder)[1]
-    assert (sum(changed), len(changed)) == (3, 600)
+    assert grade_folder(toy.folder)[1] == Changes(600, 3)
 
 
 def test_responses_without_their_provenance_are_refused(toy):
@@ -139,10 +143,10 @@ def test_responses_without_their_provenance_are_refused(toy):
     text = provenance_file.read_text()
     provenance_file.unlink()
     with pytest.raises(RunError, match="travel with their provenance"):
-        toy.folder.all_responses()
+        toy.folder.each_response()
     provenance_file.write_text(text[:50])
     with pytest.raises(RunError, match="Remove it and its responses"):
-        toy.folder.all_responses()
+        toy.folder.each_response()
 
 
 def test_a_result_that_is_missing_or_damaged_is_told(toy):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import MATHEMATICS, extract
 from restrain_openrlhf.answers.kind import Grade
-from restrain_openrlhf.evaluation.grade import grade_answers, read_rollouts
+from restrain_openrlhf.evaluation.grade import each_rollouts, grade_answers
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_real_rollouts_agree_with_the_reference_grading_but_for_one_problem(shar
     reference = [json.loads(line)["reference_correct"] for line in path.read_text().splitlines()]
     differing = [
         (row.id, row.answer, ours, theirs)
-        for row, verdicts in zip(read_rollouts(path), reference, strict=True)
+        for row, verdicts in zip(each_rollouts(path), reference, strict=True)
         for response, theirs in zip(row.responses, verdicts, strict=True)
         if (ours := MATHEMATICS.grade(response, str(row.answer), {}).correct) != theirs
     ]

@@ -68,7 +68,7 @@ def in_training(response: str, gold: str, tmp_path: Path) -> float:
 
 
 def through_the_service(response: str, gold: str, tmp_path: Path) -> float:
-    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[service]")
     from restrain_openrlhf.scoring.service.handlers import Service
     from restrain_openrlhf.scoring.service.service_config import ServiceConfig
 

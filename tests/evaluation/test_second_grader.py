@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,14 @@ from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answ
 from restrain_openrlhf.evaluation.math_verify import (
     HOME,
     PACKAGES,
+    AgreementSoFar,
     GradingDifference,
     MathVerify,
     Verdict,
     cohens_kappa,
-    grade_again,
     second_grader,
 )
-from restrain_openrlhf.evaluation.result import grade_folder, load_results
+from restrain_openrlhf.evaluation.result import Changes, grade_folder, load_results
 from tests.cli.test_commands import boxed
 from tests.commands import refused, restrain
 from tests.conftest import ROOT
@@ -53,6 +54,12 @@ def response_row(name, problem, responses) -> ResponseRow:
     return ResponseRow(id=name, problem=problem, prompt=problem, responses=responses, **counts)
 
 
+def graded_again(rows, grades, grader):
+    found = AgreementSoFar()
+    differing = [found.add(row, ours, grader) for row, ours in zip(rows, grades, strict=True)]
+    return found.grading(grader), [each for of_row in differing for each in of_row]
+
+
 @pytest.mark.parametrize(
     ("one", "other", "kappa"),
     [
@@ -64,7 +71,7 @@ def response_row(name, problem, responses) -> ResponseRow:
     ],
 )
 def test_kappa_by_hand(one, other, kappa):
-    assert cohens_kappa([bool(x) for x in one], [bool(x) for x in other]) == (
+    assert cohens_kappa(Counter(zip(map(bool, one), map(bool, other), strict=True))) == (
         kappa if kappa is None else pytest.approx(kappa)
     )
 
@@ -79,7 +86,7 @@ def test_agreement_and_every_difference(stand_in):
         GradeRow(id="b", gold="2", answers=["2", "2", None], correct=[True, True, False]),
     ]
     with MathVerify(stand_in) as grader:
-        grading, found = grade_again(rows, grades, grader)
+        grading, found = graded_again(rows, grades, grader)
     assert (grading.grader, grading.version, grading.agree, grading.of, grading.given_up) == (
         "math-verify",
         "7",
@@ -123,7 +130,7 @@ def test_the_headline_stays_and_the_result_holds_both(toy, stand_in):
     assert alone.second is None
     with MathVerify(stand_in) as grader:
         both, changed = grade_folder(toy.folder, grader)
-    assert (both.scores, sum(changed)) == (alone.scores, 0)
+    assert (both.scores, changed) == (alone.scores, Changes(600, 0))
     assert load_results(toy.run) == [both]
     assert both.second.pass_at_1 == both.scores.pass_at_1
     assert (both.second.agree, both.second.of) == (600, 600)
@@ -185,7 +192,7 @@ def test_the_real_one_on_real_rollouts(real, shared):
     grades = [grade_answers(row["id"], list(map(extract, row["responses"])), row["answer"]) for row in rows]
     drawn = [response_row(row["id"], row["problem"], row["responses"]) for row in rows]
     with real as grader:
-        grading, found = grade_again(drawn, grades, grader)
+        grading, found = graded_again(drawn, grades, grader)
     # Gold is 10{,}000; 9999 is within Qwen2.5-Math's relative tolerance, which is ours and not math-verify's.
     assert {(each.id, each.gold) for each in found} == {("72", "10{,}000")}
     assert (grading.agree, grading.of, grading.given_up) == (396, 400, 0)

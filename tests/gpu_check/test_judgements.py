@@ -8,6 +8,9 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+import torch  # noqa: E402
+from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
+
 from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
     CASES,
     FLASH,
@@ -35,7 +38,7 @@ from restrain_openrlhf.commands.gpu_check.small_run import (  # noqa: E402
     judge_syncs,
     on_one_gpu,
 )
-from restrain_openrlhf.commands.gpu_check.stack import judge_kernels  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.stack import judge_kernels, kernel_error  # noqa: E402
 from restrain_openrlhf.config.memory import (  # noqa: E402
     CONTEXT,
     GIB,
@@ -88,6 +91,38 @@ def test_a_kernel_that_is_far_from_full_precision_fails():
     outcomes = judge_kernels({"matrix product": 0.002, "attention": 0.5})
     assert failures(outcomes) == ["kernel: attention"]
     assert failures(judge_kernels({"attention": math.nan})) == ["kernel: attention"]
+
+
+def without_scale(query, key, value):
+    return (query @ key.transpose(-1, -2)).softmax(-1) @ value
+
+
+def with_a_gradient_that_is_cut(one, other):
+    return one @ (other if other.dtype is torch.float64 else other.detach() + 0 * other)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shapes", "verdict"),
+    [
+        (torch.matmul, [(64, 64)] * 2, "pass"),
+        (with_a_gradient_that_is_cut, [(64, 64)] * 2, "fail"),
+        (lambda *each: scaled_dot_product_attention(*each, is_causal=True), [(1, 2, 32, 64)] * 3, "pass"),
+        # In bf16 it does what another kernel does; in fp64 it is right.
+        (
+            lambda *each: (
+                without_scale(*each)
+                if each[0].dtype is torch.bfloat16
+                else scaled_dot_product_attention(*each, is_causal=True)
+            ),
+            [(1, 2, 32, 64)] * 3,
+            "fail",
+        ),
+    ],
+    ids=["product", "product, a gradient cut", "attention", "attention, neither causal nor scaled"],
+)
+def test_a_kernels_error_is_that_of_its_result_and_of_every_gradient(kernel, shapes, verdict):
+    error = kernel_error(kernel, torch.device("cpu"), *shapes)
+    assert [outcome.verdict for outcome in judge_kernels({"kernel": error})] == [verdict]
 
 
 def rows(*gaps, kl=0.1, factor=1.002):

@@ -134,9 +134,10 @@ def test_every_rollout_of_a_tree_carries_its_mean_token_entropy(draw):
 
 @pytest.mark.parametrize("method", [{"name": "ttrl"}, TREES], ids=["plain", "trees"])
 def test_every_training_rollout_brings_its_log_probabilities(draw, method):
-    """Four tokens of prompt, then "#", the digit of probability one half, "!" and the end."""
+    """Four tokens of prompt, then "#", the digit of probability one half, "!" and the end; both in arrays."""
     _, drawn = draw(Actor, "234", 3, **method)
     for row in drawn:
+        assert (row["observation_tokens"].dtype, row["rollout_log_probs"].dtype) == ("int64", "float32")
         assert row["rollout_log_probs"] == pytest.approx([0.0] * 4 + [0.0, math.log(0.5), 0.0, 0.0])
 
 

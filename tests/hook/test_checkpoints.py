@@ -13,6 +13,7 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import CheckpointError
 from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished, save_ckpt
 from tests.conftest import ROOT
+from tests.processes import needs_its_accelerator
 
 WHOLE = {"model_states.pt": "weights", "optim_states.pt": "moments"}
 
@@ -52,6 +53,7 @@ def test_a_disk_that_is_too_full_is_told_with_the_way_on(tmp_path, error, raised
 def killed(tmp_path_factory):
     """What the host's saving leaves behind where it is killed: {case: {signal, left}}, and the folder of the cases."""
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    needs_its_accelerator()
     out = tmp_path_factory.mktemp("killed")
     words = [sys.executable, "-m", "tests.hook.killed_saving_case", str(out)]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)

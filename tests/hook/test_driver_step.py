@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,9 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
+from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
+
+from restrain_openrlhf.hook.agent import as_arrays  # noqa: E402
 from restrain_openrlhf.hook.rollout.sent_tokenizer import SentTokenizer, tokenizer_here  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.hook.in_process import Letters, Stored, host_arguments, maker_of  # noqa: E402
@@ -27,6 +31,35 @@ def test_returns_are_the_hosts(hooked, gamma):
     loop = maker.get_cumulative_returns(rewards, mask, gamma)
     hooked({"name": "ttrl"})
     torch.testing.assert_close(maker.get_cumulative_returns(rewards, mask, gamma), loop)
+
+
+@pytest.mark.parametrize("log_probs", [[0.0, 0.0, -0.1, -1e-9, -30.0, -0.7], None])
+@pytest.mark.parametrize("max_len", [4, 64])
+def test_the_host_makes_of_arrays_what_it_makes_of_lists(log_probs, max_len):
+    """Read-only, as Ray hands them out."""
+    generator = SamplesGenerator(SimpleNamespace(args=None), None, None, None, [])
+    rollout = {
+        "prompt": "p",
+        "label": "",
+        "observation_tokens": [151_642, 7, 3, 0, 9, 151_642],
+        "action_ranges": [(2, 6)],
+        "rollout_log_probs": log_probs,
+        "reward": 0.5,
+        "extra_logs": {},
+    }
+    arrays = as_arrays(rollout)
+    for each in (arrays["observation_tokens"], arrays["rollout_log_probs"]):
+        if each is not None:
+            each.flags.writeable = False
+    of_lists, of_arrays = (
+        vars(generator._process_response_into_experience(each, max_len=max_len)) for each in (rollout, arrays)
+    )
+    for name in ("sequences", "attention_mask", "action_mask", "rollout_log_probs"):
+        one, other = of_lists[name], of_arrays[name]
+        assert (one is None) == (other is None)
+        if one is not None:
+            assert one.dtype == other.dtype
+            assert torch.equal(one, other)
 
 
 def test_rollouts_of_a_process_share_one_tokenizer_that_is_loaded_once():

@@ -4,7 +4,7 @@ import pytest
 
 from restrain_openrlhf.config.blocks import EngineLimits
 from restrain_openrlhf.config.host_flags import flags_of
-from restrain_openrlhf.config.this_machine import limits_of_run, rollouts_in_flight
+from restrain_openrlhf.config.this_machine import rollouts_in_flight, with_limits
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.device import Device
@@ -17,7 +17,7 @@ CUDA = Device("cuda")
 
 def limits(preset, device=CUDA, **sets):
     config = load_run_config(preset_file(preset), sets)
-    return limits_of_run(config, flags_of(config), device)
+    return with_limits(config, flags_of(config), device).engine
 
 
 @pytest.mark.parametrize(

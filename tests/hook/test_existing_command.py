@@ -16,7 +16,7 @@ from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK  # noqa: E402
-from restrain_openrlhf.hook.preflight import CHECKED, check_run  # noqa: E402
+from restrain_openrlhf.hook.preflight import CHECKED, RunInputs  # noqa: E402
 from restrain_openrlhf.machine.device import Device  # noqa: E402
 
 
@@ -119,8 +119,8 @@ def test_what_cannot_train_is_refused_in_one_line_before_the_host_starts(command
 def test_a_run_counts_its_prompts_as_it_is_checked_and_is_not_checked_again_by_the_process_it_starts(
     command, started, monkeypatch
 ):
-    counted = []
-    monkeypatch.setattr(train_ppo_ray, "check_run", lambda *words: counted.append(check_run(*words)))
+    counted, check = [], RunInputs.check
+    monkeypatch.setattr(RunInputs, "check", lambda inputs: counted.append(check(inputs)))
     train_ppo_ray.main(command)
     train_ppo_ray.main([*command, CHECKED])
     assert counted == [2]

@@ -19,36 +19,63 @@ from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
     TORCHS,
     GradientCase,
     as_words,
+    judge_gradient,
+    judge_patches,
     sum_of,
 )
 from restrain_openrlhf.config.command_line import find_config  # noqa: E402
-from restrain_openrlhf.config.host_flags import flags_of  # noqa: E402
+from restrain_openrlhf.config.host_flags import flags_of, record  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.machine.host_releases import installed  # noqa: E402
 from restrain_openrlhf.machine.varlen_attention import NAME  # noqa: E402
 
 # What gpu-check tries of a configuration for eight GPUs.
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
 # Packed by torch's own attention, against the paper's gradient without packing by another.
 PACKED = [GradientCase(batching=batching, attention=NAME) for batching in ("packed", "packed, dynamic")]
-TRIED = [*CASES, *PACKED, *TORCHS, GradientCase(token_mean=False), OF_A_PRESET]
+# OpenRLHF before 0.11.2 has no other than the token mean.
+BY_SEQUENCES = [GradientCase(token_mean=False)] if "actor.loss_agg_mode" in record(installed()) else []
+TRIED = [*CASES, *PACKED, *TORCHS, *BY_SEQUENCES, OF_A_PRESET]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
+BATCHINGS = {"micro-batches": "sdpa", "dynamic": "sdpa", "packed, micro-batches": NAME, "packed, dynamic": NAME}
 ON_CUDA = [
     *(
-        GradientCase(batching=batching, stage=stage, lora=lora)
+        GradientCase(batching=batching, stage=stage, attention=attention, lora=lora)
         for lora in (False, True)
         for stage in (1, 2, 3)
-        for batching in ("micro-batches", "dynamic")
+        for batching, attention in BATCHINGS.items()
     ),
     GradientCase("bf16", "dynamic"),
+    GradientCase("bf16", "packed, dynamic", attention=NAME),
 ]
+# The mend's stages, without the mend; a stage that needs none beside them.
+UNMENDED = [GradientCase(batching="dynamic", stage=stage) for stage in (1, 2, 3)]
 # What `cuda.install` does before the hook is on, where the accelerator that is here is not CUDA.
 CUDA_FIRST = """
 import sys
 from restrain_openrlhf.commands.gpu_check import gradient
 from restrain_openrlhf.machine import cuda
 from restrain_openrlhf.machine.patching import expect
-expect([cuda.ADAM])
+expect([cuda.ADAM, cuda.ATTENTION])
 gradient.main(sys.argv[1:])
+"""
+# A process that has lost the mend, in the order of the CPU's stack and in CUDA's.
+WITHOUT_THE_MEND = """
+import sys
+from restrain_openrlhf.commands.gpu_check import gradient, host_step
+from restrain_openrlhf.hook.install.instrument import PATCHES
+from restrain_openrlhf.machine import cuda
+from restrain_openrlhf.machine.patching import expect
+order, *words = sys.argv[1:]
+if order == "cuda":
+    expect([cuda.ADAM, cuda.ATTENTION])
+prepare = host_step.prepare_process
+def prepare_without():
+    prepare()
+    import openrlhf.utils.deepspeed.deepspeed
+    next(patch for patch in PATCHES if patch.qualname == "DeepspeedStrategy.get_ds_train_config").remove()
+host_step.prepare_process = prepare_without
+gradient.main(words)
 """
 
 
@@ -87,6 +114,17 @@ def test_the_gradient_of_a_real_step_is_the_papers(steps, case):
 def test_every_micro_batchs_gradient_is_used_behind_cudas_stand_ins(steps_on_cuda, case):
     """Without the dynamic batches' mend, ZeRO 1 and 2 use the last one alone: 0.817 off."""
     assert steps_on_cuda[case]["hooked"] < (1e-5 if case.dtype == "fp32" else LIMITS["bf16"])
+
+
+@pytest.mark.parametrize("order", ["cpu", "cuda"])
+def test_a_lost_mend_is_a_wrong_gradient_and_a_line_that_names_it(order):
+    """What is trained, and `restrain gpu-check` with it, is right by the mend and by nothing else."""
+    steps = taken(["-c", WITHOUT_THE_MEND, order], UNMENDED)
+    gradients = [judge_gradient(case, steps[case]).verdict for case in UNMENDED]
+    assert gradients == ["fail", "fail", "pass"]
+    assert all(steps[case]["hooked"] > 0.5 for case in UNMENDED[:2])
+    hook = judge_patches(steps["not_patched"])
+    assert (hook.verdict, "DeepspeedStrategy.get_ds_train_config" in hook.found) == ("fail", True)
 
 
 def test_host_modules_that_are_imported_after_the_hook_are_patched(steps):

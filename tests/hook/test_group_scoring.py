@@ -17,7 +17,7 @@ from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E40
 from restrain_openrlhf.hook.logging.keeping import kept_group  # noqa: E402
 from restrain_openrlhf.hook.rollout import group_scoring  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import columns  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_scoring import InProcess, ScoreService, scoring_of, try_service  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_scoring import InProcess, ScoreService, scoring_of  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.reference.checks import NeededReference  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
@@ -196,6 +196,12 @@ TRIED = [
 ]
 
 
+def try_service(settings, url, patience=60.0):
+    """As a run does before it starts: a group of 4 rollouts of one prompt."""
+    trial = ScoreService.of(HookConfig(method=settings), url, patience)
+    trial.check(build(settings), "1+1=", 4, NeededReference())
+
+
 @pytest.mark.parametrize("method", TRIED, ids=lambda method: method["name"])
 def test_the_service_is_tried_before_a_run_starts(method):
     def score(body):
@@ -204,18 +210,17 @@ def test_the_service_is_tried_before_a_run_starts(method):
         return ScoreReply(groups=replies).model_dump_json().encode()
 
     with service((200, score)) as (url, seen):
-        try_service(HookConfig(method=parse_settings(method)), url, "1+1=", 4, NeededReference())
+        try_service(parse_settings(method), url)
     (asked,) = ScoreRequest.model_validate_json(seen[0][2]).groups
     assert asked.prompt == "1+1="
 
 
-def test_a_service_that_would_refuse_or_is_not_there_stops_the_run_before_it_starts(unused_port, monkeypatch):
-    config = HookConfig(method=parse_settings(METHOD))
+def test_a_service_that_would_refuse_or_is_not_there_stops_the_run_before_it_starts(unused_port):
+    settings = parse_settings(METHOD)
     with (
         service((409, b"method.kappa is 2")) as (url, _),
         pytest.raises(ScoreServiceError, match=r"409: method\.kappa"),
     ):
-        try_service(config, url, "1+1=", 4, NeededReference())
-    monkeypatch.setattr(group_scoring, "TRIAL_SECONDS", 0.2)
+        try_service(settings, url)
     with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.2 s"):
-        try_service(config, f"http://127.0.0.1:{unused_port}", "1+1=", 4, NeededReference())
+        try_service(settings, f"http://127.0.0.1:{unused_port}", 0.2)

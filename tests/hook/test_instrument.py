@@ -5,7 +5,6 @@ import inspect
 import re
 import subprocess
 import sys
-from importlib import metadata
 
 import pytest
 
@@ -16,17 +15,19 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
-from restrain_openrlhf.config import host_flags  # noqa: E402
 from restrain_openrlhf.errors import HostError  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.instrument import (  # noqa: E402
+    CONTRACT,
     PATCHES,
     install,
     is_active,
     uninstall,
 )
+from restrain_openrlhf.machine import cuda  # noqa: E402
+from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK  # noqa: E402
 from restrain_openrlhf.machine.host_methods import ORIGINAL, HostAttributes, HostMethod, parameters  # noqa: E402
-from restrain_openrlhf.machine.patching import Replacement, Wrapping, load  # noqa: E402
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more, is_expected, load  # noqa: E402
 
 STRATEGY = "openrlhf.utils.deepspeed.deepspeed"
 
@@ -49,36 +50,58 @@ def test_the_installed_host_is_what_the_hook_was_written_for():
     instrument.check_all()
 
 
-@pytest.mark.parametrize("relied_on", instrument.CONTRACT, ids=name_of)
+@pytest.mark.parametrize("relied_on", CONTRACT, ids=name_of)
 def test_the_host_has_what_the_hook_relies_on(relied_on):
     relied_on.check()
 
 
-def test_another_version_is_refused(monkeypatch):
-    monkeypatch.setattr(host_flags, "version", lambda _name: "0.12.0")
-    with pytest.raises(HostError, match=r"OpenRLHF 0\.12\.0 is installed; the hook was written for 0\.11\.2"):
-        host_flags.check_version()
+# What CUDA needs beside the hook, on whatever stack is installed.
+CUDAS = (cuda.ADAM, cuda.ATTENTION, cuda.ENGINE, EXTENSION_LOCK[-1])
 
 
-def test_no_host_is_refused(monkeypatch):
-    def absent(name):
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(host_flags, "version", absent)
-    with pytest.raises(HostError, match="not installed"):
-        host_flags.check_version()
-
-
-@pytest.mark.parametrize("patch", PATCHES, ids=name_of)
+@pytest.mark.parametrize("patch", [*PATCHES, *CUDAS], ids=name_of)
 def test_a_host_whose_patched_method_takes_something_else_is_refused(patch, unhooked, monkeypatch):
     def changed(self, surprise): ...
 
-    monkeypatch.setattr(*patch.locate(), changed)
-    with pytest.raises(HostError) as error:
-        install()
+    importlib.import_module(patch.module)
+    is_this_stacks = is_expected(patch)
+    expect_no_more([patch])
+    with monkeypatch.context() as host:
+        host.setattr(*patch.locate(), changed)
+        with pytest.raises(HostError) as error:
+            install() if patch in PATCHES else expect([patch])
+        assert not patch.is_on()
     assert f"{patch.module}.{patch.qualname} takes (self, surprise)" in str(error.value)
     package = patch.module.partition(".")[0]
-    assert f"written for {patch.takes}. Install the {package} that `restrain doctor` names" in str(error.value)
+    assert f"written for {patch.accepted}. Install the {package} that `restrain doctor` names" in str(error.value)
+    expect_no_more([patch])
+    if is_this_stacks:
+        expect([patch])
+
+
+@pytest.mark.parametrize("relied_on", [each for each in CONTRACT if each not in PATCHES], ids=name_of)
+def test_a_host_without_what_is_called_or_read_is_refused(relied_on, monkeypatch):
+    """Each line of the record by itself: another signature, a class without the attributes, rollouts one by one."""
+    module = importlib.import_module(relied_on.module)
+    if isinstance(relied_on, HostMethod):
+        monkeypatch.setattr(*relied_on.locate(), lambda surprise: None)
+        said = ["takes (surprise)", relied_on.takes]
+    elif isinstance(relied_on, HostAttributes):
+        monkeypatch.setattr(module, relied_on.qualname, type("Empty", (), {}))
+        said = ["has no attribute", *relied_on.names]
+    else:
+
+        async def one_by_one(self, num_samples, sampling_params, **_):
+            for _each in range(num_samples):
+                await self.executor.execute(sampling_params=sampling_params)
+
+        monkeypatch.setattr(
+            *HostMethod(relied_on.module, f"{relied_on.qualname}.generate_responses", "").locate(), one_by_one
+        )
+        said = ["started 1 of 3 rollouts at once"]
+    with pytest.raises(HostError) as error:
+        relied_on.check()
+    assert [words for words in said if words not in str(error.value)] == []
 
 
 @pytest.mark.parametrize(
@@ -114,7 +137,7 @@ def test_a_patch_cannot_be_written_without_the_parameters_it_relies_on(kind):
 def test_a_patchs_function_takes_what_it_is_called_with(patch):
     taken = parameters(load(patch.ours))
     if isinstance(patch, Replacement):
-        assert re.sub(r"\w+", "self", taken, count=1) in (patch.takes, "(self, *args, **kwargs)")
+        assert re.sub(r"\w+", "self", taken, count=1) in (patch.takes, patch.accepted, "(self, *args, **kwargs)")
     else:
         assert len(taken.split(", ")) == 4, f"wrapt calls {patch.ours} with the method, its object, args and kwargs"
 

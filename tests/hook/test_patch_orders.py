@@ -17,7 +17,7 @@ from restrain_openrlhf.hook.install.instrument import PATCHES  # noqa: E402
 from restrain_openrlhf.hook.install.worker import report  # noqa: E402
 from restrain_openrlhf.machine import cuda  # noqa: E402
 from restrain_openrlhf.machine.devices import detect  # noqa: E402
-from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more  # noqa: E402
+from restrain_openrlhf.machine.patching import Replacement, Wrapping, expect, expect_no_more, is_expected  # noqa: E402
 from tests.hook.test_unhooked import group_of, process  # noqa: E402
 
 HERE = __name__
@@ -106,13 +106,17 @@ def test_ours_under_a_decorator_that_cannot_let_go_is_seen_and_not_taken_out_sil
 def strategy(monkeypatch):
     """The host's strategy of dynamic batches under ZeRO 2, where nothing compiles; as it was after the test."""
     detect().install()
+    is_this_stacks = is_expected(cuda.ADAM)
     from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy
 
     monkeypatch.setattr(cuda, "why_not_compiled", lambda: "there is no nvcc")
     instrument.uninstall()
+    expect_no_more([cuda.ADAM])
     yield DeepspeedStrategy
     instrument.uninstall()
     expect_no_more([cuda.ADAM])
+    if is_this_stacks:
+        expect([cuda.ADAM])
 
 
 def config_of(strategy):

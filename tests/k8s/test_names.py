@@ -168,7 +168,7 @@ def test_the_page_names_every_benchmark_that_an_evaluation_needs():
 
 @pytest.mark.parametrize("folder", ["base/reward", "components/url-only"])
 def test_the_reward_services_configuration_is_one(folder):
-    pytest.importorskip("fastapi", reason="needs the reward service (pip install restrain-openrlhf[serve])")
+    pytest.importorskip("fastapi", reason="needs the reward service (pip install restrain-openrlhf[service])")
     from restrain_openrlhf.scoring.service.service_config import load_service_config
 
     load_service_config(ROOT / "k8s" / folder / "reward.yaml")

@@ -241,7 +241,7 @@ def test_the_h100_overlays_share_their_nodes():
 
 def test_alerts_and_dashboards_ask_for_metrics_that_exist():
     pytest.importorskip("ray", reason="needs Ray, for the hook's gauge names (make install)")
-    pytest.importorskip("prometheus_client", reason="needs the reward service (pip install restrain-openrlhf[serve])")
+    pytest.importorskip("prometheus_client", reason="needs the reward service (pip install restrain-openrlhf[service])")
     assert list(rules_service.metrics_exist(overlay("8xa100-80g"), known_metrics.all_of_them())) == []
 
 

@@ -223,3 +223,19 @@ def test_a_method_that_needs_more_than_answers_is_refused(tmp_path):
     block = "name: ettrl, etmr: false, votes: 16"
     message = refused("premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, block))
     assert "Entropy-based reshaping needs the mean token entropy" in message
+
+
+def test_a_kind_that_reads_columns_is_named_where_the_rows_have_them(write_jsonl):
+    """Queries have no mathematical answer; whether they run is known with the prompt's own database alone."""
+    rows = [
+        {
+            "id": str(place),
+            "problem": f"How many singers are older than {place}?",
+            "schema": "CREATE TABLE singer (age INT);",
+            "responses": [f"```sql\nSELECT 1 FROM singer WHERE age > {place}\n```", "```sql\nSELECT a FROM b\n```"],
+        }
+        for place in range(3)
+    ]
+    found = document("--rollouts", write_jsonl("rollouts.jsonl", rows))
+    assert found["missing_share"] == 1.0
+    assert found["others"]["sql"] == 0.75

@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from restrain_openrlhf.answers import parse_kind
+from restrain_openrlhf.commands.premise.groups import from_rollouts
 from restrain_openrlhf.commands.premise.shared import common_answers
+from restrain_openrlhf.data.jsonl import dump
 from tests.premise.passes import counted, frozen
 
 N = 16
@@ -129,3 +132,45 @@ def test_renaming_answers_changes_nothing_but_names(tmp_path_factory, groups, na
 
 def numbers(one):
     return (one.share, one.prompts, one.next_prompts, one.majorities, one.is_shortcut)
+
+
+def test_a_common_answer_that_is_right_is_no_shortcut_where_gold_names_it_in_another_way(tmp_path):
+    """Gold is the option's place, as MMLU has it: of 30 prompts half are Ada, and are answered so."""
+    rows = [
+        {
+            "id": str(place),
+            "problem": f"problem {place}",
+            "choices": ["Ada", "Bea", "Cy"],
+            "answer": place % 2,
+            "responses": [f"The answer is ({'AB'[place % 2]})"] * 3 + ["The answer is (C)"],
+        }
+        for place in range(30)
+    ]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("".join(map(dump, rows)))
+    found = {one.text: one for one in common_answers(from_rollouts(path, kind=parse_kind({"name": "choice"})))}
+    assert {text: one.excess.gold_share for text, one in found.items()} == {"Ada": 0.5, "Bea": 0.5, "Cy": 0.0}
+    assert {text: one.is_shortcut for text, one in found.items()} == {"Ada": False, "Bea": False, "Cy": True}
+
+
+def test_tests_are_no_answer_and_programs_are_right_where_they_pass(tmp_path):
+    """`return 0` is what the prompt asks for at 15 of 30 prompts, and what half of all programs do."""
+    rows = [
+        {
+            "id": str(place),
+            "problem": f"def f{place}(x: int):\n    pass",
+            "examples": ["1", "2"],
+            "answer": f"assert f{place}(5) == {0 if place % 2 else 6}",
+            "responses": [
+                f"```python\ndef f{place}(x): return {body}\n```" for body in ("0", "0 * x", "x + 1", "x + 1")
+            ],
+        }
+        for place in range(30)
+    ]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("".join(map(dump, rows)))
+    frozen_pass = from_rollouts(path, kind=parse_kind({"name": "code", "sandbox": "container", "inputs": 2}))
+    found = common_answers(frozen_pass)
+    assert [one.excess.gold_share for one in found] == [0.5, 0.5]
+    assert [one.share for one in found] == [0.5, 0.5]
+    assert {group.gold_key for group in frozen_pass.groups} == {None}

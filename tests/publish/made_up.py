@@ -80,13 +80,13 @@ def prepared_prompts(path: Path, source: str = "open-r1/DAPO-Math-17k-Processed 
     return path
 
 
-def evaluation(folder: Path, model: Path, pass_at_1: float, majority: float, problems_digest: str = "d") -> Path:
+def evaluation(folder: Path, model: Path, pass_at_1: float, majority: float) -> Path:
     """`restrain eval --out FOLDER`, as far as a card reads it."""
     provenance = EvaluationProvenance(
         benchmark="aime24",
         title="AIME24",
         source="/somewhere/aime24.jsonl",
-        problems_digest=problems_digest,
+        problems_digest="d",
         problems=30,
         model=str(model),
         model_fingerprint=model_fingerprint(str(model)),

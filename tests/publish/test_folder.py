@@ -11,6 +11,7 @@ import yaml
 pytest.importorskip("transformers", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
+from restrain_openrlhf.answers import MATHEMATICS  # noqa: E402
 from restrain_openrlhf.commands.publish.private import cleaned, without_paths  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from tests.commands import refused, restrain  # noqa: E402
@@ -28,9 +29,10 @@ def run(tmp_path):
 
 
 def published(run, *words):
-    done = restrain("publish", run, "--dry-run", *words)
+    done = restrain("publish", run, *words)
     assert done.returncode == 0, done.stderr
     text = (run / "hub" / "README.md").read_text()
+    assert f"hf upload OWNER/NAME {run / 'hub'}" in done.stdout
     return yaml.safe_load(text.split("---")[1]), text
 
 
@@ -55,13 +57,27 @@ def test_the_front_matter_is_what_the_hub_reads(run):
     assert (run / "hub" / "LICENSE").read_text() == "the text"
 
 
-def test_the_card_says_how_it_was_made_and_how_good_it_is(run, tmp_path):
-    _, text = published(run, "--base-evaluation", tmp_path / "of-base")
+def test_the_card_says_how_it_was_made_and_how_good_it_is(run):
+    _, text = published(run)
     assert "| `kappa` | 3.0 |" in text
     assert DIGEST in text
-    assert "| AIME24 | 30 | 40.0 [30.0, 50.0] | 50.0 (k 16) | 20.0 [10.0, 30.0] | 30.0 (k 16) | T 0.6" in text
+    assert "| AIME24 | 30 | 40.0 [30.0, 50.0] | 50.0 (k 16) | T 0.6" in text
     assert "25.0 at step 0, 50.0 at step 2" in text
     assert json.loads((run / "hub" / "restrain.json").read_text())["openrlhf"]["actor.adam.lr"] == 1e-6
+
+
+def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it(run):
+    front, text = published(run)
+    assert "math" in front["tags"]
+    assert f"| answers | {MATHEMATICS.identity} |" in text
+    resolved = json.loads((run / "run.json").read_text())
+    own = {"name": "judge", "url": "http://judge.internal/equal", "send": ["rubric"], "cache": "/opt/venv/verdicts"}
+    (run / "run.json").write_text(json.dumps({**resolved, "answers": own}))
+    front, text = published(run)
+    assert ("judge" in front["tags"], "math" in front["tags"]) == (True, False)
+    assert "send=['rubric'] url='(an address)' |" in text
+    assert "answers are of this one kind: judge 1" in text
+    assert ".internal" not in text + (run / "hub" / "restrain.json").read_text()
 
 
 def test_nothing_of_this_machine_is_published(run, tmp_path):
@@ -76,14 +92,14 @@ def test_nothing_of_this_machine_is_published(run, tmp_path):
 def test_a_path_that_a_file_of_the_model_brings_along_stops_it(run):
     shutil.rmtree(run / "evaluation")  # it is of the model with another template
     (run / "model" / "chat_template.jinja").write_text(f"{{# from {run}/template #}}")
-    assert "chat_template.jinja: holds the path" in refused("publish", run, "--dry-run")
+    assert "chat_template.jinja: holds the path" in refused("publish", run)
     assert not (run / "hub").exists()
 
 
 def test_a_secret_of_the_environment_stops_it(run, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_abcdefgh")
     (run / "model" / "notes.txt").write_text("hf_abcdefgh")
-    message = refused("publish", run, "--dry-run")
+    message = refused("publish", run)
     assert "the value of HF_TOKEN" in message
     assert "hf_abcdefgh" not in message
 
@@ -140,7 +156,7 @@ def test_a_test_time_run_is_refused_because_its_last_model_may_be_another_than_i
     out = tmp_path / "adapted"
     training_run(out / "train", base_model(tmp_path / "base"), tmp_path / "prompts.jsonl")
     (out / "before.jsonl").write_text("")
-    assert "The model that gave its answers is `chosen_model`" in refused("publish", out / given, "--dry-run")
+    assert "The model that gave its answers is `chosen_model`" in refused("publish", out / given)
 
 
 def test_it_can_be_written_again_but_not_over_something_else(run, tmp_path):
@@ -149,21 +165,15 @@ def test_it_can_be_written_again_but_not_over_something_else(run, tmp_path):
     published(run)
     assert not (run / "hub" / "stale.json").exists()
     (tmp_path / "mine").mkdir()
-    assert "Name another folder" in refused("publish", run, "--dry-run", "--out", tmp_path / "mine")
+    assert "Name another folder" in refused("publish", run, "--out", tmp_path / "mine")
 
 
 def test_bad_input_is_refused(run, tmp_path):
-    assert "Say what to do: --dry-run" in refused("publish", run)
-    assert "holds no run" in refused("publish", tmp_path, "--dry-run")
-    assert "give OWNER/NAME" in refused("publish", run, "--push", "name")
-    assert "is no id on the hub" in refused("publish", run, "--dry-run", "--base-model", "a/b/c")
+    assert "holds no run" in refused("publish", tmp_path)
+    assert "is no id on the hub" in refused("publish", run, "--base-model", "a/b/c")
     base = tmp_path / "of-base"
-    assert "an evaluation of another model" in refused("publish", run, "--dry-run", "--evaluation", base)
-    own = run / "evaluation"
-    assert "is no evaluation of the base model" in refused("publish", run, "--dry-run", "--base-evaluation", own)
-    other = evaluation(tmp_path / "other", tmp_path / "models" / "Base-8B", 0.1, 0.1, problems_digest="e")
-    assert "has other problems" in refused("publish", run, "--dry-run", "--base-evaluation", other)
+    assert "an evaluation of another model" in refused("publish", run, "--evaluation", base)
     (run / "model" / "model.safetensors").unlink()
-    assert "holds no weights" in refused("publish", run, "--dry-run")
+    assert "holds no weights" in refused("publish", run)
     (run / "completed.json").unlink()
-    assert "the run has not ended" in refused("publish", run, "--dry-run")
+    assert "the run has not ended" in refused("publish", run)

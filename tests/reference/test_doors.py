@@ -11,7 +11,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.errors import ReferencePassError, ScoreServiceError
-from restrain_openrlhf.method import parse_settings
+from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference
 from restrain_openrlhf.scoring.wire import ScoreRequest
@@ -120,10 +120,11 @@ NEEDED = {"model_fingerprint": "folder:1", "n": 16, "temperature": 1.0, "top_p":
 def test_a_run_whose_service_has_it_is_refused_at_the_trial(scoring):
     """One service whose reference differs in everything; the run is made more like it, difference by difference."""
     pytest.importorskip("aiohttp", reason="needs the training stack: make install")
-    from restrain_openrlhf.hook.rollout.group_scoring import try_service
+    from restrain_openrlhf.hook.rollout.group_scoring import ScoreService
 
     theirs = {**MODEL, **GREEDY, "top_p": 0.9}
-    config, url = HookConfig(method=parse_settings({"name": "restrain"})), scoring(**theirs).url
+    config = HookConfig(method=parse_settings({"name": "restrain"}))
+    service, method = ScoreService.of(config, scoring(**theirs).url), build(config.method)
     needed = dict(NEEDED)
     for name, message in (
         ("model_fingerprint", "409: .*made for another model: 'commit:dead'"),
@@ -133,15 +134,15 @@ def test_a_run_whose_service_has_it_is_refused_at_the_trial(scoring):
         ("max_new_tokens", "sampled with max_new_tokens 8, and this run draws with 40"),
     ):
         with pytest.raises(ScoreServiceError, match=message):
-            try_service(config, url, PROMPT, 16, NeededReference(**needed))
+            service.check(method, PROMPT, 16, NeededReference(**needed))
         needed[name] = theirs[name]
-    try_service(config, url, PROMPT, 16, NeededReference(**needed))
+    service.check(method, PROMPT, 16, NeededReference(**needed))
 
 
 @pytest.mark.host
 def test_a_service_of_before_which_compares_nothing_is_refused():
     pytest.importorskip("aiohttp", reason="needs the training stack: make install")
-    from restrain_openrlhf.hook.rollout.group_scoring import try_service
+    from restrain_openrlhf.hook.rollout.group_scoring import ScoreService
     from tests.hook.test_group_scoring import score_reply, service
 
     def earlier(body):
@@ -151,7 +152,7 @@ def test_a_service_of_before_which_compares_nothing_is_refused():
 
     config = HookConfig(method=parse_settings({"name": "restrain"}))
     with service((200, earlier)) as (url, _), pytest.raises(ScoreServiceError, match="of an earlier version"):
-        try_service(config, url, PROMPT, 16, NeededReference(**NEEDED))
+        ScoreService.of(config, url).check(build(config.method), PROMPT, 16, NeededReference(**NEEDED))
 
 
 def test_whole_groups_are_refused_with_the_difference(scoring):

@@ -262,14 +262,15 @@ def test_a_pass_with_many_missing_answers_ends_with_a_warning_and_what_was_not_r
     made = provenance(everything)
 
     class Job:
-        shard, options, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1), everything
+        path = tmp_path / "ref.jsonl"
+        shard, options, prompts = Shard(0, 1), SimpleNamespace(tensor_parallel_size=1, out=path), everything
         provenance = made
 
-        def run(self, out, _on_progress):
-            write_rows(out, rows)
-            self.provenance.write(out)
+        def run(self, _on_progress):
+            write_rows(self.path, rows)
+            self.provenance.write(self.path)
 
-    run_to_the_end(Job(), tmp_path / "ref.jsonl")
+    run_to_the_end(Job())
     said = " ".join(capsys.readouterr().err.split())
     assert ("warning: 30.0% of the pass's rollouts have no answer" in said) is warned
     assert ("'Here it is: ```python print(5) ```'" in said) is warned

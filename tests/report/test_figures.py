@@ -1,5 +1,7 @@
 """Reliability of majorities, and training curves: their numbers worked by hand, their pictures really drawn."""
 
+from pathlib import Path
+
 import pytest
 from matplotlib import image
 
@@ -8,6 +10,7 @@ from restrain_openrlhf.evaluation.estimators import reliability
 from restrain_openrlhf.evaluation.figures.curves import (
     Panel,
     RunCurves,
+    distinct_names,
     draw_effect,
     draw_panels,
     draw_reliability,
@@ -101,3 +104,18 @@ def test_a_step_whose_number_was_not_finite_is_marked_even_where_every_step_is_s
     marks = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert marks == [[2, 4], [1, 2, 3, 4]]
     assert "no finite number" in figure.get_supxlabel()
+
+
+@pytest.mark.parametrize(
+    ("runs", "names"),
+    [
+        (["runs/demo/restrain/train", "runs/demo/ttrl/train"], ["restrain", "ttrl"]),
+        (["runs/a", "runs/b"], ["a", "b"]),
+        (["runs/a/seed-1", "runs/b/seed-2"], ["a/seed-1", "b/seed-2"]),
+        (["runs/a", "runs/a/b"], ["a", "b"]),
+        (["runs/train"], ["train"]),
+        (["a/a", "a/a/a"], ["a/a", "a/a/a"]),
+    ],
+)
+def test_runs_are_named_by_what_tells_them_apart(runs, names):
+    assert distinct_names([Path(run) for run in runs]) == names

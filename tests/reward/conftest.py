@@ -23,7 +23,7 @@ from tests.processes import free_port
 END = "<|im_end|>"
 # A connection for each request, as OpenRLHF's client does it.
 NO_KEEP_ALIVE = httpx.Limits(max_connections=None, max_keepalive_connections=0)
-NEEDED = "needs the web stack: pip install restrain-openrlhf[serve]"
+NEEDED = "needs the web stack: pip install restrain-openrlhf[service]"
 
 
 @dataclass

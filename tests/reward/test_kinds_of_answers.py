@@ -1,16 +1,25 @@
-"""A kind of answer that reads a column: it reaches the scorer with the request, or by the prompt."""
+"""A kind of answer that reads a column: it reaches the scorer with the request, or by the prompt, by every way."""
+
+import json
 
 import pytest
 
-from restrain_openrlhf.answers import KINDS, canonical_key, register
+from restrain_openrlhf.answers import KINDS, canonical_key, parse_kind, register
+from restrain_openrlhf.commands.premise.groups import from_rollouts
 from restrain_openrlhf.errors import DataError, ReferencePassError
+from restrain_openrlhf.evaluation.prompt_gold import gold_for
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.reference import ReferenceRow, load_reference
+from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompt_rows import PromptRows
+from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest
 from tests.answers.test_own_kind import Signed
+from tests.commands import restrain
 from tests.reference.made import write_reference
+from tests.reward.clients import ask
+from tests.reward.conftest import END
 
 RESPONSES = [{"text": text, "finished": True} for text in ("so A", "so a", "so b", "so")]
 
@@ -90,3 +99,69 @@ def test_keys_are_those_of_the_labels_where_right_answers_are_one():
     assert found.keys == (canonical_key("7"), canonical_key(r"50\%"))
     assert found.majority_key == canonical_key("7")
     assert gold.score("Q", [None, None], gold="0.5").keys == ()
+
+
+CHOICE = parse_kind({"name": "choice"})
+OPTIONS = ["Ada", "Bea", "Cy"]
+ASKED = {"id": "1", "problem": "Who is it?", "options": OPTIONS}
+# Two ways to say one option, another, and what is none: without the row these are C, no answer, B and K.
+SAID = ["The answer is (C)", "Cy", "(B)", "The answer is (K)"]
+READ = ("Cy", "Cy", "Bea", None)
+
+
+def as_offline_pass(file, _tmp_path):
+    (prompt,) = load_prompts(PromptSource(str(file), "problem"), kind=CHOICE)
+    return ReferenceRow.of(CHOICE, prompt, [Rollout(text, 1, truncated=False) for text in SAID]).answers
+
+
+def as_premise(file, _tmp_path):
+    return from_rollouts(file, kind=CHOICE).groups[0].row.answers
+
+
+def as_command(file, tmp_path):
+    done = restrain("score", file, "--method", "ttrl", "--answers", "choice", "--out", tmp_path / "out.jsonl")
+    assert done.returncode == 0, done.stderr
+    return json.loads((tmp_path / "out.jsonl").read_text())["answers"]
+
+
+def as_mixed_file(file, _tmp_path):
+    kind = parse_kind({"name": "mixed"})
+    (prompt,) = load_prompts(PromptSource(str(file), "problem"), kind=kind)
+    return [kind.extract(text, prompt.row) for text in SAID]
+
+
+def as_the_agent_alone(file, _tmp_path):
+    rows = PromptRows.of(file, CHOICE)
+    group = GroupRequest(prompt="User: Who is it?", responses=[{"text": text, "finished": True} for text in SAID])
+    return score_whole_group(GroupScorer(build(parse_settings({"name": "ttrl"})), None, CHOICE, rows), group).answers
+
+
+@pytest.mark.parametrize("way", [as_offline_pass, as_premise, as_command, as_mixed_file, as_the_agent_alone])
+def test_the_options_are_there_by_every_way(way, write_jsonl, tmp_path):
+    file = write_jsonl("rows.jsonl", [{**ASKED, "answers": "choice", "answer": "2", "responses": SAID}])
+    assert tuple(way(file, tmp_path)) == READ
+
+
+@pytest.mark.parametrize(("answer", "right"), [("Cy", True), ("Bea", False), (None, False)])
+def test_kept_rollouts_are_graded_with_the_options_of_the_training_file(write_jsonl, answer, right):
+    """As `view` and `analyze` do: gold is a letter, and answers are options."""
+    file = write_jsonl("rows.jsonl", [ASKED])
+    gold = write_jsonl("gold.jsonl", [{"problem": ASKED["problem"], "answer": "C"}])
+    flags = {"data.prompt_dataset": str(file), "data.input_key": "problem"}
+    prompt = "User: Who is it?\nAssistant:"
+    assert gold_for([prompt], gold, flags, CHOICE).right(prompt, answer) is right
+
+
+def test_options_are_there_over_http(services, write_jsonl):
+    """Whole groups with their row, by the prompt without it, and OpenRLHF's single rollouts by the prompt."""
+    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+    others = {"answers": {"name": "choice"}, "answer_rows": str(write_jsonl("rows.jsonl", [ASKED]))}
+    service = services.start(others=others)
+    prompt, responses = "User: Who is it?", [{"text": text, "finished": True} for text in SAID]
+    for row in ({"problem": "Who is it?", "options": OPTIONS}, None):
+        body = {"groups": [{"prompt": prompt, "responses": responses, "row": row}]}
+        (scored,) = service.http.post("/v1/score", json=body).json()["groups"]
+        assert tuple(scored["answers"]) == READ
+    bodies = [{"query": [prompt + text + END], "prompts": [prompt], "labels": [""]} for text in SAID]
+    first, second, third, none = (reply.json()["rewards"] for reply in ask(service.reward_url, bodies))
+    assert first == second > none == third

@@ -7,11 +7,11 @@ import random
 import httpx
 import pytest
 
-from benchmarks.round_robin import RoundRobin
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupReply, GroupRequest, GroupResponse, ScoreReply, ScoreRequest
 from tests.reward.clients import RESTRAIN, Since
+from tests.round_robin import RoundRobin
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -204,15 +204,15 @@ def test_the_hooked_command_of_openrlhf_does_not_go_on_with_other_content_either
     """It has no run folder: its record is beside the checkpoints that it goes on from."""
     _, run, flags = made
     flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
-    claim_checkpoints(run, flags)
+    claim_checkpoints(flags, run.answers, run.reference)
     (tmp_path / "prompts.jsonl").write_text('{"problem": "other"}\n')
-    claim_checkpoints(run, flags)  # nothing was trained yet
+    claim_checkpoints(flags, run.answers, run.reference)  # nothing was trained yet
     (tmp_path / "ckpt" / "_actor").mkdir()
     (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
     (tmp_path / "ref.jsonl").write_text('{"n": 32}\n')
     with pytest.raises(RunError, match="- reference was sha256:"):
-        claim_checkpoints(run, flags)
-    claim_checkpoints(run, {**flags, "ckpt.load_enable": False})
+        claim_checkpoints(flags, run.answers, run.reference)
+    claim_checkpoints({**flags, "ckpt.load_enable": False}, run.answers, run.reference)
 
 
 def test_checkpoints_without_a_record_are_resumed_and_it_is_said(made, tmp_path, capsys):
@@ -220,9 +220,8 @@ def test_checkpoints_without_a_record_are_resumed_and_it_is_said(made, tmp_path,
     _, run, flags = made
     (tmp_path / "ckpt" / "_actor").mkdir(parents=True)
     (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
-    claim_checkpoints(
-        run, {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
-    )
+    flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
+    claim_checkpoints(flags, run.answers, run.reference)
     assert "these checkpoints have no contents.json" in capsys.readouterr().err
 
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from restrain_openrlhf.commands.study.plan import plan_study
-from restrain_openrlhf.commands.study.report import HEADER, accuracy_row, collapse_cell, draw, write_study
-from restrain_openrlhf.commands.study.results import accuracies
+from restrain_openrlhf.commands.study.report import HEADER, accuracies, accuracy_row, collapse_cell, draw, write_study
 from restrain_openrlhf.errors import RunError
 
 FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: answer}"
@@ -94,7 +93,7 @@ def test_the_table_and_pictures_are_written(study, tmp_path):
     ]  # fmt: skip
     assert half["sd"] == "14.1%"
     assert "| group | half | 2 |" in (tmp_path / "out" / "table.md").read_text()
-    assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"curves.png", "group-votes.png"}
+    assert {path.name for path in (tmp_path / "out").glob("*.png")} == {"curves.png"}
 
 
 def test_a_study_without_any_evaluation_says_so(study, tmp_path):

@@ -76,7 +76,7 @@ def test_every_configuration_trains_with_every_seed_and_all_are_compared(configs
         ("grpo_gold", "2", "60.0%", "80.0%"),
     ]
     assert "| small | ttrl | 2 |" in (out / "table.md").read_text()
-    assert {path.name for path in out.glob("*.png")} == {"curves.png", "small-votes.png"}
+    assert {path.name for path in out.glob("*.png")} == {"curves.png"}
 
 
 def test_a_run_is_started_with_what_was_planned_for_it(configs, out):

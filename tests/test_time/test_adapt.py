@@ -20,12 +20,12 @@ from tests.test_time.conftest import CONFIG, Sampler, right_answer, run_test_tim
 pytestmark = pytest.mark.host
 
 PHASES = (
-    "checking the model and the problems",
-    "the base model votes",
-    "starting Ray and vLLM",
-    "the adapted model votes",
-    "evaluating the base model",
-    "evaluating the adapted model",
+    "1 of 6: checking the model and the problems",
+    "2 of 6: the base model votes",
+    "3 of 6: training, beginning with Ray and vLLM",
+    "4 of 6: the adapted model votes",
+    "5 of 6: evaluating the base model",
+    "6 of 6: evaluating the adapted model",
 )
 PROBLEMS = heldout_problems(4)
 
@@ -93,7 +93,7 @@ def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adap
     done = adapt("out", "--gold", paths / "gold.jsonl", "--heldout", paths / "other.jsonl")
     assert done.returncode == 0, done.stderr
     out = paths / "out"
-    phases = [line.removeprefix("test-time: ") for line in done.stderr.splitlines() if line.startswith("test-time: ")]
+    phases = [line.partition("  test-time: ")[2] for line in done.stderr.splitlines() if "  test-time: " in line]
     steps = [f"step {step}/6" for step in range(1, 7)]
     told = [phase.split("  ")[0] for phase in phases if not phase.startswith("warning: 38% of the rollouts")]
     assert told == [*PHASES[:3], *steps, *PHASES[3:]]

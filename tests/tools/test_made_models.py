@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import extract
+from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.demo_tasks import premise
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION, PREMISE, TASKS
@@ -93,7 +94,7 @@ def test_other_text_becomes_unknown_tokens(tokenizer, text):
 
 
 def test_a_response_and_its_end_fit_the_demo_s_budget(tokenizer):
-    budget = load_run_config(ADDITION.config).openrlhf
+    budget = load_run_config(find_config(ADDITION.preset)).openrlhf
     prompt, response = (tokenizer(text)["input_ids"] for text in ("999+999=", solution(999, 999)))
     assert len(response) + 1 <= int(budget["rollout.max_new_tokens"])
     assert len(prompt) + int(budget["rollout.max_new_tokens"]) <= int(budget["data.max_len"])

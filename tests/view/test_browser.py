@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from restrain_openrlhf.commands.view import source
 from restrain_openrlhf.commands.view.export import export
 from restrain_openrlhf.commands.view.source import ViewedRun, material
 from tests.view.browser import chromium, missing, watched
@@ -43,7 +44,7 @@ def page(browser):
 @pytest.fixture
 def serving():
     """Serves a run in a thread; returns the address."""
-    uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[service]")
     from restrain_openrlhf.commands.view.server import application
 
     ends = []
@@ -143,9 +144,10 @@ def test_an_open_group_has_its_classes_side_by_side(opened):
     assert places[0][1] == places[1][1]
     assert places[0][0] < places[1][0]
     # Formulas are drawn; the other responses are there when they are opened.
-    assert opened.page.locator(".class").first.locator(".written .katex").count() == 1
-    opened.page.locator(".class").first.locator("summary").nth(1).click()
-    expect(opened.page.locator(".class").first.locator(".written .katex")).to_have_count(2)
+    expect(opened.page.locator(".class").first.locator(".written .katex")).to_have_count(1)
+    opened.page.locator(".class").nth(1).locator("summary").click()
+    opened.page.locator(".class").nth(1).locator("summary").click()
+    expect(opened.page.locator(".class").nth(1).locator(".written .katex")).to_have_count(1)
 
 
 def test_the_chart_follows_a_prompt_over_the_steps(opened):
@@ -228,7 +230,9 @@ def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
     page.page.wait_for_selector(".class")
     for closed in page.page.locator("details:not([open])").element_handles():
         closed.query_selector("summary").click()
-    expect(page.page.locator("details .written")).to_have_count(page.page.locator("details").count())
+    for panel in page.page.locator("details .panel").all():
+        panel.scroll_into_view_if_needed()
+        expect(panel.locator(".written")).not_to_have_count(0)
     assert page.page.title() == "Rollouts of <i>run"
     assert page.page.locator("main img, main script, main a, main iframe, main svg[onload], main b").count() == 0
     assert [url for url in page.requests if "evil" in url] == []
@@ -272,3 +276,94 @@ LOW_CONTRAST = """() => {
     return [element.className || element.tagName, element.textContent.slice(0, 20), (one + 0.05) / (other + 0.05)];
   }).filter((found) => found[2] < 4.5);
 }"""
+
+
+def one_group(folder, *responses, prompt="How much?"):
+    return material(write_run(folder, [scored_group(1, 0, prompt, responses)]), None)
+
+
+def opened_group(page, serving, found):
+    page.open(serving(found))
+    page.page.locator(".row").first.click()
+    page.page.wait_for_selector(".class")
+    return page.page.locator("main")
+
+
+def test_a_long_text_without_a_space_is_shown_in_pieces(tmp_path, page, serving):
+    """A megabyte at once kept the page from answering for minutes."""
+    text = "x" * 1_000_000
+    main = opened_group(page, serving, one_group(tmp_path, f"{text}\\boxed{{1}}", "\\boxed{2}"))
+    written = main.locator(".class").first.locator(".written")
+    expect(written).to_have_count(1)
+    assert len(written.inner_text()) == 20_000
+    main.get_by_role("button", name="Show more: 980,009 characters left").click()
+    expect(written).to_have_count(2)
+    assert [len(each) for each in written.all_inner_texts()] == [20_000, 20_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "formulas"),
+    [
+        ("It costs $5 and the other $6.", 0),
+        ("Between $5 and $10, so $5/$10.", 0),
+        ("Here $x + 1$ is it.", 1),
+        ("It costs $5, and $x$ is $2^3$.", 2),
+        ("$$x$$ and \\(y\\) for $3", 2),
+        ("Compute $ \\frac{1}{31} \\div 2 $.", 1),
+        ("For $5 and 2^3 more it is $8.", 0),
+    ],
+)
+def test_money_is_no_formula(tmp_path, page, serving, text, formulas):
+    main = opened_group(page, serving, one_group(tmp_path, f"{text} [done]", "none"))
+    written = main.locator(".class .written").first
+    expect(written.locator(".katex")).to_have_count(formulas)
+    if not formulas:
+        assert written.inner_text() == f"{text} [done]"
+
+
+def test_back_leads_to_the_group_before_and_an_address_to_its_group(opened):
+    opened.page.locator(".row").nth(0).click()
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 0"))
+    opened.page.locator(".row").nth(4).click()
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
+    opened.page.go_back()
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 0"))
+    opened.page.evaluate("location.hash = '#penalized=on&open=2/1'")
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
+    assert rows(opened) == ["step 1 · group 1", "step 2 · group 1"]
+
+
+def test_on_a_phone_the_opened_group_comes_into_sight(tmp_path, page, serving):
+    page.page.set_viewport_size({"width": 390, "height": 800})
+    opened_group(page, serving, material(small_run(tmp_path), None))
+    expect(page.page.locator("h2")).to_be_in_viewport()
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_an_answer_is_found_and_the_list_has_each_groups_majority(opened):
+    opened.page.locator("[name=text]").fill("frac{3}")
+    assert rows(opened) == [f"step {step} · group 2" for step in (1, 2, 3)]
+    opened.page.locator("[name=text]").fill("")
+    assert opened.texts(".row .top")[:2] == ["4", "1"]
+
+
+def test_equal_responses_are_one_and_can_be_copied(tmp_path, browser, serving):
+    page = watched(browser, permissions=["clipboard-read", "clipboard-write"])
+    response = "so $x = \\boxed{4}$"
+    main = opened_group(page, serving, one_group(tmp_path, response, "\\boxed{4}", response, response))
+    assert [text.partition("A")[0] for text in main.locator("summary").all_inner_texts()] == [
+        "rollouts 0, 2, 3",
+        "rollout 1",
+    ]
+    main.get_by_role("button", name="Copy as it was written").first.click()
+    assert page.page.evaluate("navigator.clipboard.readText()") == response
+    page.page.close()
+
+
+def test_a_long_run_is_read_further_when_the_reader_asks(serving, page, tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "PAGE", 3)
+    page.page.goto(f"{serving(material(small_run(tmp_path), None))}?groups=5")
+    expect(page.page.locator("#reading")).to_have_text(re.compile(r"^6 groups .* 1 step still to read"))
+    page.page.get_by_role("button", name="Read more groups").click()
+    expect(page.page.locator("#reading")).to_have_text(re.compile(r"^9 groups of 3 prompts at 3 steps$"))
+    expect(page.page.get_by_role("button", name="Read more groups")).to_be_hidden()

@@ -43,7 +43,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
 
 
 def test_a_port_in_use_is_refused(tmp_path):
-    pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[service]")
     run = small_run(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
@@ -76,14 +76,14 @@ def test_without_the_web_stack_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "restrain_openrlhf.commands.view.server", raising=False)
     run = small_run(tmp_path / "run")
-    assert "Install restrain-openrlhf[serve]" in refused("view", run)
+    assert "Install restrain-openrlhf[service]" in refused("view", run)
     assert restrain("view", run, "--export", tmp_path / "view.html").returncode == 0
 
 
 @pytest.fixture
 def served(tmp_path):
     """The command in a process of its own."""
-    pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+    pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[service]")
     script = f"{HEEDS_CTRL_C}from restrain_openrlhf.commands.main import main\nmain()"
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = []

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from restrain_openrlhf.answers import canonical_key
-from restrain_openrlhf.commands.view.summary import Summaries, details
+from restrain_openrlhf.commands.view.summary import Summaries, details, no_votes
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for, join
@@ -14,7 +14,7 @@ from tests.view.runs import boxed, scored_group
 
 def summaries(*answers, reference=None, gold=None):
     """Those of one prompt's groups, one a step."""
-    reader = Summaries(gold or PromptGold(), reference or {})
+    reader = Summaries(gold or PromptGold(), (reference or {}).get)
     return [reader.summary(scored_group(step, 0, "p", boxed(*each))) for step, each in enumerate(answers)]
 
 
@@ -86,5 +86,5 @@ def test_gold_of_other_problems_is_refused(write_jsonl):
 def test_a_long_answer_is_cut_in_the_list_alone():
     group = scored_group(1, 0, "p", boxed("9"))
     long = replace(group, rollouts=tuple(replace(each, answer="9" * 5000) for each in group.rollouts))
-    assert len(Summaries(PromptGold(), {}).summary(long).votes[0].answer) == 120
+    assert len(Summaries(PromptGold(), no_votes).summary(long).votes[0].answer) == 120
     assert len(details(long, PromptGold()).classes[0].answer) == 5000

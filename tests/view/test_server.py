@@ -9,7 +9,7 @@ from restrain_openrlhf.commands.view.source import ViewedRun, material
 from restrain_openrlhf.records.kept import step_file
 from tests.view.runs import boxed, scored_group, small_run, write_run
 
-pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[serve]")
+pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[service]")
 
 
 def client(run):
@@ -29,6 +29,26 @@ def test_the_list_comes_in_pages_and_each_prompt_once(tmp_path, monkeypatch):
     assert [each["step"] for each in second["groups"]] == [3, 3, 3]
     assert (first["next"], second["next"], first["steps_read"], first["steps"]) == (2, None, 2, 3)
     assert (len(first["prompts"]), second["prompts"]) == (3, {})
+
+
+def test_readers_at_different_places_get_what_one_alone_gets(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "PAGE", 1)
+    monkeypatch.setattr(source, "READERS", 1)
+    run = small_run(tmp_path)
+    alone, shared = client(run), client(run)
+    pages = [alone.get("/api/groups", params={"start": place}).json() for place in range(3)]
+    assert [each["flipped_from"] for page in pages for each in page["groups"]].count("4") == 1
+    for place in (0, 1, 0, 2, 1, 2):
+        assert shared.get("/api/groups", params={"start": place}).json() == pages[place]
+
+
+def test_a_page_reads_its_own_steps_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "PAGE", 3)
+    run = small_run(tmp_path)
+    step_file(run, 3).write_bytes(b"no parquet")
+    server = client(run)
+    assert [len(server.get("/api/groups", params={"start": place}).json()["groups"]) for place in (0, 1)] == [3, 3]
+    assert server.get("/api/groups", params={"start": 2}).status_code == 500
 
 
 def test_a_group_is_read_when_it_is_opened(tmp_path):

@@ -38,7 +38,7 @@ class _Labelled(BaseModel):
     text: list[str] = Field(min_length=1)
 
 
-class _Columns(BaseModel):
+class _ChoiceColumns(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     options: _Labelled | dict[str, str] | list[str] | None = None
@@ -67,6 +67,7 @@ class Choice(AnswerKind):
         "the option's own text; a letter beyond the options is none."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"options", "choices"})
+    without_effect: ClassVar[frozenset[str]] = frozenset({"gold"})
 
     instruction: ClassVar[str] = 'End with "The answer is" and the letter of one option.'
 
@@ -113,7 +114,7 @@ def options_of(row: Row) -> tuple[Option, ...]:
     """
     if row.get("options") is None and row.get("choices") is None:
         return ()
-    columns = read_columns(_Columns, row)
+    columns = read_columns(_ChoiceColumns, row)
     column = "options" if columns.options is not None else "choices"
     pairs = _pairs(columns.options if columns.options is not None else columns.choices)
     if not pairs:

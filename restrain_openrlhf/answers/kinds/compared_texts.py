@@ -7,26 +7,27 @@ from typing import ClassVar
 from pydantic import Field
 
 from restrain_openrlhf.answers.kind import AnswerKind, AnyKind, Row, number_classes
-from restrain_openrlhf.answers.kinds.short_text import short_text
+from restrain_openrlhf.answers.kinds.text import Text
+
+# Reads as the kind `text` does, and leaves to the comparison what that kind takes for equal.
+AS_WRITTEN = Text(ignore_case=False, ignore_articles=False, ignore_punctuation=False)
 
 
 class ComparedTexts(AnswerKind):
-    """What is equal for the kind that reads is equal; of the rest, `compared` decides for all texts of a group.
-
-    `without_effect` names the settings that change no answer and no class, and so are no part of the identity.
-    """
+    """What is equal for the kind that reads is equal; of the rest, `compared` decides for all texts of a group."""
 
     reads: ClassVar[str] = (
-        'An answer is what `read` reads; by default an <answer> tag, what follows "answer:" or "answer is", or the '
-        "last line."
+        "An answer is what the kind under `read` reads. By default that is `text`: an <answer> tag, a box, what "
+        'follows "Answer:" or "the answer is", or the last line.'
     )
     instruction: ClassVar[str] = "Put the final answer, as short as possible, into <answer> and </answer>."
-    without_effect: ClassVar[tuple[str, ...]] = ()
+    # It is part of the version.
+    without_effect: ClassVar[frozenset[str]] = frozenset({"read"})
 
-    read: AnyKind | None = Field(
-        default=None,
-        description="The kind of answer that reads responses, with its settings; what it takes for equal is not "
-        "compared again. null: a short text.",
+    read: AnyKind = Field(
+        default=AS_WRITTEN,
+        description="The kind of answer that reads responses, with its settings. Answers that it takes for equal are "
+        "equal, and are not compared again.",
     )
 
     @abstractmethod
@@ -37,21 +38,24 @@ class ComparedTexts(AnswerKind):
         """
 
     @property
-    def identity(self) -> str:
-        """With that of the kind that reads."""
-        fields = type(self).model_fields
-        plain = self.model_copy(update={name: fields[name].default for name in (*self.without_effect, "read")})
-        return super(ComparedTexts, plain).identity + (f", read by {self.read.identity}" if self.read else "")
+    def whole_version(self) -> str:
+        return f"{self.version} ({self.read.identity})"
+
+    def check_machine(self) -> None:
+        self.read.check_machine()
+
+    def check_row(self, row: Row) -> None:
+        self.read.check_row(row)
 
     def row_columns(self) -> frozenset[str]:
-        return self.columns | (self.read.row_columns() if self.read else frozenset())
+        return self.columns | self.read.row_columns()
 
     def extract(self, response: str, row: Row) -> str | None:
-        return self.read.extract(response, row) if self.read else short_text(response)
+        return self.read.extract(response, row)
 
     def key(self, answer: str, row: Row) -> str:
         """Equal keys are equal answers; whether others are equal is known of a group alone."""
-        return self.read.key(answer, row) if self.read else answer
+        return self.read.key(answer, row)
 
     def classes(self, answers: Sequence[str | None], row: Row) -> list[int | None]:
         """Each key is compared by the first of its texts in sorted order. Raises what `compared` raises."""

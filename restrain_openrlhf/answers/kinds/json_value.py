@@ -25,7 +25,7 @@ _OPENING = {"}": "{", "]": "["}
 _INSIDE = re.compile(r'(?:"\s{0,20}:|["\w\]}]\s{0,20},|[\[{])\s{0,20}\Z')
 
 
-class _Columns(BaseModel):
+class _JsonColumns(BaseModel):
     schema_: dict[str, Any] | bool | str | None = Field(None, alias="schema")
 
 
@@ -65,6 +65,11 @@ class JsonValue(AnswerKind):
         if schema is not None:
             _validator(json.dumps(schema))
         return schema
+
+    def check_row(self, row: Row) -> None:
+        """Reads its schema."""
+        if (schema := _schema_of(row, self.json_schema)) is not None:
+            _keeps(schema, "null", row)
 
     def extract(self, response: str, row: Row) -> str | None:
         text = _last_value(reading.ending(response, LONGEST))
@@ -252,7 +257,7 @@ def _is_a_fragment(text: str, start: int) -> bool:
 
 def _schema_of(row: Row, setting: dict[str, Any] | None) -> str | None:
     """The schema as text: the row's, which may be text itself, or else the setting's."""
-    column = read_columns(_Columns, row).schema_ if row.get("schema") is not None else setting
+    column = read_columns(_JsonColumns, row).schema_ if row.get("schema") is not None else setting
     return column if column is None or isinstance(column, str) else json.dumps(column, sort_keys=True)
 
 

@@ -7,6 +7,7 @@ from restrain_openrlhf.answers import gold as grader
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION, extract
 from restrain_openrlhf.answers.keys import canonical_key, classes
 from restrain_openrlhf.answers.kind import AnswerKind, Row, register
+from restrain_openrlhf.answers.residual import refuse_missing_library
 
 
 @register
@@ -26,6 +27,9 @@ class Mathematics(AnswerKind):
     instruction: ClassVar[str] = r"Please reason step by step, and put your final answer within \boxed{}."
 
     name: Literal["math"] = "math"
+
+    def refuse_missing_packages(self) -> None:
+        refuse_missing_library()
 
     def extract(self, response: str, row: Row) -> str | None:
         return extract(response)

@@ -1,11 +1,11 @@
 """A file whose prompts have different kinds of answers: each row's column `answers` names its own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from restrain_openrlhf.answers.kind import KINDS, AnswerKind, Row, parse_kind, register
+from restrain_openrlhf.answers.kind import KINDS, PROBLEM, AnswerKind, Row, parse_kind, register
 from restrain_openrlhf.errors import ConfigError, DataError
 
 COLUMN = "answers"
@@ -18,15 +18,44 @@ class Mixed(AnswerKind):
     version: ClassVar[str] = "1"
     reads: ClassVar[str] = "What counts as an answer is said by the kind that each row names."
 
+    # Their identities are part of the version.
+    without_effect: ClassVar[frozenset[str]] = frozenset({"kinds"})
+
     name: Literal["mixed"] = "mixed"
     default: str = Field("math", description="The kind of a row that names none.")
     kinds: dict[str, dict[str, Any]] = Field(
         default_factory=dict, description="Settings of kinds that rows name, such as {text: {read: tag}}."
     )
 
+    @model_validator(mode="after")
+    def _known_kinds(self) -> "Mixed":
+        """Raises ConfigError for a kind or a setting that there is not."""
+        self._chosen()
+        return self
+
+    @property
+    def whole_version(self) -> str:
+        """With the kinds that ship, whichever of them rows name, and those that the settings name."""
+        shipped = {name: kind for name, kind in KINDS.items() if kind.__module__.startswith(str(__package__))}
+        read = {name: f"{name} {kind.version}" for name, kind in shipped.items() if name != self.name}
+        read |= {kind.name: kind.identity for kind in self._chosen()}
+        return f"{self.version} ({', '.join(read[name] for name in sorted(read))})"
+
     def row_columns(self) -> frozenset[str]:
-        shipped = (kind.columns for kind in KINDS.values())
-        return frozenset({COLUMN}).union(*shipped)
+        """Of every kind that a row may name, those of installed packages included."""
+        KINDS.load_installed_packages()
+        every = (kind.columns for kind in KINDS.values())
+        return frozenset({COLUMN}).union(*every, *(kind.row_columns() for kind in self._chosen()))
+
+    def check(self, rows: Iterable[Row] = ()) -> None:
+        """The machine for each kind that a row or the settings name."""
+        known = list(rows)
+        for name in dict.fromkeys([kind.name for kind in (*self._chosen(), *map(self._of, known))]):
+            self._named(name).check_machine()
+        super().check(known)
+
+    def check_row(self, row: Row) -> None:
+        self._of(row).check_row(row)
 
     def extract(self, response: str, row: Row) -> str | None:
         return self._of(row).extract(response, row)
@@ -41,11 +70,20 @@ class Mixed(AnswerKind):
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         return self._of(row).is_right(answer, gold, row)
 
+    def _chosen(self) -> list[AnswerKind]:
+        """The default and those with settings."""
+        return [self._named(name) for name in dict.fromkeys((self.default, *self.kinds))]
+
     def _of(self, row: Row) -> AnswerKind:
         name = str(row.get(COLUMN) or self.default)
         try:
-            return parse_kind({"name": name, **self.kinds.get(name, {})})
+            return self._named(name)
         except ConfigError as error:
             raise DataError(
-                f"The prompt {str(row.get('problem'))[:60]!r} has {name!r} in its column {COLUMN!r}: {error}"
+                f"The prompt {str(row.get(PROBLEM))[:60]!r} has {name!r} in its column {COLUMN!r}: {error}"
             ) from None
+
+    def _named(self, name: str) -> AnswerKind:
+        if name == self.name:
+            raise ConfigError(f"{name!r} cannot be the kind of a row. Name the kind of its answers, such as text.")
+        return parse_kind({**self.kinds.get(name, {}), "name": name})

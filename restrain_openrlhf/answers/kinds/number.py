@@ -53,7 +53,7 @@ _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to
 _LARGEST_EXPONENT = 400
 
 
-class _Columns(BaseModel):
+class _NumberColumns(BaseModel):
     unit: str | None = None
 
 
@@ -133,8 +133,12 @@ class Number(AnswerKind):
     def _tolerance(self, value: Fraction) -> Fraction:
         return max(_exact(self.absolute), _exact(self.relative) * abs(value))
 
+    def check_machine(self) -> None:
+        """Loads Pint where the settings name a unit."""
+        self._unit({})
+
     def _unit(self, row: Row) -> str | None:
-        unit = (read_columns(_Columns, row).unit if row.get("unit") is not None else None) or self.unit
+        unit = (read_columns(_NumberColumns, row).unit if row.get("unit") is not None else None) or self.unit
         if unit is not None:
             units.check(unit)
         return unit

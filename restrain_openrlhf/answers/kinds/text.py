@@ -24,7 +24,7 @@ _SUBJECT = re.compile(
 )
 
 
-class _Columns(BaseModel):
+class _TextColumns(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
     aliases: list[str] = []
@@ -69,6 +69,10 @@ class Text(AnswerKind):
     ignore_space: bool = Field(True, description="Whether any run of white space is one space.")
     unicode: bool = Field(True, description="Whether letters are compared in Unicode's form NFKC.")
 
+    def check_row(self, row: Row) -> None:
+        """Reads its aliases."""
+        self._aliases(row)
+
     def extract(self, response: str, row: Row) -> str | None:
         text = reading.ending(response)
         ways = {"auto": self._anywhere, "tag": self._tagged, "marker": self._marked, "last_line": reading.last_line}
@@ -102,7 +106,7 @@ class Text(AnswerKind):
     def _aliases(self, row: Row) -> set[str]:
         if row.get("aliases") is None:
             return set()
-        return {self.normalised(alias) for alias in read_columns(_Columns, row).aliases}
+        return {self.normalised(alias) for alias in read_columns(_TextColumns, row).aliases}
 
     def _anywhere(self, text: str) -> str | None:
         inside = self._tagged(text)

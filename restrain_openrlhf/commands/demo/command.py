@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import Overrides, to_folder
+from restrain_openrlhf.commands.options import Overrides, Quiet, to_folder
 from restrain_openrlhf.config.command_line import parse_overrides
 
 
@@ -28,6 +28,7 @@ def demo(
         typer.Option(min=1, help="Training steps, of 32 prompts x 16 rollouts.", show_default="40; with addition, 20"),
     ] = None,
     overrides: Overrides = None,
+    quiet: Quiet = False,
 ) -> None:
     """Train a small model without labels on the full stack, and report held-out accuracy. Needs no GPU."""
     from restrain_openrlhf.commands.demo.report import sentence  # noqa: PLC0415
@@ -35,7 +36,7 @@ def demo(
     from restrain_openrlhf.data.demo_tasks.tasks import task_named  # noqa: PLC0415
     from restrain_openrlhf.training.progress import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick
 
-    console = Console(stderr=True)
+    console = Console(stderr=True, quiet=quiet)
     own = task_named(task)
     chosen = replace(own, methods=tuple(dict.fromkeys(method or own.methods)), steps=steps or own.steps)
     with step_progress(task, console) as (on_phase, on_step):

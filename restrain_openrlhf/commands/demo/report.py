@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from pydantic import BaseModel, ValidationError
 
-from restrain_openrlhf.data.demo_tasks.tasks import Task
+from restrain_openrlhf.data.demo_tasks.tasks import DemoTask
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
@@ -57,7 +57,7 @@ def results_in(out: Path) -> list[MethodResult]:
     return sorted(found, key=lambda result: -result.after.pass_at_1)
 
 
-def write_report(out: Path, task: Task) -> Path:
+def write_report(out: Path, task: DemoTask) -> Path:
     """Write report.html and its figures into the demo's folder; returns the page's path.
 
     It compares all methods that ran in the folder, this time or before.

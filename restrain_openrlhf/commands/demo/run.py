@@ -1,23 +1,27 @@
 """The demo: task, offline pass, training by each method, evaluation before and after, report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from restrain_openrlhf.commands.demo.report import MethodResult, train_folder, write_report
+from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
-from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, Task
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, DemoTask
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.evaluation.result import accuracy
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
-from restrain_openrlhf.training.train import StepListener, train
+from restrain_openrlhf.training.progress import OnPhase, OnStep, numbered
+from restrain_openrlhf.training.train import train
 
 ROLLOUTS = 16
 HELD_OUT_PROBLEMS = 200
+# What the demo does for each method: votes, accuracy before, training, accuracy after.
+PARTS = 4
 REFERENCE_SEED, EVALUATION_SEED = 42, 7
 # The host evaluates the held-out problems before training and every few steps.
 EVALUATION: Mapping[str, object] = {
@@ -34,7 +38,7 @@ class Demo:
     """A task, and where it is run: `out` holds all that is written; methods share prompts and the offline pass."""
 
     out: Path
-    task: Task = PREMISE
+    task: DemoTask = PREMISE
     overrides: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -50,8 +54,8 @@ class Demo:
 
 def run_demo(
     demo: Demo,
-    on_phase: Callable[[str], None] = lambda _name: None,
-    on_step: StepListener = lambda _row, _total: None,
+    on_phase: OnPhase = lambda _name: None,
+    on_step: OnStep = lambda _row, _total: None,
 ) -> tuple[list[MethodResult], Path]:
     """Run the demo, or resume it: each method's result, and the report of all methods that are in the folder.
 
@@ -60,13 +64,14 @@ def run_demo(
     """
     configs = {method: configure(demo, method) for method in demo.task.methods}
     write_task(demo)
+    on_phase = numbered(on_phase, PARTS * len(configs))
     results = [_run_method(demo, method, config, on_phase, on_step) for method, config in configs.items()]
     return results, write_report(demo.out, demo.task)
 
 
 def write_task(demo: Demo) -> None:
     """The task's files. The answers are in files that only a method that reads gold, and the report, are given."""
-    batch = int(load_run_config(demo.task.config).openrlhf["rollout.batch_size"])
+    batch = int(load_run_config(find_config(demo.task.preset)).openrlhf["rollout.batch_size"])
     problems = demo.task.training_set(demo.task.steps * batch)
     write_prompts(demo.out / "prompts.jsonl", problems)
     write_gold(demo.out / "prompts-with-gold.jsonl", problems)
@@ -75,7 +80,7 @@ def write_task(demo: Demo) -> None:
 
 def configure(demo: Demo, method: str) -> RunConfig:
     """The demo's configuration with its paths. For another method than the file's, that method's defaults apply."""
-    base = load_run_config(demo.task.config, demo.overrides)
+    base = load_run_config(find_config(demo.task.preset), demo.overrides)
     other = method != base.method.name
     built = build(parse_settings({"name": method}) if other else base.method)
     prompts = demo.out / ("prompts-with-gold.jsonl" if built.reads_gold else "prompts.jsonl")
@@ -92,13 +97,11 @@ def configure(demo: Demo, method: str) -> RunConfig:
         "openrlhf.eval.dataset": str(demo.heldout),
         **({"method": {"name": method}} if other else {}),
     }
-    config = load_run_config(demo.task.config, overrides)
+    config = load_run_config(find_config(demo.task.preset), overrides)
     return config if built.needs_reference else config.model_copy(update={"reference": None})
 
 
-def _run_method(
-    demo: Demo, method: str, config: RunConfig, on_phase: Callable[[str], None], on_step: StepListener
-) -> MethodResult:
+def _run_method(demo: Demo, method: str, config: RunConfig, on_phase: OnPhase, on_step: OnStep) -> MethodResult:
     """Sample what is not there yet of the base model, train, and evaluate; the result is written into its folder."""
     before, after = demo.out / "before.jsonl", demo.out / method / "after.jsonl"
     after.parent.mkdir(parents=True, exist_ok=True)
@@ -106,7 +109,7 @@ def _run_method(
     _sample(demo.task.model, config, demo.out / "prompts.jsonl", demo.reference, REFERENCE_SEED)
     on_phase(f"{method}: held-out accuracy before")
     _sample(demo.task.model, config, demo.heldout, before, EVALUATION_SEED)
-    on_phase(f"{method}: training")
+    on_phase(f"{method}: training, beginning with Ray and vLLM")
     run = train(config, on_step)
     on_phase(f"{method}: held-out accuracy after")
     _sample(run.model, config, demo.heldout, after, EVALUATION_SEED)

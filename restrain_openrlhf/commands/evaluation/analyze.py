@@ -12,7 +12,7 @@ from restrain_openrlhf.commands.options import GOLD, to_folder
 from restrain_openrlhf.evaluation.label_quality import LabelQuality, Measures, label_quality
 from restrain_openrlhf.evaluation.prompt_gold import gold_for
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.kept import read_kept
+from restrain_openrlhf.records.kept import kept_prompts, read_kept
 
 COLUMNS = ("groups", "majority right", "some right", "signal agrees", "weight on right")
 
@@ -25,7 +25,8 @@ def analyze(
 ) -> None:
     """Count by gold: were the majorities that a run trained on right, and did it push right rollouts up?"""
     folder = out or run / "analysis"
-    answers = gold_for({group.prompt for group in read_kept(run)}, gold, RunFolder(run).flags(), RunFolder(run).kind)
+    next(read_kept(run))
+    answers = gold_for(kept_prompts(run), gold, RunFolder(run).flags(), RunFolder(run).kind)
     found = label_quality(run, gold, read_kept(run), answers)
     text = found.model_dump_json(indent=2)
     folder.mkdir(parents=True, exist_ok=True)

@@ -81,12 +81,12 @@ def _grade(folders: Sequence[BenchmarkFolder], second: str | None) -> None:
     console = Console(soft_wrap=True, highlight=False, markup=False)
     with start(second) as grader:
         for folder in folders:
-            result, changed = grade_folder(folder, grader)
+            result, changes = grade_folder(folder, grader)
             console.print(_line(result))
             if result.second:
                 console.print(f"  {result.second}; differences: {folder.differences}")
-            if any(changed):
-                Console(stderr=True).print(f"{folder.path.name}: {sum(changed)} of {len(changed)} grades changed.")
+            if changes.changed:
+                Console(stderr=True).print(f"{folder.path.name}: {changes.changed} of {changes.of} grades changed.")
 
 
 def _line(result: Result) -> str:

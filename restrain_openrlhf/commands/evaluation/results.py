@@ -1,5 +1,6 @@
 """`restrain table` and `restrain plot`: evaluated runs beside the paper's numbers, and pictures of runs."""
 
+from os.path import commonpath
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -8,17 +9,13 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_file, to_folder
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.compare import compare
 from restrain_openrlhf.evaluation.published import Subject
 from restrain_openrlhf.evaluation.result import Result, load_results
-from restrain_openrlhf.evaluation.table import build_table, text_of_comparisons, text_of_table
+from restrain_openrlhf.evaluation.table import build_table, text_of_table
 
 
 def table(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
-    differences: Annotated[
-        bool, typer.Option("--differences", help="Number by number: ours, the paper's, whether intervals overlap.")
-    ] = False,
     style: Annotated[
         Literal["markdown", "csv", "json"], typer.Option("--format", help="How it is written.")
     ] = "markdown",
@@ -38,16 +35,10 @@ def table(
     out: Annotated[Path | None, to_file("Output file.", show_default="the terminal")] = None,
 ) -> None:
     """Print a table of runs by benchmarks: pass@1 with its interval, and the paper's rows of the same models."""
-    if differences and no_paper:
-        raise ConfigError("--differences and --no-paper are both given. Give one.")
-    results, given = _results(runs), Subject(base, method, data)
-    if differences:
-        text = text_of_comparisons(compare(results, given), style)
-    else:
-        found = build_table(results, given, with_paper=not no_paper)
-        text = text_of_table(found, style)
-        for note in found.notes if style == "csv" else ():
-            typer.echo(f"note: {note}", err=True)
+    found = build_table(_results(runs), Subject(base, method, data), with_paper=not no_paper)
+    text = text_of_table(found, style)
+    for note in found.notes if style == "csv" else ():
+        typer.echo(f"note: {note}", err=True)
     if out is None:
         typer.echo(text, nl=False)
     else:
@@ -71,18 +62,21 @@ def plot(
         list[Path], typer.Argument(metavar="RUN...", help="Run folders; with --x those of `restrain eval --label ...`.")
     ],
     x: Annotated[str | None, typer.Option(help="Of evaluations: the label on the x axis, such as sigma.")] = None,
-    out: Annotated[Path | None, to_folder("Output folder.", show_default="the first run's plots/")] = None,
+    out: Annotated[
+        Path | None,
+        to_folder("Output folder.", show_default="plots/ in the run's folder, or in the one that all runs lie in"),
+    ] = None,
 ) -> None:
     """Plot training curves and vote statistics of runs, and say where each collapses; or accuracy against a label."""
     from restrain_openrlhf.evaluation.figures import curves, page  # noqa: PLC0415 - imports matplotlib
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    folder = out or runs[0] / "plots"
+    folder = out or Path(commonpath([run.absolute() for run in runs])) / "plots"
     if x is not None:
         results = [result for run in runs for result in load_results(run)]
         paths = page.save_figures({f"effect-{x}": curves.draw_effect(results, x)}, folder)
     else:
-        loaded = [curves.load_curves(run) for run in runs]
+        loaded = [curves.load_curves(run, name) for run, name in zip(runs, curves.distinct_names(runs), strict=True)]
         for run in loaded:
             console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
         paths = curves.save_run_figures(loaded, folder)

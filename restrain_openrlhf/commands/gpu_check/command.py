@@ -66,7 +66,7 @@ def gpu_check(
 
 def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
     """The configuration of a run that could be started here, but for its reference file. Raises RestrainError."""
-    from restrain_openrlhf.hook.preflight import check_inputs  # noqa: PLC0415
+    from restrain_openrlhf.hook.preflight import RunInputs  # noqa: PLC0415
     from restrain_openrlhf.training.train import check_flags, flags_here  # noqa: PLC0415
 
     if path is None:
@@ -75,7 +75,7 @@ def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
         return None
     config = load_run_config(path, parse_overrides(overrides))
     check_flags(config)
-    check_inputs(flags_here(config))
+    RunInputs.of(config, flags_here(config)).load()
     return config
 
 

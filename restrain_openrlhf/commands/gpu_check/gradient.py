@@ -179,7 +179,7 @@ def _arguments(case: GradientCase) -> Any:
         "rollout.batch_size": len(GROUPS) * case.repeats,
         "rollout.n_samples_per_prompt": N,
         "train.batch_size": case.rollouts,
-        "train.micro_batch_size": MICRO_BATCH if case.batching == "micro-batches" else case.rollouts,
+        "train.micro_batch_size": MICRO_BATCH if "micro-batches" in case.batching else case.rollouts,
         "train.dynamic_batch_enable": "dynamic" in case.batching,
         "train.max_tokens_per_gpu": MOST_TOKENS,
         "ds.packing_samples": "packed" in case.batching,
@@ -191,8 +191,9 @@ def _arguments(case: GradientCase) -> Any:
         "algo.kl.use_loss": True,
         "algo.kl.estimator": "k3",
         "algo.kl.init_coef": BETA,
-        "actor.loss_agg_mode": "token-mean" if case.token_mean else "seq-mean-token-mean",
         "actor.max_norm": 0.0,
+        # The default is token-mean, and before 0.11.2 there is no other.
+        **({} if case.token_mean else {"actor.loss_agg_mode": "seq-mean-token-mean"}),
     }
     args = hierarchize(parse(to_arguments(flags)))
     args.actor.eps_clip_low_high = (CLIP, CLIP)

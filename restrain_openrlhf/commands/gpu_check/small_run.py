@@ -16,7 +16,7 @@ from typing import Any
 from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, TEST_TIME, kill_when, run_module
 from restrain_openrlhf.commands.gpu_check.loaded_weights import check_digests
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged
-from restrain_openrlhf.config.command_line import override_words
+from restrain_openrlhf.config.command_line import find_config, override_words
 from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.this_machine import flags_to_share
@@ -27,7 +27,7 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.metrics import KL, StepRow, read_steps
+from restrain_openrlhf.records.metrics import KL, STEP_SECONDS, StepRow, read_steps
 
 STOCK_RUN = "restrain_openrlhf.commands.gpu_check.stock_run"
 # Killed in the step after a checkpoint; two after the first of the second start, because those are timed.
@@ -64,7 +64,6 @@ LEAST_ARRIVED = 0.8
 ABSURD_RATIO = 3.0
 # All steps of the stock run but the first, which compiles; as many of the hooked run, which was started twice.
 WARM = STOCK_STEPS - 1
-STEP_SECONDS = "timing/step_total"
 # What OpenRLHF logs of a step; without the hook there are no rows.
 LOGGED = re.compile(rf"Global step \d+: \{{.*'{STEP_SECONDS}': ([-+.\de]+)")
 
@@ -73,7 +72,7 @@ ADAPTED_PROBLEMS, ADAPTED_STEPS, VOTES = 8, 2, 4
 
 def on_one_gpu() -> dict[str, object]:
     """What the demo's layout becomes on a machine with one GPU; weights travel by CUDA IPC."""
-    return flags_to_share(flags_of(load_run_config(ADDITION.config)), 1)
+    return flags_to_share(flags_of(load_run_config(find_config(ADDITION.preset))), 1)
 
 
 def layout_here() -> dict[str, object]:
@@ -100,7 +99,7 @@ class SmallRun:
 
     def words(self) -> list[str]:
         """For `restrain`."""
-        return ["train", str(ADDITION.config), *override_words(self._overrides(self.run.path))]
+        return ["train", ADDITION.preset, *override_words(self._overrides(self.run.path))]
 
     def stock_words(self, folder: Path) -> list[str]:
         """OpenRLHF's own flags for fewer steps of the same, with gold as the reward."""
@@ -109,7 +108,7 @@ class SmallRun:
             "data.max_samples": STOCK_STEPS * PROMPTS,
             "reward.remote_url": str(Path(__file__).with_name("stock_run.py")),
         }
-        config = load_run_config(ADDITION.config, self._overrides(folder))
+        config = load_run_config(find_config(ADDITION.preset), self._overrides(folder))
         return to_arguments({**detect().host_flags, **host_flags(config), **stock})
 
     def _overrides(self, folder: Path) -> dict[str, object]:

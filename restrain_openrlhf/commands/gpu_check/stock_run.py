@@ -13,9 +13,10 @@ from typing import Any
 import ray
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import ENTRY_POINT, check_version, parse
+from restrain_openrlhf.config.host_flags import ENTRY_POINT, parse
 from restrain_openrlhf.hook.train_ppo_ray import HOST_ENVIRONMENT
 from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import check_version
 
 SETUP = "restrain_openrlhf.commands.gpu_check.stock_run.setup"
 

@@ -24,7 +24,8 @@ N_SAMPLES = "rollout.n_samples_per_prompt"
 def premise(
     reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass.")] = None,
     rollouts: Annotated[
-        Path | None, typer.Option(help="In its place, rows {id, problem, responses, answer?} of the base model.")
+        Path | None,
+        typer.Option(help="In its place, rows {id, problem, responses, answer?} (JSONL, Parquet)."),
     ] = None,
     gold: Annotated[Path | None, typer.Option(help=f"{GOLD} Of all or some of the prompts.")] = None,
     config: Annotated[

@@ -1,22 +1,20 @@
 """Puts the diagnosis together: sizes of majorities, where methods learn, common answers, missing ones, reliability."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, parse_kind
+from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, Row, parse_kind
+from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.answers.votes import EXAMPLES
-from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
+from restrain_openrlhf.commands.premise.groups import TRIED, FrozenGroup, FrozenPass
 from restrain_openrlhf.commands.premise.learning import Bin, Learning, compared, quarters
 from restrain_openrlhf.commands.premise.shared import CommonAnswer, common_answers
 from restrain_openrlhf.errors import RestrainError
-from restrain_openrlhf.evaluation.estimators import SizeRow, reliability
+from restrain_openrlhf.evaluation.estimators import ReliabilitySoFar, SizeRow
 from restrain_openrlhf.method.settings import CommonSettings
-
-# Responses without an answer that other kinds of answers are tried on.
-TRIED = 500
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,13 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
 
     Raises GroupError, ConfigError or DataError where that method cannot be tried on these groups.
     """
-    sizes = Counter(group.row.majority_count for group in frozen.groups)
+    sizes, unread, missing = Counter[int](), dict[str, Row](), 0.0
+    gold = OfGoldSoFar()
+    for group in frozen.groups:
+        sizes[group.row.majority_count] += 1
+        missing += group.row.missing_share
+        unread.update(dict.fromkeys(group.row.unread if len(unread) < TRIED else (), group.row.row))
+        gold.add(group)
     common = common_answers(frozen)
     methods, left_out = compared(frozen, settings, common[0].key if common else None)
     return Premise(
@@ -79,34 +83,53 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         methods=tuple(methods),
         left_out=left_out,
         common=common,
-        missing_share=sum(group.row.missing_share for group in frozen.groups) / len(frozen.groups),
-        unread=tuple(dict.fromkeys(text for group in frozen.groups for text in group.row.unread))[:EXAMPLES],
+        missing_share=missing / len(frozen.groups),
+        unread=tuple(unread)[:EXAMPLES],
         kind=frozen.kind,
-        others=other_kinds(frozen.kind, frozen.unread),
-        gold=_of_gold(frozen.with_gold) if frozen.with_gold else None,
+        others=other_kinds(frozen.kind, frozen.unread or unread),
+        gold=gold.found(),
     )
 
 
-def other_kinds(kind: AnswerKind, unread: Sequence[str]) -> dict[str, float]:
-    """The share of `unread` responses that each other kind reads with nothing but the text, those that read most first.
+def other_kinds(kind: AnswerKind, unread: Mapping[str, Row]) -> dict[str, float]:
+    """The share of `unread` responses that each other kind reads, those that read most first.
 
-    Kinds with settings that have no default cannot be tried, and are left out.
+    Kinds whose settings have no default, or whose columns the rows lack, cannot be tried, and are left out.
     """
-    texts = list(dict.fromkeys(unread))[:TRIED]
+    known = list(unread.items())[:TRIED]
     shares: dict[str, float] = {}
-    for name in sorted(KINDS.keys() - {kind.name}) if texts else ():
+    for name in sorted(KINDS.keys() - {kind.name}) if known else ():
         with suppress(RestrainError):
             other = parse_kind({"name": name})
-            shares[name] = sum(other.extract(text, other.row("", {})) is not None for text in texts) / len(texts)
+            rows = [(text, other.row(row.get(PROBLEM, ""), row)) for text, row in known]
+            shares[name] = sum(other.extract(text, row) is not None for text, row in rows) / len(rows)
     return dict(sorted(shares.items(), key=lambda each: -each[1]))
 
 
-def _of_gold(known: tuple[FrozenGroup, ...]) -> OfGold:
-    grades = [group.grades for group in known if group.grades is not None]
-    right = [verdict for row in grades for verdict in row.correct]
-    return OfGold(
-        prompts=len(known),
-        pass_at_1=sum(right) / len(right),
-        majority_right=sum(group.majority_is_right for group in known) / len(known),
-        by_size=tuple(reliability(grades)),
-    )
+class OfGoldSoFar:
+    """What `OfGold` is made of, counted prompt by prompt."""
+
+    def __init__(self) -> None:
+        self._prompts = self._right = self._of = self._majorities_right = 0
+        self._by_size = ReliabilitySoFar()
+
+    def add(self, group: FrozenGroup) -> None:
+        """One prompt more; it counts where it has gold."""
+        grades = group.grades
+        if grades is not None:
+            self._prompts += 1
+            self._right += sum(grades.correct)
+            self._of += len(grades.correct)
+            self._majorities_right += group.majority_is_right
+            self._by_size.add(grades)
+
+    def found(self) -> OfGold | None:
+        """None where no prompt had gold."""
+        if not self._prompts:
+            return None
+        return OfGold(
+            prompts=self._prompts,
+            pass_at_1=self._right / self._of,
+            majority_right=self._majorities_right / self._prompts,
+            by_size=tuple(self._by_size.rows()),
+        )

@@ -1,17 +1,24 @@
 """What the diagnosis reads: each prompt's frozen vote, the rollouts that a training step would have, and its gold."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
+from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.gold import ProblemIdentity, load_gold
+from restrain_openrlhf.data.jsonl import dump, each_row
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import majority_right
-from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, grade_vote, read_rollouts
+from restrain_openrlhf.evaluation.grade import GradeRow, RolloutsRow, each_rollouts, grade_vote
 from restrain_openrlhf.reference import ReferenceRow, load_reference
 from restrain_openrlhf.reference.prompts import Prompt
+
+# Responses without an answer that are kept, for other kinds of answers to be tried on.
+TRIED = 500
 
 
 @dataclass(frozen=True)
@@ -30,8 +37,14 @@ class FrozenGroup:
 
     @cached_property
     def gold_key(self) -> str | None:
-        """The key of the gold answer; None without gold."""
-        return None if self.gold is None else self.kind.key(self.gold, self.row.row)
+        """The key of the gold answer; None without gold, and where gold is no answer but tests of one."""
+        return self.kind.key(self.gold, self.row.row) if self.gold is not None and self.kind.gold_is_an_answer else None
+
+    def is_right(self, key: str) -> bool:
+        """Whether gold is known, and the answer with this key is right by it: as its rollouts were graded, if any."""
+        verdicts = self.grades.correct if self.grades is not None else ()
+        right = [verdict for found, verdict in zip(self.keys, verdicts, strict=False) if found == key]
+        return any(right) if right else self.gold_key == key
 
     @cached_property
     def grades(self) -> GradeRow | None:
@@ -48,20 +61,37 @@ class FrozenGroup:
 class FrozenPass:
     """The frozen model's rollouts on all prompts, n each; groups have the first `group_size` of them.
 
-    Answers are of one `kind`. `unread` are some responses without an answer, or their ends.
+    Answers are of one `kind`. `unread` are some responses without an answer, or their ends, each with what is known of
+    its prompt.
     """
 
     source: Path
     n: int
     group_size: int
-    groups: tuple[FrozenGroup, ...]
+    groups: Collection[FrozenGroup]
     kind: AnswerKind = MATHEMATICS
-    unread: tuple[str, ...] = ()
+    unread: Mapping[str, Row] = field(default_factory=dict)
 
-    @property
-    def with_gold(self) -> tuple[FrozenGroup, ...]:
-        """The groups whose gold is known."""
-        return tuple(group for group in self.groups if group.gold is not None)
+
+@dataclass(frozen=True)
+class StoredGroups(Collection[FrozenGroup]):
+    """Groups of a file, read each time that they are gone through: one at a time is in memory."""
+
+    rows: Callable[[], Iterator[ReferenceRow]]
+    count: int
+    size: int
+    gold: Mapping[str, str]
+    kind: AnswerKind
+
+    def __iter__(self) -> Iterator[FrozenGroup]:
+        for row in self.rows():
+            yield FrozenGroup(row, row.group.first(self.size), self.gold.get(row.problem_hash), self.kind)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __contains__(self, group: object) -> bool:
+        return any(each == group for each in self)
 
 
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
@@ -76,9 +106,7 @@ def from_reference(path: Path, gold: Path | None = None, group_size: int | None 
             "`restrain reference` wrote, such as ref.jsonl."
         )
     reference = load_reference(path)
-    rows = reference.rows
-    unread = tuple(text for row in rows for text in row.unread)
-    return _frozen_pass(path, rows, gold, group_size, {}, reference.provenance.kind, unread)
+    return _frozen_pass(path, reference.each_row, gold, group_size, {}, reference.provenance.kind, {})
 
 
 def from_rollouts(
@@ -88,11 +116,23 @@ def from_rollouts(
 
     Raises DataError for a damaged file, and where rows differ in their number of rollouts.
     """
-    rollouts = read_rollouts(path)
-    read = [_vote(row, kind) for row in rollouts]
-    rows, unread = [row for row, _ in read], tuple(text for _, texts in read for text in texts)
-    given = zip(rows, (each.answer for each in rollouts), strict=True)
-    own = {row.problem_hash: str(answer) for row, answer in given if answer not in (None, "")}
+    kind.check(each.row(kind) for each in each_rollouts(path))
+    own: dict[str, str] = {}
+    unread: dict[str, Row] = {}
+    # Their votes are written down once, and gone through as an offline pass's are.
+    votes = NamedTemporaryFile("w", suffix=".jsonl", encoding="utf-8")  # noqa: SIM115 - goes with the last of its rows
+    for each in each_rollouts(path):
+        row, texts = _vote(each, kind)
+        votes.write(dump(row.model_dump(mode="json")))
+        read = {**(each.model_extra or {}), PROBLEM: each.problem}
+        unread.update(dict.fromkeys(texts if len(unread) < TRIED else (), read))
+        if each.answer not in (None, ""):
+            own[row.problem_hash] = str(each.answer)
+    votes.flush()
+
+    def rows() -> Iterator[ReferenceRow]:
+        return each_row(Path(votes.name), ReferenceRow)
+
     return _frozen_pass(path, rows, gold, group_size, own, kind, unread)
 
 
@@ -106,17 +146,18 @@ def _vote(row: RolloutsRow, kind: AnswerKind) -> tuple[ReferenceRow, list[str]]:
 
 def _frozen_pass(
     path: Path,
-    rows: Sequence[ReferenceRow],
+    rows: Callable[[], Iterator[ReferenceRow]],
     gold: Path | None,
     group_size: int | None,
-    own: dict[str, str],
+    own: Mapping[str, str],
     kind: AnswerKind,
-    unread: tuple[str, ...],
+    unread: Mapping[str, Row],
 ) -> FrozenPass:
-    n, *others = sorted({row.n for row in rows})
+    numbers = Counter(row.n for row in rows())
+    n, *others = sorted(numbers)
     if others:
         raise DataError(f"{path}: prompts have {[n, *others]} rollouts; majority sizes compare only at one number.")
-    asked = [ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash) for row in rows]
+    asked = (ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash) for row in rows())
     answers = load_gold(gold).answers(str(path), asked) if gold else own
     size = group_size or n
     if size > n:
@@ -124,5 +165,4 @@ def _frozen_pass(
             f"{path}: has {n} rollouts per prompt, and a group of the configuration has {size}. Sample as many with "
             "`restrain reference --n`, or leave --config out."
         )
-    groups = (FrozenGroup(row, row.group.first(size), answers.get(row.problem_hash), kind) for row in rows)
-    return FrozenPass(path, n, size, tuple(groups), kind, unread)
+    return FrozenPass(path, n, size, StoredGroups(rows, numbers.total(), size, answers, kind), kind, unread)

@@ -1,7 +1,8 @@
 """Where each method would learn: its squared advantage on the frozen model's groups, by the size of the majority."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import ceil
 
@@ -80,61 +81,89 @@ def compared(frozen: FrozenPass, settings: CommonSettings, shared: str | None) -
     return found, left_out
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """What is kept of each group that a method trains on.
+
+    `wrong` says of each group whose gold is known, and that is not penalised, whether its majority is wrong; `learned`
+    are the places of those groups.
+    """
+
+    squares: "array[float]" = field(default_factory=lambda: array("d"))
+    sizes: "array[int]" = field(default_factory=lambda: array("l"))
+    penalized: bytearray = field(default_factory=bytearray)
+    learned: "array[int]" = field(default_factory=lambda: array("l"))
+    wrong: bytearray = field(default_factory=bytearray)
+
+
+@dataclass
+class _Push:
+    """The sum of (A − the group's mean A) over chosen rollouts, of the sum of |A| over all."""
+
+    pushed: float = 0.0
+    total: float = 0.0
+
+    def add(self, net: Floats, chosen: Sequence[bool]) -> None:
+        """One group more. `chosen` may be longer than a group that is trained on in part."""
+        self.total += float(np.abs(net).sum())
+        self.pushed += float((net - net.mean())[np.array(chosen[: net.size])].sum())
+
+    @property
+    def share(self) -> float | None:
+        """None where every advantage is 0."""
+        return self.pushed / self.total if self.total else None
+
+
 def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) -> Learning:
-    """One method on the groups that it trains on.
+    """One method on the groups that it trains on, one at a time.
 
     Raises GroupError where it draws its groups otherwise, DataError where it reads gold and no prompt has any.
     """
-    groups = _trained_on(method, frozen)
-    scores = [
-        score_group(method, each.group, each.row, each.gold, str(each.row.id), None, frozen.kind, each.row.row)
-        for each in groups
-    ]
-    net = [score.pair.net for score in scores]
-    squares = np.array([float(np.sum(advantages**2)) for advantages in net])
-    sizes = np.array([group.row.majority_count for group in groups])
-    penalized = np.array([score.penalized for score in scores])
-    graded = [place for place, group in enumerate(groups) if group.gold is not None]
-    learned = [place for place in graded if not penalized[place]]
-    wrong = np.array([not groups[place].majority_is_right for place in learned], dtype=bool)
-    right = [each.grades.correct for each in groups if each.grades is not None]
+    columns, size, rollouts = _Columns(), 0.0, 0
+    to_shared, to_right = _Push(), _Push()
+    for each in _trained_on(method, frozen):
+        gold, row = each.gold, each.row
+        score = score_group(method, each.group, row, gold, str(row.id), None, frozen.kind, row.row)
+        net = score.pair.net
+        size, rollouts = size + float(np.abs(net).sum()), rollouts + net.size
+        if shared is not None:
+            to_shared.add(net, [key == shared for key in each.keys])
+        if each.grades is not None:
+            to_right.add(net, each.grades.correct)
+        if gold is not None and not score.penalized:
+            columns.learned.append(len(columns.squares))
+            columns.wrong.append(not each.majority_is_right)
+        columns.squares.append(float(np.sum(net**2)))
+        columns.sizes.append(row.majority_count)
+        columns.penalized.append(score.penalized)
+    if not columns.squares:
+        raise DataError("It trains on none of these prompts: it reads gold, or selects by a share that none reaches.")
+    squares, sizes = np.array(columns.squares), np.array(columns.sizes)
+    penalized = np.array(columns.penalized, dtype=bool)
     return Learning(
         name=name,
-        prompts=len(groups),
+        prompts=len(squares),
         prompts_penalized=float(np.mean(penalized)),
-        mean_advantage=float(np.mean(np.abs(np.concatenate(net)))),
+        mean_advantage=size / rollouts,
         by_size=tuple(_share(squares, (sizes >= b.low) & (sizes <= b.high)) for b in quarters(frozen.n)),
         penalized=_share(squares, penalized),
-        shared_push=None if shared is None else _push(net, [[key == shared for key in each.keys] for each in groups]),
-        right_push=_push([net[place] for place in graded], right),
-        on_wrong=_ratio(squares[learned], wrong),
+        shared_push=to_shared.share,
+        right_push=to_right.share,
+        on_wrong=_ratio(squares[np.array(columns.learned, dtype=int)], np.array(columns.wrong, dtype=bool)),
         reads_gold=method.reads_gold,
     )
 
 
-def _trained_on(method: Method, frozen: FrozenPass) -> Sequence[FrozenGroup]:
-    kept: Sequence[FrozenGroup] = frozen.groups
+def _trained_on(method: Method, frozen: FrozenPass) -> Iterator[FrozenGroup]:
+    kept: Iterable[FrozenGroup] = frozen.groups
     if method.selection is not None:
-        kept = [kept[place] for place in method.selection([group.row.majority_share for group in kept])]
-    if method.reads_gold:
-        kept = [group for group in kept if group.gold is not None]
-    if not kept:
-        raise DataError("It trains on none of these prompts: it reads gold, or selects by a share that none reaches.")
-    return kept
+        chosen = set(method.selection([group.row.majority_share for group in frozen.groups]))
+        kept = (group for place, group in enumerate(frozen.groups) if place in chosen)
+    return (group for group in kept if group.gold is not None or not method.reads_gold)
 
 
 def _share(squares: Floats, of: np.ndarray) -> float:
     return float(squares[of].sum() / squares.sum()) if squares.sum() > 0 else 0.0
-
-
-def _push(net: Sequence[Floats], chosen: Sequence[Sequence[bool]]) -> float | None:
-    """None where every advantage is 0. `chosen` may be longer than a group that is trained on in part."""
-    total = sum(float(np.abs(one).sum()) for one in net)
-    pushed = sum(
-        float((one - one.mean())[np.array(rollouts[: one.size])].sum())
-        for one, rollouts in zip(net, chosen, strict=True)
-    )
-    return pushed / total if total else None
 
 
 def _ratio(squares: Floats, of: np.ndarray) -> Ratio | None:

@@ -11,7 +11,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from restrain_openrlhf.answers.votes import missing_warning
+from restrain_openrlhf.answers.votes import end_of, missing_warning
 from restrain_openrlhf.commands.premise.diagnosis import Premise
 from restrain_openrlhf.commands.premise.shared import LEAST_GOLD, CommonAnswer
 
@@ -144,5 +144,6 @@ def _common(premise: Premise) -> Table:
     for one in premise.common:
         gold = f"{one.excess.gold_share:.1%}" if one.excess else "–"
         shortcut = "yes" if one.is_shortcut else "no"
-        table.add_row(escape(one.text), f"{one.share:.1%}", str(one.prompts), str(one.majorities), gold, shortcut)
+        text = escape(end_of(one.text))
+        table.add_row(text, f"{one.share:.1%}", str(one.prompts), str(one.majorities), gold, shortcut)
     return table

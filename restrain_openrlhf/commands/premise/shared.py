@@ -4,9 +4,9 @@ An answer such as "2" on mathematics is common without being one. Where there is
 explained in docs/concepts/premise.md.
 """
 
+from array import array
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 
 import numpy as np
@@ -65,27 +65,52 @@ class CommonAnswer:
 
 def common_answers(frozen: FrozenPass) -> tuple[CommonAnswer, ...]:
     """The three most common answers, the most common first."""
-    total = Counter(key for group in frozen.groups for key in group.keys if key is not None)
-    prompts = Counter(key for group in frozen.groups for key in dict.fromkeys(group.keys) if key is not None)
-    return tuple(_answer(frozen, key, total[key], prompts) for key, _ in total.most_common(SHOWN))
-
-
-def _answer(frozen: FrozenPass, key: str, rollouts: int, prompts: Counter[str]) -> CommonAnswer:
-    texts = (pair for group in frozen.groups for pair in zip(group.keys, group.row.answers, strict=True))
-    return CommonAnswer(
-        text=next(text for found, text in texts if found == key and text is not None),
-        key=key,
-        share=rollouts / (len(frozen.groups) * frozen.n),
-        prompts=prompts[key],
-        next_prompts=max((count for other, count in prompts.items() if other != key), default=0),
-        majorities=sum(group.row.majority_key == key for group in frozen.groups),
-        excess=_excess(frozen.with_gold, key),
+    total, prompts = Counter[str](), Counter[str]()
+    for group in frozen.groups:
+        keys = [key for key in group.keys if key is not None]
+        total.update(keys)
+        prompts.update(set(keys))
+    found = {key: _SoFar() for key, _ in total.most_common(SHOWN)}
+    for group in frozen.groups:
+        for key, so_far in found.items():
+            so_far.add(group, key)
+    return tuple(
+        CommonAnswer(
+            text=so_far.text or "",
+            key=key,
+            share=total[key] / (len(frozen.groups) * frozen.n),
+            prompts=prompts[key],
+            next_prompts=max((count for other, count in prompts.items() if other != key), default=0),
+            majorities=so_far.majorities,
+            excess=so_far.excess(),
+        )
+        for key, so_far in found.items()
     )
 
 
-def _excess(groups: Sequence[FrozenGroup], key: str) -> Excess | None:
-    if len(groups) < LEAST_GOLD:
-        return None
-    is_gold = np.array([group.gold_key == key for group in groups], float)
-    over = np.array([np.mean([found == key for found in group.keys]) for group in groups]) - is_gold
-    return Excess(float(over.mean()), float(over.std(ddof=1)) / sqrt(len(over)), float(is_gold.mean()))
+@dataclass
+class _SoFar:
+    """Of one answer: its first text, the prompts whose majority it is, and of those with gold its share and gold's."""
+
+    text: str | None = None
+    majorities: int = 0
+    shares: "array[float]" = field(default_factory=lambda: array("d"))
+    is_gold: bytearray = field(default_factory=bytearray)
+
+    def add(self, group: FrozenGroup, key: str) -> None:
+        """One prompt more, for the answer of this key."""
+        if self.text is None:
+            texts = zip(group.keys, group.row.answers, strict=True)
+            self.text = next((text for found, text in texts if found == key), None)
+        self.majorities += group.row.majority_key == key
+        if group.gold is not None:
+            self.shares.append(float(np.mean([found == key for found in group.keys])))
+            self.is_gold.append(group.is_right(key))
+
+    def excess(self) -> Excess | None:
+        """None where too few prompts have gold."""
+        if len(self.shares) < LEAST_GOLD:
+            return None
+        is_gold = np.array(self.is_gold, float)
+        over = np.array(self.shares) - is_gold
+        return Excess(float(over.mean()), float(over.std(ddof=1)) / sqrt(len(over)), float(is_gold.mean()))

@@ -1,5 +1,9 @@
-"""`restrain publish`: a run's model as a folder for the hub, and on the hub."""
+"""`restrain publish`: a run's model with its card as a folder, complete and without what is private, for the hub."""
 
+import json
+import os
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -7,48 +11,126 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_folder
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.commands.publish.private import clean_json, published_configuration, refuse_private
+from restrain_openrlhf.data.identity import model_fingerprint
+from restrain_openrlhf.data.model_files import ADAPTER, ADAPTER_CONFIG, PATTERNS, refuse_incomplete
+from restrain_openrlhf.data.outputs import output_folder
+from restrain_openrlhf.errors import ConfigError, RunError
+from restrain_openrlhf.evaluation.result import Result, load_results
+from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
+
+# By this file a folder is known to be one of ours.
+CONFIGURATION = "restrain.json"
+# Where a run's own evaluation lies, unless it is named.
+EVALUATION = "evaluation"
+# Weights are as large as a disk allows, and are not changed here.
+LINKED = (".safetensors", ".bin")
 
 
 def publish(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of `restrain train`.")],
-    push: Annotated[
-        str | None, typer.Option(metavar="OWNER/NAME", help="Push the folder to this repository of the hub.")
-    ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Write the folder and push nothing.")] = False,
     out: Annotated[Path | None, to_folder("The folder that is written.", show_default="RUN/hub")] = None,
     evaluation: Annotated[
         list[Path] | None,
         typer.Option(help="`restrain eval` of this model. Repeatable.", show_default="RUN/evaluation, if it is there"),
     ] = None,
-    base_evaluation: Annotated[
-        list[Path] | None,
-        typer.Option(help="`restrain eval` of the base model on the same benchmarks. Repeatable."),
-    ] = None,
     base_model: Annotated[
         str | None,
         typer.Option(metavar="OWNER/NAME", help="The base model on the hub, where training had it in a folder."),
     ] = None,
-    private: Annotated[bool, typer.Option("--private", help="Make a repository that only you see.")] = False,
 ) -> None:
-    """Write a run's model with its card as a folder for the Hugging Face hub, and push it.
+    """Write a run's model with its card as a folder for the Hugging Face hub. `hf upload` pushes it."""
+    found = finished_run(run)
+    folder = output_folder(out or found.path / "hub")
+    write_folder(found, folder, base_model, evaluation or ())
+    console = Console(soft_wrap=True, highlight=False, markup=False)
+    console.print(f"folder: {folder}\nRead it, then push it: hf upload OWNER/NAME {folder}")
 
-    The hub's token is HF_TOKEN, or that of `hf auth login`.
+
+def finished_run(path: Path) -> RunFolder:
+    """The run in a folder of `restrain train`.
+
+    Raises RunError for another folder, a run that has not ended, and one of `test-time adapt`, whose last model is not
+    always the one that gave its answers; ConfigError for weights that are not whole.
     """
-    from restrain_openrlhf.commands.publish.folder import write_folder  # noqa: PLC0415 - keeps `--help` quick
-    from restrain_openrlhf.commands.publish.push import push as push_folder  # noqa: PLC0415
-    from restrain_openrlhf.commands.publish.push import refuse_wrong_name  # noqa: PLC0415
-    from restrain_openrlhf.commands.publish.trained_run import find_run  # noqa: PLC0415
+    run = RunFolder(path.absolute())
+    adaptation = run.path.parent if run.path.name == "train" else run.path
+    if (adaptation / VOTES_BEFORE).exists():
+        raise RunError(
+            f"{path}: is of `test-time adapt`. The model that gave its answers is `chosen_model` in result.json; push "
+            "that folder with `hf upload`."
+        )
+    if not run.resolved.exists():
+        raise RunError(f"{path}: holds no run. Give the folder of `restrain train`.")
+    if not run.completed.exists():
+        raise RunError(f"{path}: the run has not ended. Run its command again to finish it, then publish it.")
+    if not run.model.is_dir():
+        raise RunError(f"{run.model}: no such folder: the run has left no model. Train it to its end, then publish it.")
+    try:
+        refuse_incomplete(run.model)
+    except ConfigError as error:
+        adapter = run.model / ADAPTER
+        hint = f" Write the whole model: restrain merge {adapter} --out DIR, and move its files to {run.model}."
+        raise ConfigError(f"{error}{hint if (adapter / ADAPTER_CONFIG).exists() else ''}") from None
+    return run
 
-    if push is None and not dry_run:
-        raise ConfigError("Say what to do: --dry-run writes the folder here, --push OWNER/NAME puts it on the hub.")
-    if push is not None:
-        refuse_wrong_name(push)
-    found = find_run(run)
-    folder = out or found.path / "hub"
-    write_folder(found, folder, push, base_model, evaluation or (), base_evaluation or ())
-    console = Console(soft_wrap=True, highlight=False)
-    console.print(f"folder: {folder}", markup=False)
-    if push is not None and not dry_run:
-        message = f"{found.method['name']}, {found.path.name}"
-        console.print(f"pushed: {push_folder(folder, push, private, message)}", markup=False)
+
+def write_folder(run: RunFolder, out: Path, base_model: str | None = None, evaluations: Sequence[Path] = ()) -> None:
+    """Write it whole, in the place of an earlier one. `base_model` says which model of the hub the base is.
+
+    Raises ConfigError where `out` is something else, RunError for evaluations of other models and for private words in
+    what would be published.
+    """
+    from restrain_openrlhf.commands.publish.card import card_text, describe_base  # noqa: PLC0415 - keeps `--help` quick
+
+    if out.exists() and not (out / CONFIGURATION).exists():
+        raise ConfigError(f"--out {out}: is there, and was not written by `restrain publish`. Name another folder.")
+    base_name = str(run.flags().get("actor.model_name_or_path") or "")
+    base, measured = describe_base(base_name, base_model), measured_accuracies(run, evaluations)
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    _copy_files(run.model, partial, {base_name: base.shown})
+    # A whole model has its adapter in a folder beside it.
+    if has_adapter := (run.model / ADAPTER / ADAPTER_CONFIG).exists():
+        (partial / ADAPTER).mkdir()
+        _copy_files(run.model / ADAPTER, partial / ADAPTER, {base_name: base.shown})
+    for path in base.notices:
+        shutil.copyfile(path, partial / path.name)
+    configuration = published_configuration(run.record())
+    configuration["openrlhf"]["actor.model_name_or_path"] = base.shown
+    (partial / CONFIGURATION).write_text(json.dumps(configuration, indent=2) + "\n", encoding="utf-8")
+    (partial / "README.md").write_text(card_text(run, base, measured, has_adapter), encoding="utf-8")
+    refuse_private(partial, run.path)
+    refuse_incomplete(partial)
+    shutil.rmtree(out, ignore_errors=True)
+    partial.rename(out)
+
+
+def measured_accuracies(run: RunFolder, folders: Sequence[Path]) -> list[Result]:
+    """What `restrain eval` measured of the run's model. Raises RunError for another model's, and an unfinished one."""
+    own = run.path / EVALUATION
+    fingerprint, found = model_fingerprint(str(run.model)), list[Result]()
+    for folder in folders or ([own] if own.is_dir() else []):
+        for result in load_results(folder):
+            how = result.provenance
+            if how.model_fingerprint != fingerprint:
+                raise RunError(
+                    f"{folder}: {how.benchmark} is an evaluation of another model ({how.model}). Name the one of the "
+                    "published model with --evaluation, or run `restrain eval` on it."
+                )
+            found.append(result)
+    return found
+
+
+def _copy_files(source: Path, out: Path, replaced: dict[str, str]) -> None:
+    """Weights are linked where the file system can; JSON files lose local paths."""
+    patterns = PATTERNS if any(source.glob("*.safetensors")) else (*PATTERNS, "*.bin")
+    for path in sorted({path for pattern in patterns for path in source.glob(pattern) if path.is_file()}):
+        try:
+            copy = os.link if path.suffix in LINKED else shutil.copyfile
+            copy(path.resolve(), out / path.name)
+        except OSError:
+            shutil.copyfile(path, out / path.name)
+        if path.suffix == ".json" and not path.name.startswith("tokenizer.") and not path.name.endswith(".index.json"):
+            clean_json(out / path.name, replaced)

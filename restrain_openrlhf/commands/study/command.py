@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import GOLD, Overrides, to_folder
+from restrain_openrlhf.commands.options import Overrides, to_folder
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
 
 
@@ -17,10 +17,6 @@ def study(
     out: Annotated[Path, to_folder("Output folder for runs, tables and figures.")] = Path("runs/study"),
     seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration, with seeds 42, 43 and so on.")] = 3,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
-    gold: Annotated[
-        list[Path] | None,
-        typer.Option(help=f"For maj@k by step of the kept rollouts. {GOLD} May be repeated."),
-    ] = None,
     overrides: Overrides = None,
 ) -> None:
     """Train every CONFIG with every seed and compare held-out accuracy. To resume, run the same command.
@@ -29,12 +25,10 @@ def study(
     """
     from restrain_openrlhf.commands.study.plan import plan_study  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.commands.study.report import write_study  # noqa: PLC0415
-    from restrain_openrlhf.commands.study.results import read_gold  # noqa: PLC0415
     from restrain_openrlhf.commands.study.runner import run_study  # noqa: PLC0415
 
     runs = plan_study(configs, seeds, out, parse_overrides(overrides or []))
-    answers = read_gold(gold or [], runs)
     console = Console(stderr=True, soft_wrap=True)
     run_study(runs, jobs, console.print, lambda: write_study(runs, out))
-    write_study(runs, out, answers)
+    write_study(runs, out)
     console.print(f"table: {out / 'table.md'}")

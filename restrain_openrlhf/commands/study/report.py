@@ -1,8 +1,9 @@
-"""A study's table, as Markdown and as CSV, and its figures: accuracy by step, and how the policies voted."""
+"""Held-out accuracy of a study's runs, by configuration over seeds: a table, as Markdown and as CSV, and a picture."""
 
 import csv
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from restrain_openrlhf.commands.study.plan import StudyRun
-from restrain_openrlhf.commands.study.results import ACCURACY, Curve, accuracies, votes
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation.figures.page import save_figures
-from restrain_openrlhf.records.collapse import Collapse
+from restrain_openrlhf.records.collapse import Collapse, of_evaluations
+from restrain_openrlhf.records.metrics import HeldOutAccuracy, read_held_out
 
 mpl.use("Agg")
 HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step", "steps", "collapse step")
@@ -23,12 +24,52 @@ HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step"
 COLORS = 10
 
 
-def write_study(runs: Sequence[StudyRun], out: Path, gold: Mapping[str, str] | None = None) -> None:
-    """Write table.md, table.csv and the figures from the runs' files so far.
+@dataclass(frozen=True)
+class Curve:
+    """pass@1 of one configuration: `values` (seeds, points) at `steps`, of the steps that every seed has.
 
-    `gold` has answers to the training prompts, by the problem's hash: the pictures then have maj@k by step. Raises
-    RunError where no run has been evaluated yet, and DataError where gold has none of the runs' prompts.
+    `collapses` is one per seed.
     """
+
+    group: str
+    name: str
+    steps: tuple[int, ...]
+    values: np.ndarray
+    collapses: tuple[Collapse, ...]
+
+    @property
+    def seeds(self) -> int:
+        """How many runs are in it."""
+        return len(self.values)
+
+    @property
+    def mean(self) -> np.ndarray:
+        """Over seeds, (points,)."""
+        return np.asarray(self.values.mean(axis=0))
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """Standard deviation over seeds, (points,); 0 for a single one."""
+        return np.asarray(self.values.std(axis=0, ddof=1)) if self.seeds > 1 else np.zeros(len(self.steps))
+
+
+def accuracies(runs: Iterable[StudyRun]) -> list[Curve]:
+    """Held-out pass@1 of each configuration that has evaluations, in the order of the study."""
+    evaluated: dict[tuple[str, str], list[Sequence[HeldOutAccuracy]]] = {}
+    for run in runs:
+        if rows := read_held_out(run.config.run_dir):
+            evaluated.setdefault((run.group, run.name), []).append(rows)
+    found = []
+    for (group, name), seeds in evaluated.items():
+        by_seed = [{row.step: row.pass_at_1 for row in rows} for rows in seeds]
+        if steps := sorted(set.intersection(*map(set, by_seed))):
+            values = np.array([[by_step[step] for step in steps] for by_step in by_seed])
+            found.append(Curve(group, name, tuple(steps), values, tuple(map(of_evaluations, seeds))))
+    return found
+
+
+def write_study(runs: Sequence[StudyRun], out: Path) -> None:
+    """Write tables and figures from the runs' files so far. Raises RunError where no run has been evaluated yet."""
     found = accuracies(runs)
     if not found:
         raise RunError(f"{out}: no run has an evaluation yet, so there is nothing to report. Read the runs' logs.")
@@ -37,10 +78,10 @@ def write_study(runs: Sequence[StudyRun], out: Path, gold: Mapping[str, str] | N
     (out / "table.md").write_text(f"## Held-out accuracy (pass@1)\n\n{lines}", encoding="utf-8")
     with (out / "table.csv").open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([HEADER, *rows])
-    pictures = {"curves": draw({f"{group}: {ACCURACY}": same for group, same in _panels(found, "group").items()})}
-    for group, voted in _panels(votes(runs, gold), "group").items():
-        pictures[f"{group}-votes"] = draw(_panels(voted, "quantity"))
-    save_figures(pictures, out)
+    groups: dict[str, list[Curve]] = {}
+    for curve in found:
+        groups.setdefault(f"{curve.group}: held-out pass@1", []).append(curve)
+    save_figures({"curves": draw(groups)}, out)
 
 
 def accuracy_row(curve: Curve) -> list[str]:
@@ -64,13 +105,6 @@ def collapse_cell(collapses: Sequence[Collapse]) -> str:
     """Each seed's Model Collapse Step, or one word for all: "–" without a collapse, "?" with too few evaluations."""
     words = ["?" if not one.is_known else "–" if one.step is None else str(one.step) for one in collapses]
     return words[0] if len(set(words)) == 1 else ", ".join(words)
-
-
-def _panels(curves: Sequence[Curve], by: str) -> dict[str, list[Curve]]:
-    found: dict[str, list[Curve]] = {}
-    for curve in curves:
-        found.setdefault(getattr(curve, by), []).append(curve)
-    return found
 
 
 def draw(panels: Mapping[str, Sequence[Curve]]) -> Figure:

@@ -59,8 +59,8 @@ def _serve(found: "Material", port: int) -> None:
         from restrain_openrlhf.commands.view.server import application, serve  # noqa: PLC0415 - optional
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"The page's server needs {error.name}, which is not installed. Install restrain-openrlhf[serve], or write "
-            "the page to a file with --export."
+            f"The page's server needs {error.name}, which is not installed. Install restrain-openrlhf[service], or "
+            "write the page to a file with --export."
         ) from None
     from restrain_openrlhf.commands.view.source import ViewedRun  # noqa: PLC0415
 

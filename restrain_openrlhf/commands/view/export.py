@@ -2,12 +2,13 @@
 
 import base64
 import zlib
+from bisect import insort
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from restrain_openrlhf.commands.view.html import as_json, whole_page
-from restrain_openrlhf.commands.view.source import Material, one_page
+from restrain_openrlhf.commands.view.source import Material
 from restrain_openrlhf.commands.view.summary import Step, Summaries, details
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.records.kept import kept_files, read_file
@@ -26,16 +27,20 @@ class Responses:
     limit: int
     size: int = 0
     _packed: dict[str, dict[str, str]] = field(default_factory=dict)
+    # Its prompts in order.
+    _ids: list[str] = field(default_factory=list)
     _first_left_out: str | None = None
 
     def add(self, prompt_id: str, place: str, packed: str) -> None:
         """Add one group's; where that is too much, the prompts with the greatest ids go."""
         if self._first_left_out is not None and prompt_id >= self._first_left_out:
             return
+        if prompt_id not in self._packed:
+            insort(self._ids, prompt_id)
         self._packed.setdefault(prompt_id, {})[place] = packed
         self.size += len(packed)
         while self.size > self.limit:
-            last = max(self._packed)
+            last = self._ids.pop()
             self.size -= sum(map(len, self._packed.pop(last).values()))
             self._first_left_out = last
 
@@ -44,28 +49,50 @@ class Responses:
         return {place: packed for groups in self._packed.values() for place, packed in groups.items()}
 
 
+class PackedPage:
+    """All steps as one `Page`, written and packed step by step."""
+
+    def __init__(self) -> None:
+        self.groups = 0
+        self._packer, self._prompts = zlib.compressobj(), dict[str, str]()
+        self._parts = [self._packer.compress(b'{"groups":[')]
+
+    def add(self, step: Step) -> None:
+        """The next step."""
+        if step.groups:
+            written = as_json(step.groups)[1:-1]
+            self._parts.append(self._packer.compress(b"," * bool(self.groups) + written))
+        self.groups += len(step.groups)
+        self._prompts.update(step.prompts)
+
+    def finished(self, steps: int) -> str:
+        """As `packed` has it; nothing is added after."""
+        rest = as_json({"prompts": self._prompts, "steps_read": steps, "steps": steps, "next": None})[1:]
+        self._parts += [self._packer.compress(b"]," + rest), self._packer.flush()]
+        return base64.b64encode(b"".join(self._parts)).decode("ascii")
+
+
 def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
     """Write the file; returns how many groups it has, and how many of them with responses, which `megabytes` bound.
 
     Raises DataError where a step cannot be read, and where the file cannot be written.
     """
     summaries, responses = Summaries(material.gold, material.reference), Responses(megabytes * MIB)
-    steps: list[Step] = []
-    for path in kept_files(material.run).values():
+    page, files = PackedPage(), kept_files(material.run)
+    for path in files.values():
         groups = read_file(path)
-        steps.append(summaries.step(groups))
+        page.add(summaries.step(groups))
         for group in groups:
             opened = packed(as_json(details(group, material.gold)))
             responses.add(group.prompt_id, f"{group.step}/{group.group}", opened)
-    page, places = one_page(steps, len(steps), len(steps)), responses.by_place()
-    count = len(page.groups)
+    places, count = responses.by_place(), page.groups
     left_out = (
         f"To keep this file small (--max-mb {megabytes}), it has the responses of {len(places):,} of "
         f"{count:,} groups: those of a sample of the prompts. All votes are here."
     )
-    data = {"summaries": packed(as_json(page)), "details": as_json(places).decode()}
+    data = {"summaries": page.finished(len(files)), "details": as_json(places).decode()}
     with whole_file(out) as file:
-        file.write(whole_page(material, [left_out] if len(places) < count else [], data))
+        file.writelines(whole_page(material, [left_out] if len(places) < count else [], data))
     return count, len(places)
 
 

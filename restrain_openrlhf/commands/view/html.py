@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,11 @@ def served_page(material: Material) -> str:
     """The page with links to the server's /assets."""
     styles = [Markup('<link rel="stylesheet" href="assets/{}">').format(path) for path in STYLES]
     scripts = [Markup('<script src="assets/{}"></script>').format(path) for path in SCRIPTS]
-    return _page(material, (), SERVED_POLICY, styles, scripts, {})
+    return "".join(_page(material, (), SERVED_POLICY, styles, scripts, {}))
 
 
-def whole_page(material: Material, more_notes: Sequence[str], data: Mapping[str, str]) -> str:
-    """The page with everything in it; `data` are blocks of text by id, which hold no `<`.
+def whole_page(material: Material, more_notes: Sequence[str], data: Mapping[str, str]) -> Iterator[str]:
+    """The page with everything in it, part by part; `data` are blocks of text by id, which hold no `<`.
 
     Its policy lets exactly these scripts and styles in, by their digests, and no connection to anywhere.
     """
@@ -51,19 +51,18 @@ def _page(
     styles: list[Markup],
     scripts: list[Markup],
     data: Mapping[str, str],
-) -> str:
-    block = Markup('<script type="application/json" id="{}">{}</script>')
+) -> Iterator[str]:
     return (
         Environment(loader=FileSystemLoader(ASSETS), autoescape=True)
         .get_template("page.html.j2")
-        .render(
+        .generate(
             name=material.name,
             notes=[*material.notes, *more],
             gold=bool(material.gold.answers),
             policy=policy,
             styles=styles,
             scripts=scripts,
-            data=[block.format(key, Markup(text)) for key, text in data.items()],
+            data={key: Markup(text) for key, text in data.items()},
         )
     )
 

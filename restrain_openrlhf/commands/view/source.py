@@ -6,27 +6,36 @@ from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 
-from restrain_openrlhf.commands.view.summary import GroupDetails, GroupSummary, Step, Summaries, details
+from restrain_openrlhf.commands.view.summary import (
+    FrozenVotes,
+    GroupDetails,
+    GroupSummary,
+    Step,
+    Summaries,
+    details,
+    no_votes,
+)
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.kept import KeptGroup, kept_files, read_file, read_kept
-from restrain_openrlhf.records.kept.groups import arrow
+from restrain_openrlhf.records.kept import KeptGroup, kept_files, kept_prompts, read_file, read_kept
 from restrain_openrlhf.reference import load_reference
 
 # Groups that a page has at least, whole steps.
 PAGE = 1000
+# Pages of the run, in browsers, that may be read at the same time without reading a step twice.
+READERS = 4
 # A step's file, its size and its time: one that was written again is another.
 StepFile = tuple[Path, int, int]
 
 
 @dataclass(frozen=True)
 class Material:
-    """A run to look at. `reference`: the frozen model's majority answer and its key by prompt_id, if there is one."""
+    """A run to look at, with the frozen model's votes."""
 
     run: Path
     gold: PromptGold = field(default_factory=PromptGold)
-    reference: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    reference: FrozenVotes = no_votes
     notes: tuple[str, ...] = ()
 
     @property
@@ -49,22 +58,17 @@ def material(run: Path, gold: Path | None) -> Material:
     named = RunFolder(run).record().get("reference")
     flipped = "Flipped: a majority answer other than that of the prompt's group before"
     if named is None:
-        return Material(run, answers, {}, (*notes, f"{flipped}."))
+        return Material(run, answers, no_votes, (*notes, f"{flipped}."))
     if not Path(named).exists():
         gone = f"{flipped}. The run's reference, {named}, is not there to compare with."
-        return Material(run, answers, {}, (*notes, gone))
-    votes = {
-        row.prompt_hash: (row.majority, row.majority_key or "")
-        for row in load_reference(Path(named)).each_row()
-        if row.majority is not None
-    }
+        return Material(run, answers, no_votes, (*notes, gone))
+    reference = load_reference(Path(named))
+
+    def votes(prompt_id: str) -> tuple[str, str] | None:
+        row = reference.by_prompt_hash(prompt_id)
+        return None if row is None or row.majority is None else (row.majority, row.majority_key or "")
+
     return Material(run, answers, votes, (*notes, f"{flipped}, its first one with the reference's."))
-
-
-def kept_prompts(run: Path) -> frozenset[str]:
-    """The prompts of all steps so far, without reading what was drawn for them."""
-    tables = (arrow().parquet.read_table(path, columns=["prompt"]) for path in kept_files(run).values())
-    return frozenset(prompt for table in tables for prompt in table["prompt"].unique().to_pylist())
 
 
 @dataclass(frozen=True)
@@ -93,23 +97,36 @@ class ViewedRun:
         self.material = material
         self._lock = Lock()
         self._files: list[StepFile] = []
-        self._forget()
+        # What was read before a place, for whoever goes on from there.
+        self._before: dict[int, Summaries] = {}
 
     def page(self, start: int = 0) -> Page:
         """The steps from place `start` on, as many as make PAGE groups. The first page looks for new steps.
 
-        Raises DataError where a file cannot be read.
+        A page is read when it is asked for, and not kept. Raises DataError where a file cannot be read.
         """
         with self._lock:
             if start == 0:
                 self._look()
+            summaries = self._before.pop(start, None) or self._up_to(start)
+            steps: list[Step] = []
             end, count = start, 0
             while end < len(self._files) and count < PAGE:
-                while len(self._read) <= end:
-                    self._read.append(self._summaries.step(_groups(self._files[len(self._read)])))
-                count += len(self._read[end].groups)
+                steps.append(summaries.step(read_file(self._files[end][0])))
+                count += len(steps[-1].groups)
                 end += 1
-            return one_page(self._read[start:end], end, len(self._files))
+            if end < len(self._files):
+                self._before[end] = summaries
+                for place in list(self._before)[:-READERS]:
+                    del self._before[place]
+            return one_page(steps, end, len(self._files))
+
+    def _up_to(self, start: int) -> Summaries:
+        """What those who begin there, and nobody before them, need: all steps before are read for it."""
+        summaries = Summaries(self.material.gold, self.material.reference)
+        for path, *_ in self._files[:start]:
+            summaries.step(read_file(path))
+        return summaries
 
     def details(self, step: int, group: int) -> GroupDetails | None:
         """An open group; None where none was kept under these numbers. Raises DataError as `page`."""
@@ -120,13 +137,9 @@ class ViewedRun:
     def _look(self) -> None:
         files = [_file(path) for path in kept_files(self.material.run).values()]
         # A run that was resumed from a checkpoint writes some steps again: all that was read may have changed.
-        if files[: len(self._read)] != self._files[: len(self._read)]:
-            self._forget()
+        if files[: len(self._files)] != self._files:
+            self._before.clear()
         self._files = files
-
-    def _forget(self) -> None:
-        self._read: list[Step] = []
-        self._summaries = Summaries(self.material.gold, self.material.reference)
 
 
 def _file(path: Path) -> StepFile:

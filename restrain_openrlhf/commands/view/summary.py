@@ -1,6 +1,6 @@
 """What the page shows of a group: in the list its vote, a flip and right or wrong; open, its classes with responses."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from restrain_openrlhf.answers import canonical_key
@@ -9,6 +9,14 @@ from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
 
 # The list and the chart draw the answers themselves; a page of text is no answer there.
 SHOWN = 120
+
+
+# The frozen model's majority answer to a prompt and that answer's key, by prompt_id; None where there is none.
+FrozenVotes = Callable[[str], tuple[str, str] | None]
+
+
+def no_votes(_prompt_id: str) -> None:
+    """Of a run without a reference."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +65,10 @@ class Step:
 class Summaries:
     """Summaries of a run's groups in the order of their steps, since a flip is one against what came before."""
 
-    def __init__(self, gold: PromptGold, reference: Mapping[str, tuple[str, str]]) -> None:
-        """`reference`: the frozen model's majority answer and its key, by prompt_id; empty where the run has none."""
-        self._gold = gold
-        self._last = dict(reference)
+    def __init__(self, gold: PromptGold, reference: FrozenVotes) -> None:
+        """Nothing is read yet."""
+        self._gold, self._reference = gold, reference
+        self._last: dict[str, tuple[str, str]] = {}
         self._numbers: dict[str, dict[str | None, int]] = {}
 
     def step(self, groups: list[KeptGroup]) -> Step:
@@ -95,7 +103,7 @@ class Summaries:
         first = next((members[0] for members in ranked_classes(group)), None)
         if first is None or first.answer is None:
             return None
-        answer, key = self._last.get(group.prompt_id, (None, None))
+        answer, key = self._last.get(group.prompt_id) or self._reference(group.prompt_id) or (None, None)
         self._last[group.prompt_id] = (first.answer, key_of(first) or "")
         return answer if answer is not None and key != key_of(first) else None
 

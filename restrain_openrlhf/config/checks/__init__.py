@@ -1,6 +1,6 @@
 """The one gate: all that settings alone can tell, asked before a run is shown, rendered, tried or started."""
 
-from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check
+from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check, refused_by_release
 from restrain_openrlhf.config.checks.keys import INPUTS, KEYS, other_size
 from restrain_openrlhf.config.checks.layout import LAYOUT
 from restrain_openrlhf.config.host_flags import SECRET_FLAGS, Flags
@@ -11,7 +11,7 @@ from restrain_openrlhf.method import build
 
 __all__ = ["CHECKS", "other_size", "refuse_settings", "refuse_unattended"]
 
-CHECKS: tuple[Check, ...] = (*CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
+CHECKS: tuple[Check, ...] = (refused_by_release, *CONTRADICTIONS, *KEYS, *LAYOUT, *INPUTS)
 # OpenRLHF turns W&B on by a key alone; the real one comes from the environment, as WANDB_API_KEY.
 DUMMY_KEY = "dummy"
 

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 from restrain_openrlhf.config.host_flags import Flags, is_agent
 from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.machine.host_releases import installed
 from restrain_openrlhf.method import Method
 
 Check = Callable[[Flags, HookConfig, Method], str | None]
@@ -23,7 +24,15 @@ def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str)
         filled = re.sub(r"\{([\w.]+)(!r)?\}", lambda found: (repr if found[2] else str)(known[found[1]]), message)
         return filled if holds(flags, config, method) else None
 
+    # Every check says what it refuses: the page of refused flags is made of it.
+    check.__doc__ = message
     return check
+
+
+def refused_by_release(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """What the table of releases (machine/host_releases.yaml) refuses in the installed one."""
+    given = ((name, reason) for name, reason in installed().refused.items() if flags[name] is not None)
+    return next((f"{name} is {flags[name]!r}: {reason}. Leave it out." for name, reason in given), None)
 
 
 CONTRADICTIONS: tuple[Check, ...] = (

@@ -9,7 +9,7 @@ from restrain_openrlhf.method.rollout_plans import RolloutPlan
 
 
 def planned_rollouts(flags: Flags, _config: HookConfig, method: Method) -> str | None:
-    """A method that draws its rollouts itself (votes, trees) gives as many as the host expects."""
+    """A method that draws its rollouts itself (votes, trees) gives another number than the host expects."""
     plan, n = method.rollouts, flags["rollout.n_samples_per_prompt"]
     return other_size(plan, n) if plan else None
 
@@ -26,7 +26,7 @@ def other_size(plan: RolloutPlan, n: int) -> str | None:
 
 
 def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | None:
-    """A method that penalises even a unanimous group (kappa above n) would penalise every group and learn nothing."""
+    """A method that penalises even a unanimous group (kappa above n): it would penalise all, and learn nothing."""
     n = flags["rollout.n_samples_per_prompt"]
     facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0, entropies=(1.0,) * n)
     voters = method.rollouts.voters if method.rollouts else n
@@ -53,10 +53,17 @@ KEYS: tuple[Check, ...] = (
     ),
     refused_if(
         lambda flags, _config, method: (
-            method.rollouts is not None and flags["algo.advantage.is_correction_level"] != "off"
+            method.rollouts is not None and flags["algo.advantage.is_correction_level"] not in (None, "off")
         ),
         "algo.advantage.is_correction_level is {algo.advantage.is_correction_level!r}: it wants the log-probability of "
         "every sampled token, which rollouts drawn by the method (votes, trees) do not bring. Set it to off.",
+    ),
+    refused_if(
+        lambda flags, _config, method: (
+            method.rollouts is not None and bool(flags["algo.advantage.is_correction_enable"])
+        ),
+        "algo.advantage.is_correction_enable is set: it wants the log-probability of every sampled token, which "
+        "rollouts drawn by the method (votes, trees) do not bring. Remove it.",
     ),
     planned_rollouts,
     penalty_of_all,

@@ -27,7 +27,10 @@ COUNTS = (
 
 
 def missing_counts(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """Comes before the others, which count with them."""
+    """A number of nodes, GPUs, engines, prompts, rollouts or a batch is missing or below 1.
+
+    Comes before the others, which count with them.
+    """
     of_reference = ("ref.num_nodes", "ref.num_gpus_per_node") if flags["algo.kl.init_coef"] else ()
     for name in (*COUNTS, *of_reference):
         if (flags[name] or 0) < 1:
@@ -36,6 +39,7 @@ def missing_counts(flags: Flags, _config: HookConfig, _method: Method) -> str | 
 
 
 def other_reference(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """Policy and reference policy are on the same GPUs, and differ in nodes or GPUs of a node."""
     colocated = next((name for name in ("train.colocate_all", "train.colocate_actor_ref") if flags[name]), None)
     same = all(flags[f"actor.{name}"] == flags[f"ref.{name}"] for name in ("num_nodes", "num_gpus_per_node"))
     if not colocated or not flags["algo.kl.init_coef"] or same:
@@ -49,6 +53,7 @@ def other_reference(flags: Flags, _config: HookConfig, _method: Method) -> str |
 
 
 def other_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """Policy and vLLM are on the same GPUs, and need different numbers of them."""
     layout = GpuLayout.of(flags)
     if not layout.engines_share or layout.policy == layout.vllm:
         return None
@@ -66,6 +71,7 @@ def other_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | N
 
 
 def broken_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """GPUs that are no multiple of those of one rank, or of a ZeRO++ partition."""
     layout = GpuLayout.of(flags)
     for part, gpus in (("actor", layout.policy), ("ref", layout.reference)):
         if gpus % layout.gpus_per_rank:
@@ -83,7 +89,10 @@ def broken_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | No
 
 
 def idle_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """The host hands micro-batches of rollouts to ranks, and a rank without any ends the run."""
+    """Ranks without a micro-batch of rollouts, or with other numbers of them.
+
+    The host hands micro-batches of rollouts to ranks, and a rank without any ends the run.
+    """
     layout = GpuLayout.of(flags)
     rollouts, size = rollouts_of_step(flags), flags["rollout.micro_batch_size"]
     have = f"rollout.batch_size * rollout.n_samples_per_prompt is {rollouts}, "
@@ -109,6 +118,7 @@ def idle_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | None
 
 
 def uneven_steps(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
+    """A batch that ranks and micro-batches, or the rollouts of a step, do not come out even with."""
     layout = GpuLayout.of(flags)
     rollouts, batch, dynamic = rollouts_of_step(flags), flags["train.batch_size"], flags["train.dynamic_batch_enable"]
     # DeepSpeed's own sum of a batch: micro-batches of every rank, none of them cut.
@@ -128,7 +138,7 @@ def uneven_steps(flags: Flags, _config: HookConfig, _method: Method) -> str | No
 
 
 def idle_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """The host sends all rollouts of a prompt to one engine."""
+    """Engines that would never draw: the host sends all rollouts of a prompt to one engine."""
     prompts, engines = prompts_drawn(flags), GpuLayout.of(flags).engines
     if prompts >= engines:
         return None
@@ -141,7 +151,10 @@ def idle_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | No
 
 
 def many_handles(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """Where policy and vLLM share GPUs: their CUDA IPC (trainer/ray/ppo_actor.py, use_cuda_ipc)."""
+    """More CUDA handles than a weight sync can send, where policy and vLLM share GPUs.
+
+    It is their CUDA IPC (trainer/ray/ppo_actor.py, use_cuda_ipc).
+    """
     layout = GpuLayout.of(flags)
     sent = layout.engines * layout.policy
     if not layout.engines_share or flags["vllm.sync_backend"] != "nccl" or sent <= MOST_HANDLES:

@@ -2,9 +2,8 @@
 
 import random
 import zlib
-from collections.abc import Iterator
 
-from restrain_openrlhf.data.demo_tasks.problems import distinct
+from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
 from restrain_openrlhf.data.problems import Problem
 
 DIGITS = 3
@@ -14,24 +13,18 @@ HELDOUT_ONE_IN = 10
 MOST_PROBLEMS = 40_000
 
 
-def training_problems(count: int, seed: int = 1) -> list[Problem]:
-    """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
-    return distinct(_drawn(seed, heldout=False), count, MOST_PROBLEMS)
-
-
-def heldout_problems(count: int, seed: int = 2) -> list[Problem]:
-    """`count` distinct problems that are in no training set. Raises DataError if there are fewer."""
-    return distinct(_drawn(seed, heldout=True), count, MOST_PROBLEMS)
-
-
 def is_heldout(first: int, second: int) -> bool:
     """Whether an addition is held out: always the same, and the same for both orders of its operands."""
     return zlib.crc32(f"{min(first, second)}+{max(first, second)}".encode()) % HELDOUT_ONE_IN == 0
 
 
-def _drawn(seed: int, heldout: bool) -> Iterator[Problem]:
-    rng, low, high = random.Random(seed), 10 ** (DIGITS - 1), 10**DIGITS
+def _draw(rng: random.Random, heldout: bool) -> Problem:
+    low, high = 10 ** (DIGITS - 1), 10**DIGITS
     while True:
         first, second = rng.randrange(low, high), rng.randrange(low, high)
         if is_heldout(first, second) == heldout:
-            yield Problem(id=f"add-{first}-{second}", problem=f"{first}+{second}=", answer=str(first + second))
+            return Problem(id=f"add-{first}-{second}", problem=f"{first}+{second}=", answer=str(first + second))
+
+
+PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_PROBLEMS, heldout_seed=2)
+training_problems, heldout_problems = PROBLEMS.training_problems, PROBLEMS.heldout_problems

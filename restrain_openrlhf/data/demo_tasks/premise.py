@@ -7,9 +7,9 @@ facts, are right: what the paper assumes of real prompts.
 """
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from restrain_openrlhf.data.demo_tasks.problems import distinct
+from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
 from restrain_openrlhf.data.problems import Problem
 
 COLUMNS = (1, 2, 3, 4, 5, 6)
@@ -23,27 +23,15 @@ MOST_PROBLEMS = 20_000
 Columns = tuple[Sequence[int], Sequence[int]]
 
 
-def training_problems(count: int, seed: int = 1) -> list[Problem]:
-    """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
-    return distinct(_drawn(seed, heldout=False), count, MOST_PROBLEMS)
-
-
-def heldout_problems(count: int, seed: int = 10) -> list[Problem]:
-    """`count` distinct problems; those of two columns and more are in no training set. Raises DataError if too many."""
-    return distinct(_drawn(seed, heldout=True), count, MOST_PROBLEMS)
-
-
 def is_heldout(a: Sequence[int], b: Sequence[int]) -> bool:
     """Whether a problem of two columns or more is held out: always the same, by a checksum of its digits."""
     checksum = sum(x * (3 + place) + y * (11 + place) * 7 for place, (x, y) in enumerate(zip(a, b, strict=True)))
     return (checksum * 2654435761 >> 7) % HELDOUT_ONE_IN == 0
 
 
-def _drawn(seed: int, heldout: bool) -> Iterator[Problem]:
-    rng = random.Random(seed)
-    while True:
-        a, b = columns(rng, heldout)
-        yield Problem(id=f"mul-{_digits(a)}-{_digits(b)}", problem=text(a, b), answer=answer(a, b))
+def _draw(rng: random.Random, heldout: bool) -> Problem:
+    a, b = columns(rng, heldout)
+    return Problem(id=f"mul-{_digits(a)}-{_digits(b)}", problem=text(a, b), answer=answer(a, b))
 
 
 def columns(rng: random.Random, heldout: bool) -> Columns:
@@ -67,3 +55,7 @@ def answer(a: Sequence[int], b: Sequence[int]) -> str:
 
 def _digits(column: Sequence[int]) -> str:
     return "".join(map(str, column))
+
+
+PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_PROBLEMS)
+training_problems, heldout_problems = PROBLEMS.training_problems, PROBLEMS.heldout_problems

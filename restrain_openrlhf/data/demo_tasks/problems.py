@@ -1,6 +1,9 @@
 """The problems of a demo task: how so many distinct ones are drawn, and the files they are written to."""
 
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count as counted
 from pathlib import Path
 
 from restrain_openrlhf.data.gold import PromptOnly
@@ -9,7 +12,29 @@ from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError
 
 
-def distinct(drawn: Iterable[Problem], count: int, most: int) -> list[Problem]:
+@dataclass(frozen=True)
+class DrawnProblems:
+    """A task's problems: `draw` makes the next one, held out or not; `most` of each kind are below what there are."""
+
+    draw: Callable[[random.Random, bool], Problem]
+    most: int
+    most_heldout: int
+    heldout_seed: int = 10
+
+    def training_problems(self, count: int, seed: int = 1) -> list[Problem]:
+        """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
+        return _distinct(self._drawn(seed, False), count, self.most)
+
+    def heldout_problems(self, count: int, seed: int | None = None) -> list[Problem]:
+        """`count` distinct problems that are in no training set, but for a task's shortest. Raises DataError."""
+        return _distinct(self._drawn(self.heldout_seed if seed is None else seed, True), count, self.most_heldout)
+
+    def _drawn(self, seed: int, heldout: bool) -> Iterator[Problem]:
+        rng = random.Random(seed)
+        return (self.draw(rng, heldout) for _ in counted())
+
+
+def _distinct(drawn: Iterator[Problem], count: int, most: int) -> list[Problem]:
     """The first `count` problems of different text. Raises DataError where the task gives fewer than `count`."""
     if not 1 <= count <= most:
         raise DataError(

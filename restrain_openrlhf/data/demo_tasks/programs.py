@@ -2,15 +2,15 @@
 
 import random
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from restrain_openrlhf.data.demo_tasks.problems import distinct
+from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
 from restrain_openrlhf.data.problems import Problem
 
 
 @dataclass(frozen=True)
-class Step:
+class ProgramStep:
     """What a step makes of a whole number, and how it may be written; other writing is no other program."""
 
     result: Callable[[int], int]
@@ -18,18 +18,18 @@ class Step:
 
 
 STEPS = {
-    "+2": Step(lambda x: x + 2, ("x+2", "2+x")),
-    "+5": Step(lambda x: x + 5, ("x+5", "5+x")),
-    "+8": Step(lambda x: x + 8, ("x+8", "8+x")),
-    "-3": Step(lambda x: x - 3, ("x-3", "-3+x")),
-    "*2": Step(lambda x: x * 2, ("x*2", "2*x", "x+x")),
-    "*3": Step(lambda x: x * 3, ("x*3", "3*x")),
-    "^2": Step(lambda x: x * x, ("x*x", "x**2")),
-    "neg": Step(lambda x: -x, ("-x", "0-x")),
-    "/2": Step(lambda x: x // 2, ("x//2",)),
-    "%7": Step(lambda x: x % 7, ("x%7",)),
-    "max4": Step(lambda x: max(x, 4), ("max(x,4)", "max(4,x)")),
-    "min9": Step(lambda x: min(x, 9), ("min(x,9)", "min(9,x)")),
+    "+2": ProgramStep(lambda x: x + 2, ("x+2", "2+x")),
+    "+5": ProgramStep(lambda x: x + 5, ("x+5", "5+x")),
+    "+8": ProgramStep(lambda x: x + 8, ("x+8", "8+x")),
+    "-3": ProgramStep(lambda x: x - 3, ("x-3", "-3+x")),
+    "*2": ProgramStep(lambda x: x * 2, ("x*2", "2*x", "x+x")),
+    "*3": ProgramStep(lambda x: x * 3, ("x*3", "3*x")),
+    "^2": ProgramStep(lambda x: x * x, ("x*x", "x**2")),
+    "neg": ProgramStep(lambda x: -x, ("-x", "0-x")),
+    "/2": ProgramStep(lambda x: x // 2, ("x//2",)),
+    "%7": ProgramStep(lambda x: x % 7, ("x%7",)),
+    "max4": ProgramStep(lambda x: max(x, 4), ("max(x,4)", "max(4,x)")),
+    "min9": ProgramStep(lambda x: min(x, 9), ("min(x,9)", "min(9,x)")),
 }
 NAMES = tuple(STEPS)
 COUNTS = (1, 2, 3)
@@ -42,27 +42,15 @@ HELDOUT_ONE_IN = 6
 MOST_PROBLEMS, MOST_HELDOUT = 1_200, 240
 
 
-def training_problems(count: int, seed: int = 1) -> list[Problem]:
-    """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
-    return distinct(_drawn(seed, heldout=False), count, MOST_PROBLEMS)
-
-
-def heldout_problems(count: int, seed: int = 10) -> list[Problem]:
-    """`count` distinct problems; those of two steps and more are in no training set. Raises DataError if too many."""
-    return distinct(_drawn(seed, heldout=True), count, MOST_HELDOUT)
-
-
 def is_heldout(steps: Sequence[str]) -> bool:
     """Whether a problem of two steps or more is held out: always the same."""
     return zlib.crc32(",".join(steps).encode()) % HELDOUT_ONE_IN == 0
 
 
-def _drawn(seed: int, heldout: bool) -> Iterator[Problem]:
-    rng = random.Random(seed)
-    while True:
-        steps = drawn_steps(rng, heldout)
-        row = {"entry_point": "f", "examples": [f"f({value})" for value in TESTED[:3]]}
-        yield Problem(id=",".join(steps), problem=text(steps), answer=tests(steps), row=row)
+def _draw(rng: random.Random, heldout: bool) -> Problem:
+    steps = drawn_steps(rng, heldout)
+    row = {"entry_point": "f", "examples": [f"f({value})" for value in TESTED[:3]]}
+    return Problem(id=",".join(steps), problem=text(steps), answer=tests(steps), row=row)
 
 
 def drawn_steps(rng: random.Random, heldout: bool) -> list[str]:
@@ -93,3 +81,7 @@ def _result(steps: Sequence[str], value: int) -> int:
     for step in steps:
         value = STEPS[step].result(value)
     return value
+
+
+PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_HELDOUT)
+training_problems, heldout_problems = PROBLEMS.training_problems, PROBLEMS.heldout_problems

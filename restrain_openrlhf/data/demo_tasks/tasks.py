@@ -1,11 +1,12 @@
-"""The demo's tasks by name: problems, configuration, and the folder of the base model that is shipped."""
+"""The demo's tasks by name: problems, preset, and the folder of the base model that is shipped."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.data.demo_tasks import addition, premise, programs, words
+from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
 
@@ -13,7 +14,7 @@ MODELS = Path(__file__).parent / "models"
 
 
 @dataclass(frozen=True)
-class Task:
+class DemoTask:
     """A task of the demo; its steps and methods are what the user may change.
 
     A run of more than `episode` prompts comes to the same ones again; None: every step has new prompts.
@@ -23,7 +24,7 @@ class Task:
     about: str
     training_problems: Callable[[int], list[Problem]]
     heldout_problems: Callable[[int], list[Problem]]
-    config: Path
+    preset: str
     steps: int
     methods: tuple[str, ...]
     episode: int | None = None
@@ -38,49 +39,21 @@ class Task:
         return self.training_problems(prompts if self.episode is None else min(prompts, self.episode))
 
 
-PREMISE = Task(
-    "premise",
-    "digit products",
-    premise.training_problems,
-    premise.heldout_problems,
-    CONFIGS / "cpu" / "demo.yaml",
-    steps=40,
-    methods=("restrain", "ttrl"),
-    episode=640,
-)
-ADDITION = Task(
-    "addition",
-    "additions",
-    addition.training_problems,
-    addition.heldout_problems,
-    CONFIGS / "cpu" / "demo_addition.yaml",
-    steps=20,
-    methods=("restrain",),
-)
-WORDS = Task(
-    "words",
-    "English words in German",
-    words.training_problems,
-    words.heldout_problems,
-    CONFIGS / "cpu" / "demo_words.yaml",
-    steps=40,
-    methods=("restrain", "ttrl"),
-    episode=640,
-)
-PROGRAMS = Task(
-    "programs",
-    "Python functions",
-    programs.training_problems,
-    programs.heldout_problems,
-    CONFIGS / "cpu" / "demo_programs.yaml",
-    steps=40,
-    methods=("restrain", "ttrl"),
-    episode=640,
-)
-TASKS: Mapping[str, Task] = {task.name: task for task in (PREMISE, ADDITION, WORDS, PROGRAMS)}
+_SHORTCUT = {"steps": 40, "methods": ("restrain", "ttrl"), "episode": 640}
 
 
-def task_named(name: str) -> Task:
+def _task(name: str, about: str, problems: DrawnProblems, preset: str, **run: Any) -> DemoTask:
+    return DemoTask(name, about, problems.training_problems, problems.heldout_problems, preset, **run)
+
+
+PREMISE = _task("premise", "digit products", premise.PROBLEMS, "cpu/demo", **_SHORTCUT)
+ADDITION = _task("addition", "additions", addition.PROBLEMS, "cpu/demo_addition", steps=20, methods=("restrain",))
+WORDS = _task("words", "English words in German", words.PROBLEMS, "cpu/demo_words", **_SHORTCUT)
+PROGRAMS = _task("programs", "Python functions", programs.PROBLEMS, "cpu/demo_programs", **_SHORTCUT)
+TASKS: Mapping[str, DemoTask] = {task.name: task for task in (PREMISE, ADDITION, WORDS, PROGRAMS)}
+
+
+def task_named(name: str) -> DemoTask:
     """Raises ConfigError for a name that is no task's."""
     if name not in TASKS:
         raise ConfigError(f"There is no demo task {name!r}. The tasks are: {', '.join(TASKS)}.")

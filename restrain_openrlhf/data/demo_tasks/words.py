@@ -2,9 +2,9 @@
 
 import random
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from restrain_openrlhf.data.demo_tasks.problems import distinct
+from restrain_openrlhf.data.demo_tasks.problems import DrawnProblems
 from restrain_openrlhf.data.problems import Problem
 
 GERMAN = {
@@ -22,26 +22,14 @@ HELDOUT_ONE_IN = 10
 MOST_PROBLEMS, MOST_HELDOUT = 5_000, 500
 
 
-def training_problems(count: int, seed: int = 1) -> list[Problem]:
-    """`count` distinct problems that are not held out. Raises DataError if there are fewer."""
-    return distinct(_drawn(seed, heldout=False), count, MOST_PROBLEMS)
-
-
-def heldout_problems(count: int, seed: int = 10) -> list[Problem]:
-    """`count` distinct problems; those of two words and more are in no training set. Raises DataError if too many."""
-    return distinct(_drawn(seed, heldout=True), count, MOST_HELDOUT)
-
-
 def is_heldout(words: Sequence[str]) -> bool:
     """Whether a problem of two words or more is held out: always the same."""
     return zlib.crc32(" ".join(words).encode()) % HELDOUT_ONE_IN == 0
 
 
-def _drawn(seed: int, heldout: bool) -> Iterator[Problem]:
-    rng = random.Random(seed)
-    while True:
-        words = drawn_words(rng, heldout)
-        yield Problem(id="-".join(words), problem=text(words), answer=" ".join(GERMAN[word] for word in words))
+def _draw(rng: random.Random, heldout: bool) -> Problem:
+    words = drawn_words(rng, heldout)
+    return Problem(id="-".join(words), problem=text(words), answer=" ".join(GERMAN[word] for word in words))
 
 
 def drawn_words(rng: random.Random, heldout: bool) -> list[str]:
@@ -56,3 +44,7 @@ def drawn_words(rng: random.Random, heldout: bool) -> list[str]:
 def text(words: Sequence[str]) -> str:
     """The problem as the model reads it: `red..dog.......=`."""
     return "".join(word.ljust(WIDTH, ".") for word in words).ljust(WIDTH * max(COUNTS), ".") + "="
+
+
+PROBLEMS = DrawnProblems(_draw, MOST_PROBLEMS, MOST_HELDOUT)
+training_problems, heldout_problems = PROBLEMS.training_problems, PROBLEMS.heldout_problems

@@ -4,6 +4,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
@@ -104,9 +105,25 @@ class RunCurves:
         return [step for step, value in zip(*self.curves[panel.title], strict=True) if math.isnan(value)]
 
 
-def load_curves(run_dir: Path) -> RunCurves:
-    """A run's curves. Raises DataError where the folder has no metrics yet."""
-    run = RunCurves.of(run_dir.name, each_step(run_dir / "metrics.jsonl"), read_collapse(run_dir))
+def distinct_names(runs: Sequence[Path]) -> list[str]:
+    """What tells each run's folder from the others: its path without the parts that all of them begin or end with.
+
+    A single run has its folder's name.
+    """
+    parts = [run.resolve().parts for run in runs]
+    if len(set(parts)) == 1:
+        return [run.resolve().name for run in runs]
+    first, last = (
+        len(list(takewhile(lambda column: len(set(column)) == 1, zip(*of, strict=False))))
+        for of in (parts, [each[::-1] for each in parts])
+    )
+    names = ["/".join(each[first : len(each) - last]) or each[-1] for each in parts]
+    return names if len(set(names)) == len(names) else [str(run) for run in runs]
+
+
+def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
+    """A run's curves under a name, by default its folder's. Raises DataError where it has no metrics yet."""
+    run = RunCurves.of(name or run_dir.name, each_step(run_dir / "metrics.jsonl"), read_collapse(run_dir))
     if not run.steps:
         raise DataError(f"{run_dir}: has no metrics.jsonl with a finished step. Give the folder of a run.")
     return run
@@ -160,7 +177,9 @@ def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
     """Write training.png, votes.png, speed.png and one majority-size figure per run into `out`; returns their paths."""
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
     figures = {name: draw_panels(runs, of) for name, of in panels.items()}
-    return save_figures(figures | {f"majority-{run.name}": draw_majority_sizes(run) for run in runs}, out)
+    return save_figures(
+        figures | {f"majority-{run.name.replace('/', '-')}": draw_majority_sizes(run) for run in runs}, out
+    )
 
 
 def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:

@@ -4,8 +4,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-# Stage 0 adds gradients up in the parameters, and stage 3 until the optimizer's step.
-LOSING_STAGES = (1, 2)
+from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.machine.host_releases import LOSING_STAGES, why_gradients_are_lost
 
 
 def get_ds_train_config(
@@ -16,9 +16,12 @@ def get_ds_train_config(
     With dynamic batching the host tells DeepSpeed that each optimizer step has one micro-batch (utils/deepspeed/
     deepspeed.py). ZeRO 1 and 2 of DeepSpeed 0.19.6 then overwrite the gradient at every backward pass
     (runtime/zero/stage_1_and_2.py, independent_gradient_partition_epilogue), and the step uses the last one alone. This
-    can go when the host sets `managed_gradient_accumulation` itself.
+    can go when the host sets `managed_gradient_accumulation` itself. Raises HostError for a DeepSpeed that has no such
+    setting.
     """
     config = wrapped(*args, **kwargs)
+    if reason := why_gradients_are_lost(strategy.use_dynamic_batch, strategy.stage):
+        raise HostError(reason)
     if strategy.use_dynamic_batch and strategy.stage in LOSING_STAGES:
         config["managed_gradient_accumulation"] = False
     return config

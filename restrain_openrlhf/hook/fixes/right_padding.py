@@ -30,9 +30,13 @@ def ignore_causal_mask(
 
 
 def _is_square(given: dict[str, Any]) -> bool:
-    """Each token's query meets the same tokens' keys, with none from a cache."""
-    lengths = {given["padding_mask"].shape[-1], given["q_length"], given["kv_length"]}
-    return len(lengths) == 1 and given["q_offset"] == given["kv_offset"] == 0
+    """Each token's query meets the same tokens' keys, with none from a cache.
+
+    transformers 5.7 says `query_length`, and has no offset of the queries.
+    """
+    queries = given["q_length"] if "q_length" in given else given["query_length"]
+    lengths = {given["padding_mask"].shape[-1], queries, given["kv_length"]}
+    return len(lengths) == 1 and given.get("q_offset", 0) == given["kv_offset"] == 0
 
 
 def is_right_padded(mask: torch.Tensor) -> bool:

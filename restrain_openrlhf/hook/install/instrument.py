@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from restrain_openrlhf.config.host_flags import SUPPORTED_OPENRLHF, check_version
 from restrain_openrlhf.errors import HostError
 from restrain_openrlhf.machine.host_methods import HostAttributes, HostMethod
+from restrain_openrlhf.machine.host_releases import NEWEST, Way, check_version
 from restrain_openrlhf.machine.patching import Patch, Replacement, Wrapping, expect, expect_no_more, is_expected, lost
 
-_FILE = Path(__file__).with_name(f"openrlhf-{SUPPORTED_OPENRLHF[-1]}.yaml")
+_FILE = Path(__file__).with_name(f"openrlhf-{NEWEST.version}.yaml")
 # Part, module, name, and what is recorded of it.
 RECORD: Mapping[str, Mapping[str, Mapping[str, Any]]] = yaml.safe_load(_FILE.read_text(encoding="utf-8"))
 VLLM_ENGINE = "openrlhf.trainer.ray.vllm_engine"
@@ -79,11 +79,16 @@ PATCHES: tuple[Patch, ...] = (
     *(Wrapping(module, name, *_ours(row)) for module, name, row in _recorded("wrapped")),
     *(Replacement(module, name, *_ours(row)) for module, name, row in _recorded("replaced")),
 )
+# What the agent's file relies on, with the hook and without.
+OF_AGENT: tuple[HostMethod | SharedGroup, ...] = (
+    *(HostMethod(module, name, takes) for module, name, takes in _recorded("called_by_agent")),
+    SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
+)
 CONTRACT: tuple[HostMethod | HostAttributes | SharedGroup, ...] = (
     *PATCHES,
     *(HostMethod(module, name, takes) for module, name, takes in _recorded("called")),
     *(HostAttributes(module, name, tuple(attributes)) for module, name, attributes in _recorded("read")),
-    SharedGroup(VLLM_ENGINE, "RolloutRayActor"),
+    *OF_AGENT,
 )
 HOST_MODULES = frozenset(relied_on.module for relied_on in CONTRACT)
 
@@ -94,6 +99,13 @@ def check_all() -> None:
     for module in sorted(HOST_MODULES):
         importlib.import_module(module)
         check_module(module)
+
+
+def check_agent() -> None:
+    """Raises HostError where the agent's file cannot draw in the installed OpenRLHF, hooked or not."""
+    check_version(Way.AGENT)
+    for relied_on in OF_AGENT:
+        relied_on.check()
 
 
 def check_module(module: str) -> None:

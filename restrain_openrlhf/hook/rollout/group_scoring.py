@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import RestrainError, ScoreServiceError
-from restrain_openrlhf.method import GroupScore, build
+from restrain_openrlhf.method import GroupScore, Method, build
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch
 from restrain_openrlhf.reference.prompt_rows import PromptRows
@@ -36,6 +36,7 @@ def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
         return ScoreService.of(config, config.service)
     reference = load_reference(config.reference) if config.reference else None
     rows = PromptRows.of(config.answer_rows, config.answers)
+    config.answers.check(rows.rows.values())
     return InProcess(GroupScorer(build(config.method), reference, config.answers, rows))
 
 
@@ -89,6 +90,22 @@ class ScoreService:
             await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
             pause = min(2 * pause, LONGEST_PAUSE)
 
+    def check(self, method: Method, prompt: str, n: int, needed: NeededReference) -> None:
+        """Have a group of n rollouts without answers scored, before anything heavy starts.
+
+        Raises ScoreServiceError where the service does not answer, or would refuse the run's groups: for another
+        method or token, or a reference that is not as `needed`, or lacks the prompt.
+        """
+        plan = method.rollouts
+        voters, trained = (plan.voters, plan.trained) if plan is not None else (n, n)
+        group = GroupRequest(
+            prompt=prompt,
+            responses=(GroupResponse(text="", finished=False),) * voters,
+            gold="0" if method.reads_gold else None,
+            entropies=(1.0,) * trained if plan is not None and plan.top_k else None,
+        )
+        asyncio.run(self.score(group, needed if method.needs_reference else None))
+
     async def _post(self, body: bytes) -> str:
         headers = {"Content-Type": "application/json"}
         if self.token is not None:
@@ -125,24 +142,6 @@ class ScoreService:
                 f"{self.kind.identity!r}. Give both the same `answers:` block, and the same version of this project."
             )
         return scored.score()
-
-
-def try_service(config: HookConfig, url: str, prompt: str, n: int, needed: NeededReference) -> None:
-    """Have the service score a group of n rollouts without answers, before anything heavy starts.
-
-    Raises ScoreServiceError where it does not answer within a minute, or would refuse the run's groups: for another
-    method or token, or a reference that is not as `needed`, or lacks the prompt.
-    """
-    method = build(config.method)
-    plan = method.rollouts
-    voters, trained = (plan.voters, plan.trained) if plan is not None else (n, n)
-    group = GroupRequest(
-        prompt=prompt,
-        responses=(GroupResponse(text="", finished=False),) * voters,
-        gold="0" if method.reads_gold else None,
-        entropies=(1.0,) * trained if plan is not None and plan.top_k else None,
-    )
-    asyncio.run(ScoreService.of(config, url, TRIAL_SECONDS).score(group, needed if method.needs_reference else None))
 
 
 class _TryAgainError(RestrainError):

@@ -171,7 +171,9 @@ def preprocess_data(
     if not kind.row_columns():
         return prompt, label
     input_key = args[INPUT_KEY_POSITION] if len(args) > INPUT_KEY_POSITION else kwargs.get("input_key", "input")
-    return prompt, LabelWithRow(label, kind.row(str(row[input_key]), row))
+    own = kind.row(str(row[input_key]), row)
+    kind.check_row(own)
+    return prompt, LabelWithRow(label, own)
 
 
 def rollout_seed(group_seed: int, place: int) -> int:

@@ -7,14 +7,12 @@ import sys
 from pathlib import Path
 from typing import Literal
 
-import restrain_openrlhf
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.machine.sandbox.readable_files import LIBRARIES
 
 Confinement = Literal["bubblewrap", "container"]
 
 SERVER = "restrain_openrlhf.machine.sandbox.server"
-# Where the interpreter's own libraries may lie.
-LIBRARIES = ("/usr/lib", "/usr/lib64", "/lib", "/lib64", "/etc/ld.so.cache", "/usr/local/lib")
 # Of this package, what the server imports; nothing else of it is there.
 OURS = ("__init__.py", "errors.py", "machine/__init__.py", "machine/sandbox")
 INSIDE = "/inside"
@@ -71,4 +69,4 @@ def _interpreter() -> str:
 
 
 def _package() -> Path:
-    return Path(restrain_openrlhf.__file__).parent
+    return Path(__file__).parents[2]

@@ -14,7 +14,7 @@ from functools import lru_cache
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.sandbox.confinement import Confinement, command, environment
 from restrain_openrlhf.machine.sandbox.program import OUT_OF_TIME, RAISED, RETURNED, Job
-from restrain_openrlhf.machine.sandbox.server import READY, SECONDS
+from restrain_openrlhf.machine.sandbox.server import FREE, READY, SECONDS
 
 START_SECONDS = 30.0
 # CPU time passes slower where others use the machine; what neither computes nor ends is killed after this.
@@ -36,6 +36,8 @@ class Sandbox:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=environment(confinement),
+            # Without a terminal that a program could type into.
+            start_new_session=True,
         )
         theirs.close()
         self.control.settimeout(START_SECONDS)
@@ -47,7 +49,10 @@ class Sandbox:
             raise _does_not_start(self.close(), confinement)
 
     def run(self, job: Job) -> tuple[str, ...] | None:
-        """An outcome for each input; None where the server itself is gone."""
+        """An outcome for each input; None where the server itself is gone.
+
+        A program that closes its channel, or fills it, and goes on would keep the next one waiting: its server ends.
+        """
         seconds = job.program_seconds * WALL_PER_CPU_SECOND
         ours, theirs = socket.socketpair()
         with ours:
@@ -62,7 +67,19 @@ class Sandbox:
             with suppress(BrokenPipeError, ConnectionResetError):
                 ours.sendall(job.as_bytes())
             text = _read(ours, len(job.inputs) * LINE_BYTES, time.monotonic() + seconds + GRACE_SECONDS)
-        return None if self.process.poll() is not None else checked(text, len(job.inputs))
+        if self.process.poll() is not None:
+            return None
+        if not self._is_free():
+            self.process.kill()
+            self.process.wait()
+        return checked(text, len(job.inputs))
+
+    def _is_free(self) -> bool:
+        """Whether the server has seen the program's end."""
+        self.control.settimeout(GRACE_SECONDS)
+        with suppress(OSError):
+            return self.control.recv(len(FREE)) == FREE
+        return False
 
     def close(self) -> str:
         """End the server and what runs in it. Returns what it wrote of its own troubles."""

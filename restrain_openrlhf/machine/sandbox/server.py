@@ -19,9 +19,11 @@ import time
 from contextlib import suppress
 
 from restrain_openrlhf.machine.sandbox import program
+from restrain_openrlhf.machine.sandbox.readable_files import readable_libraries
 from restrain_openrlhf.machine.sandbox.system_calls import encoded, restrict_this_process
 
-READY = b"ready"
+# What the server sends: that it serves, and after each program that it is free again.
+READY, FREE = b"ready", b"."
 SECONDS = struct.Struct("d")
 # A program that uses less than this share of one core for so long is blocked, also where the machine is busy.
 PATIENCE_SECONDS, IDLE_SHARE = 2.0, 0.002
@@ -32,7 +34,8 @@ def main() -> None:
     sys.path[:] = [folder for folder in sys.path if not os.path.isdir(os.path.join(folder, "restrain_openrlhf"))]
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
     control = socket.socket(fileno=0)
-    _try_the_filter()
+    rules = readable_libraries()
+    _try_the_filter(rules)
     os.dup2(1, 2)
     gc.freeze()
     control.send(READY)
@@ -40,14 +43,15 @@ def main() -> None:
         message, descriptors, _, _ = socket.recv_fds(control, SECONDS.size, 1)
         if not descriptors:
             return
-        _serve(control, descriptors[0], *SECONDS.unpack(message))
+        _serve(control, rules, descriptors[0], *SECONDS.unpack(message))
+        control.send(FREE)
 
 
-def _serve(control: socket.socket, channel: int, seconds: float) -> None:
+def _serve(control: socket.socket, rules: int | None, channel: int, seconds: float) -> None:
     """One program, killed where it does not end in time."""
     child = os.fork()
     if not child:
-        _run(control, channel)
+        _run(control, rules, channel)
     os.close(channel)
     if not _ends(child, time.monotonic() + seconds):
         os.kill(child, signal.SIGKILL)
@@ -67,7 +71,7 @@ def _ends(child: int, end: float) -> bool:
     return False
 
 
-def _run(control: socket.socket, channel: int) -> None:
+def _run(control: socket.socket, rules: int | None, channel: int) -> None:
     """The child: reads its job, gives up what it could do harm with, runs the program, and never returns."""
     with suppress(BaseException):
         control.detach()
@@ -75,7 +79,7 @@ def _run(control: socket.socket, channel: int) -> None:
         job = program.read_job(channel)
         program.prepare_streams(job)
         _limit(job)
-        restrict_this_process()
+        restrict_this_process(rules)
         program.run(job, channel)
     os._exit(0)
 
@@ -95,12 +99,12 @@ def _limit(job: program.Job) -> None:
         resource.setrlimit(limit, (value, value))
 
 
-def _try_the_filter() -> None:
+def _try_the_filter(rules: int | None) -> None:
     """Raises OSError where the kernel takes no filter: no program must run without one."""
     encoded(platform.machine())
     child = os.fork()
     if not child:
-        restrict_this_process()
+        restrict_this_process(rules)
         os._exit(0)
     signal.sigwait([signal.SIGCHLD])
     if os.waitpid(child, 0)[1]:

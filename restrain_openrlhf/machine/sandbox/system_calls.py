@@ -10,13 +10,17 @@ Runs inside the sandbox, with the standard library alone.
 import ctypes
 import errno
 import platform
+import signal
 import struct
 from functools import lru_cache
+from typing import Any
+
+from restrain_openrlhf.machine.sandbox.readable_files import read_no_others
 
 # The numbers of Linux: /usr/include/asm/unistd_64.h (x86_64) and /usr/include/asm-generic/unistd.h (aarch64).
 X86_64 = {
     "read": 0, "write": 1, "close": 3, "stat": 4, "fstat": 5, "lstat": 6, "poll": 7, "lseek": 8, "mmap": 9,
-    "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15, "ioctl": 16,
+    "mprotect": 10, "munmap": 11, "brk": 12, "rt_sigaction": 13, "rt_sigprocmask": 14, "rt_sigreturn": 15,
     "pread64": 17, "readv": 19, "writev": 20, "access": 21, "sched_yield": 24, "mremap": 25, "madvise": 28,
     "dup": 32, "dup2": 33, "nanosleep": 35, "getitimer": 36, "setitimer": 38, "getpid": 39, "exit": 60, "uname": 63,
     "ftruncate": 77, "getcwd": 79, "readlink": 89, "gettimeofday": 96, "getrlimit": 97, "getrusage": 98, "sysinfo": 99,
@@ -25,10 +29,10 @@ X86_64 = {
     "clock_gettime": 228, "clock_getres": 229, "clock_nanosleep": 230, "exit_group": 231, "newfstatat": 262,
     "readlinkat": 267, "faccessat": 269, "ppoll": 271, "set_robust_list": 273, "dup3": 292, "getrandom": 318,
     "statx": 332, "rseq": 334, "faccessat2": 439,
-    "clone": 56, "fcntl": 72, "openat": 257, "prlimit64": 302, "clone3": 435,
+    "clone": 56, "fcntl": 72, "ioctl": 16, "openat": 257, "prlimit64": 302, "clone3": 435,
 }  # fmt: skip
 AARCH64 = {
-    "getcwd": 17, "dup": 23, "dup3": 24, "ioctl": 29, "ftruncate": 46, "faccessat": 48, "close": 57, "getdents64": 61,
+    "getcwd": 17, "dup": 23, "dup3": 24, "ftruncate": 46, "faccessat": 48, "close": 57, "getdents64": 61,
     "lseek": 62, "read": 63, "write": 64, "readv": 65, "writev": 66, "pread64": 67, "ppoll": 73, "readlinkat": 78,
     "newfstatat": 79, "fstat": 80, "exit": 93, "exit_group": 94, "set_tid_address": 96, "futex": 98,
     "set_robust_list": 99, "nanosleep": 101, "getitimer": 102, "setitimer": 103, "clock_gettime": 113,
@@ -37,21 +41,24 @@ AARCH64 = {
     "getrusage": 165, "gettimeofday": 169, "getpid": 172, "getppid": 173, "getuid": 174, "geteuid": 175, "getgid": 176,
     "getegid": 177, "gettid": 178, "sysinfo": 179, "brk": 214, "munmap": 215, "mremap": 216, "mmap": 222,
     "mprotect": 226, "madvise": 233, "getrandom": 278, "statx": 291, "rseq": 293, "faccessat2": 439,
-    "clone": 220, "fcntl": 25, "openat": 56, "prlimit64": 261, "clone3": 435,
+    "clone": 220, "fcntl": 25, "ioctl": 29, "openat": 56, "prlimit64": 261, "clone3": 435,
 }  # fmt: skip
 MACHINES = {"x86_64": (0xC000003E, X86_64), "aarch64": (0xC00000B7, AARCH64)}
-GUARDED = ("clone", "fcntl", "openat", "prlimit64", "clone3")
+GUARDED = ("clone", "fcntl", "ioctl", "openat", "prlimit64", "clone3")
 
 CLONE_THREAD = 0x10000
 # F_DUPFD to F_SETFL and F_DUPFD_CLOEXEC: without F_SETOWN and F_SETSIG, which send signals.
 DESCRIPTOR_COMMANDS = (0, 1, 2, 3, 4, 1030)
+# Whether it is a terminal and how large, how much waits to be read, and whether it is closed at exec or blocks: without
+# TIOCSTI, which types into a terminal.
+DEVICE_COMMANDS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_APPEND, and the bit of O_TMPFILE.
 WRITING = 0o1 | 0o2 | 0o100 | 0o1000 | 0o2000 | 0o20000000
 
 LOAD, EQUAL, ANY_BIT, RETURN = 0x20, 0x15, 0x45, 0x06
 NUMBER_AT, MACHINE_AT, ARGUMENTS_AT = 0, 4, 16
 KILL, REFUSE, ALLOW = 0x80000000, 0x00050000, 0x7FFF0000
-PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER_MODE = 38, 22, 2
+PR_SET_PDEATHSIG, PR_SET_NO_NEW_PRIVS, PR_SET_SECCOMP, FILTER_MODE = 1, 38, 22, 2
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 INSTRUCTION = struct.Struct("HBBI")
@@ -62,15 +69,22 @@ class _Filter(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
 
-def restrict_this_process() -> None:
-    """From here on the kernel refuses all other system calls. Raises OSError where the kernel has no such filters."""
+def restrict_this_process(rules: int | None) -> None:
+    """From here on the kernel refuses all other system calls, and other files than the `rules` of readable_files.py.
+
+    The process ends with the one that forked it. Raises OSError where the kernel has no such filters.
+    """
     code = encoded(platform.machine())
     program = _Filter(len(code) // INSTRUCTION.size, code)
-    failed = LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) or LIBC.prctl(
-        PR_SET_SECCOMP, FILTER_MODE, ctypes.byref(program), 0, 0
-    )
-    if failed:
-        raise OSError(ctypes.get_errno(), "the kernel does not take a seccomp filter")
+    _control_this_process(PR_SET_PDEATHSIG, signal.SIGKILL, 0)
+    _control_this_process(PR_SET_NO_NEW_PRIVS, 1, 0)
+    read_no_others(rules)
+    _control_this_process(PR_SET_SECCOMP, FILTER_MODE, ctypes.byref(program))
+
+
+def _control_this_process(option: int, value: int, argument: Any) -> None:
+    if LIBC.prctl(option, value, argument, 0, 0):
+        raise OSError(ctypes.get_errno(), f"the kernel does not take prctl({option}, {value})")
 
 
 @lru_cache
@@ -110,8 +124,8 @@ def _guarded(name: str) -> list[Instruction]:
         case "prlimit64":
             return [(LOAD, 0, 0, _argument(0)), (EQUAL, 0, 1, 0), allow, refuse]
         case _:
-            left = len(DESCRIPTOR_COMMANDS)
-            tests = [(EQUAL, left - place, 0, command) for place, command in enumerate(DESCRIPTOR_COMMANDS)]
+            commands = DESCRIPTOR_COMMANDS if name == "fcntl" else DEVICE_COMMANDS
+            tests = [(EQUAL, len(commands) - place, 0, command) for place, command in enumerate(commands)]
             return [(LOAD, 0, 0, _argument(1)), *tests, refuse, allow]
 
 

@@ -6,9 +6,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from restrain_openrlhf.data.jsonl import arrow
 from restrain_openrlhf.data.outputs import replacing
 from restrain_openrlhf.errors import DataError
-from restrain_openrlhf.records.kept.groups import OF_GROUP, OF_ROLLOUT, arrow, schema
+from restrain_openrlhf.records.kept.groups import OF_GROUP, OF_ROLLOUT, schema
 from restrain_openrlhf.records.kept.groups import KeptGroup as KeptGroup
 from restrain_openrlhf.records.kept.groups import KeptRollout as KeptRollout
 
@@ -86,18 +87,28 @@ def read_kept(run: Path, steps: Collection[int] | None = None) -> Iterator[KeptG
         yield from read_file(path)
 
 
+def kept_prompts(run: Path) -> frozenset[str]:
+    """The prompts of all steps so far, each once, without reading what was drawn for them. Raises as `read_file`."""
+    tables = (_table(path, ["prompt"]) for path in kept_files(run).values())
+    return frozenset(prompt for table in tables for prompt in table["prompt"].unique().to_pylist())
+
+
 def read_file(path: Path) -> list[KeptGroup]:
     """The groups of one step's file. Raises DataError where it is damaged or of something else."""
-    try:
-        table = arrow().parquet.read_table(path)
-    except (OSError, arrow().ArrowException) as error:
-        raise DataError(
-            f"{path}: is no whole Parquet file ({error}). Remove it; the other steps can be read."
-        ) from None
+    table = _table(path)
     if KEY not in table.column_names:
         table = table.append_column(schema().field(KEY), arrow().nulls(len(table), arrow().string()))
     _refuse_other_columns(path, table.schema)
     return [_group(list(rows)) for _, rows in groupby(table.to_pylist(), key=lambda row: row["group"])]
+
+
+def _table(path: Path, columns: Sequence[str] | None = None) -> Any:
+    try:
+        return arrow().parquet.read_table(path, columns=columns)
+    except (OSError, arrow().ArrowException) as error:
+        raise DataError(
+            f"{path}: is no whole Parquet file ({error}). Remove it; the other steps can be read."
+        ) from None
 
 
 def _group(rows: Sequence[Mapping[str, Any]]) -> KeptGroup:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.data.jsonl import arrow
 
 
 @dataclass(frozen=True)
@@ -56,18 +56,6 @@ class KeptGroup:
 OF_GROUP = tuple(field.name for field in fields(KeptGroup) if field.name != "rollouts")
 # A rollout's fields and their columns: `class` is no name for a Python field.
 OF_ROLLOUT = {field.name: {"label": "class"}.get(field.name, field.name) for field in fields(KeptRollout)}
-
-
-def arrow() -> Any:
-    """pyarrow with its Parquet part. Raises DataError where it is not installed."""
-    try:
-        import pyarrow.parquet  # noqa: PLC0415 - optional, and costs a moment
-    except ImportError:
-        raise DataError(
-            "Kept rollouts are Parquet files, and pyarrow is not installed. Install it with "
-            "`pip install restrain-openrlhf[data]`."
-        ) from None
-    return pyarrow
 
 
 def schema() -> Any:

@@ -1,9 +1,10 @@
-"""POST /get_reward: a rollout waits in a slot until its group is scored, or is graded where that is asked for."""
+"""POST /get_reward: rollouts wait in slots until their groups are scored, or are graded where that is asked for."""
 
 import asyncio
 import hashlib
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -13,12 +14,12 @@ from starlette.types import Receive
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.method import GroupScore
 from restrain_openrlhf.scoring import GroupScorer, wire
-from restrain_openrlhf.scoring.service.group_collector import Group, GroupCollector, Slot
+from restrain_openrlhf.scoring.service.group_collector import Group, GroupCollector, Reply, Slot
 from restrain_openrlhf.scoring.service.requests import RefusedError, Response, read_body, read_response, refused
 from restrain_openrlhf.scoring.service.service_config import ServiceBlock
 from restrain_openrlhf.scoring.service.telemetry import Metrics, log
 from restrain_openrlhf.scoring.threads import scored_in_a_thread
-from restrain_openrlhf.scoring.wire import RewardReply, RewardRequest
+from restrain_openrlhf.scoring.wire import RewardReplies, RewardReply, RewardRequest
 
 LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.PENALIZED)
 NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
@@ -57,19 +58,30 @@ class GetReward:
         size, timing = self.block.group_size or 0, self.block.timing
         self.collector = GroupCollector(size, timing, lambda group: asyncio.create_task(self._score(group)))
 
-    async def serve(self, request: Request) -> RewardReply:
-        """The reply. Raises a RestrainError where there is none to give.
+    async def serve(self, request: Request) -> RewardReply | RewardReplies:
+        """The reply. Raises a RestrainError where there is none to give, for all of a request's rollouts.
 
         Nothing here keeps the body while the request waits: a pending rollout costs its answer's memory.
         """
         if self.block.group_size is None:
             detail = "This service scores whole groups (POST /v1/score). Set service.group_size to turn /get_reward on."
             raise RefusedError(404, detail)
-        begun = await self._begin(await read_body(request, RewardRequest, self.block))
-        return begun if isinstance(begun, RewardReply) else await self._wait(begun, request.receive)
+        rollouts = (await read_body(request, RewardRequest, self.block)).rollouts
+        if len({rollout.gold is None for rollout in rollouts}) > 1 and self.block.labelled_rows == "evaluate":
+            self.unsure = self.unsure or AMONG_TRAINING
+        begun: list[RewardReply | Slot] = []
+        try:
+            for rollout in rollouts:
+                begun.append(await self._begin(*rollout))
+            replies = await self._wait(begun, request.receive)
+        except BaseException:
+            for slot in begun:
+                if isinstance(slot, Slot):
+                    self.collector.leave(slot, time.monotonic())
+            raise
+        return replies[0] if len(replies) == 1 else RewardReplies.of(replies)
 
-    async def _begin(self, body: RewardRequest) -> RewardReply | Slot:
-        (query,), (prompt,), gold = body.query, body.prompts, body.gold
+    async def _begin(self, query: str, prompt: str, gold: str | None) -> RewardReply | Slot:
         if gold is not None and not self.scorer.method.reads_gold and self._is_evaluation():
             return await self._grade(query, prompt, gold)
         self.scorer.check(prompt, gold)
@@ -118,26 +130,33 @@ class GetReward:
     def _is_right(self, query: str, prompt: str, gold: str) -> bool:
         return self.scorer.kind.is_right(self._read(query, prompt).answer, gold, self.scorer.row_of(prompt))
 
-    async def _wait(self, slot: Slot, receive: Receive) -> RewardReply:
-        """Until the reply is there, the client is gone, the hold is over, or the service stops; whichever is first."""
+    async def _wait(self, begun: Sequence[RewardReply | Slot], receive: Receive) -> list[RewardReply]:
+        """Until all replies are there, the client is gone, the hold is over or the service stops."""
+        slots = [each for each in begun if isinstance(each, Slot)]
+        if slots:
+            await self._until_answered(slots, receive)
+        for slot in slots:
+            self.collector.answered(slot)
+        replies = [each.reply.result() if isinstance(each, Slot) else each for each in begun]
+        return [self._given(reply) for reply in replies]
+
+    async def _until_answered(self, slots: Sequence[Slot], receive: Receive) -> None:
         gone = asyncio.ensure_future(_disconnected(receive))
+        replies = asyncio.gather(*(slot.reply for slot in slots))
         self.waiting += 1
         try:
-            await asyncio.wait((slot.reply, gone), timeout=self.block.timing.hold, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((replies, gone), timeout=self.block.timing.hold, return_when=asyncio.FIRST_COMPLETED)
             if gone.done():
                 self.metrics.gone.inc()
                 raise ClientDisconnect
-            if not slot.reply.done():
+            if not replies.done():
                 self.metrics.held.inc()
                 raise RefusedError(409, "The group is not complete yet; the rollout keeps its slot.", again=True)
-        except BaseException:
-            self.collector.leave(slot, time.monotonic())
-            raise
         finally:
             self.waiting -= 1
             gone.cancel()
-        self.collector.answered(slot)
-        reply = slot.reply.result()
+
+    def _given(self, reply: Reply) -> RewardReply:
         if isinstance(reply, RestrainError):
             raise reply
         self.metrics.neutral.inc(reply is NEUTRAL)

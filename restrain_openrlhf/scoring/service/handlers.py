@@ -44,6 +44,7 @@ class Service:
         if reference is not None and self.config.service.group_size is not None:
             refuse_mismatch(reference, _needed_of_urls(self.config))
         rows = PromptRows.of(self.config.answer_rows, self.config.answers)
+        self.config.answers.check(rows.rows.values())
         self.scorer = GroupScorer(build(self.config.method), reference, self.config.answers, rows)
         self.metrics = Metrics()
         self.get_reward = GetReward(self.config.service, self.scorer, self.metrics)
@@ -124,7 +125,7 @@ def application(service: Service) -> FastAPI:
         """Whole groups in one call."""
         return await service.answer(request, service.score)
 
-    @app.post("/get_reward", response_model=wire.RewardReply, **_documented(wire.RewardRequest))
+    @app.post("/get_reward", response_model=wire.RewardReply | wire.RewardReplies, **_documented(wire.RewardRequest))
     async def get_reward(request: Request) -> Response:
         """One rollout, as OpenRLHF sends it. Answered when its group is scored; at once if it is graded."""
         return await service.answer(request, service.get_reward.serve)

@@ -35,7 +35,7 @@ class Timing(_Block, strict=True):
     drain_notice: float = Field(5.0, ge=0, description="Seconds after SIGTERM in which balancers see /readyz say 503.")
 
 
-class Limits(_Block, strict=True):
+class RequestLimits(_Block, strict=True):
     """Counts and bytes beyond which a request is refused."""
 
     pending: int = Field(32_768, ge=1, description="Requests that wait at a time.")
@@ -72,7 +72,7 @@ class ServiceBlock(_Block):
         None, strict=True, ge=1, description="The trainer's rollout.max_new_tokens; null: not compared."
     )
     timing: Timing = Timing()
-    limits: Limits = Limits()
+    limits: RequestLimits = RequestLimits()
 
 
 class ServiceConfig(_Block):

@@ -18,7 +18,7 @@ from restrain_openrlhf.answers.kinds.code import Code
 from restrain_openrlhf.answers.kinds.code import kind as code_kind
 from restrain_openrlhf.answers.kinds.code.examples import shown_calls
 from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
-from restrain_openrlhf.answers.kinds.code.signatures import signatures
+from restrain_openrlhf.answers.kinds.code.kind import signatures
 from restrain_openrlhf.answers.kinds.code.task import read_task
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.machine.sandbox.pool import run_all

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers.kind import parse_kind
 from restrain_openrlhf.answers.kinds.embedding import Embedding, encoder
-from restrain_openrlhf.answers.kinds.embedding.clusters import clusters
+from restrain_openrlhf.answers.kinds.embedding.kind import clusters
 from restrain_openrlhf.errors import ConfigError, GraderError
 
 ROW = {"problem": "Why is the sky blue?"}

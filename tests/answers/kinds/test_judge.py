@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.answers.kind import AnswerKind, parse_kind
 from restrain_openrlhf.answers.kinds.judge import endpoint, kind
 from restrain_openrlhf.answers.kinds.judge.endpoint import Endpoint
@@ -400,8 +401,24 @@ def test_another_kind_reads_and_what_it_takes_for_equal_is_not_asked(service):
     assert judge.extract(r"so \boxed{x+1}", ROW) == "x+1"
     assert judge.classes(["x+1", "1+x", "X+2"], ROW) == [0, 0, 1]
     assert service.asked[0]["answers"] == ["1+x", "X+2"]
-    assert judge.identity == f"judge 1 url='{service.url}', read by {parse_kind({'name': 'math'}).identity}"
+    assert judge.identity == f"judge 1 (math {MATHEMATICS.version}) url='{service.url}'"
     assert Judge(url=service.url).extract("so it is\nParis", ROW) == "Paris"
+
+
+def test_a_kind_that_reads_may_have_settings_of_any_form(service):
+    read = {"name": "json", "json_schema": {"type": "object"}}
+    judge = parse_kind({"name": "judge", "url": service.url, "read": read})
+    assert judge.classes(['{"a": 1}', '{"a": 1.0}'], ROW) == [0, 0]
+    judge.classes(['{"a": 1}', '{"a": 2}'], ROW)
+    assert judge.cost.calls == 1
+
+
+def test_texts_are_read_as_the_kind_text_reads_and_compared_as_they_are_written(service):
+    judge = Judge(url=service.url)
+    response = "It is large.\nThe answer is **The Hague**, in the west."
+    assert judge.extract(response, ROW) == parse_kind({"name": "text"}).extract(response, ROW)
+    assert judge.classes(["The Hague", "the hague", "Hague", "The  Hague"], ROW)[0] == 0
+    assert service.asked[-1]["answers"] == ["Hague", "The  Hague", "the hague"]
 
 
 def test_the_columns_of_a_row_are_those_that_are_sent_and_read(service):

@@ -105,10 +105,9 @@ def test_any_text_is_read(name, text, before):
         assert kind.classes([answer, None, answer], row) == ([None] * 3 if answer is None else [0, None, 0])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["text", "number", "json"])
 def test_settings_that_differ_are_another_identity(name):
     changed = {
-        "choice": {"gold": "letter"},
         "text": {"read": "tag"},
         "number": {"relative": 0.1},
         "json": {"keys": ["a"]},

@@ -16,15 +16,13 @@ HERE = Path(__file__).parent
 DATA_NAMES = {"math500": "math"}
 PROMPT_TYPES = {"boxed": "mathstral"}
 TEMPLATES = ("qwen25-math-cot", "qwen-boxed", "cot", "direct", "boxed")
-SHOTS = {"math500": (0, 4), "amc23": (0, 2), "aime24": (0, 1), "minerva_math": (0, 4), "mmlu_stem": (0, 5)}
 
 
-def _wanted(rows: dict[str, list[dict]]) -> Iterator[tuple[str, str, int, int]]:
-    """All templates for a benchmark's first row, with examples too; the other rows by the first template alone."""
+def _wanted(rows: dict[str, list[dict]]) -> Iterator[tuple[str, str, int]]:
+    """All templates for a benchmark's first row; the other rows by the first template alone."""
     for name, of_name in rows.items():
-        for template in TEMPLATES:
-            yield from ((name, template, 0, shots) for shots in SHOTS.get(name, (0,)))
-        yield from ((name, TEMPLATES[0], place, 0) for place in range(1, len(of_name)))
+        yield from ((name, template, 0) for template in TEMPLATES)
+        yield from ((name, TEMPLATES[0], place) for place in range(1, len(of_name)))
 
 
 def main(checkout: str, rows: dict[str, list[dict]]) -> None:
@@ -34,14 +32,14 @@ def main(checkout: str, rows: dict[str, list[dict]]) -> None:
     from utils import construct_prompt
 
     prompts = []
-    for name, template, place, shots in _wanted(rows):
+    for name, template, place in _wanted(rows):
         data_name, prompt_type = DATA_NAMES.get(name, name), PROMPT_TYPES.get(template, template)
         example = copy.deepcopy(rows[name][place])
         example["question"] = parse_question(example, data_name)
         example["gt_ans"] = parse_ground_truth(rows[name][place], data_name)[1]
-        asked = Namespace(adapt_few_shot=False, prompt_type=prompt_type, num_shots=shots)
+        asked = Namespace(adapt_few_shot=False, prompt_type=prompt_type, num_shots=0)
         text = construct_prompt(example, data_name, asked)
-        prompts.append({"benchmark": name, "template": template, "place": place, "shots": shots, "text": text})
+        prompts.append({"benchmark": name, "template": template, "place": place, "text": text})
     golden = {"rows": rows, "prompts": prompts}
     (HERE / "qwen25_math.json").write_text(json.dumps(golden, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 

@@ -8,10 +8,16 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
-from restrain_openrlhf.answers.kinds.code.draws import Draws
 from restrain_openrlhf.answers.kinds.code.examples import Arguments, shown_calls, shown_texts
-from restrain_openrlhf.answers.kinds.code.mutations import Domain, domain_of, mutated, mutated_text
-from restrain_openrlhf.answers.kinds.code.rules import obeying, rules_of
+from restrain_openrlhf.answers.kinds.code.mutations import (
+    Domain,
+    Draws,
+    domain_of,
+    mutated,
+    mutated_text,
+    obeying,
+    rules_of,
+)
 from restrain_openrlhf.answers.kinds.code.task import Task
 from restrain_openrlhf.answers.kinds.code.typed_values import value_for
 

@@ -1,25 +1,25 @@
-"""The kind of answer `code`: its settings, and programs turned into jobs for the sandbox."""
+"""The kind of answer `code`: its settings, programs turned into jobs for the sandbox, and which of them are equal."""
 
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes, register
-from restrain_openrlhf.answers.kinds.code.extraction import program_of
+from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes, read_columns, register
 from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
-from restrain_openrlhf.answers.kinds.code.signatures import Outcomes, returns, signatures
-from restrain_openrlhf.answers.kinds.code.task import Task, read_task
+from restrain_openrlhf.answers.kinds.code.task import Task, TaskColumns, program_of, read_task
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.sandbox import outcome
 from restrain_openrlhf.machine.sandbox.confinement import Confinement
 from restrain_openrlhf.machine.sandbox.pool import DIED, run_all
 from restrain_openrlhf.machine.sandbox.program import RETURNED, Job
 
+Outcomes = tuple[str, ...]
+FAILED = "!"
 # What jobs came to lately: an outcome depends on nothing but its job.
 MOST_KNOWN = 1 << 12
 _KNOWN: dict[Job, Outcomes] = {}
-NOTHING = RETURNED + outcome.digest("")
+RETURNED_NOTHING = RETURNED + outcome.digest("")
 PASSED = RETURNED + outcome.digest("passed")
 
 
@@ -48,6 +48,8 @@ class Code(AnswerKind):
         "that function; for a prompt without a function, the last Python block."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"entry_point", "examples"})
+    without_effect: ClassVar[frozenset[str]] = frozenset({"sandbox", "test_seconds"})
+    gold_is_an_answer: ClassVar[bool] = False
     instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
 
     name: Literal["code"] = "code"
@@ -78,10 +80,13 @@ class Code(AnswerKind):
         "under which programs can read the files that the run can read.",
     )
 
-    @property
-    def identity(self) -> str:
-        """What confines programs changes no answer."""
-        return super(Code, self.model_copy(update={"sandbox": "bubblewrap"})).identity
+    def check_machine(self) -> None:
+        """Runs a program in the sandbox."""
+        run_all([self.job("", "script", "", ("",), self.call_seconds)], self.sandbox, self.group_seconds)
+
+    def check_row(self, row: Row) -> None:
+        """Its columns alone; what the prompt's code says is read when the group comes."""
+        read_columns(TaskColumns, row)
 
     def extract(self, response: str, row: Row) -> str | None:
         return program_of(response, read_task(row))
@@ -172,7 +177,11 @@ def _script_outcomes(runs: Sequence[Outcomes | None]) -> Outcomes | None:
     outcomes = [run[0] for run in runs if run is not None]
     if len(outcomes) < len(runs):
         return None
-    return tuple(outcomes) if any(returns(each) and each != NOTHING for each in outcomes) else (DIED,) * len(outcomes)
+    return (
+        tuple(outcomes)
+        if any(returns(each) and each != RETURNED_NOTHING for each in outcomes)
+        else (DIED,) * len(outcomes)
+    )
 
 
 def _asserts(gold: str) -> str:
@@ -191,3 +200,36 @@ def _expected(gold: str) -> list[Expected]:
             f"The gold {gold[:60]!r} is no list of inputs and outputs, and the prompt asks for a script. Write it as "
             '[{"input": "1 2", "output": "3"}], or name the function in the column `entry_point`.'
         ) from None
+
+
+def returns(outcome: str) -> bool:
+    """Whether the program returned or printed something on this input."""
+    return outcome.startswith(RETURNED)
+
+
+def comparable(programs: Sequence[Outcomes | None]) -> list[int]:
+    """The inputs, by their place, on which at most half of the group's programs fail.
+
+    What most programs fail on is no input that the prompt allows. Programs that fail everywhere do not count, and None
+    is a program that was not run.
+    """
+    counted = [outcomes for outcomes in programs if outcomes and any(map(returns, outcomes))]
+    if not counted:
+        return []
+    columns = zip(*counted, strict=True)
+    return [place for place, column in enumerate(columns) if 2 * sum(map(returns, column)) >= len(column)]
+
+
+def signatures(programs: Sequence[Outcomes | None]) -> list[Outcomes | None]:
+    """Each program's outcomes on the comparable inputs, failures all alike; None where it fails on all of them.
+
+    The inputs are the same for the whole group, and signatures are compared as they are. So equality is reflexive,
+    symmetric and transitive.
+    """
+    places = comparable(programs)
+    restricted = [outcomes and tuple(outcomes[place] for place in places) for outcomes in programs]
+    return [_alike(outcomes) if outcomes and any(map(returns, outcomes)) else None for outcomes in restricted]
+
+
+def _alike(outcomes: Outcomes) -> Outcomes:
+    return tuple(outcome if returns(outcome) else FAILED for outcome in outcomes)

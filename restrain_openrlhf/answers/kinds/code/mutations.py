@@ -1,17 +1,45 @@
-"""Other values like the shown ones: changed a little, within what all shown values of a parameter have in common.
+"""Other values like the shown ones: changed a little, within what the shown ones have in common.
 
-No negative number where none is shown, the same letters, no empty list where none is, sorted lists sorted: right
-programs may differ on what a prompt does not allow.
+No negative number where none is shown, the same letters, no empty list where none is, sorted lists sorted, lists of one
+length, numbers no greater than a length: right programs may differ on what a prompt does not allow. Draws are the same
+for the same text, in every process and version of Python.
 """
 
+import hashlib
+import random
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import permutations
+from typing import Any, TypeVar
 
-from restrain_openrlhf.answers.kinds.code.draws import Draws
+from restrain_openrlhf.answers.kinds.code.examples import Arguments
 
+Item = TypeVar("Item")
+# What one call keeps may be chance.
+ENOUGH = 2
 _WORDS = re.compile(r"(\s+)")
+
+
+class Draws:
+    """Of `random` only `random()` is used, whose numbers Python promises not to change."""
+
+    def __init__(self, text: str) -> None:
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        self._source = random.Random(int.from_bytes(digest))
+
+    def below(self, end: int) -> int:
+        """A whole number from 0 to `end` - 1."""
+        return int(self._source.random() * end)
+
+    def pick(self, items: Sequence[Item]) -> Item:
+        """One of them."""
+        return items[self.below(len(items))]
+
+    def shuffled(self, items: Sequence[Item]) -> list[Item]:
+        """All of them in another order."""
+        left = list(items)
+        return [left.pop(self.below(len(left))) for _ in items]
 
 
 @dataclass(frozen=True)
@@ -152,3 +180,43 @@ def _line(words: list[str], is_alone: bool, draws: Draws) -> str:
         least = min(*numbers, 1)
         words[at] = str(least + draws.below(max(numbers) - least + 1))
     return " ".join(words)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What shown calls keep, by their arguments' places.
+
+    Lists that are equally long, and pairs of a number and what is at least as long.
+    """
+
+    equally_long: tuple[int, ...]
+    at_most_the_length: tuple[tuple[int, int], ...]
+
+
+def rules_of(calls: Sequence[Arguments]) -> Rules:
+    """What all calls keep."""
+    rows = [call.positional for call in calls]
+    width = min(map(len, rows), default=0)
+    pairs = list(permutations(range(width), 2)) if len(rows) >= ENOUGH else []
+    lists = [pair for pair in pairs if all(_are_equally_long(row[pair[0]], row[pair[1]]) for row in rows)]
+    numbers = [pair for pair in pairs if all(_is_at_most_the_length(row[pair[0]], row[pair[1]]) for row in rows)]
+    return Rules(tuple(sorted({place for pair in lists for place in pair})), tuple(numbers))
+
+
+def _are_equally_long(one: object, other: object) -> bool:
+    return isinstance(one, list) and isinstance(other, list) and len(one) == len(other)
+
+
+def _is_at_most_the_length(number: object, row: object) -> bool:
+    return type(number) is int and isinstance(row, list | str) and number <= len(row)
+
+
+def obeying(rules: Rules, call: Arguments) -> Arguments:
+    """The call, its lists cut and its numbers lowered so that it keeps the rules."""
+    values = list(call.positional)
+    shortest = min((len(values[place]) for place in rules.equally_long), default=0)
+    for place in rules.equally_long:
+        values[place] = values[place][:shortest]
+    for number, row in rules.at_most_the_length:
+        values[number] = min(values[number], len(values[row]))
+    return Arguments(tuple(values), call.named)

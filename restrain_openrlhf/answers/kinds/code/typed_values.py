@@ -3,7 +3,7 @@
 import ast
 from typing import Any
 
-from restrain_openrlhf.answers.kinds.code.draws import Draws
+from restrain_openrlhf.answers.kinds.code.mutations import Draws
 from restrain_openrlhf.answers.kinds.code.syntax import parse
 from restrain_openrlhf.answers.kinds.code.task import Parameter
 

@@ -3,12 +3,17 @@
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from restrain_openrlhf.answers.kind import Row, register
 from restrain_openrlhf.answers.kinds.compared_texts import ComparedTexts
-from restrain_openrlhf.answers.kinds.embedding.clusters import Linkage, clusters
 from restrain_openrlhf.answers.kinds.embedding.encoder import encoder
+
+Linkage = Literal["complete", "average"]
+# Finer differences are a processor's rounding; without them, ties are ties everywhere.
+DECIMALS = 6
 
 
 @register
@@ -40,7 +45,43 @@ class Embedding(ComparedTexts):
     )
     revision: str | None = Field(default=None, description="The hub's revision of the model; null: the newest.")
 
+    def check_machine(self) -> None:
+        """Loads the model."""
+        super().check_machine()
+        encoder(self.model, self.revision)
+
     def compared(self, texts: Sequence[str], row: Row) -> list[int]:
         """Raises ConfigError where the model or its libraries are missing, GraderError where it gives no vector."""
         vectors = encoder(self.model, self.revision).vectors([self.prefix + text for text in texts])
         return clusters(vectors, self.threshold, self.linkage)
+
+
+def clusters(vectors: NDArray[np.float32], threshold: float, linkage: Linkage) -> list[int]:
+    """The cluster of each of n unit vectors, of shape (n, dimension).
+
+    The two clusters that are most similar are joined, the first such pair at a tie, as long as their similarity is the
+    threshold or more: that of their least similar members (complete), or the mean over pairs of members (average).
+    """
+    exact = vectors.astype(np.float64)
+    similarity = np.round(exact @ exact.T, DECIMALS)
+    np.fill_diagonal(similarity, -np.inf)
+    label, size = np.arange(len(vectors)), np.ones(len(vectors))
+    while len(vectors) > 1:
+        kept, gone = sorted(divmod(int(similarity.argmax()), len(vectors)))
+        if similarity[kept, gone] < threshold:
+            break
+        similarity[kept] = _joined(similarity[kept], similarity[gone], size[kept], size[gone], linkage)
+        similarity[:, kept] = similarity[kept]
+        similarity[gone], similarity[:, gone], similarity[kept, kept] = -np.inf, -np.inf, -np.inf
+        size[kept] += size[gone]
+        label[label == gone] = kept
+    return [int(each) for each in label]
+
+
+def _joined(
+    first: NDArray[np.float64], second: NDArray[np.float64], n: float, m: float, linkage: Linkage
+) -> NDArray[np.float64]:
+    """The similarity of every cluster to the two as one, from that to each; -inf stays for those that are gone."""
+    if linkage == "complete":
+        return np.minimum(first, second)
+    return np.round((n * first + m * second) / (n + m), DECIMALS)

@@ -95,6 +95,10 @@ class Endpoint:
             raise Passing(f"a reply that is cut off, {response.length} bytes before its end")
         return bytes(body)
 
+    def check(self) -> None:
+        """Raises ConfigError where there is no token that a request could carry; asks nothing."""
+        self._token()
+
     def _headers(self) -> dict[str, str]:
         token = self._token()
         return {"Content-Type": "application/json", **({"Authorization": f"Bearer {token}"} if token else {})}

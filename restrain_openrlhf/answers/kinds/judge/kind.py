@@ -2,8 +2,9 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from importlib import import_module
 from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -12,11 +13,10 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from restrain_openrlhf.answers.kind import PROBLEM, Row, register
-from restrain_openrlhf.answers.kinds.compared_texts import ComparedTexts
+from restrain_openrlhf.answers.kinds.compared_texts import AS_WRITTEN, ComparedTexts
 from restrain_openrlhf.answers.kinds.judge.endpoint import Endpoint
-from restrain_openrlhf.answers.kinds.judge.function import function_judge
 from restrain_openrlhf.answers.kinds.judge.verdicts import Ask, Cost, Verdicts, joined
-from restrain_openrlhf.errors import DataError, reason_of
+from restrain_openrlhf.errors import ConfigError, DataError, GraderError, RestrainError, reason_of
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -30,7 +30,7 @@ class Judge(ComparedTexts):
     """
 
     version: ClassVar[str] = "1"
-    without_effect: ClassVar[tuple[str, ...]] = ("token_variable", "seconds", "tries", "cache")
+    without_effect: ClassVar[frozenset[str]] = frozenset({"read", "token_variable", "seconds", "tries", "cache"})
 
     name: Literal["judge"] = "judge"
     callable: str | None = Field(
@@ -109,11 +109,27 @@ class Judge(ComparedTexts):
     @property
     def cost(self) -> Cost:
         """What this judge was asked in this process, counted over all groups."""
-        return _verdicts(self).cost
+        return _verdicts(self._judging).cost
+
+    @property
+    def _judging(self) -> "Judge":
+        """What reads is no matter of the judge's, and has settings that cannot be hashed."""
+        return self.model_copy(update={"read": AS_WRITTEN})
+
+    def check_machine(self) -> None:
+        """Imports the function, or finds the token; the judge itself is not asked, as that may cost."""
+        super().check_machine()
+        judge = _judge(self)
+        if isinstance(judge, Endpoint):
+            judge.check()
+
+    def check_row(self, row: Row) -> None:
+        super().check_row(row)
+        self._sent(row)
 
     def compared(self, texts: Sequence[str], row: Row) -> list[int]:
         """As the judge says. Raises GraderError where it says nothing, DataError where the row lacks a column."""
-        verdicts, sent = _verdicts(self), self._sent(row)
+        verdicts, sent = _verdicts(self._judging), self._sent(row)
         if self.asks == "group":
             return verdicts.classes(texts, sent)
         pairs = list(combinations(texts, 2))
@@ -140,10 +156,47 @@ class Judge(ComparedTexts):
 @lru_cache(maxsize=64)
 def _verdicts(judge: Judge) -> Verdicts:
     """One for equal settings, with one memory and one count."""
-    ask: Ask
-    if judge.url is not None:
-        ask = Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
-    else:
-        ask = function_judge(str(judge.callable))
     name = f"{judge.callable or judge.url} {judge.revision}".strip()
-    return Verdicts(ask, name, None if judge.cache is None else Path(judge.cache))
+    return Verdicts(_judge(judge), name, None if judge.cache is None else Path(judge.cache))
+
+
+def _judge(judge: Judge) -> Ask:
+    """Raises ConfigError where the function cannot be imported."""
+    if judge.url is not None:
+        return Endpoint(judge.url, judge.seconds, judge.tries, judge.token_variable)
+    return function_judge(str(judge.callable))
+
+
+def function_judge(name: str) -> Ask:
+    """A function as a judge. Raises ConfigError where it cannot be imported."""
+    function = _imported(name)
+
+    def ask(question: Mapping[str, Any]) -> Any:
+        row = question["row"]
+        try:
+            if "answers" in question:
+                return {"classes": function(list(question["answers"]), dict(row))}
+            return {"equal": [function(first, second, dict(row)) for first, second in question["pairs"]]}
+        except RestrainError:
+            raise
+        except Exception as error:  # whatever a user's function raises is the reason that is told
+            raise GraderError(
+                f"The judge {name} failed: {type(error).__name__}: {reason_of(error)}. The group is not scored, as a "
+                "guess would be a vote. Correct the function."
+            ) from error
+
+    return ask
+
+
+def _imported(name: str) -> Callable[..., Any]:
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"answers.callable: {name} cannot be imported ({reason_of(error)}). Install its package in this "
+            "environment, or correct the name."
+        ) from error
+    if not callable(found):
+        raise ConfigError(f"answers.callable: {name} is no function. Name one.")
+    return found  # type: ignore[no-any-return]  # just found to be callable

@@ -55,7 +55,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Result:
+class QueryResult:
     """The digests of a query's rows, in their order and in any, and how many there are, and different ones."""
 
     in_order: str
@@ -70,9 +70,9 @@ class Queries:
 
     _worker: WorkerProcess | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _known: dict[tuple[str, str, Limits], Result | None] = field(default_factory=dict)
+    _known: dict[tuple[str, str, Limits], QueryResult | None] = field(default_factory=dict)
 
-    def result(self, query: str, database: Database, limits: Limits) -> Result | None:
+    def result(self, query: str, database: Database, limits: Limits) -> QueryResult | None:
         """None where the query is refused, is wrong, or goes beyond the limits; what is known is not asked again.
 
         Raises DataError where the database cannot be read, GraderError where no process starts.
@@ -93,7 +93,7 @@ class Queries:
             if self._worker is not None and self._worker.is_ready:
                 self._worker.close()
 
-    def _asked(self, query: str, database: Database, limits: Limits) -> Result | None:
+    def _asked(self, query: str, database: Database, limits: Limits) -> QueryResult | None:
         question = {
             "query": query,
             "path": database.path,
@@ -113,7 +113,7 @@ class Queries:
                 f"SQLite cannot use the database {_named(database)}: {reply['unusable']}. Correct the file, or the "
                 "prompt's column `schema`."
             )
-        return None if "refused" in reply else Result(**reply)
+        return None if "refused" in reply else QueryResult(**reply)
 
 
 def _named(database: Database) -> str:

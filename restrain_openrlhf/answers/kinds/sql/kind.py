@@ -6,9 +6,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
 from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
-from restrain_openrlhf.answers.kinds.sql.database import QUERIES, Database, Limits, Result
+from restrain_openrlhf.answers.kinds.sql.database import QUERIES, Database, Limits, QueryResult
 from restrain_openrlhf.answers.kinds.sql.statement import last_query, orders_rows
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import ConfigError, DataError
 
 Count = Annotated[int, Field(ge=1, strict=True)]
 
@@ -39,6 +39,7 @@ class Sql(AnswerKind):
     )
     instruction: ClassVar[str] = "Put the final SQLite query into one ```sql block."
     columns: ClassVar[frozenset[str]] = frozenset({"database", "db_id", "schema"})
+    without_effect: ClassVar[frozenset[str]] = frozenset({"databases"})
 
     name: Literal["sql"] = "sql"
     databases: str | None = Field(
@@ -64,10 +65,17 @@ class Sql(AnswerKind):
         description="Whether a result without rows is an answer. Wrong conditions often bring none, and agree in that.",
     )
 
-    @property
-    def identity(self) -> str:
-        """Where the databases lie changes no answer."""
-        return super(Sql, self.model_copy(update={"databases": None})).identity
+    def check_machine(self) -> None:
+        """Finds the folder of databases, where the settings name one."""
+        if self.databases is not None and not Path(self.databases).is_dir():
+            raise ConfigError(
+                f"answers.databases: {self.databases} is no folder, as seen from {Path.cwd()}. Correct the path, or "
+                "leave the key out where the column `database` has absolute paths."
+            )
+
+    def check_row(self, row: Row) -> None:
+        """Finds the row's database, and does not open it."""
+        self._database(row)
 
     def extract(self, response: str, row: Row) -> str | None:
         query = last_query(response)
@@ -101,7 +109,7 @@ class Sql(AnswerKind):
             return False
         return found.in_order == wanted.in_order if orders_rows(gold) else found.in_any_order == wanted.in_any_order
 
-    def _result(self, query: str, row: Row) -> Result | None:
+    def _result(self, query: str, row: Row) -> QueryResult | None:
         return QUERIES.result(query, self._database(row), Limits(self.steps, self.rows, self.seconds))
 
     def _database(self, row: Row) -> Database:

@@ -35,16 +35,16 @@ function matching(groups, prompts, values) {
   tests.push(between((group) => group.majority_count, values.least_votes ?? NaN, values.most_votes ?? NaN));
   if (values.gold) tests.push(GOLD[values.gold]);
   if (values.prompt) tests.push((group) => group.prompt_id === values.prompt);
-  if (values.text) tests.push(promptContains(prompts, values.text));
+  if (values.text) tests.push(contains(prompts, values.text));
   const found = groups.filter((group) => tests.every((test) => test(group)));
   return values.order ? found.sort(ORDERS[values.order]) : found;
 }
 
-// Each prompt is searched once, however many groups it has.
-function promptContains(prompts, text) {
+// In the prompt, or in an answer. Each prompt is searched once, however many groups it has.
+function contains(prompts, text) {
   const wanted = text.toLowerCase();
   const found = new Set([...prompts].filter(([, prompt]) => prompt.toLowerCase().includes(wanted)).map(([id]) => id));
-  return (group) => found.has(group.prompt_id);
+  return (group) => found.has(group.prompt_id) || group.votes.some(({ answer }) => answer?.toLowerCase().includes(wanted));
 }
 
 // One bar for each majority size; a click on it chooses the groups of that size, a second click all.

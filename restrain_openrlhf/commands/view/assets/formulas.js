@@ -1,4 +1,4 @@
-// Formulas in rollouts, by KaTeX. What it cannot read stays as it was written.
+// Texts of rollouts, with formulas by KaTeX where it can read them, and long texts in pieces.
 "use strict";
 
 // No links, classes or styles from formulas (trust), and bounds on what one can draw or expand.
@@ -20,12 +20,30 @@ const DELIMITERS = [
   ...["equation", "equation*", "align", "align*", "gather", "gather*", "alignat"].map(environment),
 ];
 
-function written(text) {
-  return element("div", { class: "written", dir: "auto" }, text);
+// A browser takes minutes to lay out a megabyte without a space, so a text is shown in pieces of this length.
+const PIECE = 20_000;
+// As Pandoc reads dollars: no space just inside of them, and no digit after them. With space, what is between them has to
+// look like a formula and not begin with a digit. All other dollars are money.
+const INLINE = /(?<!\\)\$\$[^]*?\$\$|(?<![\\$])\$(?:(?=[^\s$])[^$]*?[^\s$\\]|(?!\d)[^$]*[\\^_][^$]*)\$(?![\d$])/g;
+
+function written(...parts) {
+  return element("div", { class: "written", dir: "auto" }, parts);
+}
+
+// Each dollar of money alone in an element: KaTeX pairs the dollars within one.
+function apartFromMoney(text) {
+  const money = (between) => between.split(/(\$)/).map((part) => (part === "$" ? element("span", {}, part) : part));
+  const parts = [];
+  let end = 0;
+  for (const found of text.matchAll(INLINE)) {
+    parts.push(...money(text.slice(end, found.index)), found[0]);
+    end = found.index + found[0].length;
+  }
+  return [...parts, ...money(text.slice(end))];
 }
 
 function withFormulas(text) {
-  const box = written(text);
+  const box = written(...apartFromMoney(text));
   try {
     renderMathInElement(box, { ...LIMITS, delimiters: DELIMITERS, errorCallback: () => {} });
   } catch {
@@ -35,8 +53,30 @@ function withFormulas(text) {
   return box;
 }
 
-function shownText(text, asWritten) {
-  return asWritten ? written(text) : withFormulas(text);
+function shownText(text, asWritten, start = 0) {
+  const piece = text.slice(start, start + PIECE);
+  const shown = asWritten ? written(piece) : withFormulas(piece);
+  const left = text.length - start - PIECE;
+  if (left <= 0) return shown;
+  const more = element("button", { type: "button", class: "more" }, `Show more: ${plural(left, "character")} left`);
+  more.addEventListener("click", () => more.replaceWith(shownText(text, asWritten, start + PIECE)));
+  return element("div", {}, shown, more);
+}
+
+// Fills a box once it is in sight.
+const unseen = new Map();
+const sight = new IntersectionObserver((entries) => {
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    unseen.get(target)?.();
+    unseen.delete(target);
+    sight.unobserve(target);
+  }
+});
+
+function whenSeen(box, fill) {
+  unseen.set(box, fill);
+  sight.observe(box);
 }
 
 function shownAnswer(answer) {

@@ -68,7 +68,7 @@ function classCard(each, place, asWritten) {
       fact("A⁻", spread(each.rollouts, "advantage_neg")),
       fact("log-prob gap", spread(each.rollouts, "log_prob_gap")),
     ),
-    each.rollouts.map((rollout, number) => response(rollout, number === 0, asWritten)),
+    [...Map.groupBy(each.rollouts, (rollout) => rollout.response).values()].map((equal, place) => response(equal, place === 0, asWritten)),
   );
 }
 
@@ -81,16 +81,19 @@ function spread(rollouts, name) {
   return shown[0] === shown[1] ? shown[0] : `${shown[0]} … ${shown[1]}`;
 }
 
-// Formulas are drawn once the response is opened.
-function response(rollout, isOpen, asWritten) {
+// One response, of one rollout or of several that wrote the same. It is drawn once it is open and in sight.
+function response(equal, isOpen, asWritten) {
+  const [first] = equal;
   const box = element("div", { class: "panel" });
-  const fill = () => box.childElementCount || box.append(shownText(rollout.response, asWritten));
-  if (isOpen) fill();
+  const fill = () => box.childElementCount || box.append(shownText(first.response, asWritten));
+  const copy = () => navigator.clipboard.writeText(first.response);
+  const name = `${equal.length > 1 ? "rollouts" : "rollout"} ${equal.map((rollout) => rollout.rollout).join(", ")}`;
   return element(
     "details",
-    { open: isOpen, toggle: fill },
-    element("summary", {}, `rollout ${rollout.rollout}`, element("span", { class: "numbers" }, numbers(rollout))),
+    { open: isOpen, toggle: () => whenSeen(box, fill) },
+    element("summary", {}, name, element("span", { class: "numbers" }, numbers(first))),
     box,
+    element("button", { type: "button", class: "copy", click: copy }, "Copy as it was written"),
   );
 }
 

@@ -23,6 +23,15 @@ class GroupList {
     this.draw();
   }
 
+  // Scrolls no further than it must.
+  reveal() {
+    if (this.at < 0) return;
+    const top = this.at * ROW;
+    if (top < this.box.scrollTop) this.box.scrollTop = top;
+    if (top + ROW > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = top + ROW - this.box.clientHeight;
+    this.draw();
+  }
+
   draw() {
     const first = Math.max(0, Math.floor(this.box.scrollTop / ROW) - BEYOND);
     const last = Math.min(this.groups.length, Math.ceil((this.box.scrollTop + this.box.clientHeight) / ROW) + BEYOND);
@@ -45,7 +54,7 @@ class GroupList {
         click: () => this.choose(place),
       },
       element("span", { class: "where" }, `step ${group.step} · group ${group.group}`),
-      element("span", { class: "vote" }, `${group.majority_count}/${group.voters}`, share(group)),
+      element("span", { class: "vote" }, topAnswer(group), `${group.majority_count}/${group.voters}`, share(group)),
       element("span", { class: "prompt", dir: "auto" }, this.prompts.get(group.prompt_id).slice(0, 140)),
       element("span", { class: "marks" }, marks(group)),
     );
@@ -56,10 +65,7 @@ class GroupList {
   choose(place) {
     if (place < 0 || place >= this.groups.length) return;
     this.at = place;
-    const top = place * ROW;
-    if (top < this.box.scrollTop) this.box.scrollTop = top;
-    if (top + ROW > this.box.scrollTop + this.box.clientHeight) this.box.scrollTop = top + ROW - this.box.clientHeight;
-    this.draw();
+    this.reveal();
     this.open(this.groups[place]);
   }
 
@@ -74,6 +80,11 @@ class GroupList {
   move(by) {
     this.choose(Math.min(this.groups.length - 1, Math.max(0, this.at + by)));
   }
+}
+
+function topAnswer(group) {
+  const answer = group.votes[0]?.answer ?? "";
+  return element("span", { class: "top", title: answer, dir: "auto" }, answer);
 }
 
 function share(group) {

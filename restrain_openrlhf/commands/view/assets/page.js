@@ -5,8 +5,12 @@ const form = document.getElementById("filters");
 const state = { groups: [], prompts: new Map(), current: null, asWritten: false, open, onlyPrompt };
 const list = new GroupList(document.getElementById("list"), document.getElementById("rows"), state.prompts, open);
 
+// Groups that are read before the reader asks for more; a browser has some ten thousand with ease.
+const AT_ONCE = Number(new URLSearchParams(location.search).get("groups")) || 20000;
+
 async function read() {
   const reading = document.getElementById("reading");
+  let wanted = AT_ONCE;
   try {
     for await (const page of source.pages()) {
       for (const [id, prompt] of Object.entries(page.prompts)) state.prompts.set(id, prompt);
@@ -14,10 +18,21 @@ async function read() {
       reading.textContent = progress(page);
       refresh();
       openAddressed();
+      if (page.next !== null && state.groups.length >= wanted) {
+        await asked(document.getElementById("more"));
+        wanted += AT_ONCE;
+      }
     }
   } catch (error) {
     reading.textContent = `The groups could not be read: ${error.message}`;
   }
+}
+
+// Shows a button until it is pressed.
+async function asked(button) {
+  button.hidden = false;
+  await new Promise((pressed) => button.addEventListener("click", pressed, { once: true }));
+  button.hidden = true;
 }
 
 function progress(page) {
@@ -47,9 +62,11 @@ function filtered() {
 }
 
 async function open(group) {
+  const another = state.current !== null && state.current !== group;
   state.current = group;
-  remember();
+  remember(another);
   const box = document.getElementById("group");
+  box.scrollTop = 0;
   try {
     const details = await source.details(group);
     if (state.current === group) drawGroup(box, state, group, details);
@@ -58,6 +75,8 @@ async function open(group) {
   }
   // Another group may have been opened while this one's responses came.
   list.mark(state.current);
+  // Below the list on a phone.
+  if (state.current === group && box.offsetTop > list.box.offsetTop) box.scrollIntoView();
 }
 
 function onlyPrompt(id) {
@@ -66,25 +85,32 @@ function onlyPrompt(id) {
   filtered();
 }
 
-// The address holds the filters and the open group.
-function remember() {
+// The address holds the filters and the open group. Back leads to the group that was open before.
+function remember(another = false) {
   const values = new URLSearchParams(chosen(form));
   if (state.current) values.set("open", `${state.current.step}/${state.current.group}`);
-  history.replaceState(null, "", `#${values}`);
+  if (`#${values}` === location.hash) return;
+  history[another ? "pushState" : "replaceState"](null, "", `#${values}`);
 }
 
-const address = new URLSearchParams(location.hash.slice(1));
+function address() {
+  return new URLSearchParams(location.hash.slice(1));
+}
 
 function openAddressed() {
-  const group = state.groups.find((each) => `${each.step}/${each.group}` === address.get("open"));
-  if (group && !state.current) open(group);
+  const wanted = address().get("open");
+  const group = state.groups.find((each) => `${each.step}/${each.group}` === wanted);
+  if (!group || group === state.current) return;
+  open(group);
+  list.mark(group);
+  list.reveal();
 }
 
 function restoreFilters() {
-  for (const [name, value] of address) {
-    const field = form.elements.namedItem(name);
-    if (field?.type === "checkbox") field.checked = true;
-    else if (field) field.value = value;
+  const values = address();
+  for (const field of form.elements) {
+    if (field.type === "checkbox") field.checked = values.has(field.name);
+    else if (field.name) field.value = values.get(field.name) ?? "";
   }
 }
 
@@ -113,6 +139,12 @@ form.addEventListener("reset", () => {
 document.getElementById("one-prompt").addEventListener("click", () => {
   form.prompt.value = "";
   filtered();
+});
+
+addEventListener("popstate", () => {
+  restoreFilters();
+  refresh();
+  openAddressed();
 });
 
 restoreFilters();

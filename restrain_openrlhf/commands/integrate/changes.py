@@ -1,0 +1,171 @@
+"""What the gate says of a user's flags, and the same text with the hook in it."""
+
+import difflib
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from restrain_openrlhf.commands.integrate.written import OURS, Word, Written
+from restrain_openrlhf.config.checks import CHECKS
+from restrain_openrlhf.config.checks.remedies import refusals
+from restrain_openrlhf.config.host_flags import agent_path, host_parser, parse
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.errors import ConfigError, did_you_mean
+from restrain_openrlhf.method import build
+
+CONFIG_FLAG = "restrain.config"
+AGENT_PATH = "$(restrain agent-path)"
+# Only the running shell knows what these stand for.
+_UNKNOWN = re.compile(r"\$|`")
+# OpenRLHF up to 0.10.1 has names without a dot; here these are all.
+_NEW_NAME = re.compile(r"\w+(?:\.\w+)+|local_rank|use_ms")
+
+
+@dataclass(frozen=True)
+class Given:
+    """One flag of the command, its values, and where it stands with them."""
+
+    name: str
+    values: tuple[str, ...]
+    start: int
+    end: int
+
+    @property
+    def words(self) -> list[str]:
+        """As argparse takes them."""
+        return [f"--{self.name}", *(str(agent_path()) if value == AGENT_PATH else value for value in self.values)]
+
+
+@dataclass(frozen=True)
+class RefusedFlag:
+    """A flag that would be refused: why, and the change (None: the user has to decide)."""
+
+    reason: str
+    change: str | None
+
+
+@dataclass(frozen=True)
+class CommandReview:
+    """All that is known of the flags: those refused, those that only a running shell knows, and their values."""
+
+    refused: tuple[RefusedFlag, ...]
+    unchecked: tuple[str, ...]
+    flags: Mapping[str, Any]
+    change: Mapping[str, Any]
+    given: tuple[Given, ...]
+    config: str | None
+
+    @classmethod
+    def of(cls, written: Written, config: HookConfig) -> Self:
+        """By the same gate as a run's. Raises nothing: what cannot be read is a line of its own."""
+        given, refused = _flags(written.flags)
+        config_file = next((each.values[0] for each in given if each.name == CONFIG_FLAG and each.values), None)
+        taken: list[Given] = []
+        unchecked: list[str] = []
+        for flag in (each for each in given if each.name != CONFIG_FLAG):
+            problem = _problem(flag)
+            if problem is not None:
+                refused.append(RefusedFlag(problem, None))
+            elif any(_UNKNOWN.search(word) for word in flag.words):
+                unchecked.append(" ".join(flag.words))
+            else:
+                taken.append(flag)
+        flags = vars(parse([word for flag in taken for word in flag.words]))
+        found = refusals(CHECKS, config, flags, build(config.method))
+        change = {name: value for each in found for name, value in each.change.items()}
+        refused += [RefusedFlag(each.reason, _in_words(each.change)) for each in found]
+        return cls(tuple(refused), tuple(unchecked), {**flags, **change}, change, tuple(given), config_file)
+
+    def changed(self, written: Written, config_path: str) -> str:
+        """The text with our program, our flag, and every change in it."""
+        added = [f"--{CONFIG_FLAG} {config_path}"] if self.config is None else []
+        edits: list[tuple[int, int, str]] = []
+        for name, value in self.change.items():
+            own = [flag for flag in self.given if flag.name == name]
+            words = _words(name, value)
+            edits += [(_before(written, flag), flag.end, "") for flag in own[1:] or (own if not words else [])]
+            if own and words:
+                edits.append((own[0].start, own[0].end, words))
+            elif words:
+                added.append(words)
+        program, gap = written.program, _gap(written)
+        edits.append((program.start, program.end, "".join([OURS, *(f"{gap}{words}" for words in added)])))
+        text = written.text
+        for start, end, new in sorted(edits, reverse=True):
+            text = text[:start] + new + text[end:]
+        return text
+
+
+def diff(before: str, after: str) -> str:
+    """Unified; empty where nothing changes."""
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "yours", "with RESTRAIN", lineterm="")
+    return "\n".join(lines)
+
+
+def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag]]:
+    """The flags with as many values as follow; words that belong to none are refused."""
+    found, stray = list[Given](), list[RefusedFlag]()
+    for word in words:
+        if re.match(r"--\w", word.text):
+            name, equals, value = word.text[2:].partition("=")
+            found.append(Given(_whole_name(name), (value,) if equals else (), word.start, word.end))
+        elif found and _takes_more(found[-1]):
+            last = found.pop()
+            found.append(Given(last.name, (*last.values, word.text), last.start, word.end))
+        else:
+            stray.append(
+                RefusedFlag(f"{word.text!r} belongs to no flag: OpenRLHF's command line would stop at it.", None)
+            )
+    return found, stray
+
+
+def _whole_name(name: str) -> str:
+    """argparse takes the beginning of a name, where only one begins so."""
+    known = [option[2:] for option in host_parser()._option_string_actions if option.startswith(f"--{name}")]
+    return known[0] if len(known) == 1 and name not in known else name
+
+
+def _takes_more(flag: Given) -> bool:
+    action = host_parser()._option_string_actions.get(f"--{flag.name}")
+    if action is None:
+        return not flag.values
+    return action.nargs in ("+", "*") or len(flag.values) < (1 if action.nargs is None else int(action.nargs))
+
+
+def _problem(flag: Given) -> str | None:
+    """Why OpenRLHF's parser would not take it; None where it does, or its value is not known here."""
+    known = [option[2:] for option in host_parser()._option_string_actions if option.startswith("--")]
+    if flag.name not in known:
+        of_another = " OpenRLHF up to 0.10.1 has names without a dot, and the hook is for newer ones."
+        older = "" if _NEW_NAME.fullmatch(flag.name) else of_another
+        return f"--{flag.name} is not a flag of OpenRLHF's train_ppo_ray.{older}{did_you_mean(flag.name, known)}"
+    try:
+        parse([] if any(_UNKNOWN.search(word) for word in flag.words) else flag.words)
+    except ConfigError as error:
+        return str(error)
+    return None
+
+
+def _in_words(change: Mapping[str, Any]) -> str | None:
+    return "; ".join(_words(name, value) or f"remove --{name}" for name, value in change.items()) or None
+
+
+def _words(name: str, value: Any) -> str:
+    """As the command has it; empty where the flag is to be left out."""
+    if value is None or value is False or value == host_parser().get_default(name):
+        return ""
+    return f"--{name}" if value is True else f"--{name} {shlex.quote(str(value))}"
+
+
+def _gap(written: Written) -> str:
+    """What stands between the program and its first flag: a line of its own for each flag, where that is so there."""
+    after = written.flags[0].start if written.flags else written.program.end
+    gap = written.text[written.program.end : after]
+    return gap if "\n" in gap else " "
+
+
+def _before(written: Written, flag: Given) -> int:
+    """Where the word before a flag ends: a flag is taken out with the gap in front of it."""
+    return max(word.end for word in (written.program, *written.flags) if word.end <= flag.start)

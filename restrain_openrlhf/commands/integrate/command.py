@@ -1,0 +1,152 @@
+"""`restrain integrate`: a training command that exists with RESTRAIN in it, and all that is to be known before."""
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+import yaml
+
+from restrain_openrlhf.commands.integrate.changes import CommandReview, diff
+from restrain_openrlhf.commands.integrate.written import Written
+from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers
+from restrain_openrlhf.config.command_line import kind_word, parse_overrides
+from restrain_openrlhf.config.host_flags import RECORD
+from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.method import Method, build, parse_settings
+from restrain_openrlhf.reference.offline_pass import OfflineOptions
+
+NEW_FILE, NEW_REFERENCE = Path("method.yaml"), Path("/shared/ref.jsonl")
+WAYS = """\
+                                     hook             agent alone             URL alone
+A+ and A-, clipped apart (eq. 6)     exact            lost: their sum         lost: their sum
+the batch's mean advantage           kept             lost: subtracted        lost: subtracted
+u_x on the advantages (eq. 5)        exact            exact                   exact
+u_x on the KL term                   exact            lost                    lost
+which rollouts are a group           known            known                   by prompt and time
+truncated rollouts                   known            known                   by the text's end
+TTRL's votes, ETTRL's trees          yes              yes                     no
+gold GRPO, SRT's easy prompts        yes              no                      no"""
+AGENT = """\
+The agent alone: keep your module; add --train.agent_func_path "$(restrain agent-path)" and
+  --algo.advantage.estimator flash_reinforce, remove --reward.remote_url, and set RESTRAIN_CONFIG={config}
+  on every node.
+The URL alone: keep your module; --reward.remote_url http://HOST:8000/get_reward of `restrain serve`, and
+  --algo.advantage.estimator flash_reinforce."""
+SEEN = """\
+Log:     "RESTRAIN is on: the method {method}" before OpenRLHF starts. A run whose workers are not hooked stops
+         before it trains.
+Metric:  restrain/majority_share_mean with every step, in W&B or TensorBoard where they are on, and in the file that
+         `metrics:` names. The agent alone logs restrain/voters."""
+BACK = """\
+Run your own command again: nothing of OpenRLHF or your files is changed. Name another --ckpt.path, or take
+--ckpt.load_enable away, so that it does not go on from the checkpoints of the run with RESTRAIN."""
+
+
+def integrate(
+    command: Annotated[str | None, typer.Option(help="The whole command, as it is started today.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="A file with it: a shell or Slurm script, or the YAML of a RayJob.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Your YAML file with `method:`.", show_default="one made of the options below")
+    ] = None,
+    method: Annotated[str | None, typer.Option(help="Name of the method.", show_default="restrain")] = None,
+    overrides: MethodKeys = None,
+    answers: AnswersOption = None,
+) -> None:
+    """Show how RESTRAIN is switched on in a training command that exists, and what would be refused. Starts nothing.
+
+    OpenRLHF need not be installed. Exits with status 1 where something is left for you to decide.
+    """
+    if (command is None) == (file is None):
+        raise ConfigError("Give the command with --command, or a file that has it with --file, and not both.")
+    written = Written.of_file(file) if file is not None else Written.of_command(command or "")
+    path, ours = _configuration(written, config, method, overrides, answers)
+    verdict = CommandReview.of(written, ours)
+    typer.echo("\n".join(_report(written, verdict, path, ours)))
+    if any(line.change is None for line in verdict.refused):
+        raise typer.Exit(1)
+
+
+def _configuration(
+    written: Written, config: Path | None, method: str | None, overrides: list[str] | None, answers: str | None
+) -> tuple[Path, HookConfig]:
+    """Our file: the one that is named, the one that the command names already, or a new one."""
+    given = parse_overrides(overrides or [], example="kappa=2")
+    if config is not None and (given or answers or method):
+        raise ConfigError("--config has the method already. Leave out --method, --set and --answers, or --config.")
+    words = [word.text for word in written.flags]
+    named = words[words.index("--restrain.config") + 1 :][:1] if "--restrain.config" in words else []
+    found = config or next((Path(word) for word in named if Path(word).is_file()), None)
+    if found is not None:
+        return found, load_hook_config(found)
+    rest, kind = split_answers(given, answers)
+    settings = parse_settings({"name": method or "restrain", **rest})
+    reference = NEW_REFERENCE if build(settings).needs_reference else None
+    kinds = {} if kind is None else {"answers": kind}
+    return Path(next(iter(named), NEW_FILE)), HookConfig(method=settings, reference=reference, **kinds)
+
+
+def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConfig) -> Iterator[str]:
+    method = build(ours.method)
+    yield _title("The change")
+    yield diff(written.text, verdict.changed(written, str(path))) or "Nothing: the command has RESTRAIN in it."
+    if not path.is_file():
+        yield _title(f"{path}, where the command runs; its paths are seen by every node")
+        yield _file(ours)
+    yield _title(f"Flags that would be refused ({RECORD.stem}, on record)")
+    yield (
+        "\n".join(f"- {line.reason}\n  => {line.change or 'for you to decide'}" for line in verdict.refused) or "None."
+    )
+    if verdict.unchecked:
+        yield _title("Not checked: only your shell knows the value")
+        yield "\n".join(verdict.unchecked)
+    yield _title("Once before")
+    yield "Install the wheel on every node of the Ray cluster (docs/start/install.md#a-wheel)."
+    yield from _reference_step(verdict, ours, method)
+    yield _title("What is exact, by way")
+    yield f"{WAYS}\n{AGENT.format(config=path)}"
+    yield _title("How to see that it is on")
+    yield SEEN.format(method=method.name)
+    yield _title("How to go back")
+    yield BACK
+
+
+def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) -> Iterator[str]:
+    if not method.needs_reference or ours.service is not None:
+        return
+    yield "The frozen model votes on every prompt, into a file that the method reads:"
+    if not verdict.flags["rollout.max_new_tokens"]:
+        yield "rollout.max_new_tokens is not set, and these rollouts are drawn as training's. Set it, and ask again."
+        return
+    out, answers = ours.reference or NEW_REFERENCE, _kind(ours)
+    try:
+        options = OfflineOptions.from_flags(verdict.flags, out=out, n=ours.reference_n, answers=answers)
+    except ConfigError as error:
+        yield str(error)
+    else:
+        yield " \\\n    ".join(["restrain reference", *map(shlex.quote, options.words())])
+
+
+def _kind(ours: HookConfig) -> str | None:
+    changed = kind_word(ours.answers)
+    return None if changed == "math" else changed
+
+
+def _file(ours: HookConfig) -> str:
+    """As it is to be written: what is at its default is left out."""
+    settings = {"name": ours.method.name, **ours.method.model_dump(mode="json", exclude_defaults=True)}
+    reference = {} if ours.reference is None else {"reference": str(ours.reference)}
+    kind = (
+        {}
+        if _kind(ours) is None
+        else {"answers": {"name": ours.answers.name, **ours.answers.model_dump(mode="json", exclude_defaults=True)}}
+    )
+    return yaml.safe_dump({"method": settings, **reference, **kind}, sort_keys=False).strip()
+
+
+def _title(text: str) -> str:
+    return f"\n== {text}"

@@ -1,0 +1,88 @@
+"""The smallest change of flags under which a refusal is gone, found by trying what its reason says to do."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from restrain_openrlhf.config.checks.contradictions import Check
+from restrain_openrlhf.config.checks.layout import LAYOUT, missing_counts
+from restrain_openrlhf.config.host_flags import Flags, host_parser
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.method import Method
+
+# From here on a reason says what to do.
+_REMEDY = re.compile(r"\b(?:Set|Remove|Leave|Raise|Lower)\b.*", re.DOTALL)
+_NAME = re.compile(r"\w+(?:\.\w+)+")
+# A reason that leaves the choice to the user: nobody else makes it.
+_CHOICE = "one of"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why flags are refused, and the flags to change (dotted names) so that they are not; it holds after those before.
+
+    A flag's new value is its default where it is to be left out. No change: the user has to decide.
+    """
+
+    check: Check
+    reason: str
+    change: Flags = field(default_factory=dict)
+
+
+def refusals(checks: Sequence[Check], config: HookConfig, flags: Flags, method: Method) -> list[Refusal]:
+    """What the checks refuse, in their order. No change makes a check refuse that did not before."""
+    now, found = dict(flags), list[Refusal]()
+    for check in checks:
+        if _counts(check, now, config, method) and (reason := check(now, config, method)):
+            found.append(Refusal(check, reason, _change(reason, check, checks, config, now, method)))
+            now |= found[-1].change
+    # What a later change has mended needs none of its own.
+    return [each for each in found if each.change or each.check(now, config, method)]
+
+
+def _counts(check: Check, flags: Flags, config: HookConfig, method: Method) -> bool:
+    """Whether the check can be asked: those of a layout count with sizes, which may be missing."""
+    return check not in LAYOUT or check is missing_counts or not missing_counts(flags, config, method)
+
+
+def _change(
+    reason: str, check: Check, checks: Sequence[Check], config: HookConfig, now: Flags, method: Method
+) -> Flags:
+    """Of the changes that the reason tells, the first under which this check refuses no more, and the fewest others."""
+
+    def refusing(flags: Flags) -> set[Check]:
+        asked = (each for each in checks if _counts(each, flags, config, method))
+        return {each for each in asked if each(flags, config, method)}
+
+    before = refusing(now)
+    after = [(change, refusing({**now, **change})) for change in _told(reason, now)]
+    helping = [(len(left), change) for change, left in after if left <= before - {check}]
+    return min(helping, key=lambda each: each[0], default=(0, {}))[1]
+
+
+def _told(reason: str, now: Flags) -> Iterator[Flags]:
+    """Each flag as the reason says, in its order, and all of them at once; then a switch turned, or a flag left out."""
+    remedy = found[0] if (found := _REMEDY.search(reason)) else _CHOICE
+    if _CHOICE in remedy:
+        return
+    subject = next((name for name in _NAME.findall(reason) if name in now), None)
+    names = [name for name in dict.fromkeys([*_NAME.findall(remedy), subject]) if name in now]
+    stated = [(name, value) for name in names for value in _values(name, remedy, is_subject=name == subject)]
+    yield from ({name: value} for name, value in stated)
+    yield dict(stated)
+    for name in names:
+        yield {name: not now[name] if isinstance(now[name], bool) else host_parser().get_default(name)}
+
+
+def _values(name: str, remedy: str, is_subject: bool) -> Iterator[object]:
+    """What the remedy sets the flag to: a number, a word, or on. `it` is the flag that the reason is about."""
+    called = rf"(?:{re.escape(name)}{'|it|the paper uses' if is_subject else ''})"
+    action = host_parser()._option_string_actions[f"--{name}"]
+    words = re.findall(rf"\b{called}(?: to)? ([\w.+-]*\w)", remedy)
+    if action.type in (int, float):
+        yield from (action.type(word) for word in words if re.fullmatch(r"[\d.e+-]+", word))
+    elif action.nargs == 0:
+        told = re.search(rf"\b[Ss]et {called}\b", remedy)
+        yield from [word == "true" for word in words] or ([True] if told else [])
+    else:
+        yield from words

@@ -1,0 +1,127 @@
+"""OpenRLHF's releases, by one table (host_releases.yaml): what works on which, and what each has otherwise."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from restrain_openrlhf.errors import HostError
+
+
+class Way(Enum):
+    """How this project is used in a deployment of OpenRLHF (docs/journeys/integration.md)."""
+
+    HOOK = "hook"
+    AGENT = "agent"
+    URL = "url"
+
+
+IN_WORDS: Mapping[Way, str] = {
+    Way.HOOK: "the hook",
+    Way.AGENT: "the agent's file under OpenRLHF's own entry point",
+    Way.URL: "the scoring service as OpenRLHF's remote reward",
+}
+
+
+@dataclass(frozen=True)
+class Release:
+    """What differs from the newest release, by full names; `ways` are the ways that work."""
+
+    version: str
+    ways: frozenset[Way] = frozenset()
+    pins: Mapping[str, str] = field(default_factory=dict)
+    takes: Mapping[str, str] = field(default_factory=dict)
+    named: Mapping[str, str] = field(default_factory=dict)
+    flags: Mapping[str, Mapping[str, Any] | None] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def before(self, older: str, row: Mapping[str, Any]) -> "Release":
+        """The release below this one in the table, of which `row` says what it has otherwise."""
+        differing = {name: {**getattr(self, name), **row[name]} for name in row if name != "ways"}
+        ways = frozenset(map(Way, row["ways"])) if "ways" in row else self.ways
+        return replace(self, version=older, ways=ways, **differing)
+
+
+def _read() -> dict[str, Release]:
+    table = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+    releases, newer = {}, Release("")
+    for name, row in table.items():
+        releases[name] = newer = newer.before(name, row)
+    return releases
+
+
+RELEASES = _read()
+NEWEST = next(iter(RELEASES.values()))
+# Stage 0 adds gradients up in the parameters, and stage 3 until the optimizer's step.
+LOSING_STAGES = (1, 2)
+OLDEST_KEEPING = "0.19.4"
+
+
+def supported(way: Way) -> list[str]:
+    """The releases on which it works, the newest first."""
+    return [name for name, release in RELEASES.items() if way in release.ways]
+
+
+def range_of(way: Way) -> str:
+    """They in words, such as `0.10.4 to 0.11.2`."""
+    newest, *_, oldest = supported(way)
+    return f"{oldest} to {newest}"
+
+
+def installed() -> Release:
+    """The installed release where it is in the table, and the newest otherwise: what starts nothing goes by that."""
+    try:
+        return RELEASES.get(version("openrlhf"), NEWEST)
+    except PackageNotFoundError:
+        return NEWEST
+
+
+def check_version(way: Way = Way.HOOK) -> str:
+    """The installed OpenRLHF's version. Raises HostError where it is absent or not one on which this way works."""
+    try:
+        found = version("openrlhf")
+    except PackageNotFoundError:
+        raise HostError(f"OpenRLHF is not installed. Install openrlhf {NEWEST.version}.") from None
+    if found in supported(way):
+        return found
+    others = [other for other in (Way.AGENT, Way.URL) if found in supported(other)]
+    instead = f" On {found}, {IN_WORDS[others[0]]} works (docs/journeys/integration.md)." if others else ""
+    raise HostError(
+        f"OpenRLHF {found} is installed, and {IN_WORDS[way]} works on {range_of(way)}. Install "
+        f"openrlhf=={_nearest(found, way)}, the nearest of them.{instead}"
+    )
+
+
+def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
+    """The reason where the installed DeepSpeed would use the last micro-batch's gradient alone; None otherwise.
+
+    Under ZeRO 1 and 2 dynamic batches need `managed_gradient_accumulation` (hook/fixes/gradient_accumulation.py), which
+    DeepSpeed has from 0.19.4 on and an older one does not miss. OpenRLHF 0.10.4 asks for 0.19.1.
+    """
+    try:
+        found = version("deepspeed")
+    except PackageNotFoundError:
+        return None
+    if not dynamic_batches or stage not in LOSING_STAGES or _order(found) >= _order(OLDEST_KEEPING):
+        return None
+    return (
+        f"train.dynamic_batch_enable is set with ds.zero_stage {stage}, and DeepSpeed {found} would use the gradient "
+        f"of the last micro-batch alone. Remove train.dynamic_batch_enable, set ds.zero_stage to 3, or install "
+        f"deepspeed=={OLDEST_KEEPING} or newer."
+    )
+
+
+def _nearest(found: str, way: Way) -> str:
+    """The oldest supported release that is newer than the one found; the newest where there is none."""
+    newer = [name for name in supported(way) if _order(name) > _order(found)]
+    return newer[-1] if newer else supported(way)[0]
+
+
+def _order(release: str) -> list[int]:
+    """By the numbers of a version, whatever stands between them: 0.10.1.post2 comes after 0.10.1."""
+    return [int(number) for number in re.findall(r"\d+", release)]

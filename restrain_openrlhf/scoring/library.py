@@ -1,0 +1,163 @@
+"""The votes as a library: `score(responses)` in a notebook or in any trainer, and its rows for pandas."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, overload
+
+from restrain_openrlhf.answers import AnswerKind, parse_kind
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.method import GroupScore, build, parse_settings
+from restrain_openrlhf.reference import Reference, load_reference
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
+
+# u_x is 1 unless somebody asks for another: it needs the frozen model's votes, which a notebook does not have.
+UNWEIGHTED: Mapping[str, Any] = MappingProxyType({"name": "restrain", "prompt_weight": "none"})
+
+
+@dataclass(frozen=True)
+class ScoredGroups(Sequence[GroupScore]):
+    """The scores of one or more groups, in order."""
+
+    groups: tuple[GroupScore, ...]
+
+    @overload
+    def __getitem__(self, place: int) -> GroupScore: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[GroupScore]: ...
+    def __getitem__(self, place: int | slice) -> GroupScore | Sequence[GroupScore]:
+        return self.groups[place]
+
+    def __len__(self) -> int:
+        return len(self.groups)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """A row of plain values for each rollout: `pandas.DataFrame(score(responses).to_records())`.
+
+        `advantage` is A⁺ + A⁻. A rollout that votes and is not trained on has None for its reward and advantages.
+        """
+        return [row for number, group in enumerate(self.groups) for row in _rows(number, group)]
+
+
+def _rows(number: int, group: GroupScore) -> Iterator[dict[str, Any]]:
+    trained = zip(group.rewards.tolist(), group.pair.positive.tolist(), group.pair.negative.tolist(), strict=True)
+    for place, (answer, label) in enumerate(zip(group.answers, group.votes.classes, strict=True)):
+        reward, positive, negative = next(trained, (None, None, None))
+        yield {
+            "group": number,
+            "rollout": place,
+            "answer": answer,
+            "class": label,
+            "votes": 0 if label is None else group.votes.counts[label],
+            "is_majority": label is not None and label == group.votes.majority,
+            "label_weight": 0.0 if label is None else float(group.label_weights[label]),
+            "reward": reward,
+            "advantage": None if positive is None else positive + negative,
+            "advantage_pos": positive,
+            "advantage_neg": negative,
+            "prompt_weight": group.prompt_weight,
+            "penalized": group.penalized,
+        }
+
+
+def score(
+    responses: Iterable[str] | Iterable[Iterable[str]],
+    prompts: str | Iterable[str] | None = None,
+    *,
+    method: str | Mapping[str, Any] = UNWEIGHTED,
+    answers: str | Mapping[str, Any] | AnswerKind = "math",
+    reference: str | Path | Reference | None = None,
+    truncated: Iterable[bool] | Iterable[Iterable[bool]] | None = None,
+    gold: str | Iterable[str] | None = None,
+    columns: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None,
+) -> ScoredGroups:
+    """Score the n responses to one prompt, or a list of such groups: answers, votes, label weights, advantages.
+
+    `method` and `answers` are a name or a block of settings, as in a configuration file. `reference` is an offline
+    pass; its rows are found by `prompts`, as the policy sees them. A truncated response has no answer. `columns` are
+    what the kind of answer reads of a prompt's row, such as options. All but the first have an entry for each group.
+
+    Raises ConfigError for a wrong method or kind, DataError for other shapes or types, and what GroupScorer raises.
+    """
+    texts, is_one = _groups("responses", responses, str, "texts")
+    whole = [[False] * len(group) for group in texts]
+    cut = whole if truncated is None else _groups("truncated", truncated, bool, "true or false values")[0]
+    if [len(group) for group in cut] != [len(group) for group in texts]:
+        raise DataError("truncated has another shape than responses. Give true or false for each response.")
+    scorer = scorer_of(method, answers, reference)
+    each = zip(
+        _each("prompts", prompts, str, is_one, len(texts)),
+        texts,
+        cut,
+        _each("gold", gold, str, is_one, len(texts)),
+        _each("columns", columns, Mapping, is_one, len(texts)),
+        strict=True,
+    )
+    return ScoredGroups(tuple(score_whole_group(scorer, group_of(scorer, *group)) for group in each))
+
+
+def scorer_of(
+    method: str | Mapping[str, Any],
+    answers: str | Mapping[str, Any] | AnswerKind = "math",
+    reference: str | Path | Reference | None = None,
+) -> GroupScorer:
+    """The scorer of these words. Raises ConfigError for a wrong one, ReferencePassError for a missing reference."""
+    kind = answers if isinstance(answers, AnswerKind) else parse_kind(_block(answers))
+    found = load_reference(Path(reference)) if isinstance(reference, str | Path) else reference
+    return GroupScorer(build(parse_settings(_block(method))), found, kind)
+
+
+def group_of(
+    scorer: GroupScorer,
+    prompt: str | None,
+    texts: Sequence[str],
+    truncated: Sequence[bool],
+    gold: str | None = None,
+    columns: Mapping[str, Any] | None = None,
+) -> GroupRequest:
+    """One prompt's rollouts, as the scorer takes them."""
+    rollouts = tuple(GroupResponse(text=text, finished=not cut) for text, cut in zip(texts, truncated, strict=True))
+    row = None if columns is None else dict(scorer.kind.row(prompt or "", columns))
+    return GroupRequest(prompt=prompt or "", responses=rollouts, gold=gold, row=row)
+
+
+def _block(word: Any) -> Any:
+    return {"name": word} if isinstance(word, str) else word
+
+
+def _groups(name: str, given: Any, kind: type, called: str) -> tuple[list[list[Any]], bool]:
+    """The groups, and whether one was given without a list around it. Raises DataError for anything else."""
+    outer = _listed(name, given, called)
+    is_one = bool(outer) and isinstance(outer[0], kind)
+    groups = [outer] if is_one else [_listed(f"{name}[{place}]", group, called) for place, group in enumerate(outer)]
+    for number, group in enumerate(groups):
+        where = name if is_one else f"{name}[{number}]"
+        if not group:
+            raise DataError(f"{where} is empty: there is nothing to vote on. Leave the group out.")
+        for place, value in enumerate(group):
+            if not isinstance(value, kind):
+                found = f"{where}[{place}] is {value!r:.60}, of type {type(value).__name__}"
+                raise DataError(f"{found}. Give the {called} of one prompt, or a list of such lists.")
+    if not groups:
+        raise DataError(f"{name} is empty: there is nothing to vote on. Give the {called} of one prompt.")
+    return groups, is_one
+
+
+def _listed(name: str, given: Any, called: str) -> list[Any]:
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        found = f"{name} is {given!r:.60}, of type {type(given).__name__}"
+        raise DataError(f"{found}. Give a list: the {called} of one prompt, or a list of such lists.")
+    return list(given)
+
+
+def _each(name: str, given: Any, kind: type, is_one: bool, count: int) -> list[Any]:
+    """A value for each group. Raises DataError where there are more or fewer, or of another type."""
+    if given is None:
+        return [None] * count
+    found = [given] if isinstance(given, kind) else list(given) if isinstance(given, Iterable) else []
+    if len(found) != count or not all(isinstance(value, kind) for value in found):
+        wanted = "one" if is_one else f"a list of {count}, one for each group"
+        raise DataError(f"{name} is {given!r:.60}. Give {wanted}, of type {kind.__name__}.")
+    return found

@@ -1,0 +1,124 @@
+"""RESTRAIN's votes in verl: a reward manager that gathers a prompt's rollouts, and an estimator that leaves them be.
+
+verl loads this module by `reward.reward_manager.module.path=pkg://restrain_openrlhf.scoring.verl`, in its reward worker
+and in its trainer, which knows the advantage estimator `restrain` from then on.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from verl import DataProto
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+from verl.trainer.ppo.core_algos import register_adv_est
+
+from restrain_openrlhf.config.yaml_file import load_hook_config
+from restrain_openrlhf.errors import ConfigError, GroupError, RestrainError
+from restrain_openrlhf.method import GroupScore, build
+from restrain_openrlhf.reference import load_reference
+from restrain_openrlhf.scoring.library import group_of
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.threads import scored_in_a_thread
+
+ESTIMATOR = "restrain"
+# A rollout that fails never comes, and verl would wait for its group forever.
+PATIENCE_SECONDS = 3600.0
+
+
+@register_adv_est(ESTIMATOR)  # type: ignore[untyped-decorator]
+def as_they_are(token_level_rewards: Any, response_mask: Any, **_: Any) -> tuple[Any, Any]:
+    """Each rollout's net advantage on all of its tokens, (batch, tokens): no mean is subtracted, nothing is scaled."""
+    advantages = token_level_rewards.sum(dim=-1, keepdim=True) * response_mask
+    return advantages, advantages
+
+
+@dataclass
+class Gathering:
+    """The rollouts of one prompt that have come, and what their n calls wait for."""
+
+    score: asyncio.Future[GroupScore]
+    texts: list[str] = field(default_factory=list)
+    truncated: list[bool] = field(default_factory=list)
+
+
+class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
+    """A rollout's reward is its net advantage A⁺ + A⁻, u_x included, once the n rollouts of its prompt have come.
+
+    `+reward.restrain=FILE` names the YAML file with `method:`, and what else the agent reads. Raises ConfigError for
+    settings of verl under which groups would not be whole, or not be trained on as they are scored.
+    """
+
+    def __init__(self, config: Any, tokenizer: Any, compute_score: Any = None, **_: Any) -> None:
+        super().__init__(config, tokenizer, compute_score)
+        refuse_other_training(config)
+        ours = load_hook_config(Path(config.reward.restrain))
+        reference = load_reference(ours.reference) if ours.reference else None
+        self.scorer = GroupScorer(build(ours.method), reference, ours.answers)
+        self.n = config.actor_rollout_ref.rollout.n
+        self.gathered: dict[str, Gathering] = {}
+
+    async def run_single(self, data: DataProto) -> dict[str, Any]:
+        """verl's call for one rollout. Raises GroupError where the others of its prompt do not come."""
+        item = data[-1]
+        prompt, response = (self._ids(item, name) for name in ("prompts", "responses"))
+        own, uid = item.non_tensor_batch, str(item.non_tensor_batch["uid"])
+        group = self.gathered.setdefault(uid, Gathering(self.loop.create_future()))
+        place = len(group.texts)
+        group.texts.append(self.tokenizer.decode(response, skip_special_tokens=True))
+        group.truncated.append(len(response) >= self.config.data.max_response_length)
+        if len(group.texts) == self.n:
+            del self.gathered[uid]
+            columns = own.get("extra_info") or {}
+            asked = group_of(self.scorer, self.tokenizer.decode(prompt), group.texts, group.truncated, columns=columns)
+            try:
+                group.score.set_result(await scored_in_a_thread(lambda: score_whole_group(self.scorer, asked)))
+            except RestrainError as error:
+                group.score.set_exception(error)
+        try:
+            score = await asyncio.wait_for(asyncio.shield(group.score), PATIENCE_SECONDS)
+        except TimeoutError:
+            raise GroupError(
+                f"Of {self.n} rollouts of a prompt {len(group.texts)} came within {PATIENCE_SECONDS:.0f} s: one "
+                "failed. Look for its error in verl's log, and start the run again from its last checkpoint."
+            ) from None
+        numbers = {"majority_share": score.votes.majority_count / self.n, "penalized": float(score.penalized)}
+        return {"reward_score": float(score.pair.net[place]), "reward_extra_info": numbers}
+
+    @staticmethod
+    def _ids(item: Any, name: str) -> list[int]:
+        """A prompt's or response's tokens without padding: a prompt's is on its left, a response's on its right."""
+        ids, mask = item.batch[name], item.batch["attention_mask"]
+        own = mask[: len(ids)] if name == "prompts" else mask[-len(ids) :]
+        found: list[int] = ids[own.bool()].tolist()
+        return found
+
+
+def refuse_other_training(config: Any) -> None:
+    """Raises ConfigError naming the key of verl's configuration, and what to set."""
+    reward, algorithm, trainer = config.reward, config.algorithm, config.trainer
+    found = None
+    if not reward.get("restrain"):
+        found = "reward.restrain is not set. Add +reward.restrain=FILE, a YAML file with `method:`."
+    elif algorithm.adv_estimator != ESTIMATOR:
+        found = (
+            f"algorithm.adv_estimator is {algorithm.adv_estimator!r}: it would subtract each group's mean, so that a "
+            f"penalised group trains nothing, or scale it. Set it to {ESTIMATOR}."
+        )
+    elif reward.num_workers != 1:
+        found = (
+            f"reward.num_workers is {reward.num_workers}: verl deals a prompt's rollouts out to them at random, and no "
+            "worker would have a whole group. Set it to 1."
+        )
+    elif trainer.test_freq > 0 or trainer.val_before_train:
+        found = (
+            "trainer.test_freq or trainer.val_before_train is set: rollouts of a validation would be voted on. Set "
+            "trainer.test_freq=-1 and trainer.val_before_train=False, and evaluate saved models with `restrain eval`."
+        )
+    elif algorithm.get("use_kl_in_reward"):
+        found = (
+            "algorithm.use_kl_in_reward is set: KL would be added to advantages. Set it to False, and "
+            "actor_rollout_ref.actor.use_kl_loss to True for KL."
+        )
+    if found is not None:
+        raise ConfigError(found)

@@ -1,0 +1,214 @@
+"""What this machine or a row lacks is told before hours of work, by everything that works for hours."""
+
+import json
+from typing import ClassVar, Literal
+
+import pytest
+
+from restrain_openrlhf.answers import KINDS, AnswerKind, parse_kind, register
+from restrain_openrlhf.commands.premise.groups import from_rollouts
+from restrain_openrlhf.config.host_flags import flags_of
+from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig
+from restrain_openrlhf.data.benchmarks import load_benchmark
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from restrain_openrlhf.errors import ConfigError, DataError
+from restrain_openrlhf.evaluation import job
+from restrain_openrlhf.evaluation.protocol import Request
+from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass
+from restrain_openrlhf.reference.prompts import PromptSource
+from restrain_openrlhf.reference.sampling_pass import WHOLE
+from test_time.accuracy import check_gold
+from test_time.adaptation import Adaptation
+from test_time.problems import Source
+from tests.commands import restrain
+
+
+class Pressed(AnswerKind):
+    """Needs a press on the machine, and the sign of each row."""
+
+    version: ClassVar[str] = "1"
+    reads: ClassVar[str] = "Everything is the answer."
+    columns: ClassVar[frozenset[str]] = frozenset({"sign"})
+
+    name: Literal["pressed"] = "pressed"
+    press: bool = True
+
+    def check_machine(self):
+        if not self.press:
+            raise ConfigError("there is no press")
+
+    def extract(self, response, row):
+        if "sign" not in row:
+            raise DataError("the row has no sign")
+        return response or None
+
+    def key(self, answer, row):
+        return answer
+
+
+@pytest.fixture(autouse=True)
+def pressed():
+    yield register(Pressed)
+    del KINDS["pressed"]
+
+
+LACKING = [
+    pytest.param({"press": False}, {"sign": "-"}, ConfigError, "there is no press", id="machine"),
+    pytest.param({}, {}, DataError, "the row has no sign", id="row"),
+]
+
+
+def train(kind, rows, tmp_path, flags=(), **given):
+    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+    from restrain_openrlhf.hook.preflight import check_run
+
+    own = {
+        "actor.model_name_or_path": str(ADDITION.model),
+        "data.prompt_dataset": str(rows),
+        "data.input_key": "problem",
+        "rollout.n_samples_per_prompt": 4,
+        "rollout.batch_size": 2,
+        "train.batch_size": 8,
+        "rollout.max_new_tokens": 4,
+        "data.max_len": 32,
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.init_coef": 0,
+        "vllm.num_engines": 1,
+        "ds.attn_implementation": "sdpa",
+        **dict(flags),
+    }
+    config = RunConfig(method={"name": "ttrl"}, answers=kind, run_dir=tmp_path / "run", openrlhf=own, **given)
+    check_run(config, flags_of(config))
+
+
+def agent_alone(kind, rows, _tmp_path):
+    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+    from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
+
+    scoring_of(HookConfig(method={"name": "ttrl"}, answers=kind, answer_rows=rows))
+
+
+def service(kind, rows, _tmp_path):
+    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
+    from restrain_openrlhf.scoring.service.handlers import Service
+    from restrain_openrlhf.scoring.service.service_config import ServiceConfig
+
+    Service(ServiceConfig(method={"name": "ttrl"}, answers=kind, answer_rows=rows), None)
+
+
+def offline_pass(kind, rows, tmp_path):
+    word = json.dumps(kind)
+    options = OfflineOptions.from_flags(
+        {}, model=str(ADDITION.model), prompts=str(rows), out=tmp_path / "ref.jsonl", answers=word, max_new_tokens=4
+    )
+    OfflinePass.prepare(options, PromptSource(str(rows), "problem"), WHOLE)
+
+
+def evaluation(kind, rows, tmp_path):
+    request = Request(model=str(ADDITION.model), benchmarks=str(rows), out=tmp_path / "out", max_new_tokens=4)
+    job.prepare(request, [load_benchmark(str(rows), asked=parse_kind(kind))])
+
+
+def premise(kind, rows, _tmp_path):
+    from_rollouts(rows, kind=parse_kind(kind))
+
+
+PLACES = (train, agent_alone, service, offline_pass, evaluation, premise)
+
+
+@pytest.mark.parametrize(("settings", "columns", "error", "said"), LACKING)
+@pytest.mark.parametrize("place", PLACES, ids=[place.__name__ for place in PLACES])
+def test_everything_that_works_for_hours_tells_it_first(
+    place, settings, columns, error, said, tmp_path, write_jsonl, monkeypatch
+):
+    """The second row alone lacks it, and no response is read."""
+    monkeypatch.setattr(Pressed, "classes", lambda *_: pytest.fail("a group was scored"))
+    whole = {"answer": "1", "responses": ["a", "b"], "sign": "-"}
+    bare = {key: value for key, value in whole.items() if key != "sign"}
+    rows = write_jsonl(
+        "rows.jsonl", [{"id": "1", "problem": "one", **whole}, {"id": "2", "problem": "two", **bare, **columns}]
+    )
+    with pytest.raises(error, match=said):
+        place({"name": "pressed", **settings}, rows, tmp_path)
+
+
+def test_score_tells_it_before_it_writes(tmp_path, write_jsonl):
+    rows = write_jsonl("rows.jsonl", [{"id": "1", "problem": "one", "responses": ["a"], "sign": "-"}])
+    words = ("--method", "ttrl", "--answers", "{name: pressed, press: false}", "--out", tmp_path / "scores.jsonl")
+    done = restrain("score", rows, *words)
+    assert (done.returncode, "there is no press" in done.stderr) == (2, True)
+    assert not (tmp_path / "scores.jsonl").exists()
+
+
+def test_what_a_service_scores_the_run_need_not_read(tmp_path, write_jsonl, monkeypatch):
+    """But for an evaluation, which the rollout actors grade themselves."""
+    pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
+    from restrain_openrlhf.hook.rollout import group_scoring
+
+    monkeypatch.setattr(group_scoring.ScoreService, "check", lambda *_: None)
+    rows = write_jsonl("rows.jsonl", [{"problem": "one", "answer": "1", "sign": "-"}])
+    there = {"service": "http://reward:8000"}
+    train({"name": "pressed", "press": False}, rows, tmp_path, **there)
+    evaluated = {"eval.dataset": str(rows), "data.label_key": "answer", "ckpt.best_metric_key": "none"}
+    with pytest.raises(ConfigError, match="there is no press"):
+        train({"name": "pressed", "press": False}, rows, tmp_path, evaluated, **there)
+
+
+def test_a_held_out_set_of_another_kind_is_asked_for_before_training(tmp_path, write_jsonl, monkeypatch):
+    """HumanEval's programs need bubblewrap, and would be run after hours of training."""
+    row = {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": " return x\n"}
+    write_jsonl("humaneval.jsonl", [{**row, "test": "def check(candidate):\n    assert candidate(1) == 1\n"}])
+    asked = write_jsonl("asked.jsonl", [{"id": "1", "problem": "one"}])
+    given = Adaptation("m", Source(str(asked)), tmp_path / "out", heldout=(Source("humaneval", folder=tmp_path),))
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(ConfigError, match="apt-get install bubblewrap"):
+        check_gold(given, ["1"])
+
+
+@pytest.mark.parametrize(
+    ("block", "row", "error", "said"),
+    [
+        ({"name": "code"}, {}, ConfigError, "apt-get install bubblewrap"),
+        ({"name": "code", "sandbox": "container"}, {"examples": 3}, DataError, "'examples'"),
+        ({"name": "sql", "databases": "not/here"}, {}, ConfigError, "answers.databases: not/here is no folder"),
+        ({"name": "sql"}, {"database": "not_here.sqlite"}, DataError, "no such SQLite file"),
+        ({"name": "sql"}, {}, DataError, "has none of the columns"),
+        ({"name": "number", "unit": "yards of ale"}, {}, DataError, "no unit that Pint knows"),
+        ({"name": "number"}, {"unit": "yards of ale"}, DataError, "no unit that Pint knows"),
+        ({"name": "json"}, {"schema": {"type": "thing"}}, DataError, "no JSON Schema that can be used"),
+        ({"name": "choice"}, {"options": []}, DataError, "no options"),
+        ({"name": "text"}, {"aliases": 3}, DataError, "'aliases'"),
+        ({"name": "embedding", "model": "./not_here", "threshold": 0.5}, {}, ConfigError, "no such folder"),
+        ({"name": "judge", "callable": "not_here:judge"}, {}, ConfigError, "cannot be imported"),
+        ({"name": "judge", "url": "http://j", "token_variable": "NONE"}, {}, ConfigError, "variable NONE"),
+        ({"name": "judge", "url": "http://j", "send": ["rubric"]}, {}, DataError, "no column 'rubric'"),
+        ({"name": "judge", "url": "http://j", "read": {"name": "choice"}}, {"options": []}, DataError, "no options"),
+        ({"name": "judge", "url": "http://j", "read": {"name": "code"}}, {}, ConfigError, "install bubblewrap"),
+        ({"name": "mixed"}, {"answers": "code"}, ConfigError, "install bubblewrap"),
+        ({"name": "mixed"}, {"answers": "sql"}, DataError, "has none of the columns"),
+        ({"name": "mixed"}, {"answers": "sequel"}, DataError, "'sequel' in its column"),
+        ({"name": "mixed", "kinds": {"code": {}}}, {}, ConfigError, "install bubblewrap"),
+    ],
+)
+def test_each_kind_says_what_it_lacks(block, row, error, said, monkeypatch):
+    for name, package in {"number": "pint", "json": "jsonschema", "embedding": "transformers"}.items():
+        if block["name"] == name:
+            pytest.importorskip(package, reason=f"needs {package}, of an extra")
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(error, match=said):
+        parse_kind(block).check([{"problem": "one", **row}])
+
+
+@pytest.mark.parametrize(
+    ("block", "row"),
+    [
+        ({"name": "code", "sandbox": "container"}, {"entry_point": "f", "examples": ["f(1)"]}),
+        ({"name": "sql"}, {"schema": "CREATE TABLE a (b INT)"}),
+        ({"name": "text"}, {"aliases": ["one", 1]}),
+        ({"name": "judge", "url": "http://j", "send": ["rubric"]}, {"rubric": "any"}),
+        ({"name": "mixed", "kinds": {"code": {"sandbox": "container"}}}, {"answers": "choice", "options": ["a", "b"]}),
+        ({"name": "math"}, {}),
+    ],
+)
+def test_what_is_there_is_not_refused(block, row):
+    parse_kind(block).check([{"problem": "one", **row}])

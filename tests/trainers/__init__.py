@@ -1,0 +1,1 @@
+"""The votes as a library, and in trainers that are not OpenRLHF."""
