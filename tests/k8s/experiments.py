@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 
+from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experiment
 from restrain_openrlhf.commands.k8s.patches import Patch, patches
 from restrain_openrlhf.commands.k8s.render import LOADER
@@ -50,7 +50,9 @@ def rendered(*words: object, config: str = PRESET, overlay: str = "8xa100-80g") 
         done = render("--image", IMAGE, *words, config=config, overlay=overlay, out=out)
         assert done.returncode == 0, done.stderr
         texts = [path.read_text() for path in sorted(Path(out).glob("*.yaml"))]
-    return [each for text in texts for each in yaml.load_all(text, LOADER)]
+    objects = [each for text in texts for each in yaml.load_all(text, LOADER)]
+    # A step that reads training's configuration brings it; the server holds it once.
+    return list({(each["kind"], each["metadata"]["name"]): each for each in objects}.values())
 
 
 @cache

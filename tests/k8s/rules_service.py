@@ -88,7 +88,7 @@ def reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
 
 def _lets(objects: list[Object], owner: Pod, peer: Pod, direction: str, key: str) -> bool:
     return any(
-        "namespaceSelector" not in side and matches(side.get("podSelector", {}), peer.labels)
+        not {"namespaceSelector", "ipBlock"} & side.keys() and matches(side.get("podSelector", {}), peer.labels)
         for rule in _rules_for(objects, owner, direction)
         for side in rule[key]
     )

@@ -39,7 +39,10 @@ KINDS = {
     "kueue.x-k8s.io/v1beta2": "ClusterQueue- LocalQueue ResourceFlavor- Topology- WorkloadPriorityClass- Workload",
     "monitoring.coreos.com/v1": "PodMonitor ServiceMonitor PrometheusRule Prometheus",
 }
-IMMUTABLE_CLAIM = "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+IMMUTABLE_CLAIM = (
+    "spec: Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for "
+    "bound claims"
+)
 QUEUE = "kueue.x-k8s.io/queue-name"
 
 
@@ -73,7 +76,7 @@ class RefusedError(Exception):
 
 @dataclass
 class StandIn:
-    """A cluster. `ends` says of a step's component the exit codes of its pods in their order, 0 afterwards; `prints` what they print."""
+    """A cluster. Of a step's component, `ends` has the exit codes of its pods, 0 afterwards; `prints` their output."""
 
     version: str = "1.33"
     without: tuple[str, ...] = ()
@@ -219,7 +222,8 @@ class StandIn:
                 raise RefusedError(
                     403,
                     "Forbidden",
-                    f"{start}exceeded quota: {quota['metadata']['name']}, requested: {name}={requested}, used: {name}={used}, limited: {name}={limit}",
+                    f"{start}exceeded quota: {quota['metadata']['name']}, requested: {name}={requested}, "
+                    f"used: {name}={used}, limited: {name}={limit}",
                 )
 
     def _pod(self, owner: Object, name: str, template: Object, labels: dict[str, str]) -> Object:
@@ -294,7 +298,10 @@ class StandIn:
             )
             start = "couldn't assign flavors to pod set gpu: insufficient "
             if wanted > limit:
-                text = f"{start}quota for {GPU} in flavor restrain-gpu, previously considered podsets requests (0) + current podset request ({wanted}) > maximum capacity ({limit})"
+                text = (
+                    f"{start}quota for {GPU} in flavor restrain-gpu, previously considered podsets requests (0) + "
+                    f"current podset request ({wanted}) > maximum capacity ({limit})"
+                )
             elif used + wanted > limit:
                 text = f"{start}unused quota for {GPU} in flavor restrain-gpu, {used + wanted - limit} more needed"
             else:
@@ -357,7 +364,10 @@ class StandIn:
         final = [code for rule in rules if rule["action"] == "FailJob" for code in rule["onExitCodes"]["values"]]
         pod = failed[-1]
         if (code := pod["code"]) in final:
-            text = f"Container main for pod restrain/{pod['metadata']['name']} failed with exit code {code} matching FailJob rule at index 1"
+            text = (
+                f"Container main for pod restrain/{pod['metadata']['name']} failed with exit code {code} "
+                "matching FailJob rule at index 1"
+            )
             self._end(job, "Failed", "PodFailurePolicy", text)
         elif "backoffLimitPerIndex" in spec:
             counts = [sum(each["index"] == index for each in failed) for index in {each["index"] for each in failed}]
@@ -382,7 +392,9 @@ class StandIn:
 
     def _owned(self, owner: Object) -> list[Object]:
         uid = owner["metadata"]["uid"]
-        return [each for each in self.of("Pod") if each["metadata"].get("ownerReferences", [{"uid": ""}])[0]["uid"] == uid]
+        return [
+            each for each in self.of("Pod") if each["metadata"].get("ownerReferences", [{"uid": ""}])[0]["uid"] == uid
+        ]
 
     def _ray_job(self, job: Object) -> None:
         spec, name, status = job["spec"], job["metadata"]["name"], job.setdefault("status", {"failed": 0})
@@ -521,7 +533,8 @@ class StandIn:
             if registry in self.broken or (registry in self.private and not account.get("imagePullSecrets")):
                 return (
                     "ImagePullBackOff",
-                    f'Back-off pulling image "{image}": ErrImagePull: pull access denied, repository does not exist or may require authorization',
+                    f'Back-off pulling image "{image}": ErrImagePull: pull access denied, repository does not exist '
+                    "or may require authorization",
                 )
             for source in container.get("envFrom", []):
                 name = source["configMapRef"]["name"]
@@ -702,7 +715,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_POST = do_PATCH = do_DELETE = _answer
+    do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815
 
     def log_message(self, *_: Any) -> None:
         pass

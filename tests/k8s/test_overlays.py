@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 
+from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.experiment import load_experiment
 from restrain_openrlhf.config import host_flags
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit

@@ -1,5 +1,6 @@
-"""`run.sh` beside rendered manifests: order, repeating and stopping, by the real kubectl against a stand-in for a cluster."""
+"""`run.sh` beside rendered manifests: order, repeating and stopping, by the real kubectl against a stand-in."""
 
+import itertools
 import shutil
 import subprocess
 import sys
@@ -40,7 +41,7 @@ def test_every_step_is_applied_after_the_one_before_has_ended(tmp_path):
     assert place.jobs() == dict.fromkeys(STEPS, "Complete")
     assert done.stdout.splitlines()[-1] == LAST
     calls = place.cluster.calls
-    for before, after in zip(STEPS, STEPS[1:], strict=False):
+    for before, after in itertools.pairwise(STEPS):
         last = max(
             i for i, call in enumerate(calls) if call.startswith("GET") and call.endswith(f"/jobs/{before}-{NAME}")
         )

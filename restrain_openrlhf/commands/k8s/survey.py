@@ -34,7 +34,8 @@ class Survey:
 def survey() -> Survey:
     """Raises ConfigError where kubectl is missing, the cluster does not answer, or it is too old."""
     refuse_old_kubectl()
-    kinds, remarks = _kinds(), []
+    kinds = _kinds()
+    remarks: list[str] = []
     settings = {**_nodes(kinds, remarks), **_volumes(kinds, remarks), **_monitoring(kinds), **_network(remarks)}
     if "runtimeclasses.node.k8s.io" in kinds and "nvidia" in map(_name, _items("runtimeclasses")):
         settings["components"] = ["runtime-class"]
