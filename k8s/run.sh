@@ -1,8 +1,8 @@
 #!/bin/sh
-# Applies the manifests beside it in order, waits for each job, and says why one waits. Stopped, or failed and mended: run it
+# Applies the manifests beside it in order, waits for each job, and says why one waits. Stopped, or failed and corrected: run it
 # again. A job that is there is left as it is, finished or not: it does not run twice, and what a queue has set in it is not ours
 # to take back. To run it anew or otherwise, delete it first; what it has done lies on the volumes and is not lost.
-#   --keep-platform    go on with the namespace's platform as it is, where it was rendered with other settings
+#   --keep-platform    keep the namespace's platform as it is, where it was rendered with other settings
 #   --despite-premise  train although `restrain premise` warns
 set -eu
 cd "$(dirname "$0")"
@@ -73,7 +73,7 @@ agree() {
     *" $4") say "$1 is there, as it is rendered here." ;;
     *)
       [ -n "$keep" ] || stop "$1 is there and was rendered with other settings; all experiments of the namespace have it. Render" \
-        "with the same --cluster FILE and overlay; or run this with --keep-platform to go on with what is there; or, to" \
+        "with the same --cluster FILE and overlay; or run this with --keep-platform to keep what is there; or, to" \
         "change it for all of them: kubectl apply --server-side -f $PWD/$2"
       say "$1 is there with other settings, and stays as it is." ;;
   esac
@@ -163,7 +163,7 @@ explain() {
   [ -n "$first" ] || { since=""; return 0; }
   since=${since:-$(date +%s)}
   [ $(($(date +%s) - since)) -lt "$patience" ] ||
-    stop "$2 cannot run: $first. Mend that. Where the job itself is wrong: kubectl -n $namespace delete $2. Then run this again."
+    stop "$2 cannot run: $first. Correct that. Where the job itself is wrong: kubectl -n $namespace delete $2. Then run this again."
 }
 
 # JOB: its last line of output is printed and kept in an annotation, so that `kubectl get` can show it
@@ -218,7 +218,7 @@ step() {
     complete) say "$2 is complete." ;;
     failed)
       failure "$component" "$2"
-      stop "$2 failed. All its output: kubectl -n $namespace logs -l batch.kubernetes.io/job-name=${2#*/} --tail=-1. When it is mended:" \
+      stop "$2 failed. All its output: kubectl -n $namespace logs -l batch.kubernetes.io/job-name=${2#*/} --tail=-1. Once the cause is corrected:" \
         "kubectl -n $namespace delete $2, and run this again." ;;
     *) stop "$2 was deleted. Run this again to start it anew." ;;
   esac

@@ -571,8 +571,8 @@ class StandIn:
             return {"major": "1", "minor": self.version.partition(".")[2], "gitVersion": f"v{self.version}.0"}
         if path in ("/api", "/apis"):
             return self._groups(path)
-        if found := re.fullmatch(r"/apis?/(v1|[^/]+/[^/]+)", path):
-            return self._resources(found[1])
+        if found := re.fullmatch(r"/api/(v1)|/apis/([^/]+/[^/]+)", path):
+            return self._resources(found[1] or found[2])
         if path.startswith("/openapi/v3"):
             return self._openapi(path)
         found = re.fullmatch(r"/apis?/(v1|[^/]+/[^/]+?)(?:/namespaces/([^/]+))?/([a-z0-9]+)(?:/([^/]+))?(/log)?", path)

@@ -29,6 +29,7 @@ EVERYWHERE = [
     rules_pods.writable_places,
     rules_pods.kept_by_the_autoscaler,
     rules_pods.registries_are_told,
+    rules_pods.gpus_are_seen_where_asked_for,
     rules_jobs.ray_job_rules,
     rules_jobs.head_without_gpu,
     rules_jobs.indexed_jobs,
