@@ -135,7 +135,7 @@ why() {
   case $2 in job/*) [ -z "$pods" ] || not_made="-" ;; esac
   ask events -o 'jsonpath={range .items[*]}{.involvedObject.name} {.reason}: {.message}{"\n"}{end}' |
     grep -E "^${name}[^ ]* ($not_made|FailedMount|FailedAttachVolume): |^(models|work) (ProvisioningFailed|FailedBinding): " |
-    sort -u | sed -e 's/\(.*requested: [^:]*nvidia.com\/gpu=\([0-9]*\),.*limited: [^:]*nvidia.com\/gpu=\([0-9]*\).*\)/\2 \3 \1/' |
+    sed -e 's|pods "[^"]*"|pods|' | sort -u | sed -e 's/\(.*requested: [^:]*nvidia.com\/gpu=\([0-9]*\),.*limited: [^:]*nvidia.com\/gpu=\([0-9]*\).*\)/\2 \3 \1/' |
     while read -r asked limit line; do
       case $asked$limit in
         *[!0-9]*) say "$asked $limit $line" ;;

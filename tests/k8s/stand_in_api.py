@@ -432,9 +432,14 @@ class StandIn:
         elif submitter and (found := submitter.get("status", {}).get("conditions")):
             if found[-1]["type"] == "Complete":
                 status |= {"jobDeploymentStatus": "Complete", "jobStatus": "SUCCEEDED"}
+                self._shut_down(job)
             elif found[-1]["type"] == "Failed":
                 return self._ray_failed(job, "AppFailed", "Job entrypoint command failed with exit code 1")
         return None
+
+    def _shut_down(self, job: Object) -> None:
+        for pod in self._owned(job) if job["spec"].get("shutdownAfterJobFinishes") else ():
+            self.drop("Pod", pod["metadata"]["name"])
 
     def _ray_failed(self, job: Object, reason: str, message: str) -> None:
         status = job["status"]
