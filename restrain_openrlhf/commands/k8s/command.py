@@ -32,7 +32,7 @@ ClusterFile = Annotated[
     typer.Option(
         "--cluster",
         metavar="FILE",
-        help="What the cluster has, for all its experiments; options of 'The cluster' go on top.",
+        help="What the cluster has, for all its experiments; options of 'The cluster' override it.",
     ),
 ]
 Tree = Annotated[Path, typer.Option(help="Kustomize tree: a copy of k8s/.", show_default="the package's")]
