@@ -85,7 +85,7 @@ def platform(out: Out, options: Cluster, cluster: ClusterFile = None, manifests:
 def init(
     options: Cluster, out: Annotated[Path, to_file("File to write.", metavar="FILE")] = Path("cluster.yaml")
 ) -> None:
-    """Look at the cluster of kubectl's context and write its file; options are taken as they are."""
+    """Look at the cluster of kubectl's context and write its file; options are used unchanged."""
     if out.exists():
         raise ConfigError(f"--out {out}: is there already. Edit it, or name another file.")
     found = survey()
