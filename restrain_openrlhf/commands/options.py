@@ -14,6 +14,7 @@ from typer.models import OptionInfo
 
 from restrain_openrlhf.answers import AnswerKind
 from restrain_openrlhf.config.command_line import ANSWERS, choose_kind, find_config
+from restrain_openrlhf.config.documents import typed
 from restrain_openrlhf.data.outputs import output_file, output_folder
 from restrain_openrlhf.errors import ConfigError
 
@@ -78,17 +79,18 @@ def parse_shard(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2])
 
 
-def with_options(model: type[Options]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_options(model: type[Options], **more: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a function with a parameter of this model a command, with an option for each field in that place.
 
-    A field is an option by its typer.Option, else by its description and limits; its default is the option's.
+    A field is an option by its typer.Option, else by its description and limits, with `more` of typer's; its default is
+    the option's. The command raises ConfigError for values that the model refuses.
     """
     options = [
         Parameter(
             name,
             Parameter.KEYWORD_ONLY,
             default=Parameter.empty if field.is_required() else field.default,
-            annotation=Annotated[field.annotation, _option(field)],
+            annotation=Annotated[field.annotation, _option(field, more)],
         )
         for name, field in model.model_fields.items()
     ]
@@ -99,7 +101,7 @@ def with_options(model: type[Options]) -> Callable[[Callable[..., None]], Callab
 
         def command(**values: Any) -> None:
             chosen = {name: values.pop(name) for name in model.model_fields}
-            function(**values, **{place: model(**chosen)})
+            function(**values, **{place: typed(model, chosen, "options")})
 
         parameters = [
             each
@@ -114,8 +116,8 @@ def with_options(model: type[Options]) -> Callable[[Callable[..., None]], Callab
     return as_command
 
 
-def _option(field: FieldInfo) -> Any:
+def _option(field: FieldInfo, more: Mapping[str, Any]) -> Any:
     if declared := [each for each in field.metadata if isinstance(each, OptionInfo)]:
         return declared[0]
     limits = {name: getattr(limit, name) for limit in field.metadata for name in ("ge", "le") if hasattr(limit, name)}
-    return typer.Option(help=field.description, min=limits.get("ge"), max=limits.get("le"))
+    return typer.Option(help=field.description, min=limits.get("ge"), max=limits.get("le"), **more)

@@ -125,7 +125,7 @@ def method_keys(document: Mapping[str, Any]) -> tuple[str, ...]:
     return setting_names(method.get("name")) if isinstance(method, dict) else ()
 
 
-def typed(kind: type[Model], values: Mapping[str, Any], path: Path) -> Model:
+def typed(kind: type[Model], values: Mapping[str, Any], path: Path | str) -> Model:
     """The model of these values. Raises ConfigError naming the file and the key."""
     try:
         return kind(**values)

@@ -1,4 +1,4 @@
-"""The Kubernetes guide's commands, copied from its page and run: `restrain` and `run.sh` really, others stood in."""
+"""The Kubernetes guide's commands, copied from its page and run: kubectl and ours really, others stood in."""
 
 import os
 import re
@@ -15,8 +15,8 @@ import yaml
 from restrain_openrlhf.config.shipped import KUBERNETES
 from tests.commands import restrain
 from tests.conftest import ROOT
-from tests.docs import stand_in_cluster
 from tests.k8s.manifests import needs_kustomize
+from tests.k8s.stand_in_api import StandIn
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
 MOST = {"One node": 5, "One node, of eight GPUs": 5, "Several nodes, or one with KubeRay": 8}
@@ -24,6 +24,7 @@ GPUS = dict(zip(MOST, ("1", "8", "8"), strict=True))
 DIGEST = "sha256:" + "1" * 64
 
 
+A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 EIGHT_GPUS = "One node, of eight GPUs"
 
 
@@ -57,10 +58,11 @@ def test_from_a_clone_to_a_running_job_it_is_a_few_commands(section):
 
 @dataclass(frozen=True)
 class Clone:
-    """What the commands change of a clone, copied; the programs before all others on PATH; what was called."""
+    """What the commands change of a clone, copied; programs before all others on PATH; what was called; a cluster."""
 
     folder: Path
     bin: Path
+    cluster: StandIn
 
     def run(self, command: str) -> None:
         environment = {
@@ -68,6 +70,7 @@ class Clone:
             "PATH": f"{self.bin}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             "RESTRAIN_POLL_SECONDS": "0",
+            "KUBECONFIG": str(self.bin / "kubeconfig"),
         }
         done = subprocess.run(
             ["bash", "-c", command], capture_output=True, text=True, check=False, cwd=self.folder, env=environment
@@ -82,16 +85,18 @@ class Clone:
 
 @pytest.fixture
 def clone(tmp_path: Path) -> Clone:
-    """With stand-ins for what would install, build, or talk to a cluster; kubectl still renders."""
+    """With stand-ins for what would install or build, and for the cluster that kubectl talks to."""
     needs_kustomize()
-    made = Clone(tmp_path / "clone", tmp_path / "bin")
+    cluster = StandIn(nodes={"gpu-node": 8}, node_labels=A100, classes={"standard": True, "shared": False})
+    made = Clone(tmp_path / "clone", tmp_path / "bin", cluster)
     for folder in (made.folder, made.bin):
         folder.mkdir()
+    cluster.serve(made.bin)
     for name in ("k8s", "configs", "docker"):
         shutil.copytree(ROOT / name, made.folder / name)
     shutil.copy(ROOT / "pyproject.toml", made.folder)
-    for name in ("kubectl", "helm", "pip"):
-        program(made.bin / name, f'exec {sys.executable} -S {stand_in_cluster.__file__} {name} "$@"')
+    for name in ("helm", "pip"):
+        program(made.bin / name, f'echo {name} "$@" >> {made.bin}/calls')
     program(made.bin / "restrain", f'exec {sys.executable} -m restrain_openrlhf.commands.main "$@"')
     return made
 
@@ -123,10 +128,9 @@ def test_the_commands_of_the_guide_lead_to_a_run(section, clone):
             clone.run(command)
     assert clone.calls("pip") == [["install", "-e", "."]]
     assert all("--namespace" in words and "--repo" in words for words in clone.calls("helm"))
-    applied = [Path(words[-1]) for words in clone.calls("kubectl") if words[0] == "apply"]
     files = sorted((clone.folder / "manifests").glob("*.yaml"))
-    assert [path.name for path in applied] == [path.name for path in files]
     jobs = [each for path in files for each in yaml.safe_load_all(path.read_text()) if "Job" in each["kind"]]
+    assert all(clone.cluster.find(each["kind"], each["metadata"]["name"])["status"] for each in jobs)
     run = next(each for each in jobs if each["metadata"]["name"].startswith("train-"))
     assert run["kind"] == ("Job" if section.startswith("One node") else "RayJob")
     assert GPUS[section] in re.findall(r"nvidia.com/gpu: '(\d+)'", yaml.safe_dump(run))

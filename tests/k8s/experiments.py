@@ -10,9 +10,9 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.experiment import Experiment, load_experiment
-from restrain_openrlhf.commands.k8s.overlay import Patch, load_overlay
-from restrain_openrlhf.commands.k8s.patches import patches
+from restrain_openrlhf.commands.k8s.patches import Patch, patches
 from restrain_openrlhf.commands.k8s.render import LOADER
 from restrain_openrlhf.commands.k8s.stages import SHARED, named, stage_of, stages_of
 from restrain_openrlhf.config.shipped import KUBERNETES
@@ -50,13 +50,15 @@ def rendered(*words: object, config: str = PRESET, overlay: str = "8xa100-80g") 
         done = render("--image", IMAGE, *words, config=config, overlay=overlay, out=out)
         assert done.returncode == 0, done.stderr
         texts = [path.read_text() for path in sorted(Path(out).glob("*.yaml"))]
-    return [each for text in texts for each in yaml.load_all(text, LOADER)]
+    objects = [each for text in texts for each in yaml.load_all(text, LOADER)]
+    # A step that reads training's configuration brings it; the server holds it once.
+    return list({(each["kind"], each["metadata"]["name"]): each for each in objects}.values())
 
 
 @cache
 def experiment(preset: str, overlay: str) -> Experiment:
     """A preset as it is rendered for an overlay; one of more GPUs is made smaller for the overlay of one GPU."""
-    nodes = load_overlay(overlay, KUBERNETES).nodes
+    nodes = load_overlay(Cluster(overlay=overlay), KUBERNETES).nodes
     smaller = nodes.gpus_per_node == 1 and preset not in ONE_GPU_PRESETS
     with contextlib.chdir(ROOT):
         return load_experiment(Path(preset), dict(ONE_GPU) if smaller else {}, nodes)

@@ -7,6 +7,7 @@ from tests.k8s.manifests import Object, Pod, of_kind, pods, quantity
 
 DIGEST = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 SECRET_NAME = re.compile(r"TOKEN|KEY|PASSWORD|SECRET|CREDENTIAL", re.IGNORECASE)
+VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 SECRET_TEXT = re.compile(r"hf_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9]{16,}|://[^/\s@]*:[^/\s@]+@|-----BEGIN")
 
 
@@ -178,3 +179,11 @@ def kept_by_the_autoscaler(objects: list[Object]) -> Iterator[str]:
 
 
 SAFE_TO_EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+
+def gpus_are_seen_where_asked_for(objects: list[Object]) -> Iterator[str]:
+    """NVIDIA's runtime shows every GPU of the node to a pod that asks for none, unless the pod says otherwise."""
+    for pod in pods(objects):
+        values = [each.get("value") for one in pod.containers for each in one.get("env", []) if each["name"] == VISIBLE]
+        if values != ([] if pod.gpus else ["void"]):
+            yield f"{pod.name}: {VISIBLE} is {values} and it asks for {pod.gpus} GPUs"

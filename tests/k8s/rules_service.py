@@ -49,7 +49,10 @@ NEVER_OUT = ("169.254.169.254", "fd00:ec2::254", "10.96.0.1", "172.20.0.1", "192
 
 
 def _is_way_out(policy: Object, block: dict[str, Any]) -> bool:
-    """Whether a policy of what downloads leaves the metadata service and private addresses out."""
+    """Whether a policy of what downloads leaves the metadata service and private addresses out, or is DNS alone."""
+    if policy["metadata"]["name"] == "dns":
+        ports = {port["port"] for rule in policy["spec"]["egress"] for port in rule["ports"]}
+        return ports == {53} and ip_network(block["cidr"]).num_addresses == 1
     step = policy["metadata"]["labels"]["app.kubernetes.io/component"]
     closed = [ip_network(each) for each in block.get("except", [])]
     inside = [each for each in map(ip_address, NEVER_OUT) if each in ip_network(block["cidr"])]
@@ -85,7 +88,7 @@ def reaches(objects: list[Object], source: Pod, target: Pod) -> bool:
 
 def _lets(objects: list[Object], owner: Pod, peer: Pod, direction: str, key: str) -> bool:
     return any(
-        "namespaceSelector" not in side and matches(side.get("podSelector", {}), peer.labels)
+        not {"namespaceSelector", "ipBlock"} & side.keys() and matches(side.get("podSelector", {}), peer.labels)
         for rule in _rules_for(objects, owner, direction)
         for side in rule[key]
     )

@@ -95,7 +95,7 @@ def test_the_services_lock_has_what_the_package_needs():
     import tomllib
 
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["serve"]]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["service"]]
     names = {re.sub(r"[-_.]+", "-", re.match(r"[A-Za-z0-9._-]+", each)[0].lower()) for each in wanted}
     assert names - set(pins(ROOT / "requirements" / "serve.txt")) == set()
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.experiment import load_experiment
-from restrain_openrlhf.commands.k8s.overlay import load_overlay
 from restrain_openrlhf.config import host_flags
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
 from restrain_openrlhf.config.nodes import NodeShape
@@ -29,6 +29,7 @@ EVERYWHERE = [
     rules_pods.writable_places,
     rules_pods.kept_by_the_autoscaler,
     rules_pods.registries_are_told,
+    rules_pods.gpus_are_seen_where_asked_for,
     rules_jobs.ray_job_rules,
     rules_jobs.head_without_gpu,
     rules_jobs.indexed_jobs,
@@ -171,7 +172,7 @@ SMALLEST_GPU = {"single-node": 24}
 @pytest.mark.host
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_what_an_overlay_runs_fits_its_smallest_gpu_with_a_tenth_left(name, tmp_path):
-    gpu = SMALLEST_GPU.get(name, load_overlay(name, KUBERNETES).nodes.gpu_memory) * GIB
+    gpu = SMALLEST_GPU.get(name, load_overlay(Cluster(overlay=name), KUBERNETES).nodes.gpu_memory) * GIB
     for each in runs(overlay(name)):
         flags = flags_of(overlay(name), each, tmp_path)
         assert why_it_cannot_fit(flags, gpu) is None
@@ -186,7 +187,7 @@ def flags_of(objects: list[Object], run: Object, folder: Path) -> dict[str, Any]
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_node_shapes_are_what_the_workers_ask_for(name):
-    shape = load_overlay(name, KUBERNETES).nodes
+    shape = load_overlay(Cluster(overlay=name), KUBERNETES).nodes
     run = next(each for each in runs(overlay(name)) if each["metadata"]["name"] == "train")
     worker = next(pod for pod in pods([run]) if pod.gpus)
     asked = worker.spec["containers"][0]["resources"]["requests"]
@@ -223,7 +224,10 @@ def test_the_h100_overlays_share_their_nodes():
     assert {(each["cohortName"], each["preemption"]["reclaimWithinCohort"]) for each in queues} == {
         ("restrain-h100", "Any")
     }
-    shape, run = load_overlay("multi-node-h100", KUBERNETES).nodes, pick(overlay("multi-node-h100"), "RayJob", "train")
+    shape, run = (
+        load_overlay(Cluster(overlay="multi-node-h100"), KUBERNETES).nodes,
+        pick(overlay("multi-node-h100"), "RayJob", "train"),
+    )
     quotas = [
         {each["name"]: quantity(each["nominalQuota"]) for each in spec["resourceGroups"][0]["flavors"][0]["resources"]}
         for spec in queues

@@ -238,15 +238,18 @@ def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
     assert done.returncode == 0, done.stderr
     names = [path.name for path in sorted((tmp_path / "new").iterdir())]
     offline = ["reference", "merge-reference", "subset-reference"]
-    files = ["admin", "platform", "prefetch", "data", "benchmarks", *offline, "train", "evaluation", "regrade"]
+    first = ["admin", "platform", "claims", "prefetch", "data", "benchmarks"]
+    files = [*first, *offline, "premise", "train", "evaluation", "regrade"]
     assert names == [*(f"{number:02}-{step}.yaml" for number, step in enumerate(files, start=1)), "run.sh"]
-    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "09-train.yaml").read_text())]
+    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "11-train.yaml").read_text())]
     assert (sorted(set(kinds)), kinds[-1]) == (["ConfigMap", "NetworkPolicy", "RayJob"], "RayJob")
     assert done.stderr.splitlines()[-1].endswith(f"{tmp_path}/new/run.sh")
     name = "dapo14k-qwen3-4b-restrain"
     script = (tmp_path / "new" / "run.sh").read_text()
     assert (tmp_path / "new" / "run.sh").stat().st_mode & 0o111
-    assert script.endswith(f'step 11-regrade.yaml job/regrade-{name}\nsay "Everything is complete."\n')
+    assert re.search(
+        rf'\nstep 13-regrade.yaml job/regrade-{name} [0-9a-f]{{12}}\nsay "Everything is complete."\n\Z', script
+    )
     assert "is not empty" in refused("--image", IMAGE, out=tmp_path / "new")
 
 
@@ -290,7 +293,7 @@ def test_steps_that_nothing_needs_are_left_out():
             "--only reference: there is no such step. This run reads no offline pass",
         ),
         (("--only", "subset-reference", "--set", "pass_n=16"), "8xa100-80g", "reads every rollout of the pass"),
-        (("--image", IMAGE), "8xh100", "Choose one of 8xa100-80g, multi-node-h100"),
+        (("--image", IMAGE), "8xh100", "unknown overlay. Give --overlay, or `overlay:` in --cluster FILE: 8xa100-80g"),
         (("--image", IMAGE), "single-node", "a node has 1 GPUs"),
         (("--gpu-memory", 8), "8xa100-80g", "A GPU has 8.0 GiB, and what is certain alone needs"),
         (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),

@@ -32,6 +32,7 @@ BROKEN = [
     (rules_pods.writable_places, "RayJob/train", f"{HEAD}/volumes/5/emptyDir/sizeLimit", "4Gi"),
     (rules_pods.kept_by_the_autoscaler, "Job/regrade", "/spec/template/metadata/annotations", {}),
     (rules_pods.registries_are_told, "Deployment/reward", "/metadata/annotations", {}),
+    (rules_pods.gpus_are_seen_where_asked_for, "Job/regrade", f"{POD}/containers/0/env", []),
     (rules_jobs.ray_job_rules, "RayJob/train", "/spec/rayClusterSpec/rayVersion", "2.54.0"),
     (rules_jobs.head_without_gpu, "RayJob/train", f"{HEAD}/containers/0/env", []),
     (rules_jobs.indexed_jobs, "Job/reference", "/spec/completions", 9),

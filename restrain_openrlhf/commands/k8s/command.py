@@ -1,17 +1,22 @@
-"""`restrain k8s render`: the Kubernetes manifests of one configuration."""
+"""`restrain k8s`: manifests of one configuration, those that experiments share, and the file of what a cluster has."""
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+import yaml
 from rich.console import Console
 
+from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.experiment import load_experiment
-from restrain_openrlhf.commands.k8s.overlay import Cluster, cluster_option, load_overlay
 from restrain_openrlhf.commands.k8s.render import render as manifests_of
-from restrain_openrlhf.commands.k8s.stages import Stage, write
-from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_folder, with_options
+from restrain_openrlhf.commands.k8s.render import render_platform
+from restrain_openrlhf.commands.k8s.script import write
+from restrain_openrlhf.commands.k8s.stages import Stage
+from restrain_openrlhf.commands.k8s.survey import survey
+from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_file, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
@@ -19,16 +24,33 @@ from restrain_openrlhf.errors import ConfigError
 
 step_option = partial(typer.Option, rich_help_panel="What is run")
 k8s = typer.Typer(help="Write Kubernetes manifests.", no_args_is_help=True)
+cluster_file = typer.Typer(help="The file that says what differs from cluster to cluster.", no_args_is_help=True)
+k8s.add_typer(cluster_file, name="cluster")
+
+ClusterFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cluster",
+        metavar="FILE",
+        help="What the cluster has, for all its experiments; options of 'The cluster' override it.",
+    ),
+]
+Tree = Annotated[Path, typer.Option(help="Kustomize tree: a copy of k8s/.", show_default="the package's")]
+Out = Annotated[Path, to_folder("New folder for one file per step, and `run.sh`.", metavar="DIR")]
+on_a_cluster = with_options(Cluster, rich_help_panel="The cluster", show_default=False)
 
 
 @k8s.command()
-@with_options(Cluster)
+@on_a_cluster
 def render(
     config: ConfigFile,
-    overlay: Annotated[str, typer.Option(help="Folder of k8s/overlays: single-node, 8xa100-80g, …")],
-    out: Annotated[Path, to_folder("New folder for one file per step, and `run.sh`.", metavar="DIR")],
-    cluster: Cluster,
+    out: Out,
+    options: Cluster,
+    cluster: ClusterFile = None,
     overrides: Overrides = None,
+    image: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=REF@sha256:…", help="Image by digest. Repeatable.")
+    ] = None,
     only: Annotated[list[Stage] | None, step_option(metavar="STEP", help="Render only this step. Repeatable.")] = None,
     shards: Annotated[
         int | None,
@@ -37,20 +59,52 @@ def render(
     benchmarks: Annotated[
         str | None, step_option(help="Benchmarks of the evaluation, comma-separated.", show_default="the paper's")
     ] = None,
-    manifests: Annotated[
-        Path, cluster_option(help="Kustomize tree: a copy of k8s/.", show_default="the package's")
-    ] = KUBERNETES,
+    manifests: Tree = KUBERNETES,
 ) -> None:
     """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
-    chosen = load_overlay(overlay, manifests)
-    nodes = chosen.nodes.model_copy(update={"gpu_memory": cluster.gpu_memory or chosen.nodes.gpu_memory})
+    chosen = options.over(cluster)
+    overlay = load_overlay(chosen, manifests)
     overridden = parse_overrides(overrides or [])
-    experiment = load_experiment(config, overridden, nodes, shards or nodes.gpus_per_node)
+    experiment = load_experiment(config, overridden, overlay.nodes, shards or overlay.nodes.gpus_per_node)
     names = PAPER_BENCHMARKS if benchmarks is None else _known(benchmarks)
-    found = manifests_of(experiment, chosen, cluster, names, only or ())
-    write(found, out)
-    console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-    console.print(f"In order, waiting for each, and as often as you like: {out / 'run.sh'}")
+    write(manifests_of(experiment, overlay, chosen, image or (), names, only or ()), out)
+    _tell(f"In order, waiting for each, and as often as you like: {out / 'run.sh'}")
+
+
+@k8s.command()
+@on_a_cluster
+def platform(out: Out, options: Cluster, cluster: ClusterFile = None, manifests: Tree = KUBERNETES) -> None:
+    """Write what all experiments of a namespace share, without an experiment."""
+    chosen = options.over(cluster)
+    write(render_platform(load_overlay(chosen, manifests), chosen), out)
+    _tell(f"The cluster's administrator applies {out / '01-admin.yaml'}; then {out / 'run.sh'} applies the rest.")
+
+
+@cluster_file.command()
+@on_a_cluster
+def init(
+    options: Cluster, out: Annotated[Path, to_file("File to write.", metavar="FILE")] = Path("cluster.yaml")
+) -> None:
+    """Look at the cluster of kubectl's context and write its file; options are used unchanged."""
+    if out.exists():
+        raise ConfigError(f"--out {out}: is there already. Edit it, or name another file.")
+    found = survey()
+    document = {**found.settings, **options.model_dump(mode="json", exclude_defaults=True)}
+    text = yaml.safe_dump(Cluster(**document).model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+    out.write_text("".join(f"# {line}\n" for line in found.remarks) + text, encoding="utf-8")
+    for line in found.remarks:
+        _tell(line)
+    _tell(f"Wrote {out}. Check it, then give it to `restrain k8s render` and `restrain k8s platform` as --cluster.")
+
+
+@cluster_file.command()
+def schema() -> None:
+    """Print the JSON schema of the cluster file."""
+    typer.echo(json.dumps(Cluster.model_json_schema(), indent=2))
+
+
+def _tell(text: str) -> None:
+    Console(stderr=True, highlight=False, soft_wrap=True, markup=False).print(text)
 
 
 def _known(benchmarks: str) -> tuple[str, ...]:

@@ -4,22 +4,33 @@ Strategic merge would drop a RayJob's pod templates: its worker groups are a pla
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from restrain_openrlhf.commands.k8s.experiment import Experiment
-from restrain_openrlhf.commands.k8s.overlay import Patch, json_patch
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.data.sources import TRAINING_SETS
 
 Change = tuple[str, object]
+Patch = dict[str, Any]
 WORKERS = "/spec/rayClusterSpec/workerGroupSpecs/0"
+ANNOTATIONS = "/metadata/annotations"
 ARGS = "/spec/template/spec/containers/0/args"
 PASS = "restrain-pass"
+QUEUE = "kueue.x-k8s.io/queue-name"
 SHARD = "$(JOB_COMPLETION_INDEX)"
 SECONDS_A_DAY = 86_400
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
 NAMED = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
+
+
+def json_patch(target: Mapping[str, str], *changes: Change, op: str = "replace") -> Patch:
+    """A JSON6902 patch as Kustomize takes it: `changes` are paths and the values that they get."""
+    return {
+        "target": dict(target),
+        "operations": [{"op": op, "path": path, "value": value} for path, value in changes],
+    }
 
 
 def patches(experiment: Experiment, benchmarks: Sequence[str]) -> list[Patch]:

@@ -11,10 +11,11 @@ from typing import Any
 
 import yaml
 
+from restrain_openrlhf.commands.k8s.cluster import Cluster, Overlay
 from restrain_openrlhf.commands.k8s.experiment import Experiment
-from restrain_openrlhf.commands.k8s.overlay import Cluster, Overlay
 from restrain_openrlhf.commands.k8s.patches import patches
 from restrain_openrlhf.commands.k8s.stages import (
+    FIRST,
     SHARED,
     Manifest,
     Stage,
@@ -40,37 +41,58 @@ UNMARK = {
 
 
 def render(
-    experiment: Experiment, overlay: Overlay, cluster: Cluster, benchmarks: Sequence[str], only: Sequence[Stage] = ()
+    experiment: Experiment,
+    overlay: Overlay,
+    cluster: Cluster,
+    images: Sequence[str],
+    benchmarks: Sequence[str],
+    only: Sequence[Stage] = (),
 ) -> Mapping[Stage, list[Manifest]]:
-    """The manifests of each step, in order: of `only`, else of those that the experiment needs.
+    """The manifests of each step, in order: of `only` and what every step needs, else of those that it needs.
 
     Raises ConfigError for an image without a digest, a step that the overlay lacks, an offline pass that is not made,
     or where Kustomize is missing.
     """
-    stages = only or stages_of(experiment)
+    stages = tuple(dict.fromkeys((*FIRST, *only))) if only else stages_of(experiment)
     refuse_unread_pass(experiment, stages)
-    images = _new_images(cluster.image, overlay.path.parents[1])
+    found = by_stage(_tree(overlay, cluster, images, experiment, benchmarks), stages)
+    every = [each for objects in found.values() for each in objects]
+    cluster.refuse_one_node(every, experiment.layout.nodes)
+    _refuse_unset(every)
+    return {stage: objects if stage in SHARED else named(objects, experiment.name) for stage, objects in found.items()}
+
+
+def render_platform(overlay: Overlay, cluster: Cluster) -> Mapping[Stage, list[Manifest]]:
+    """What all experiments of a namespace share, without one."""
+    return by_stage(_tree(overlay, cluster), FIRST)
+
+
+def _tree(
+    overlay: Overlay,
+    cluster: Cluster,
+    images: Sequence[str] = (),
+    experiment: Experiment | None = None,
+    benchmarks: Sequence[str] = (),
+) -> list[Manifest]:
+    """Everything that the overlay has, as it is for this cluster and this experiment."""
+    tree, own = overlay.path.parents[1], patches(experiment, benchmarks) if experiment else []
     with tempfile.TemporaryDirectory(prefix="restrain-k8s-") as made:
         folder = Path(made).resolve()
         document = {
             # Kustomize takes a base by a relative path alone.
             "resources": [os.path.relpath(overlay.path, folder)],
-            "components": [os.path.relpath(path, folder) for path in cluster.components(overlay.path.parents[1])],
-            "configMapGenerator": _own_configuration(experiment, overlay),
+            "components": [os.path.relpath(path, folder) for path in cluster.added_components(tree)],
+            "configMapGenerator": _own_configuration(experiment, overlay) if experiment else [],
             # A patch whose target the overlay lacks changes nothing.
             "patches": [
                 {"target": patch["target"], "patch": yaml.safe_dump(patch["operations"], sort_keys=False)}
-                for patch in (*patches(experiment, benchmarks), *cluster.patches(), UNMARK)
+                for patch in (*own, *cluster.patches(), UNMARK)
             ],
-            "images": images,
+            "images": _new_images(images, tree),
         }
-        (folder / "experiment.yaml").write_text(experiment.text, encoding="utf-8")
+        (folder / "experiment.yaml").write_text(experiment.text if experiment else "", encoding="utf-8")
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-        found = by_stage(build(folder), stages)
-    every = [each for objects in found.values() for each in objects]
-    cluster.refuse_one_node(each["kind"] for each in every)
-    _refuse_unset(every)
-    return {stage: objects if stage in SHARED else named(objects, experiment.name) for stage, objects in found.items()}
+        return cluster.fitted(build(folder), overlay.nodes)
 
 
 def _own_configuration(experiment: Experiment, overlay: Overlay) -> list[dict[str, Any]]:

@@ -1,16 +1,12 @@
-"""The steps of an experiment on a cluster: which it needs, whose objects have its name, and the files of them."""
+"""The steps of an experiment on a cluster: which it needs, which objects each has, and which of them have its name."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from copy import deepcopy
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
-import yaml
-
 from restrain_openrlhf.commands.k8s.experiment import Experiment
-from restrain_openrlhf.commands.k8s.patches import PASS, data_words
-from restrain_openrlhf.config.shipped import KUBERNETES
+from restrain_openrlhf.commands.k8s.patches import data_words
 from restrain_openrlhf.errors import ConfigError
 
 Manifest = dict[str, Any]
@@ -24,6 +20,7 @@ class Stage(StrEnum):
 
     ADMIN = "admin"
     PLATFORM = "platform"
+    CLAIMS = "claims"
     PREFETCH = "prefetch"
     DATA = "data"
     BENCHMARKS = "benchmarks"
@@ -31,6 +28,7 @@ class Stage(StrEnum):
     REFERENCE = "reference"
     MERGE_REFERENCE = "merge-reference"
     SUBSET_REFERENCE = "subset-reference"
+    PREMISE = "premise"
     TRAIN = "train"
     TEST_TIME = "test-time"
     EVALUATION = "evaluation"
@@ -40,7 +38,9 @@ class Stage(StrEnum):
 
 OFFLINE_PASS = (Stage.REFERENCE, Stage.MERGE_REFERENCE, Stage.SUBSET_REFERENCE)
 # What all experiments of a namespace use; every other step's objects are one experiment's own.
-SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.REWARD})
+SHARED = frozenset({Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS, Stage.REWARD})
+# What any step needs, so that each rendering has it: where it is there already, run.sh leaves it alone.
+FIRST = (Stage.ADMIN, Stage.PLATFORM, Stage.CLAIMS)
 # What is waited for.
 JOBS = ("Job", "RayJob")
 
@@ -51,10 +51,11 @@ def stages_of(experiment: Experiment) -> tuple[Stage, ...]:
     """
     from_hub = () if experiment.model.startswith("/") else (Stage.PREFETCH,)
     known = (Stage.DATA,) if data_words(experiment.prompts, experiment.job) else ()
-    first = (Stage.ADMIN, Stage.PLATFORM, *from_hub, *known)
+    first = (*FIRST, *from_hub, *known)
     if experiment.job == "test-time":
         return (*first, Stage.TEST_TIME)
-    return (*first, Stage.BENCHMARKS, *_offline(experiment), Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
+    checked = (Stage.PREMISE,) if "reference" in experiment.document else ()
+    return (*first, Stage.BENCHMARKS, *_offline(experiment), *checked, Stage.TRAIN, Stage.EVALUATION, Stage.REGRADE)
 
 
 def _offline(experiment: Experiment) -> tuple[Stage, ...]:
@@ -78,6 +79,11 @@ def by_stage(manifests: Iterable[Manifest], stages: Iterable[Stage]) -> Mapping[
     """The manifests of each of `stages`. Raises ConfigError for a step that the overlay does not have."""
     objects = list(manifests)
     found = {stage: [each for each in objects if stage_of(each) == stage] for stage in stages}
+    if found.get(Stage.PREMISE):
+        # It reads training's configuration before training is applied.
+        found[Stage.PREMISE] += [
+            each for each in objects if each["kind"] == "ConfigMap" and stage_of(each) == Stage.TRAIN
+        ]
     for stage, its_objects in found.items():
         if not its_objects:
             raise ConfigError(f"This overlay has no {stage} step. Choose another overlay, or leave it out of --only.")
@@ -91,6 +97,8 @@ def stage_of(manifest: Manifest) -> str | None:
     """
     if "namespace" not in manifest["metadata"] or manifest["kind"] in ("LocalQueue", "ResourceQuota"):
         return Stage.ADMIN
+    if manifest["kind"] == "PersistentVolumeClaim":
+        return Stage.CLAIMS
     label: str | None = manifest["metadata"].get("labels", {}).get(COMPONENT)
     return label
 
@@ -122,40 +130,3 @@ def mappings(node: Any) -> Iterator[dict[str, Any]]:
         yield node
     for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
         yield from mappings(value)
-
-
-def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
-    """Write a numbered file for each step into a new folder, and `run.sh`, which applies them and waits for each.
-
-    Raises ConfigError where the folder holds something.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(
-            f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    calls = []
-    for number, (stage, objects) in enumerate(manifests.items(), start=1):
-        file = f"{number:02}-{stage}.yaml"
-        (folder / file).write_text(_text_of(objects), encoding="utf-8")
-        calls += _calls(stage, file, objects)
-    names = (each["metadata"].get("namespace") for objects in manifests.values() for each in objects)
-    functions = (KUBERNETES / "run.sh").read_text(encoding="utf-8") + f"namespace={next(filter(None, names))}"
-    script = folder / "run.sh"
-    script.write_text("\n".join([functions, *calls, 'say "Everything is complete."', ""]), encoding="utf-8")
-    script.chmod(0o755)
-
-
-def _calls(stage: Stage, file: str, objects: Iterable[Manifest]) -> list[str]:
-    """What `run.sh` does: `step` applies the file and waits for its job."""
-    job = next((each for each in objects if each["kind"] in JOBS), None)
-    if job is None:
-        return [f"{'admin' if stage is Stage.ADMIN else 'shared'} {file}"]
-    resource = f"{job['kind'].lower()}/{job['metadata']['name']}"
-    key = job["metadata"].get("labels", {}).get(PASS)
-    return [*([f"pass {key} {resource}"] if key else []), f"step {file} {resource}"]
-
-
-def _text_of(objects: Iterable[Manifest]) -> str:
-    """The objects as YAML; a job comes last, after the policies and configuration that its pods need."""
-    return yaml.safe_dump_all(sorted(objects, key=lambda each: each["kind"] in JOBS), sort_keys=False)

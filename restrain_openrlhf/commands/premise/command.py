@@ -40,11 +40,12 @@ def premise(
 ) -> None:
     """Tell from the frozen model's rollouts whether training without labels can work. Warnings leave the status at 0.
 
-    Without --config the method is RESTRAIN with the paper's settings.
+    Without --config the method is RESTRAIN with the paper's settings. With it alone, its `reference:` is read.
     """
     from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.commands.premise.groups import from_reference, from_rollouts  # noqa: PLC0415
 
+    reference = reference or (None if rollouts else _reference_of(config))
     if (path := reference or rollouts) is None or (reference and rollouts):
         raise ConfigError("Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl.")
     given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
@@ -57,6 +58,12 @@ def premise(
         typer.echo(_json(found))
     else:
         _print(found)
+
+
+def _reference_of(config: Path | None) -> Path | None:
+    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
+
+    return load_run_config(config).reference if config else None
 
 
 def _method(config: Path | None, given: dict[str, object]) -> tuple[CommonSettings, int | None]:

@@ -1,0 +1,191 @@
+"""What differs from cluster to cluster: the cluster file, its patches on the tree, and overlays with their nodes."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv6Network, ip_network
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from restrain_openrlhf.commands.k8s.patches import ANNOTATIONS, QUEUE, WORKERS, Patch, json_patch
+from restrain_openrlhf.config.documents import read_yaml, typed
+from restrain_openrlhf.config.nodes import NodeShape
+from restrain_openrlhf.errors import ConfigError
+
+CLAIM = "PersistentVolumeClaim"
+STORAGE = "/spec/resources/requests/storage"
+MONITORS = ("PodMonitor", "ServiceMonitor", "PrometheusRule")
+QUEUES = ("ClusterQueue", "LocalQueue", "ResourceFlavor", "Topology", "WorkloadPriorityClass")
+PRIORITY = "kueue.x-k8s.io/priority-class"
+DOWNLOADS = "prefetch|data|benchmarks"
+GPU_JOBS = "reference|evaluation|train|test-time"
+GPU, PRODUCT, HOSTNAME = "nvidia.com/gpu", "nvidia.com/gpu.product", "kubernetes.io/hostname"
+PODS_PER_NODE = 4
+
+
+class AccessMode(StrEnum):
+    """Whose pods share the volumes: those of all nodes, or of one."""
+
+    ALL_NODES = "ReadWriteMany"
+    ONE_NODE = "ReadWriteOnce"
+
+
+SIZE = r"^\d+(\.\d+)?(Mi|Gi|Ti|M|G|T)$"
+NAME = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
+
+
+class Cluster(BaseModel):
+    """The cluster file. Each key is an option of the commands too; one that is missing leaves what the overlay has."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    overlay: str | None = Field(None, description="Folder of k8s/overlays: single-node, 8xa100-80g, …")
+    max_nodes: int | None = Field(None, ge=1, description="GPU nodes that a run, the quota and the queue may have.")
+    gpu_memory: int | None = Field(None, ge=1, description="GiB of a GPU: a configuration that cannot fit is refused.")
+    gpu_product: str | None = Field(None, description="GPU kind of the nodes: their label nvidia.com/gpu.product.")
+    storage_class: str | None = Field(None, pattern=NAME, description="Storage class of the volumes.")
+    access_mode: AccessMode | None = Field(None, description="Access mode of the volumes.")
+    models_size: str | None = Field(None, pattern=SIZE, description="Size of the models volume, such as 500Gi.")
+    work_size: str | None = Field(None, pattern=SIZE, description="Size of the work volume, such as 2Ti.")
+    pull_secrets: list[str] = Field([], description="Secrets of the namespace by which images are pulled.")
+    prometheus_release: str | None = Field(
+        None, description="Label `release` that kube-prometheus-stack asks of monitors and rules."
+    )
+    monitoring: bool | None = Field(None, description="false where the cluster has no prometheus-operator.")
+    queue: str | None = Field(
+        None,
+        pattern=NAME,
+        description="A LocalQueue of your own, in the place of the tree's queues: GPU jobs wait in it.",
+    )
+    topology: list[str] = Field([], description="Node labels by which Kueue keeps workers near, the widest first.")
+    deny_egress: list[str] = Field([], description="Ranges that downloads may not reach, beside private ones.")
+    dns: list[str] = Field([], description="Addresses that answer DNS and are no pods, beside the usual two.")
+    components: list[str] = Field([], description="Folders of k8s/components to add, such as runtime-class.")
+
+    @field_validator("deny_egress", "dns")
+    @classmethod
+    def _are_ranges(cls, words: list[str]) -> list[str]:
+        return [str(ip_network(word)) for word in words]
+
+    def over(self, file: Path | None) -> "Cluster":
+        """The settings of a cluster file with these, where they are given, in their place."""
+        given = {name: value for name, value in self.model_dump().items() if value not in (None, [])}
+        return typed(Cluster, {**read_yaml(file), **given}, file) if file else self
+
+    def patches(self) -> list[Patch]:
+        """JSON6902 patches on the tree, as Kustomize takes them."""
+        changes = (
+            ({"kind": CLAIM}, "/spec/storageClassName", self.storage_class),
+            ({"kind": CLAIM}, "/spec/accessModes", self.access_mode and [str(self.access_mode)]),
+            ({"kind": CLAIM, "name": "models"}, STORAGE, self.models_size),
+            ({"kind": CLAIM, "name": "work"}, STORAGE, self.work_size),
+            ({"kind": "ServiceAccount"}, "/imagePullSecrets", [{"name": each} for each in self.pull_secrets]),
+            ({"kind": "|".join(MONITORS)}, "/metadata/labels/release", self.prometheus_release),
+            ({"kind": "RayJob|Job", "name": GPU_JOBS}, _key("/metadata/labels", QUEUE), self.queue),
+            *self._nodes(),
+            *(({"kind": "NetworkPolicy", "name": DOWNLOADS}, *_exception(each)) for each in self.deny_egress),
+            *(({"kind": "NetworkPolicy", "name": "dns"}, "/spec/egress/0/to/-", _block(each)) for each in self.dns),
+        )
+        return [json_patch(target, (path, value), op="add") for target, path, value in changes if value]
+
+    def _nodes(self) -> list[tuple[dict[str, str], str, object]]:
+        """Which nodes the pods with GPUs ask for, and how near each other."""
+        product = self.gpu_product and {PRODUCT: self.gpu_product}
+        # Of hosts alone there is nothing wider to prefer.
+        narrow = [label for label in self.topology if label != HOSTNAME] or self.topology
+        near = _key(f"{WORKERS}/template{ANNOTATIONS}", "kueue.x-k8s.io/podset-preferred-topology")
+        return [
+            ({"kind": "RayJob"}, f"{WORKERS}/template/spec/nodeSelector", product),
+            ({"kind": "Job", "name": GPU_JOBS}, "/spec/template/spec/nodeSelector", product),
+            ({"kind": "Topology"}, "/spec/levels", [{"nodeLabel": label} for label in self.topology]),
+            ({"kind": "RayJob"}, near, narrow[-1] if narrow else None),
+        ]
+
+    def fitted(self, objects: Iterable[dict[str, Any]], shape: NodeShape) -> list[dict[str, Any]]:
+        """The objects without kinds that the cluster lacks or has of its own, with quotas for `max_nodes` nodes."""
+        left_out = (*(QUEUES if self.queue else ()), *(MONITORS if self.monitoring is False else ()))
+        kept = [each for each in objects if each["kind"] not in left_out]
+        for each in kept:
+            if self.queue:
+                each["metadata"].get("labels", {}).pop(PRIORITY, None)
+            if self.max_nodes and each["kind"] in ("ResourceQuota", "ClusterQueue"):
+                _resize(each, self.max_nodes, self.max_nodes * shape.gpus_per_node)
+        return kept
+
+    def refuse_one_node(self, objects: Iterable[Mapping[str, Any]], nodes: int) -> None:
+        """Raises ConfigError where pods of several nodes would share a volume of one, or are one pod."""
+        kinds = {each["kind"] for each in objects}
+        if self.access_mode is AccessMode.ONE_NODE and "RayJob" in kinds:
+            raise ConfigError(
+                f"access_mode {AccessMode.ONE_NODE}: the pods of a Ray cluster are on several nodes and share "
+                f"volumes. Give a storage class with {AccessMode.ALL_NODES}, or use the overlay single-node."
+            )
+        if nodes > 1 and "RayJob" not in kinds and "Job" in kinds:
+            raise ConfigError(
+                f"The layout needs {nodes} nodes; in this overlay a run is one pod. Use one with KubeRay."
+            )
+
+    def added_components(self, tree: Path) -> list[Path]:
+        """Raises ConfigError for a component that the tree does not have."""
+        known = sorted(path.parent.name for path in (tree / "components").glob("*/kustomization.yaml"))
+        added = [*self.components, *(["topology"] if self.topology else [])]
+        for name in added:
+            if name not in known:
+                raise ConfigError(f"components: {name!r} is unknown. Choose one of {', '.join(known)}.")
+        return [tree / "components" / name for name in dict.fromkeys(added)]
+
+
+def _key(path: str, key: str) -> str:
+    return f"{path}/{key.replace('/', '~1')}"
+
+
+def _block(text: str) -> dict[str, Any]:
+    return {"ipBlock": {"cidr": text}}
+
+
+def _exception(text: str) -> tuple[str, str]:
+    """Where a policy of downloads keeps an address range from them: its blocks are IPv4 and IPv6, in this order."""
+    return f"/spec/egress/0/to/{int(isinstance(ip_network(text), IPv6Network))}/ipBlock/except/-", text
+
+
+def _resize(each: dict[str, Any], nodes: int, gpus: int) -> None:
+    """A quota of `gpus`; of a queue, all its quotas in the proportion that its GPUs change."""
+    if each["kind"] == "ResourceQuota":
+        pods = max(int(each["spec"]["hard"]["pods"]), PODS_PER_NODE * nodes)
+        each["spec"]["hard"] |= {f"requests.{GPU}": str(gpus), "pods": str(pods)}
+        return
+    resources = each["spec"]["resourceGroups"][0]["flavors"][0]["resources"]
+    (now,) = [int(resource["nominalQuota"]) for resource in resources if resource["name"] == GPU]
+    for resource in resources:
+        number, unit = re.findall(r"^(\d+)(\D*)$", str(resource["nominalQuota"]))[0]
+        scaled = -(-int(number) * gpus // now)
+        resource["nominalQuota"] = f"{scaled}{unit}" if unit else scaled
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One folder of `k8s/overlays`, and the nodes that a run of this cluster has."""
+
+    path: Path
+    nodes: NodeShape
+
+
+def load_overlay(cluster: Cluster, tree: Path) -> Overlay:
+    """The overlay of a cluster, with the cluster's own nodes where it says so.
+
+    Raises ConfigError if the overlay, its tree or its node shape is missing or wrong.
+    """
+    overlays = tree / "overlays"
+    if not overlays.is_dir():
+        raise ConfigError(f"{tree}: has no overlays/. Give a copy of the repository's k8s/ folder as --manifests.")
+    known = sorted(path.parent.name for path in overlays.glob("*/overlay.yaml"))
+    if cluster.overlay not in known:
+        found = f"{cluster.overlay!r}: unknown overlay" if cluster.overlay else "is missing"
+        raise ConfigError(f"overlay: {found}. Give --overlay, or `overlay:` in --cluster FILE: {', '.join(known)}.")
+    path = (overlays / cluster.overlay).resolve()
+    shape = typed(NodeShape, read_yaml(path / "overlay.yaml"), path / "overlay.yaml")
+    own = {"max_nodes": cluster.max_nodes, "gpu_memory": cluster.gpu_memory}
+    return Overlay(path, shape.model_copy(update={name: value for name, value in own.items() if value}))

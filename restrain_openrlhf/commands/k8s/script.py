@@ -1,0 +1,100 @@
+"""What a rendering leaves in a folder: a file for each step, and `run.sh`, which knows what each was made from."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from restrain_openrlhf.commands.k8s.patches import PASS, QUEUE
+from restrain_openrlhf.commands.k8s.stages import EXPERIMENT, JOBS, SHARED, Manifest, Stage, mappings
+from restrain_openrlhf.config.shipped import KUBERNETES
+from restrain_openrlhf.errors import ConfigError
+
+# Kinds that an operator brings, as `kubectl get` names them.
+OPERATORS = {"RayJob": "rayjobs", "PodMonitor": "podmonitors"}
+# The annotation that says what an object was made from, and what bears it for the administrator's and the platform's.
+DIGEST = "restrain-digest"
+PLATFORM = "configmap/runtime-environment"
+
+
+def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
+    """Write a numbered file for each step into a new folder, and `run.sh`, which applies them and waits for each.
+
+    Raises ConfigError where the folder holds something.
+    """
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(
+            f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {stage: f"{number:02}-{stage}.yaml" for number, stage in enumerate(manifests, start=1)}
+    calls = [call for stage, file in files.items() for call in _calls(stage, file, manifests)]
+    for stage, file in files.items():
+        (folder / file).write_text(_text_of(manifests[stage]), encoding="utf-8")
+    every = [each for objects in manifests.values() for each in objects]
+    text = "\n".join([*_settings(every), "ready", *calls, 'say "Everything is complete."', ""])
+    script = folder / "run.sh"
+    script.write_text((KUBERNETES / "run.sh").read_text(encoding="utf-8") + text, encoding="utf-8")
+    script.chmod(0o755)
+
+
+def _settings(every: Sequence[Manifest]) -> list[str]:
+    """Names that all steps have in common; none where nothing has one."""
+    labels = [each["metadata"].get("labels", {}) for each in every]
+    found = {
+        "namespace": (each["metadata"].get("namespace") for each in every),
+        "experiment": (each.get(EXPERIMENT) for each in labels),
+        "queue": (each.get(QUEUE) for each in labels),
+    }
+    return [f"{name}={next(filter(None, values), '')}" for name, values in found.items()]
+
+
+def _needs(manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
+    """What `run.sh` looks for before anything is downloaded: kinds that Kubernetes does not have, and the queue."""
+    every = [each for objects in manifests.values() for each in objects]
+    kinds = {each["kind"] for each in every}
+    queues = sorted({each["metadata"].get("labels", {}).get(QUEUE, "") for each in every} - {""})
+    wanted = [*(name for kind, name in OPERATORS.items() if kind in kinds), *(f"localqueues/{each}" for each in queues)]
+    return [f"needs {each}" for each in wanted]
+
+
+def _calls(stage: Stage, file: str, manifests: Mapping[Stage, Sequence[Manifest]]) -> list[str]:
+    """What `run.sh` does: `step` applies the file and waits for its job."""
+    objects = manifests[stage]
+    if stage in (Stage.CLAIMS, Stage.REWARD, Stage.FILES):
+        return [f"{'claims' if stage is Stage.CLAIMS else 'shared'} {file}"]
+    marked, resource = _marked(stage, objects)
+    if stage in SHARED:
+        return [f"{stage} {file} {marked}", *(_needs(manifests) if stage is Stage.ADMIN else [])]
+    key = next((each["metadata"]["labels"].get(PASS) for each in objects if each["kind"] in JOBS), None)
+    training = next((_resource(each) for each in manifests.get(Stage.TRAIN, ()) if each["kind"] in JOBS), "")
+    call = f"{'premise' if stage is Stage.PREMISE else 'step'} {file} {resource} {marked}"
+    return [*([f"pass {key} {resource}"] if key else []), f"{call} {training}" if stage is Stage.PREMISE else call]
+
+
+def _marked(stage: Stage, objects: Sequence[Manifest]) -> tuple[str, str]:
+    """The digest of what a step does, its job's annotation too, and the job; of shared objects, of all that they say.
+
+    Images, and what pods are given to run with, change nothing in what is done.
+    """
+    does = [
+        {key: node[key] for key in ("command", "args", "entrypoint", "completions", "data") if key in node}
+        for each in objects
+        for node in mappings(each)
+    ]
+    text = json.dumps(objects if stage in SHARED else [each for each in does if each], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    bearer = next(each for each in objects if each["kind"] in (*JOBS, "Namespace") or _resource(each) == PLATFORM)
+    bearer["metadata"]["annotations"] = {**bearer["metadata"].get("annotations", {}), DIGEST: digest}
+    return digest, _resource(bearer)
+
+
+def _resource(each: Manifest) -> str:
+    return f"{each['kind'].lower()}/{each['metadata']['name']}"
+
+
+def _text_of(objects: Iterable[Manifest]) -> str:
+    """The objects as YAML; a job comes last, after the policies and configuration that its pods need."""
+    return yaml.safe_dump_all(sorted(objects, key=lambda each: each["kind"] in JOBS), sort_keys=False)

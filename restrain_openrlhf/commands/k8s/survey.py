@@ -1,0 +1,139 @@
+"""What `restrain k8s cluster init` finds out of the cluster of kubectl's context; it reads, and changes nothing."""
+
+import json
+import re
+import subprocess
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address, ip_network
+from typing import Any
+
+from restrain_openrlhf.commands.k8s.cluster import GPU, PRODUCT
+from restrain_openrlhf.commands.k8s.render import refuse_old_kubectl
+from restrain_openrlhf.errors import ConfigError
+
+# Of Kubernetes 1.x; also in k8s/run.sh. Jobs need 1.29, the reward service's preStop 1.30.
+OLDEST_MINOR = 30
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+# Parts of the names of provisioners whose volumes pods of several nodes share.
+SHARED_VOLUMES = re.compile(
+    r"nfs|efs|cephfs|filestore|lustre|azurefile|\bfile\.csi|gpfs|weka|beegfs|vast|glusterfs|quobyte|juicefs"
+)
+Item = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Keys of the cluster file, and what somebody has to know or to decide."""
+
+    settings: dict[str, object]
+    remarks: list[str]
+
+
+def survey() -> Survey:
+    """Raises ConfigError where kubectl is missing, the cluster does not answer, or it is too old."""
+    refuse_old_kubectl()
+    kinds = _kinds()
+    remarks: list[str] = []
+    settings = {**_nodes(kinds, remarks), **_volumes(kinds, remarks), **_monitoring(kinds), **_network(remarks)}
+    if "runtimeclasses.node.k8s.io" in kinds and "nvidia" in map(_name, _items("runtimeclasses")):
+        settings["components"] = ["runtime-class"]
+    return Survey({key: value for key, value in settings.items() if value not in (None, [])}, remarks)
+
+
+def _kinds() -> set[str]:
+    """The kinds that the server has, once it is known to be new enough."""
+    version = _kubectl("version", "-o", "json")
+    server = json.loads(version or "{}").get("serverVersion", {})
+    if not server:
+        raise ConfigError("The cluster does not answer. Check `kubectl config current-context` and `kubectl version`.")
+    if int(re.sub(r"\D", "", server["minor"])) < OLDEST_MINOR:
+        raise ConfigError(f"The cluster has Kubernetes {server['gitVersion']}; 1.{OLDEST_MINOR} or newer is needed.")
+    return set((_kubectl("api-resources", "-o", "name") or "").split())
+
+
+def _nodes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
+    """Overlay, number, kind and memory of the most frequent nodes with GPUs."""
+    nodes = [each for each in _items("nodes") if int(each["status"].get("allocatable", {}).get(GPU, 0))]
+    if not nodes:
+        remarks.append("No node has GPUs now. Set overlay, max_nodes, gpu_product and gpu_memory yourself.")
+        return {}
+    alike = Counter(
+        (each["metadata"]["labels"].get(PRODUCT), int(each["status"]["allocatable"][GPU])) for each in nodes
+    )
+    (product, gpus), number = alike.most_common(1)[0]
+    remarks += [
+        f"Nodes with GPUs: {count} x {each} {kind or 'of unknown kind'}." for (kind, each), count in alike.items()
+    ]
+    labels = next(each["metadata"]["labels"] for each in nodes if each["metadata"]["labels"].get(PRODUCT) == product)
+    memory = int(labels.get("nvidia.com/gpu.memory", 0))
+    ray = "rayjobs.ray.io" in kinds
+    if not ray:
+        remarks.append("KubeRay is not installed: a run has one node.")
+    if gpus not in (1, 8):
+        remarks.append(
+            f"No overlay is made for nodes of {gpus} GPUs: a layout may have fewer GPUs than the overlay's node."
+        )
+    several = "multi-node-h100" if "localqueues.kueue.x-k8s.io" in kinds else "8xa100-80g"
+    return {
+        "overlay": "single-node" if gpus == 1 else several if ray else "single-node-8gpu",
+        "max_nodes": number if ray else None,
+        "gpu_memory": round(memory / 1024) or None,
+        "gpu_product": product,
+    }
+
+
+def _volumes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
+    """A class whose volumes all nodes share, where there is one; else the default."""
+    classes = list(_items("storageclasses"))
+    shared = [_name(each) for each in classes if SHARED_VOLUMES.search(each["provisioner"])]
+    usual = [_name(each) for each in classes if each["metadata"].get("annotations", {}).get(DEFAULT_CLASS) == "true"]
+    remarks.append(f"Storage classes: {', '.join(map(_name, classes)) or 'none'}. Shared by nodes, by their names: "
+                   f"{', '.join(shared) or 'none'}.")  # fmt: skip
+    if "rayjobs.ray.io" in kinds:
+        if not shared:
+            remarks.append("Runs with KubeRay need a class with ReadWriteMany and file locks: set storage_class.")
+        return {"storage_class": shared[0] if shared else None}
+    if not usual:
+        remarks.append("There is no default storage class: check storage_class.")
+    return {"storage_class": None if usual else next(map(_name, classes), None)}
+
+
+def _monitoring(kinds: set[str]) -> dict[str, object]:
+    if "podmonitors.monitoring.coreos.com" not in kinds:
+        return {"monitoring": False}
+    selectors = [each["spec"].get("podMonitorSelector") or {} for each in _items("prometheuses", "-A")]
+    releases = [each.get("matchLabels", {}).get("release") for each in selectors]
+    return {"prometheus_release": next(filter(None, releases), None)}
+
+
+def _network(remarks: list[str]) -> dict[str, object]:
+    """Public addresses of the API server and of services are closed to downloads; DNS on the nodes is opened."""
+    services = [
+        each["spec"]["clusterIP"] for each in _items("services", "-n", "default") if _name(each) == "kubernetes"
+    ]
+    ranges = [cidr for each in _items("servicecidrs") for cidr in each["spec"]["cidrs"]]
+    endpoints = [each for each in _items("endpoints", "-n", "default") if _name(each) == "kubernetes"]
+    servers = [address["ip"] for each in endpoints for part in each.get("subsets", []) for address in part["addresses"]]
+    public = [each for each in [*(ranges or services), *servers] if ip_address(each.partition("/")[0]).is_global]
+    if public and not ranges:
+        remarks.append("The range of the cluster's services is public and was not found: widen deny_egress to it.")
+    cached = "node-local-dns" in map(_name, _items("daemonsets", "-n", "kube-system"))
+    dns = [each["spec"]["clusterIP"] for each in _items("services", "-n", "kube-system") if _name(each) == "kube-dns"]
+    return {"deny_egress": [str(ip_network(each)) for each in public], "dns": dns if cached else []}
+
+
+def _name(each: Item) -> str:
+    return str(each["metadata"]["name"])
+
+
+def _items(kind: str, *words: str) -> Iterator[Item]:
+    """Objects of a kind; none where the server does not have it or does not let the user see it."""
+    found: Iterable[Item] = json.loads(_kubectl("get", kind, *words, "-o", "json") or "{}").get("items", [])
+    return iter(found)
+
+
+def _kubectl(*words: str) -> str | None:
+    done = subprocess.run(["kubectl", *words], capture_output=True, text=True, check=False)
+    return done.stdout if done.returncode == 0 else None
