@@ -216,6 +216,22 @@ def test_the_hooked_command_of_openrlhf_does_not_go_on_with_other_content_either
     claim_checkpoints({**flags, "ckpt.load_enable": False}, run.answers, run.reference, run.agent)
 
 
+def test_another_content_of_the_agents_file_makes_another_run(made, tmp_path):
+    folder, run, flags = made
+    (tmp_path / "their_agent.py").write_text("TURNS = 2\n")
+    run = run.model_copy(update={"agent": Agent(path=tmp_path / "their_agent.py")})
+    (tmp_path / "ckpt" / "_actor").mkdir(parents=True)
+    flags = {**flags, "ckpt.path": str(tmp_path / "ckpt"), "ckpt.load_enable": True, "ckpt.save_steps": 2}
+    folder.claim(run, flags)
+    claim_checkpoints(flags, run.answers, run.reference, run.agent)
+    (tmp_path / "ckpt" / "_actor" / "latest").write_text("global_step2")
+    (tmp_path / "their_agent.py").write_text("TURNS = 3\n")
+    with pytest.raises(RunError, match=r"- agent was their_agent.py \w+ and is their_agent.py \w+ now"):
+        folder.claim(run, flags)
+    with pytest.raises(RunError, match="- agent was"):
+        claim_checkpoints(flags, run.answers, run.reference, run.agent)
+
+
 def test_checkpoints_without_a_record_are_resumed_and_it_is_said(made, tmp_path, capsys):
     """Such as those that OpenRLHF wrote before the hook was switched on."""
     _, run, flags = made

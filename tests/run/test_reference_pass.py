@@ -55,6 +55,19 @@ def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
     check(config)
 
 
+def test_training_by_an_agent_takes_no_reference_of_a_single_turn_and_no_file_without_an_agent(tmp_path):
+    sampled(offline_pass(configured(tmp_path)), tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
+    agent = ROOT / "examples" / "calculator_agent.py"
+    with pytest.raises(ReferencePassError, match="drawn by a single turn, and this run draws by calculator_agent"):
+        check(configured(tmp_path, agent=str(agent)))
+    (tmp_path / "their_agent.py").write_text("TURNS = 2\n")
+    with pytest.raises(ConfigError, match="has no class AgentExecutor"):
+        check(configured(tmp_path, agent=str(tmp_path / "their_agent.py")))
+    job = offline_pass(configured(tmp_path, agent=str(agent)))
+    sampled(job, tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
+    check(configured(tmp_path, agent=str(agent)))
+
+
 @pytest.mark.parametrize(
     ("made", "message"),
     [
