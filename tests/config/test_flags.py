@@ -83,7 +83,7 @@ CONTRADICTED = [
     ({"reward.stop_properly_penalty_coef": -0.5}, "stop_properly"),
     ({"reward.clip_range": [0, 0.5]}, "clip_range"),
     ({"reward.normalize_enable": True}, "normalize"),
-    ({"train.agent_func_path": "agent.py"}, "to go on drawing by it write `agent: agent.py`"),
+    ({"train.agent_func_path": "agent.py"}, "to have that agent draw, write `agent: agent.py`"),
     ({"reward.remote_url": "http://reward:8000/get_reward"}, "OpenRLHF would not ask there"),
     ({"ds.ring_attn_size": 2}, "ring_flash_attn"),
     ({"ds.load_in_4bit": True}, "4-bit weights"),
