@@ -19,7 +19,6 @@ PARTS: dict[str, frozenset[str]] = {
     "2": frozenset(
         {
             "e2e/test_evaluation.py",
-            "e2e/test_host_releases.py",
             "e2e/test_lora.py",
             "e2e/test_methods.py",
             "e2e/test_reward_image.py",

@@ -5,7 +5,7 @@ import pytest
 from restrain_openrlhf.machine.host_releases import Way, supported
 from tests.host_releases import python_on
 
-pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.manual, pytest.mark.timeout(1200)]
 RUNS = [
     "tests/e2e/test_training.py::test_an_existing_command_needs_one_module_and_one_flag",
     "tests/e2e/test_agent.py::test_unmodified_openrlhf_trains_with_the_agents_file_alone",
