@@ -85,7 +85,7 @@ def test_a_host_without_what_is_called_or_read_is_refused(relied_on, monkeypatch
     module = importlib.import_module(relied_on.module)
     if isinstance(relied_on, HostMethod):
         monkeypatch.setattr(*relied_on.locate(), lambda surprise: None)
-        said = ["takes (surprise)", relied_on.takes]
+        said = ["takes (surprise)", relied_on.accepted]
     elif isinstance(relied_on, HostAttributes):
         monkeypatch.setattr(module, relied_on.qualname, type("Empty", (), {}))
         said = ["has no attribute", *relied_on.names]
