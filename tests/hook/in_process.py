@@ -89,7 +89,7 @@ def evaluated(prompt, response, gold):
     actor = ScriptedActor.__new__(ScriptedActor)
     actor.script = {prompt: iter([response])}
     executor = AgentExecutor.__new__(AgentExecutor)
-    executor._settings = HookConfig(method=parse_settings({"name": "ttrl"}))
+    executor._settings, executor._agent = HookConfig(method=parse_settings({"name": "ttrl"})), None
     SingleTurnAgentExecutor.__init__(executor)
     call = Call(prompt, gold, SamplingParams(max_tokens=4096), 8192, Letters(), actor, None)
     return asyncio.run(executor._evaluate(call))["scores"]

@@ -18,6 +18,7 @@ FLAGS = {
     "train.dynamic_batch_enable": False,
     "ds.attn_implementation": "sdpa",
     "ds.ring_attn_size": 1,
+    "ds.zero_stage": 2,
     "train.colocate_all": True,
     "train.async_enable": False,
     "vllm.sync_backend": "nccl",

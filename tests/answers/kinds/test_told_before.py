@@ -14,6 +14,7 @@ from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation import job
 from restrain_openrlhf.evaluation.protocol import Request
+from restrain_openrlhf.machine.sandbox import pool
 from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass
 from restrain_openrlhf.reference.prompts import PromptSource
 from restrain_openrlhf.reference.sampling_pass import WHOLE
@@ -154,13 +155,20 @@ def test_what_a_service_scores_the_run_need_not_read(tmp_path, write_jsonl, monk
         train({"name": "pressed", "press": False}, rows, tmp_path, evaluated, **there)
 
 
-def test_a_held_out_set_of_another_kind_is_asked_for_before_training(tmp_path, write_jsonl, monkeypatch):
+@pytest.fixture
+def no_programs(monkeypatch):
+    """A machine without bubblewrap; what other tests started with it has another pool."""
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(pool, "_pool", lambda confinement, _process: pool._Pool(confinement))
+
+
+@pytest.mark.usefixtures("no_programs")
+def test_a_held_out_set_of_another_kind_is_asked_for_before_training(tmp_path, write_jsonl):
     """HumanEval's programs need bubblewrap, and would be run after hours of training."""
     row = {"task_id": "HumanEval/0", "prompt": "def f(x):\n", "entry_point": "f", "canonical_solution": " return x\n"}
     write_jsonl("humaneval.jsonl", [{**row, "test": "def check(candidate):\n    assert candidate(1) == 1\n"}])
     asked = write_jsonl("asked.jsonl", [{"id": "1", "problem": "one"}])
     given = Adaptation("m", Source(str(asked)), tmp_path / "out", heldout=(Source("humaneval", folder=tmp_path),))
-    monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError, match="apt-get install bubblewrap"):
         check_gold(given, ["1"])
 
@@ -190,11 +198,11 @@ def test_a_held_out_set_of_another_kind_is_asked_for_before_training(tmp_path, w
         ({"name": "mixed", "kinds": {"code": {}}}, {}, ConfigError, "install bubblewrap"),
     ],
 )
-def test_each_kind_says_what_it_lacks(block, row, error, said, monkeypatch):
+@pytest.mark.usefixtures("no_programs")
+def test_each_kind_says_what_it_lacks(block, row, error, said):
     for name, package in {"number": "pint", "json": "jsonschema", "embedding": "transformers"}.items():
         if block["name"] == name:
             pytest.importorskip(package, reason=f"needs {package}, of an extra")
-    monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(error, match=said):
         parse_kind(block).check([{"problem": "one", **row}])
 
