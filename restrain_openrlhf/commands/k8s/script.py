@@ -9,9 +9,10 @@ import yaml
 
 from restrain_openrlhf.commands.k8s.patches import PASS, QUEUE
 from restrain_openrlhf.commands.k8s.stages import EXPERIMENT, JOBS, SHARED, Manifest, Stage, mappings
-from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.errors import ConfigError
 
+# Its functions; the calls of them are written after these, by what was rendered.
+SCRIPT = Path(__file__).with_name("run.sh")
 # Kinds that an operator brings, as `kubectl get` names them.
 OPERATORS = {"RayJob": "rayjobs", "PodMonitor": "podmonitors"}
 # The annotation that says what an object was made from, and what bears it for the administrator's and the platform's.
@@ -36,7 +37,7 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
     every = [each for objects in manifests.values() for each in objects]
     text = "\n".join([*_settings(every), "ready", *calls, 'say "Everything is complete."', ""])
     script = folder / "run.sh"
-    script.write_text((KUBERNETES / "run.sh").read_text(encoding="utf-8") + text, encoding="utf-8")
+    script.write_text(SCRIPT.read_text(encoding="utf-8") + text, encoding="utf-8")
     script.chmod(0o755)
 
 
