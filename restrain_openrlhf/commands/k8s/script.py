@@ -46,7 +46,7 @@ def write_waves(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> 
     What two steps have is in the first alone. Raises ConfigError where the folder holds something.
     """
     _make(folder)
-    first = {_resource(each): stage for stage in reversed(manifests) for each in manifests[stage]}
+    first = {_resource(each): stage for stage in reversed(tuple(manifests)) for each in manifests[stage]}
     waves = {
         stage: [_in_wave(each, stage, wave) for each in objects if first[_resource(each)] is stage]
         for wave, (stage, objects) in enumerate(manifests.items())
