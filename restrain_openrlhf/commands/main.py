@@ -25,7 +25,7 @@ from restrain_openrlhf.commands.reference import make_reference, merge_reference
 from restrain_openrlhf.commands.score import extract, grade, score
 from restrain_openrlhf.commands.serve import agent_path, serve
 from restrain_openrlhf.commands.slurm.command import slurm
-from restrain_openrlhf.commands.study.command import study
+from restrain_openrlhf.commands.study import study
 from restrain_openrlhf.commands.train import merge, presets, show, train
 from restrain_openrlhf.commands.view.command import view
 from restrain_openrlhf.errors import RestrainError
