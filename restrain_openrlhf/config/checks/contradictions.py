@@ -111,8 +111,8 @@ CONTRADICTIONS: tuple[Check, ...] = (
         lambda flags, *_: (
             _sums_in_fp32_for_the_host(flags) and flags["ds.zero_stage"] == 1 and GpuLayout.of(flags).policy > 1
         ),
-        "ds.grad_accum_dtype is fp32 and ds.adam_offload is set under ZeRO 1: on several GPUs DeepSpeed would train each "
-        "GPU's part of the weights by the gradient of that GPU's rollouts alone. Set ds.zero_stage to 3.",
+        "ds.grad_accum_dtype is fp32 and ds.adam_offload is set under ZeRO 1: on several GPUs DeepSpeed would train "
+        "each GPU's part of the weights by the gradient of that GPU's rollouts alone. Set ds.zero_stage to 3.",
     ),
     refused_if(
         lambda flags, *_: flags["ds.lora.rank"] > 0 and flags["ds.zero_stage"] == PARTITIONED_WEIGHTS,
