@@ -92,7 +92,7 @@ def adam_step(wrapped: Callable[..., Any], optimizer: Any, args: tuple[Any, ...]
 
 
 def varlen_attn(_wrapped: object, _module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """torch's variable-length attention (machine/varlen_attention.py), whose flash kernel a CPU lacks."""
+    """torch's variable-length attention (machine/flash_attention.py), whose flash kernel a CPU lacks."""
     return _one_after_the_other(*args, **kwargs)
 
 
