@@ -1,4 +1,4 @@
-"""Flash attention without a build of flash-attn: what cannot run, a stand-in for what the host imports, and torch's own.
+"""Flash attention without a build of flash-attn: what cannot run, a stand-in for what the host imports, torch's own.
 
 torch's kernel (torch.nn.attention.varlen) packs rollouts where a configuration asks for it by name:
 `ds.attn_implementation: torch_flash_attention`. OpenRLHF packs with an attention whose name has "flash_attention" in it
