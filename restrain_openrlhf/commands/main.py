@@ -2,6 +2,7 @@
 
 import errno
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from types import MappingProxyType
@@ -96,6 +97,8 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 
 def main() -> None:
     """The `restrain` console script."""
+    # torch says it on import, whoever imports torch; the lock has what torch looks for.
+    warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
     run_app(app, AFTER_CTRL_C)
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.commands.options import GOLD, AnswersOption, MethodKeys, split_answers
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.method import build, parse_settings
 
 if TYPE_CHECKING:
@@ -37,8 +37,11 @@ def premise(
     answers: AnswersOption = None,
     overrides: MethodKeys = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End with status 2 where there is a warning.")] = False,
 ) -> None:
-    """Tell from the frozen model's rollouts whether training without labels can work. Warnings leave the status at 0.
+    """Tell from the frozen model's rollouts whether training without labels can work.
+
+    Warnings leave the status at 0 unless --strict is given.
 
     Without --config the method is RESTRAIN with the paper's settings. With it alone, its `reference:` is read.
     """
@@ -61,6 +64,8 @@ def premise(
         typer.echo(_json(found))
     else:
         _print(found)
+    if strict:
+        _refuse_warnings(found)
 
 
 def _group_size(run: "RunConfig") -> int | None:
@@ -84,6 +89,16 @@ def _print(found: "Premise") -> None:
         console.print(finding.text, markup=False)
     warnings = sum(finding.level == "warning" for finding in listed)
     console.print(f"{warnings} warning{'s' * (warnings != 1)}. What they mean: docs/concepts/premise.md.")
+
+
+def _refuse_warnings(found: "Premise") -> None:
+    from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
+
+    if any(finding.level == "warning" for finding in findings(found)):
+        raise DataError(
+            "restrain premise warns, and --strict was given. Correct what the warnings name "
+            "(docs/concepts/premise.md), or leave --strict out to train all the same."
+        )
 
 
 def _json(found: "Premise") -> str:
