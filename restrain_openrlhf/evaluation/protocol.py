@@ -59,7 +59,7 @@ class Request(BaseModel, frozen=True):
     seed: int = Field(42, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
     answers: str | None = Field(None, description=f"{ANSWERS} Else the benchmark's own; a file's are mathematics.")
-    label: list[str] | None = Field(None, description="KEY=VALUE: label for figures, such as sigma=0.5. Repeatable.")
+    label: list[str] | None = Field(None, description="KEY=VALUE: label for tables, such as sigma=0.5. Repeatable.")
 
     def chosen_protocol(self) -> SamplingProtocol:
         """The protocol with the user's n, length and seed.

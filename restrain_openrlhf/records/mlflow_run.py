@@ -1,4 +1,4 @@
-"""A run's numbers in MLflow, from the files that the run writes, sent by MLflow's own thread: training does not wait."""
+"""A run's numbers in MLflow, from the files that the run writes, by MLflow's own thread: training does not wait."""
 
 import json
 import os

@@ -241,10 +241,6 @@ def test_tables_of_runs(tmp_path):
     ]
     assert restrain("table", f"x={runs[0]}", "--out", tmp_path / "t.md").returncode == 0
     assert "| x | ours |" in (tmp_path / "t.md").read_text()
-    done = restrain("plot", *runs, "--x", "sigma", "--out", tmp_path / "figures")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "figures" / "effect-sigma.png").stat().st_size > 1000
-    assert "no label 'delta'" in refused("plot", *runs, "--x", "delta", "--out", tmp_path / "figures")
     assert "'html' is not one of 'markdown'" in refused("table", *runs, "--format", "html")
     assert json.loads((runs[0] / "aime24" / "result.json").read_text())["provenance"]["labels"] == {"sigma": "0.5"}
 

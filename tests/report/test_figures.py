@@ -11,17 +11,14 @@ from restrain_openrlhf.evaluation.figures.curves import (
     Panel,
     RunCurves,
     distinct_names,
-    draw_effect,
     draw_panels,
     draw_reliability,
     number,
-    order,
 )
 from restrain_openrlhf.evaluation.figures.page import save_figures
 from restrain_openrlhf.evaluation.grade import GradeRow
 from restrain_openrlhf.records.collapse import Collapse, Signal
 from restrain_openrlhf.records.metrics import KL
-from tests.evaluation.test_table import result
 from tests.test_time.steps import steps
 
 
@@ -56,29 +53,6 @@ def test_the_reliability_figure_of_majorities_that_are_all_right_is_drawn(tmp_pa
     figure = draw_reliability(reliability([graded("1", "1")] * count), "toy")
     (picture,) = save_figures({"reliability": figure}, tmp_path)
     assert image.imread(picture).std() > 0.01
-
-
-def sweep():
-    values = [("0", 0.2), ("0.5", 0.4), ("inf", 0.3), ("2", 0.35), ("10", 0.1)]
-    return [result("aime24", "AIME24", value, sigma=x) for x, value in values]
-
-
-def test_values_stand_in_order_with_infinity_last():
-    assert sorted(["∞", "none", "10", "9", "-1"], key=order) == ["-1", "9", "10", "∞", "none"]
-
-
-def test_accuracy_is_drawn_against_a_label_with_its_interval():
-    first, second = draw_effect([*sweep(), result("amc23", "AMC23", 0.7, sigma="1")], "sigma").axes
-    assert [axes.get_title() for axes in (first, second)] == ["AIME24", "AMC23"]
-    assert [label.get_text() for label in first.get_xticklabels()] == ["0", "0.5", "2", "10", "inf"]
-    assert list(first.lines[0].get_ydata()) == pytest.approx([0.2, 0.4, 0.35, 0.1, 0.3])
-    (intervals,) = second.collections
-    assert intervals.get_segments()[0][:, 1].tolist() == pytest.approx([0.65, 0.75])
-
-
-def test_a_run_without_the_label_is_refused():
-    with pytest.raises(DataError, match=r"no label 'delta' \(it has sigma\).*--label delta=VALUE"):
-        draw_effect(sweep(), "delta")
 
 
 def test_a_runs_collapse_is_marked_in_every_curve_of_it():
