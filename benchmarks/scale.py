@@ -99,8 +99,8 @@ subset(load_reference(Path("ref.jsonl")), Path("subset.jsonl"), ROLLOUTS // 2)
     "premise of rollouts": COMMAND.format("premise --rollouts rollouts.jsonl --json"),
     "analyze": COMMAND.format("analyze kept --gold gold.jsonl --json"),
     "all pages of view": """
-from restrain_openrlhf.commands.view.source import ViewedRun, material
-run, place = ViewedRun(material(Path("kept"), None)), 0
+from restrain_openrlhf.commands.view.source import ViewedRuns, material
+run, place = ViewedRuns(material(Path("kept"), None)), 0
 while place is not None:
     place = run.page(place).next
 """,

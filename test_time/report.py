@@ -140,5 +140,5 @@ def draw_shares(rows: Sequence[Prediction]) -> Figure:
             axes.scatter(*zip(*points, strict=True), label=label, marker=marker, alpha=0.6)
     axes.plot([0, 1], [0, 1], linestyle="--", color="gray", linewidth=1)
     axes.set(xlabel="share of votes before", ylabel="share of votes after", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=4)
     return figure

@@ -2,6 +2,7 @@
 
 import errno
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from types import MappingProxyType
@@ -25,8 +26,8 @@ from restrain_openrlhf.commands.reference import make_reference, merge_reference
 from restrain_openrlhf.commands.score import extract, grade, score
 from restrain_openrlhf.commands.serve import agent_path, serve
 from restrain_openrlhf.commands.slurm.command import slurm
-from restrain_openrlhf.commands.study.command import study
-from restrain_openrlhf.commands.train import merge, presets, show, train
+from restrain_openrlhf.commands.study import study
+from restrain_openrlhf.commands.train import presets, show, train
 from restrain_openrlhf.commands.view.command import view
 from restrain_openrlhf.errors import RestrainError
 
@@ -78,7 +79,7 @@ def _options(
 
 # By the panel of `restrain --help` that they stand in.
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
-    TRAINING: (demo, train, merge, publish, study, presets, show, plot),
+    TRAINING: (demo, train, publish, study, presets, show, plot),
     REFERENCE: (make_reference, reference, merge_reference, premise, subset_reference),
     DEPLOYMENT: (integrate, agent_path, serve),
     DATA: (score, extract, grade, view),
@@ -96,6 +97,8 @@ app.add_typer(data, name="data", rich_help_panel=DATA)
 
 def main() -> None:
     """The `restrain` console script."""
+    # torch says it on import, whoever imports torch; the lock has what torch looks for.
+    warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
     run_app(app, AFTER_CTRL_C)
 
 

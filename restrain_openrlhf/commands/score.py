@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -14,13 +14,16 @@ from rich.progress import track
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
 from restrain_openrlhf.config.command_line import choose_kind, parse_overrides
-from restrain_openrlhf.data.jsonl import at, each_identified_row, each_line, each_row, is_parquet, write_rows
+from restrain_openrlhf.data.jsonl import at, each_identified_row, each_line, each_row, write_rows
+from restrain_openrlhf.data.sources import each_row_of
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow
 from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.checks import refuse_other_kind
 from restrain_openrlhf.scoring import score_group
+
+STANDARD_INPUT = Path("/dev/stdin")
 
 
 class ScoreRow(BaseModel, frozen=True):
@@ -44,7 +47,12 @@ class ScoreRow(BaseModel, frozen=True):
 
 def score(
     rollouts: Annotated[
-        Path, typer.Argument(metavar="ROLLOUTS", help="Rows {id, problem, responses, answer?} (JSONL, Parquet).")
+        Path,
+        typer.Argument(
+            metavar="ROLLOUTS",
+            help="Rows {id, problem, responses, answer?} (JSONL, Parquet, - for JSONL on standard input), or CSV "
+            "with a row for each response: problem, response, answer?.",
+        ),
     ],
     out: Annotated[Path, to_file("Output file (JSONL, Parquet): one row per prompt, in the same order.")],
     method: Annotated[str, typer.Option(help="Name of the method.")] = "restrain",
@@ -57,6 +65,7 @@ def score(
 
     Advantages include the prompt weight u_x. Without --reference and --prompt-weight this command takes u_x = 1.
     """
+    rollouts = STANDARD_INPUT if str(rollouts) == "-" else rollouts
     given, named = split_answers(parse_overrides(overrides or [], example="eps=1e-6"), answers)
     kind, chosen = named or MATHEMATICS, choose_method(method, given, reference, prompt_weight)
     artifact = load_reference(reference) if reference else None
@@ -67,18 +76,35 @@ def score(
     kind.check()
     console = Console(stderr=True)
     shown = console.is_terminal
-    counted = shown and rollouts.is_file() and not is_parquet(rollouts)
+    counted = shown and rollouts.suffix.lower() == ".jsonl" and rollouts.is_file()
     count = sum(1 for _ in each_line(rollouts)) if counted else None
     numbered = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
     write_rows(out, (_located(rollouts, number, row, chosen, artifact, kind) for number, row in numbered))
 
 
 def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:
-    rows = each_identified_row(rollouts, RolloutsRow)
+    is_csv = rollouts.suffix.lower() == ".csv"
+    rows = _groups_of_csv(rollouts) if is_csv else each_identified_row(rollouts, RolloutsRow)
     first = next(rows, None)
     if first is None:
         raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
     return chain([first], rows)
+
+
+def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
+    """A group of each problem's neighbouring rows, counted from 1; a column `id` takes the count's place."""
+
+    def cell(name: str, row: Mapping[str, object]) -> object:
+        if name not in row:
+            raise DataError(f"{path}: has no column {name!r} (it has {', '.join(row)}). Name the column so.")
+        return row[name]
+
+    groups = groupby(each_row_of(None, str(path)), partial(cell, "problem"))
+    for number, (problem, rows) in enumerate(groups, start=1):
+        first, *others = rows
+        known = {name: text for name, text in first.items() if name != "response" and text}
+        responses = [cell("response", row) for row in (first, *others)]
+        yield number, RolloutsRow.model_validate({"id": number, **known, "problem": problem, "responses": responses})
 
 
 def choose_method(

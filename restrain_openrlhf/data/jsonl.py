@@ -166,8 +166,9 @@ def write_rows(path: Path, rows: Iterable[BaseModel]) -> None:
 
 
 def arrow() -> Any:
-    """pyarrow with its Parquet part. Raises DataError where it is not installed."""
+    """pyarrow with its parts for Parquet and for searches. Raises DataError where it is not installed."""
     try:
+        import pyarrow.compute  # noqa: PLC0415 - as Parquet's part
         import pyarrow.parquet  # noqa: PLC0415 - optional, and costs a moment
     except ImportError:
         raise DataError(

@@ -1,4 +1,4 @@
-"""A run's numbers in MLflow, from the files that the run writes, by MLflow's own thread: training does not wait."""
+"""A run's numbers in MLflow, from the files that the run writes; MLflow's own thread sends them."""
 
 import json
 import os

@@ -264,3 +264,29 @@ def test_ctrl_c_in_gpu_check_says_that_it_needs_another_folder(tmp_path):
     assert "interrupted: a check is not resumed; start again in another folder (--out)." in said
     (tmp_path / "out" / "begun").touch()
     assert "is not an empty folder" in refused(*words)
+
+
+def test_a_csv_file_has_a_row_for_each_response(tmp_path):
+    """As people have it in a spreadsheet; quotes, commas and formulas inside cells included."""
+    (tmp_path / "r.csv").write_text(
+        'problem,response,answer\n"2+2, say it",\\boxed{4},4\n"2+2, say it","so, \\boxed{5}",4\n'
+        '"2+2, say it",\\boxed{4.0},4\nhow many?,\\boxed{7},\n'
+    )
+    assert score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl").exit_code == 0
+    first, second = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert (first["id"], first["classes"], first["counts"]) == (1, [0, 1, 0], [2, 1])
+    assert (second["id"], second["majority"]) == (2, "7")
+
+
+def test_a_csv_file_without_a_column_is_refused(tmp_path):
+    (tmp_path / "r.csv").write_text("problem,answer\na,b\n")
+    assert "has no column 'response' (it has problem, answer)" in refused(
+        "score", tmp_path / "r.csv", "--out", tmp_path / "o"
+    )
+
+
+def test_rows_come_from_standard_input(tmp_path):
+    script = "from restrain_openrlhf.commands.main import main\nmain()"
+    command = [sys.executable, "-c", script, "score", "-", "--out", str(tmp_path / "o.jsonl")]
+    subprocess.run(command, input=json.dumps(row(3, 1)), text=True, check=True, capture_output=True)
+    assert json.loads((tmp_path / "o.jsonl").read_text())["counts"] == [3, 1]

@@ -11,7 +11,7 @@ from PIL import Image
 from playwright.sync_api import Page, expect
 
 from restrain_openrlhf.commands.view.export import export
-from restrain_openrlhf.commands.view.source import Material, ViewedRun, material
+from restrain_openrlhf.commands.view.source import Material, ViewedRuns, material
 from restrain_openrlhf.commands.view.summary import GroupSummary
 from tests.conftest import ROOT
 from tests.view.browser import chromium, watched
@@ -23,7 +23,7 @@ COLOURS = 96
 
 def shown(found: Material) -> GroupSummary:
     """A group worth a picture: its majority flipped, it has two to four answers, and its prompt is short."""
-    page = ViewedRun(found).page()
+    page = ViewedRuns(found).page()
     visits = [each.prompt_id for each in page.groups]
 
     def worth(group: GroupSummary) -> tuple[bool, bool, bool, int, int]:

@@ -8,7 +8,8 @@ import pytest
 
 from restrain_openrlhf.commands.view import source
 from restrain_openrlhf.commands.view.export import export
-from restrain_openrlhf.commands.view.source import ViewedRun, material
+from restrain_openrlhf.commands.view.source import ViewedRuns, material
+from restrain_openrlhf.records.kept import step_file
 from tests.view.browser import chromium, missing, watched
 from tests.view.runs import boxed, scored_group, small_run, write_run
 
@@ -49,9 +50,11 @@ def serving():
 
     ends = []
 
-    def serve(found):
+    def serve(found, token=None):
         listening = socket.create_server(("127.0.0.1", 0))
-        server = uvicorn.Server(uvicorn.Config(application(ViewedRun(found)), log_level="error", lifespan="off"))
+        server = uvicorn.Server(
+            uvicorn.Config(application(ViewedRuns(found), token), log_level="error", lifespan="off")
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         ends.append((server, thread))
@@ -193,7 +196,7 @@ def test_responses_that_come_late_leave_the_group_that_was_opened_meanwhile(tmp_
     def hold(route):
         late.append(route)
 
-    page.page.route(re.compile(r"/groups/1/0$"), hold)
+    page.page.route(re.compile(r"/groups/0/1/0$"), hold)
     page.page.locator(".row").nth(0).click()
     page.page.locator(".row").nth(1).click()
     expect(page.page.locator("h2")).to_have_text(re.compile("^Step 1, group 1"))
@@ -233,7 +236,7 @@ def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
     for panel in page.page.locator("details .panel").all():
         panel.scroll_into_view_if_needed()
         expect(panel.locator(".written")).not_to_have_count(0)
-    assert page.page.title() == "Rollouts of <i>run"
+    assert page.page.title() == f"Rollouts of {tmp_path.name}/<i>run"
     assert page.page.locator("main img, main script, main a, main iframe, main svg[onload], main b").count() == 0
     assert [url for url in page.requests if "evil" in url] == []
     assert all(text in page.page.locator("main").inner_text() for text in ("<img src=x", "</script>", "\\url{https:"))
@@ -328,7 +331,7 @@ def test_back_leads_to_the_group_before_and_an_address_to_its_group(opened):
     expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
     opened.page.go_back()
     expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 0"))
-    opened.page.evaluate("location.hash = '#penalized=on&open=2/1'")
+    opened.page.evaluate("location.hash = '#penalized=on&open=0/2/1'")
     expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
     assert rows(opened) == ["step 1 · group 1", "step 2 · group 1"]
 
@@ -367,3 +370,48 @@ def test_a_long_run_is_read_further_when_the_reader_asks(serving, page, tmp_path
     page.page.get_by_role("button", name="Read more groups").click()
     expect(page.page.locator("#reading")).to_have_text(re.compile(r"^9 groups of 3 prompts at 3 steps$"))
     expect(page.page.get_by_role("button", name="Read more groups")).to_be_hidden()
+
+
+def test_responses_are_searched_when_the_reader_asks(opened):
+    opened.page.locator("[name=text]").fill("DO NOT know")
+    expect(opened.page.locator(".row")).to_have_count(0)
+    opened.page.locator("[name=responses]").check()
+    expect(opened.page.locator(".row")).to_have_count(3)
+    assert rows(opened) == [f"step {step} · group 1" for step in (1, 2, 3)]
+    opened.page.locator("[name=text]").fill("2 + 3")
+    expect(opened.page.locator(".row .where").first).to_have_text("step 1 · group 0")
+
+
+@pytest.mark.parametrize("way", ["served", "exported"])
+def test_two_runs_are_shown_side_by_side(tmp_path, page, serving, way):
+    one = small_run(tmp_path / "demo" / "restrain")
+    other = write_run(tmp_path / "demo" / "ttrl", [scored_group(step, 5, PROMPT, boxed("7", "7")) for step in (2, 9)])
+    found = material(one, None, beside=other)
+    if way == "exported":
+        export(found, tmp_path / "view.html", 50)
+    page.open((tmp_path / "view.html").as_uri() if way == "exported" else serving(found))
+    assert page.page.title() == "Rollouts of restrain and ttrl"
+    assert rows(page)[-1] == "ttrl · step 9 · group 5"
+    page.page.locator(".row", has_text="restrain · step 3 · group 0").click()
+    page.page.wait_for_selector(".class")
+    assert page.texts("figcaption") == ["restrain", "ttrl"]
+    assert page.texts("h3")[-1].startswith("ttrl · step 2, the same prompt")
+    assert page.texts(".class h4") == ["5", "7"]
+    page.page.locator("[name=run]").select_option("1")
+    assert rows(page) == ["ttrl · step 2 · group 5", "ttrl · step 9 · group 5"]
+    assert page.troubles == []
+
+
+def test_a_damaged_step_is_said_on_the_page(tmp_path, page, serving):
+    run = small_run(tmp_path)
+    step_file(run, 2).write_bytes(b"no parquet")
+    page.open(serving(material(run, None)))
+    assert "step-000002.parquet: is no whole Parquet file" in page.texts("#damaged")[0]
+    assert len(rows(page)) == 6
+
+
+def test_the_page_works_with_a_token(tmp_path, page, serving):
+    page.open(f"{serving(material(small_run(tmp_path), None), 'secret')}?token=secret")
+    page.page.locator(".row").first.click()
+    page.page.wait_for_selector(".class")
+    assert page.troubles == []

@@ -25,6 +25,12 @@ def test_a_folder_that_is_no_run_is_refused(tmp_path):
     assert "has no kept rollouts" in refused("view", tmp_path)
 
 
+def test_a_folder_of_runs_lists_them(tmp_path):
+    runs = [small_run(tmp_path / "demo" / name / "train") for name in ("restrain", "ttrl")]
+    said = refused("view", tmp_path / "demo")
+    assert [line.strip() for line in said.splitlines()[-2:]] == [f"restrain view {run}" for run in runs]
+
+
 def test_gold_that_cannot_be_used_is_refused(tmp_path, write_jsonl):
     run = small_run(tmp_path / "run")
     assert "no such file" in refused("view", run, "--gold", tmp_path / "absent.jsonl")
@@ -47,7 +53,7 @@ def test_a_port_in_use_is_refused(tmp_path):
     run = small_run(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert f"--port {port}: cannot be listened on" in refused("view", run, "--port", port)
+        assert f"--host 127.0.0.1 --port {port}: cannot be listened on" in refused("view", run, "--port", port)
     assert "--port" in refused("view", run, "--port", "0")
 
 
@@ -106,6 +112,16 @@ def test_the_command_prints_its_address_answers_there_and_ends_at_ctrl_c(served)
     assert len(httpx.get(address + "api/groups").json()["groups"]) == 9
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 0
+
+
+def test_other_machines_are_let_in_by_an_address_with_a_token_and_a_warning(served):
+    process, address = served("--host", "0.0.0.0")
+    assert process.stdout.readline().startswith("Warning: ")
+    own, _, token = address.partition("?token=")
+    assert not own.startswith("http://0.0.0.0")
+    assert len(token) > 20
+    assert httpx.get(f"{own}api/groups").status_code == 403
+    assert len(httpx.get(f"{own}api/groups?token={token}").json()["groups"]) == 9
 
 
 def test_the_command_takes_the_port_that_it_is_given(served):

@@ -35,7 +35,7 @@ def test_the_file_has_every_group_with_its_responses(tmp_path):
     summaries, opened = unpacked(block(page, "summaries")), json.loads(block(page, "details"))
     assert len(summaries["groups"]) == 9
     assert summaries["next"] is None
-    assert unpacked(opened["1/0"])["classes"][0]["rollouts"][0]["response"] == "so \\(x = \\boxed{4}\\)"
+    assert unpacked(opened["0/1/0"])["classes"][0]["rollouts"][0]["response"] == "so \\(x = \\boxed{4}\\)"
 
 
 def test_the_file_names_no_other_file(tmp_path):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from restrain_openrlhf.commands.view import source
-from restrain_openrlhf.commands.view.source import ViewedRun, material
+from restrain_openrlhf.commands.view.source import ViewedRuns, material
 from restrain_openrlhf.records.kept import step_file
 from tests.view.runs import boxed, scored_group, small_run, write_run
 
@@ -17,7 +17,7 @@ def client(run):
 
     from restrain_openrlhf.commands.view.server import application
 
-    return TestClient(application(ViewedRun(material(run, None))), base_url="http://127.0.0.1")
+    return TestClient(application(ViewedRuns(material(run, None))), base_url="http://127.0.0.1")
 
 
 def test_the_list_comes_in_pages_and_each_prompt_once(tmp_path, monkeypatch):
@@ -47,12 +47,12 @@ def test_a_page_reads_its_own_steps_alone(tmp_path, monkeypatch):
     run = small_run(tmp_path)
     step_file(run, 3).write_bytes(b"no parquet")
     server = client(run)
-    assert [len(server.get("/api/groups", params={"start": place}).json()["groups"]) for place in (0, 1)] == [3, 3]
-    assert server.get("/api/groups", params={"start": 2}).status_code == 500
+    pages = [server.get("/api/groups", params={"start": place}).json() for place in range(3)]
+    assert [(len(page["groups"]), len(page["damaged"])) for page in pages] == [(3, 0), (3, 0), (0, 1)]
 
 
 def test_a_group_is_read_when_it_is_opened(tmp_path):
-    opened = client(small_run(tmp_path)).get("/api/groups/1/0").json()
+    opened = client(small_run(tmp_path)).get("/api/groups/0/1/0").json()
     assert [(each["answer"], each["votes"]) for each in opened["classes"]] == [("4", 3), ("5", 1)]
     assert opened["classes"][0]["rollouts"][0]["response"] == "so \\(x = \\boxed{4}\\)"
     assert opened["classes"][0]["rollouts"][0]["log_prob_gap"] == 0.002
@@ -60,8 +60,9 @@ def test_a_group_is_read_when_it_is_opened(tmp_path):
 
 def test_a_group_that_was_not_kept_and_a_place_that_is_none(tmp_path):
     server = client(small_run(tmp_path))
-    assert server.get("/api/groups/1/9").status_code == 404
-    assert server.get("/api/groups/9/0").status_code == 404
+    assert server.get("/api/groups/0/1/9").status_code == 404
+    assert server.get("/api/groups/0/9/0").status_code == 404
+    assert server.get("/api/groups/1/1/0").status_code == 404
     assert server.get("/api/groups", params={"start": "x"}).status_code == 400
     assert server.get("/api/groups", params={"start": 99}).json()["groups"] == []
     assert server.get("/assets/../server.py").status_code == 404
@@ -84,16 +85,65 @@ def test_a_step_that_is_written_again_is_read_again(tmp_path):
     os.utime(step_file(tmp_path, 2), ns=(1, 1))
     groups = server.get("/api/groups").json()["groups"]
     assert [each["flipped_from"] for each in groups if each["group"] == 0] == [None, None, "4"]
-    assert server.get("/api/groups/2/0").json()["classes"][0]["votes"] == 2
+    assert server.get("/api/groups/0/2/0").json()["classes"][0]["votes"] == 2
 
 
-def test_a_damaged_step_is_named(tmp_path):
+def test_a_damaged_step_is_left_out_with_a_note(tmp_path):
     run = small_run(tmp_path)
     server = client(run)
     step_file(run, 2).write_bytes(b"no parquet")
-    reply = server.get("/api/groups")
-    assert reply.status_code == 500
-    assert "step-000002.parquet: is no whole Parquet file" in reply.text
+    page = server.get("/api/groups").json()
+    assert [each["step"] for each in page["groups"]] == [1, 1, 1, 3, 3, 3]
+    assert "step-000002.parquet: is no whole Parquet file" in page["damaged"][0]
+    reply = server.get("/api/groups/0/2/0")
+    assert (reply.status_code, "is no whole Parquet file" in reply.text) == (500, True)
+
+
+def test_a_run_whose_first_step_is_damaged_can_be_seen_with_gold(tmp_path, write_jsonl):
+    run = small_run(tmp_path)
+    step_file(run, 1).write_bytes(b"no parquet")
+    found = material(run, write_jsonl("gold.jsonl", [{"problem": "What is \\(2 + 3\\)?", "answer": "5"}]))
+    page = ViewedRuns(found).page()
+    assert [group.votes[0].right for group in page.groups if group.graded] == [True, True]
+
+
+def test_responses_are_searched_in_any_case_and_letter_by_letter(tmp_path):
+    run = write_run(tmp_path, [scored_group(1, 3, "p", ["So HERE (x+1) is it", "no"]), scored_group(2, 0, "p", ["no"])])
+    (run / "rollouts" / "step-000003.parquet").write_bytes(b"no parquet")
+    server = client(run)
+    assert server.get("/api/search", params={"text": "here (X+1)"}).json() == ["0/1/3"]
+    assert server.get("/api/search", params={"text": "NO"}).json() == ["0/1/3", "0/2/0"]
+    assert server.get("/api/search", params={"text": "absent"}).json() == []
+
+
+def test_two_runs_are_told_apart_and_share_the_numbers_of_answers(tmp_path):
+    one = write_run(tmp_path / "demo" / "restrain" / "train", [scored_group(1, 0, "p", boxed("1", "1", "2"))])
+    other = write_run(tmp_path / "demo" / "ttrl" / "train", [scored_group(2, 0, "p", boxed("2", "2", "1"))])
+    found = material(one, None, beside=other)
+    assert [run.name for run in found.runs] == ["restrain", "ttrl"]
+    assert [run.name for run in material(one, None).runs] == ["restrain/train"]
+    page = ViewedRuns(found).page()
+    assert [(group.run, group.flipped_from) for group in page.groups] == [(0, None), (1, None)]
+    numbers = [{votes.answer: votes.number for votes in group.votes} for group in page.groups]
+    assert numbers == [{"1": 0, "2": 1}] * 2
+    assert len(page.prompts) == 1
+
+
+def test_with_a_token_any_host_is_answered_and_without_it_nobody(tmp_path):
+    from starlette.testclient import TestClient
+
+    from restrain_openrlhf.commands.view.server import application
+
+    server = TestClient(
+        application(ViewedRuns(material(small_run(tmp_path), None)), "secret"), base_url="http://10.0.0.7"
+    )
+    for path in ("/", "/api/groups", "/api/groups/0/1/0", "/api/search?text=x"):
+        assert server.get(path).status_code == 403
+        assert server.get(path, params={"token": "secreT"}).status_code == 403
+    assert server.get("/", params={"token": "secret"}).status_code == 200
+    assert server.get("/api/groups", params={"token": "secret"}).status_code == 200
+    assert server.get("/assets/page.js").status_code == 200
+    assert server.get("/assets/../api/groups").status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -131,5 +181,5 @@ def test_the_runs_name_is_escaped(tmp_path):
 
 def test_numbers_that_json_has_no_word_for_arrive_as_text(tmp_path):
     group = scored_group(1, 0, "p", boxed("1"), gap=float("nan"))
-    opened = client(write_run(tmp_path, [group])).get("/api/groups/1/0").json()
+    opened = client(write_run(tmp_path, [group])).get("/api/groups/0/1/0").json()
     assert opened["classes"][0]["rollouts"][0]["log_prob_gap"] == "NaN"

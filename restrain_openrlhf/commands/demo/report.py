@@ -134,7 +134,7 @@ def draw_curves(out: Path, results: Sequence[MethodResult]) -> Figure:
     axes.axhline(before.maj_at_k[k], linestyle="--", color="gray", label=f"maj@{k} of the base model")
     axes.set(xlabel="training step", ylabel="held-out pass@1", ylim=(-0.03, 1.03))
     axes.grid(alpha=0.3)
-    axes.legend()
+    figure.legend(loc="outside lower center", ncols=4)
     return figure
 
 

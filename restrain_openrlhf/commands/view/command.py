@@ -15,19 +15,26 @@ if TYPE_CHECKING:
 
 def view(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that keeps rollouts.")],
+    beside: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Another run, to compare on the same prompts.")
+    ] = None,
     gold: Annotated[Path | None, typer.Option(help=GOLD)] = None,
     export: Annotated[
         Path | None, to_file("Write one self-contained file, and serve nothing.", metavar="FILE.html")
     ] = None,
     max_mb: Annotated[int, typer.Option(min=1, help="With --export: MiB of responses in the file, at most.")] = 50,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in, with a token.")
+    ] = "127.0.0.1",
     port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of this machine to listen on.", show_default="a free one"),
+        typer.Option(min=1, max=65535, help="Port to listen on.", show_default="a free one"),
     ] = None,
 ) -> None:
     """Look at a run's kept rollouts: filters, answer classes side by side, a prompt's vote over the steps.
 
-    The run may still be training: load the page again for its new steps. Ctrl-C ends the command.
+    Of a folder that holds runs, their folders are printed. The run may still be training: load the page again for its
+    new steps. Ctrl-C ends the command.
     """
     from restrain_openrlhf.commands.view.source import material  # noqa: PLC0415 - keeps `--help` quick
 
@@ -38,9 +45,9 @@ def view(
             raise ConfigError(f"--export {export}: {ways[export.is_dir()]}.")
         if not export.absolute().parent.is_dir():
             raise ConfigError(f"--export {export}: its folder is not there. Make it, or name a file in another.")
-        _export(material(run, gold), export, max_mb)
+        _export(material(run, gold, beside), export, max_mb)
     else:
-        _serve(material(run, gold), port or 0)
+        _serve(material(run, gold, beside), host, port or 0)
 
 
 def _export(found: "Material", out: Path, max_mb: int) -> None:
@@ -54,14 +61,14 @@ def _export(found: "Material", out: Path, max_mb: int) -> None:
         console.print(left_out, markup=False)
 
 
-def _serve(found: "Material", port: int) -> None:
+def _serve(found: "Material", host: str, port: int) -> None:
     try:
-        from restrain_openrlhf.commands.view.server import application, serve  # noqa: PLC0415 - optional
+        from restrain_openrlhf.commands.view.server import serve  # noqa: PLC0415 - optional
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"The page's server needs {error.name}, which is not installed. Install restrain-openrlhf[service], or "
             "write the page to a file with --export."
         ) from None
-    from restrain_openrlhf.commands.view.source import ViewedRun  # noqa: PLC0415
+    from restrain_openrlhf.commands.view.source import ViewedRuns  # noqa: PLC0415
 
-    serve(application(ViewedRun(found)), port)
+    serve(ViewedRuns(found), host, port)

@@ -3,15 +3,14 @@
 import base64
 import zlib
 from bisect import insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from restrain_openrlhf.commands.view.html import as_json, whole_page
-from restrain_openrlhf.commands.view.source import Material
+from restrain_openrlhf.commands.view.source import Material, read_or_note
 from restrain_openrlhf.commands.view.summary import Step, Summaries, details
 from restrain_openrlhf.data.outputs import whole_file
-from restrain_openrlhf.records.kept import kept_files, read_file
 
 MIB = 1 << 20
 
@@ -45,7 +44,7 @@ class Responses:
             self._first_left_out = last
 
     def by_place(self) -> Mapping[str, str]:
-        """Packed details by `STEP/GROUP`."""
+        """Packed details by `RUN/STEP/GROUP`."""
         return {place: packed for groups in self._packed.values() for place, packed in groups.items()}
 
 
@@ -65,9 +64,10 @@ class PackedPage:
         self.groups += len(step.groups)
         self._prompts.update(step.prompts)
 
-    def finished(self, steps: int) -> str:
+    def finished(self, steps: int, damaged: Sequence[str]) -> str:
         """As `packed` has it; nothing is added after."""
-        rest = as_json({"prompts": self._prompts, "steps_read": steps, "steps": steps, "next": None})[1:]
+        read = {"damaged": damaged, "steps_read": steps, "steps": steps, "next": None}
+        rest = as_json({"prompts": self._prompts, **read})[1:]
         self._parts += [self._packer.compress(b"]," + rest), self._packer.flush()]
         return base64.b64encode(b"".join(self._parts)).decode("ascii")
 
@@ -75,22 +75,22 @@ class PackedPage:
 def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
     """Write the file; returns how many groups it has, and how many of them with responses, which `megabytes` bound.
 
-    Raises DataError where a step cannot be read, and where the file cannot be written.
+    A step that cannot be read is left out with a note. Raises DataError where the file cannot be written.
     """
-    summaries, responses = Summaries(material.gold, material.reference), Responses(megabytes * MIB)
-    page, files = PackedPage(), kept_files(material.run)
-    for path in files.values():
-        groups = read_file(path)
-        page.add(summaries.step(groups))
+    summaries, responses = Summaries(material.gold, *material.references), Responses(megabytes * MIB)
+    page, files, damaged = PackedPage(), material.files(), list[str]()
+    for run, path in files:
+        groups = read_or_note(path, damaged)
+        page.add(summaries.step(groups, run))
         for group in groups:
             opened = packed(as_json(details(group, material.gold)))
-            responses.add(group.prompt_id, f"{group.step}/{group.group}", opened)
+            responses.add(group.prompt_id, f"{run}/{group.step}/{group.group}", opened)
     places, count = responses.by_place(), page.groups
     left_out = (
         f"To keep this file small (--max-mb {megabytes}), it has the responses of {len(places):,} of "
         f"{count:,} groups: those of a sample of the prompts. All votes are here."
     )
-    data = {"summaries": page.finished(len(files)), "details": as_json(places).decode()}
+    data = {"summaries": page.finished(len(files), damaged), "details": as_json(places).decode()}
     with whole_file(out) as file:
         file.writelines(whole_page(material, [left_out] if len(places) < count else [], data))
     return count, len(places)

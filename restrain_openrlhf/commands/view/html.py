@@ -56,7 +56,7 @@ def _page(
         Environment(loader=FileSystemLoader(ASSETS), autoescape=True)
         .get_template("page.html.j2")
         .generate(
-            name=material.name,
+            names=[run.name for run in material.runs],
             notes=[*material.notes, *more],
             gold=bool(material.gold.answers),
             policy=policy,

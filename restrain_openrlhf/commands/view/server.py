@@ -1,7 +1,9 @@
 """Serves the page on this machine: its assets, summaries page by page, and one group's details when it is opened."""
 
 import contextlib
+import secrets
 import socket
+from collections.abc import Awaitable, Callable
 
 import uvicorn
 from rich.console import Console
@@ -17,10 +19,12 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from restrain_openrlhf.commands.view.html import ASSETS, SERVED_POLICY, as_json, served_page
-from restrain_openrlhf.commands.view.source import ViewedRun
+from restrain_openrlhf.commands.view.source import ViewedRuns
 from restrain_openrlhf.errors import ConfigError, RestrainError
 
-LOCAL = "127.0.0.1"
+LOCAL = ("127.0.0.1", "localhost")
+# What the package ships may be seen by anybody; the run may not.
+PUBLIC = "/assets/"
 HEADERS = {
     "Content-Security-Policy": f"{SERVED_POLICY}; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -31,23 +35,29 @@ HEADERS = {
 }
 
 
-def application(run: ViewedRun) -> Starlette:
-    """The page and its data. A request that names another host is refused: a foreign page may have sent it here."""
+def application(runs: ViewedRuns, token: str | None = None) -> Starlette:
+    """The page and its data, for requests with the token. Without one, a request that names another host is refused.
+
+    A foreign page may have sent that request here.
+    """
 
     def page(_: Request) -> Response:
-        return HTMLResponse(served_page(run.material))
+        return HTMLResponse(served_page(runs.material))
 
     def groups(request: Request) -> Response:
         start = request.query_params.get("start", "0")
         if not start.isdecimal():
             raise HTTPException(400, "start must be a whole number.")
-        return Response(as_json(run.page(int(start))), media_type="application/json")
+        return Response(as_json(runs.page(int(start))), media_type="application/json")
 
     def details(request: Request) -> Response:
-        found = run.details(request.path_params["step"], request.path_params["group"])
+        found = runs.details(**request.path_params)
         if found is None:
             raise HTTPException(404, "No such group was kept. Load the page again.")
         return Response(as_json(found), media_type="application/json")
+
+    def search(request: Request) -> Response:
+        return Response(as_json(runs.places_with(request.query_params.get("text", ""))), media_type="application/json")
 
     def refusal(_: Request, error: Exception) -> Response:
         return PlainTextResponse(str(error), 500)
@@ -56,12 +66,15 @@ def application(run: ViewedRun) -> Starlette:
         routes=[
             Route("/", page),
             Route("/api/groups", groups),
-            Route("/api/groups/{step:int}/{group:int}", details),
+            Route("/api/groups/{run:int}/{step:int}/{group:int}", details),
+            Route("/api/search", search),
             Mount("/assets", StaticFiles(directory=ASSETS)),
         ],
         middleware=[
             Middleware(BaseHTTPMiddleware, dispatch=_with_headers),
-            Middleware(TrustedHostMiddleware, allowed_hosts=[LOCAL, "localhost"], www_redirect=False),
+            Middleware(BaseHTTPMiddleware, dispatch=_for_whoever_has(token))
+            if token
+            else Middleware(TrustedHostMiddleware, allowed_hosts=LOCAL, www_redirect=False),
             Middleware(GZipMiddleware, minimum_size=2000),
         ],
         exception_handlers={RestrainError: refusal},
@@ -75,20 +88,45 @@ async def _with_headers(request: Request, answer: RequestResponseEndpoint) -> Re
     return response
 
 
-def serve(app: Starlette, port: int) -> None:
-    """Print the page's address and serve it until Ctrl-C. `port` 0 takes a free one.
+def _for_whoever_has(token: str) -> Callable[[Request, RequestResponseEndpoint], Awaitable[Response]]:
+    async def dispatch(request: Request, answer: RequestResponseEndpoint) -> Response:
+        given = request.query_params.get("token", "")
+        if request.url.path.startswith(PUBLIC) or secrets.compare_digest(given.encode(), token.encode()):
+            return await answer(request)
+        return PlainTextResponse("Open the address that `restrain view` printed: it has a token.", 403)
 
-    Raises ConfigError where the port cannot be listened on.
+    return dispatch
+
+
+def serve(runs: ViewedRuns, host: str, port: int) -> None:
+    """Print the page's address and serve it until Ctrl-C. `port` 0 takes a free one; other machines need a token.
+
+    Raises ConfigError where the host and port cannot be listened on.
     """
     try:
-        listening = socket.create_server((LOCAL, port))
+        listening = socket.create_server((host, port))
     except OSError as error:
-        what = f"--port {port}: cannot be listened on ({error.strerror})."
-        raise ConfigError(f"{what} Choose another, or leave --port out for a free one.") from None
-    address = f"http://{LOCAL}:{listening.getsockname()[1]}/"
-    Console(soft_wrap=True, highlight=False).print(f"{address} (Ctrl-C ends it)", markup=False)
+        what = f"--host {host} --port {port}: cannot be listened on ({error.strerror})."
+        raise ConfigError(f"{what} Choose others, or leave --port out for a free one.") from None
+    token = None if host in LOCAL else secrets.token_urlsafe(16)
+    own = f"http://{_reached_by(host)}:{listening.getsockname()[1]}/"
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(f"{own}{f'?token={token}' if token else ''} (Ctrl-C ends it)", markup=False)
+    if token:
+        console.print("Warning: whoever has this address can read every response, and the network sees them in clear.")
+    app = application(runs, token)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False, lifespan="off")
     config.timeout_graceful_shutdown = 1
     # uvicorn ends in order and then hands the signal on, for programs that have more to end.
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _reached_by(host: str) -> str:
+    """The host, or for all addresses of this machine the one that it would send from; nothing is sent."""
+    if host != "0.0.0.0":
+        return host
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, contextlib.suppress(OSError):
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+    return socket.gethostname()

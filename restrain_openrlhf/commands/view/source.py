@@ -1,6 +1,7 @@
-"""A run's kept rollouts as the page asks for them: what lies beside them, summaries page by page, one open group."""
+"""Kept rollouts as the page asks for them: runs and what lies beside them, summaries page by page, one open group."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -16,142 +17,205 @@ from restrain_openrlhf.commands.view.summary import (
     no_votes,
 )
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.figures.curves import distinct_names
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.kept import KeptGroup, kept_files, kept_prompts, read_file, read_kept
+from restrain_openrlhf.records.kept import (
+    FOLDER,
+    KeptGroup,
+    groups_with,
+    kept_files,
+    kept_prompts,
+    read_file,
+    read_kept,
+)
 from restrain_openrlhf.reference import load_reference
 
 # Groups that a page has at least, whole steps.
 PAGE = 1000
 # Pages of the run, in browsers, that may be read at the same time without reading a step twice.
 READERS = 4
-# A step's file, its size and its time: one that was written again is another.
-StepFile = tuple[Path, int, int]
+# The number of its run, a step's file, its size and its time: one that was written again is another.
+StepFile = tuple[int, Path, int, int]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run to look at, what the page calls it, and the frozen model's votes."""
+
+    folder: Path
+    name: str
+    reference: FrozenVotes = no_votes
 
 
 @dataclass(frozen=True)
 class Material:
-    """A run to look at, with the frozen model's votes."""
+    """One run, or two side by side, and the gold of their prompts."""
 
-    run: Path
+    runs: tuple[Run, ...]
     gold: PromptGold = field(default_factory=PromptGold)
-    reference: FrozenVotes = no_votes
     notes: tuple[str, ...] = ()
 
     @property
-    def name(self) -> str:
-        """The run's, as the page shows it."""
-        return self.run.resolve().name
+    def references(self) -> tuple[FrozenVotes, ...]:
+        """The frozen votes of each run."""
+        return tuple(run.reference for run in self.runs)
+
+    def files(self) -> list[tuple[int, Path]]:
+        """The file of each step after the number of its run, run by run."""
+        return [(number, path) for number, run in enumerate(self.runs) for path in kept_files(run.folder).values()]
 
 
-def material(run: Path, gold: Path | None) -> Material:
-    """What is found for a run. Raises a RestrainError where nothing was kept, or a file cannot be used."""
-    if not run.is_dir():
-        raise DataError(f"{run}: {'is a file' if run.exists() else 'no such folder'}. Give a run's folder.")
-    next(read_kept(run))
-    answers, notes = PromptGold(), list[str]()
+def material(run: Path, gold: Path | None, beside: Path | None = None) -> Material:
+    """What is found for one run or two. Raises a RestrainError where nothing was kept, or a file cannot be used."""
+    folders = [run, beside] if beside else [run]
+    for folder in folders:
+        _refuse_without_rollouts(folder)
+    names = distinct_names(folders) if beside else ["/".join(run.resolve().parts[-2:])]
+    found = [_run(folder, name) for folder, name in zip(folders, names, strict=True)]
+    notes = [f"{each.name}: {note}" if beside else note for each, note in found]
+    answers = PromptGold()
     if gold:
-        prompts = kept_prompts(run)
+        prompts = frozenset[str]().union(*(kept_prompts(folder, skip_damaged=True) for folder in folders))
         answers = gold_for(prompts, gold, RunFolder(run).flags(), RunFolder(run).kind)
         graded = sum(answers.of(prompt) is not None for prompt in prompts)
-        notes.append(f"Gold has {graded:,} of {len(prompts):,} prompts.")
-    named = RunFolder(run).record().get("reference")
+        notes.insert(0, f"Gold has {graded:,} of {len(prompts):,} prompts.")
+    return Material(tuple(each for each, _ in found), answers, tuple(notes))
+
+
+def _refuse_without_rollouts(folder: Path) -> None:
+    if not folder.is_dir():
+        raise DataError(f"{folder}: {'is a file' if folder.exists() else 'no such folder'}. Give a run's folder.")
+    if kept_files(folder):
+        return
+    inside = sorted({path.parents[1] for path in folder.rglob(f"{FOLDER}/step-*.parquet")})
+    if not inside:
+        next(read_kept(folder))
+    listed = "".join(f"\n    restrain view {each}" for each in inside)
+    raise DataError(f"{folder}: is no run. View one of those inside, or two of them with --beside:{listed}")
+
+
+def _run(folder: Path, name: str) -> tuple[Run, str]:
+    """The run, and what a flip is in it."""
+    named = RunFolder(folder).record().get("reference")
     flipped = "Flipped: a majority answer other than that of the prompt's group before"
     if named is None:
-        return Material(run, answers, no_votes, (*notes, f"{flipped}."))
+        return Run(folder, name), f"{flipped}."
     if not Path(named).exists():
-        gone = f"{flipped}. The run's reference, {named}, is not there to compare with."
-        return Material(run, answers, no_votes, (*notes, gone))
+        return Run(folder, name), f"{flipped}. The run's reference, {named}, is not there to compare with."
     reference = load_reference(Path(named))
 
     def votes(prompt_id: str) -> tuple[str, str] | None:
         row = reference.by_prompt_hash(prompt_id)
         return None if row is None or row.majority is None else (row.majority, row.majority_key or "")
 
-    return Material(run, answers, votes, (*notes, f"{flipped}, its first one with the reference's."))
+    return Run(folder, name, votes), f"{flipped}, its first one with the reference's."
 
 
 @dataclass(frozen=True)
 class Page:
-    """The groups and new prompts of some steps. `next` is the place of the first step after them; None: no more."""
+    """The groups and new prompts of some steps. `next` is the place of the first step after them; None: no more.
+
+    `damaged` says of each file that cannot be read why; its step is left out.
+    """
 
     groups: tuple[GroupSummary, ...]
     prompts: Mapping[str, str]
+    damaged: tuple[str, ...]
     steps_read: int
     steps: int
     next: int | None
 
 
-def one_page(steps: Sequence[Step], end: int, count: int) -> Page:
+def one_page(steps: Sequence[Step], damaged: Sequence[str], end: int, count: int) -> Page:
     """These steps, the last of which comes before place `end` of `count`."""
     groups = tuple(group for step in steps for group in step.groups)
     prompts = {key: text for step in steps for key, text in step.prompts.items()}
-    return Page(groups, prompts, end, count, end if end < count else None)
+    return Page(groups, prompts, tuple(damaged), end, count, end if end < count else None)
 
 
-class ViewedRun:
-    """A run that is looked at, and may go on meanwhile. Safe from any thread."""
+def read_or_note(path: Path, damaged: list[str]) -> list[KeptGroup]:
+    """The groups of a step's file; where it cannot be read, none, and why among the damaged."""
+    try:
+        return read_file(path)
+    except DataError as error:
+        damaged.append(str(error))
+        return []
+
+
+class ViewedRuns:
+    """Runs that are looked at, and may continue meanwhile. Safe from any thread."""
 
     def __init__(self, material: Material) -> None:
         """Nothing is read before the first page."""
         self.material = material
         self._lock = Lock()
         self._files: list[StepFile] = []
-        # What was read before a place, for whoever goes on from there.
+        # What was read before a place, for whoever continues from there.
         self._before: dict[int, Summaries] = {}
 
     def page(self, start: int = 0) -> Page:
         """The steps from place `start` on, as many as make PAGE groups. The first page looks for new steps.
 
-        A page is read when it is asked for, and not kept. Raises DataError where a file cannot be read.
+        A page is read when it is asked for, and not kept.
         """
         with self._lock:
             if start == 0:
                 self._look()
             summaries = self._before.pop(start, None) or self._up_to(start)
-            steps: list[Step] = []
+            steps, damaged = list[Step](), list[str]()
             end, count = start, 0
             while end < len(self._files) and count < PAGE:
-                steps.append(summaries.step(read_file(self._files[end][0])))
+                run, path, *_ = self._files[end]
+                steps.append(summaries.step(read_or_note(path, damaged), run))
                 count += len(steps[-1].groups)
                 end += 1
             if end < len(self._files):
                 self._before[end] = summaries
                 for place in list(self._before)[:-READERS]:
                     del self._before[place]
-            return one_page(steps, end, len(self._files))
+            return one_page(steps, damaged, end, len(self._files))
 
     def _up_to(self, start: int) -> Summaries:
         """What those who begin there, and nobody before them, need: all steps before are read for it."""
-        summaries = Summaries(self.material.gold, self.material.reference)
-        for path, *_ in self._files[:start]:
-            summaries.step(read_file(path))
+        summaries = Summaries(self.material.gold, *self.material.references)
+        for run, path, *_ in self._files[:start]:
+            summaries.step(read_or_note(path, []), run)
         return summaries
 
-    def details(self, step: int, group: int) -> GroupDetails | None:
-        """An open group; None where none was kept under these numbers. Raises DataError as `page`."""
-        path = kept_files(self.material.run).get(step)
-        found = [each for each in _groups(_file(path)) if each.group == group] if path else []
+    def details(self, run: int, step: int, group: int) -> GroupDetails | None:
+        """An open group; None where none was kept under these numbers. Raises DataError where it cannot be read."""
+        path = kept_files(self.material.runs[run].folder).get(step) if run < len(self.material.runs) else None
+        found = [each for each in _groups(_file(run, path)) if each.group == group] if path else []
         return details(found[0], self.material.gold) if found else None
 
+    def places_with(self, text: str) -> list[str]:
+        """RUN/STEP/GROUP of each group that has a response with this text, damaged files left out."""
+        found = list[str]()
+        for run, shown in enumerate(self.material.runs):
+            for step, path in kept_files(shown.folder).items():
+                with suppress(DataError):
+                    found += [f"{run}/{step}/{group}" for group in groups_with(path, text)]
+        return found
+
     def _look(self) -> None:
-        files = [_file(path) for path in kept_files(self.material.run).values()]
+        files = [_file(run, path) for run, path in self.material.files()]
         # A run that was resumed from a checkpoint writes some steps again: all that was read may have changed.
         if files[: len(self._files)] != self._files:
             self._before.clear()
         self._files = files
 
 
-def _file(path: Path) -> StepFile:
+def _file(run: int, path: Path) -> StepFile:
     try:
         found = path.stat()
     except FileNotFoundError:
         # A run that is resumed drops what it writes again.
         raise DataError(f"{path}: is gone. Load the page again.") from None
-    return path, found.st_size, found.st_mtime_ns
+    return run, path, found.st_size, found.st_mtime_ns
 
 
-# The step whose groups are being opened, and the one before it.
-@lru_cache(maxsize=2)
+# The step whose groups are being opened, and the one before it, of each run.
+@lru_cache(maxsize=4)
 def _groups(file: StepFile) -> list[KeptGroup]:
-    return read_file(file[0])
+    return read_file(file[1])

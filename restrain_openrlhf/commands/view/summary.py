@@ -21,7 +21,7 @@ def no_votes(_prompt_id: str) -> None:
 
 @dataclass(frozen=True)
 class AnswerVotes:
-    """Votes of one answer of a group. `number` is equal for equal answers of one prompt, at all steps.
+    """Votes of one answer of a group. `number` is equal for equal answers of one prompt, at all steps of all runs.
 
     `answer` is None for missing answers where the method counts them as a label. `right` is None without gold.
     """
@@ -34,7 +34,7 @@ class AnswerVotes:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """One group. `votes` has the majority first; `missing` counts rollouts without an answer.
+    """One group of the run of this number. `votes` has the majority first, `missing` counts rollouts without an answer.
 
     `flipped_from` is the majority answer that this one replaced, None where it did not flip: the answer of the same
     prompt's last group with a majority before this one, or of the reference where there was none before. `graded` says
@@ -43,6 +43,7 @@ class GroupSummary:
 
     step: int
     group: int
+    run: int
     prompt_id: str
     prompt_weight: float
     penalized: bool
@@ -63,21 +64,21 @@ class Step:
 
 
 class Summaries:
-    """Summaries of a run's groups in the order of their steps, since a flip is one against what came before."""
+    """Summaries of each run's groups in the order of its steps, since a flip is one against what came before."""
 
-    def __init__(self, gold: PromptGold, reference: FrozenVotes) -> None:
-        """Nothing is read yet."""
-        self._gold, self._reference = gold, reference
-        self._last: dict[str, tuple[str, str]] = {}
+    def __init__(self, gold: PromptGold, *references: FrozenVotes) -> None:
+        """Nothing is read yet; there is a reference for each run."""
+        self._gold, self._references = gold, references
+        self._last: dict[tuple[int, str], tuple[str, str]] = {}
         self._numbers: dict[str, dict[str | None, int]] = {}
 
-    def step(self, groups: list[KeptGroup]) -> Step:
-        """Those of the next step."""
+    def step(self, groups: list[KeptGroup], run: int = 0) -> Step:
+        """Those of the run's next step."""
         new = {group.prompt_id: group.prompt for group in groups if group.prompt_id not in self._numbers}
-        return Step(tuple(self.summary(group) for group in groups), new)
+        return Step(tuple(self.summary(group, run) for group in groups), new)
 
-    def summary(self, group: KeptGroup) -> GroupSummary:
-        """The group's, as the next one of its prompt."""
+    def summary(self, group: KeptGroup, run: int = 0) -> GroupSummary:
+        """The group's, as the next one of its prompt in this run."""
         numbers = self._numbers.setdefault(group.prompt_id, {})
         votes = []
         for members in ranked_classes(group):
@@ -88,6 +89,7 @@ class Summaries:
         return GroupSummary(
             step=group.step,
             group=group.group,
+            run=run,
             prompt_id=group.prompt_id,
             prompt_weight=group.prompt_weight,
             penalized=group.penalized,
@@ -95,16 +97,17 @@ class Summaries:
             majority_count=group.majority_count,
             missing=sum(rollout.answer is None for rollout in group.rollouts),
             votes=tuple(each for _, each in votes),
-            flipped_from=_shown(self._flipped_from(group)),
+            flipped_from=_shown(self._flipped_from(group, run)),
             graded=self._gold.of(group.prompt) is not None,
         )
 
-    def _flipped_from(self, group: KeptGroup) -> str | None:
+    def _flipped_from(self, group: KeptGroup, run: int) -> str | None:
         first = next((members[0] for members in ranked_classes(group)), None)
         if first is None or first.answer is None:
             return None
-        answer, key = self._last.get(group.prompt_id) or self._reference(group.prompt_id) or (None, None)
-        self._last[group.prompt_id] = (first.answer, key_of(first) or "")
+        before = self._last.get((run, group.prompt_id)) or self._references[run](group.prompt_id)
+        answer, key = before or (None, None)
+        self._last[run, group.prompt_id] = (first.answer, key_of(first) or "")
         return answer if answer is not None and key != key_of(first) else None
 
 

@@ -191,7 +191,7 @@ def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
     upper.vlines(sizes, [row.majority_low for row in rows], [row.majority_high for row in rows], color="tab:orange")
     upper.set(title=title, ylabel="share of problems", ylim=(-0.03, 1.03))
     upper.grid(alpha=0.3)
-    upper.legend()
+    figure.legend(loc="outside lower center", ncols=2)
     lower.bar(sizes, [row.problems for row in rows], color="tab:gray")
     lower.set(xlabel=f"rollouts in the majority, of {n}", ylabel="problems")
     lower.set_xticks(range(0, n + 1, max(1, n // 16)))

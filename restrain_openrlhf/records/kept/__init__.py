@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -87,10 +88,24 @@ def read_kept(run: Path, steps: Collection[int] | None = None) -> Iterator[KeptG
         yield from read_file(path)
 
 
-def kept_prompts(run: Path) -> frozenset[str]:
-    """The prompts of all steps so far, each once, without reading what was drawn for them. Raises as `read_file`."""
-    tables = (_table(path, ["prompt"]) for path in kept_files(run).values())
-    return frozenset(prompt for table in tables for prompt in table["prompt"].unique().to_pylist())
+def kept_prompts(run: Path, skip_damaged: bool = False) -> frozenset[str]:
+    """The prompts of all steps so far, each once, without reading what was drawn for them.
+
+    Raises DataError where a file is damaged, unless `skip_damaged`.
+    """
+    prompts = set[str]()
+    for path in kept_files(run).values():
+        with suppress(DataError) if skip_damaged else nullcontext():
+            prompts.update(_table(path, ["prompt"])["prompt"].unique().to_pylist())
+    return frozenset(prompts)
+
+
+def groups_with(path: Path, text: str) -> list[int]:
+    """The groups of one step's file that have a response with this text, in any case. Raises as `read_file`."""
+    table = _table(path, ["group", "response"])
+    has_text = arrow().compute.match_substring(table["response"], text, ignore_case=True)
+    groups: list[int] = table.filter(has_text)["group"].unique().to_pylist()
+    return groups
 
 
 def read_file(path: Path) -> list[KeptGroup]:

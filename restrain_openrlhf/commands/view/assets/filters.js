@@ -28,23 +28,25 @@ function chosen(form) {
   return Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
 }
 
-function matching(groups, prompts, values) {
+// `places`: of the groups whose responses have the text, where these were searched.
+function matching(groups, prompts, values, places) {
   const tests = Object.keys(TESTS).filter((name) => values[name]).map((name) => TESTS[name]);
   const between = (read, low, high) => (group) => !(read(group) < Number(low)) && !(read(group) > Number(high));
   tests.push(between((group) => group.step, values.first_step ?? NaN, values.last_step ?? NaN));
   tests.push(between((group) => group.majority_count, values.least_votes ?? NaN, values.most_votes ?? NaN));
   if (values.gold) tests.push(GOLD[values.gold]);
   if (values.prompt) tests.push((group) => group.prompt_id === values.prompt);
-  if (values.text) tests.push(contains(prompts, values.text));
+  if (values.run) tests.push((group) => group.run === Number(values.run));
+  if (values.text) tests.push(contains(prompts, values.text, places));
   const found = groups.filter((group) => tests.every((test) => test(group)));
   return values.order ? found.sort(ORDERS[values.order]) : found;
 }
 
-// In the prompt, or in an answer. Each prompt is searched once, however many groups it has.
-function contains(prompts, text) {
+// In the prompt, in an answer, or in a response. Each prompt is searched once, however many groups it has.
+function contains(prompts, text, places) {
   const wanted = text.toLowerCase();
   const found = new Set([...prompts].filter(([, prompt]) => prompt.toLowerCase().includes(wanted)).map(([id]) => id));
-  return (group) => found.has(group.prompt_id) || group.votes.some(({ answer }) => answer?.toLowerCase().includes(wanted));
+  return (group) => found.has(group.prompt_id) || places.has(placeOf(group)) || group.votes.some(({ answer }) => answer?.toLowerCase().includes(wanted));
 }
 
 // One bar for each majority size; a click on it chooses the groups of that size, a second click all.

@@ -5,8 +5,8 @@ const ROW = 58;
 const BEYOND = 6;
 
 class GroupList {
-  constructor(box, rows, prompts, open) {
-    Object.assign(this, { box, rows, prompts, open, groups: [], at: -1 });
+  constructor(box, rows, state) {
+    Object.assign(this, { box, rows, state, groups: [], at: -1 });
     box.addEventListener("scroll", () => this.draw());
     box.addEventListener("keydown", (event) => this.key(event));
     new ResizeObserver(() => this.draw()).observe(box);
@@ -53,9 +53,9 @@ class GroupList {
         "aria-setsize": this.groups.length,
         click: () => this.choose(place),
       },
-      element("span", { class: "where" }, `step ${group.step} · group ${group.group}`),
+      element("span", { class: "where" }, `${this.state.ofRun(group)}step ${group.step} · group ${group.group}`),
       element("span", { class: "vote" }, topAnswer(group), `${group.majority_count}/${group.voters}`, share(group)),
-      element("span", { class: "prompt", dir: "auto" }, this.prompts.get(group.prompt_id).slice(0, 140)),
+      element("span", { class: "prompt", dir: "auto" }, this.state.prompts.get(group.prompt_id).slice(0, 140)),
       element("span", { class: "marks" }, marks(group)),
     );
     made.style.top = `${place * ROW}px`;
@@ -66,7 +66,7 @@ class GroupList {
     if (place < 0 || place >= this.groups.length) return;
     this.at = place;
     this.reveal();
-    this.open(this.groups[place]);
+    this.state.open(this.groups[place]);
   }
 
   key(event) {

@@ -2,8 +2,11 @@
 "use strict";
 
 const form = document.getElementById("filters");
-const state = { groups: [], prompts: new Map(), current: null, asWritten: false, open, onlyPrompt };
-const list = new GroupList(document.getElementById("list"), document.getElementById("rows"), state.prompts, open);
+const runs = [...document.querySelectorAll("h1 code")].map((name) => name.textContent);
+// What the name of a group begins with where there are two runs.
+const ofRun = (group) => (runs.length > 1 ? `${runs[group.run]} · ` : "");
+const state = { groups: [], prompts: new Map(), runs, current: null, asWritten: false, open, onlyPrompt, ofRun };
+const list = new GroupList(document.getElementById("list"), document.getElementById("rows"), state);
 
 // Groups that are read before the reader asks for more; a browser has some ten thousand with ease.
 const AT_ONCE = Number(new URLSearchParams(location.search).get("groups")) || 20000;
@@ -15,6 +18,7 @@ async function read() {
     for await (const page of source.pages()) {
       for (const [id, prompt] of Object.entries(page.prompts)) state.prompts.set(id, prompt);
       for (const group of page.groups) state.groups.push(group);
+      document.getElementById("damaged").append(...page.damaged.map((why) => element("p", {}, `Left out: ${why}`)));
       reading.textContent = progress(page);
       refresh();
       openAddressed();
@@ -42,7 +46,8 @@ function progress(page) {
 
 function refresh() {
   const values = chosen(form);
-  const found = matching(state.groups, state.prompts, values);
+  const places = values.responses && values.text === searched.text ? searched.places : new Set();
+  const found = matching(state.groups, state.prompts, values, places);
   document.getElementById("shown").textContent = `${found.length.toLocaleString("en")} of ${plural(state.groups.length, "group")}`;
   document.getElementById("one-prompt").hidden = !values.prompt;
   for (const output of form.querySelectorAll("output")) {
@@ -59,6 +64,20 @@ function filtered() {
   remember();
   list.box.scrollTop = 0;
   refresh();
+  searchSoon();
+}
+
+// The groups whose responses have a text, once the reader has stopped typing it.
+const searched = { text: "", places: new Set(), timer: 0 };
+
+function searchSoon() {
+  const { text, responses } = chosen(form);
+  clearTimeout(searched.timer);
+  if (!responses || !text || text === searched.text) return;
+  searched.timer = setTimeout(async () => {
+    Object.assign(searched, { text, places: new Set(await source.placesWith(text)) });
+    refresh();
+  }, 300);
 }
 
 async function open(group) {
@@ -68,8 +87,9 @@ async function open(group) {
   const box = document.getElementById("group");
   box.scrollTop = 0;
   try {
-    const details = await source.details(group);
-    if (state.current === group) drawGroup(box, state, group, details);
+    const others = besides(group);
+    const [details, ...their] = await Promise.all([group, ...others].map((each) => source.details(each)));
+    if (state.current === group) drawGroup(box, state, group, details, others.map((other, place) => [other, their[place]]));
   } catch (error) {
     if (state.current === group) box.replaceChildren(element("p", { class: "note" }, `The group could not be read: ${error.message}`));
   }
@@ -77,6 +97,16 @@ async function open(group) {
   list.mark(state.current);
   // Below the list on a phone.
   if (state.current === group && box.offsetTop > list.box.offsetTop) box.scrollIntoView();
+}
+
+// The same prompt's group in each other run, at the nearest step.
+function besides(group) {
+  const distance = (other) => Math.abs(other.step - group.step);
+  const nearest = (run) => {
+    const same = state.groups.filter((other) => other.run === run && other.prompt_id === group.prompt_id);
+    return same.sort((one, other) => distance(one) - distance(other))[0];
+  };
+  return [...runs.keys()].filter((run) => run !== group.run).map(nearest).filter(Boolean);
 }
 
 function onlyPrompt(id) {
@@ -88,7 +118,7 @@ function onlyPrompt(id) {
 // The address holds the filters and the open group. Back leads to the group that was open before.
 function remember(another = false) {
   const values = new URLSearchParams(chosen(form));
-  if (state.current) values.set("open", `${state.current.step}/${state.current.group}`);
+  if (state.current) values.set("open", placeOf(state.current));
   if (`#${values}` === location.hash) return;
   history[another ? "pushState" : "replaceState"](null, "", `#${values}`);
 }
@@ -99,7 +129,7 @@ function address() {
 
 function openAddressed() {
   const wanted = address().get("open");
-  const group = state.groups.find((each) => `${each.step}/${each.group}` === wanted);
+  const group = state.groups.find((each) => placeOf(each) === wanted);
   if (!group || group === state.current) return;
   open(group);
   list.mark(group);
@@ -144,8 +174,10 @@ document.getElementById("one-prompt").addEventListener("click", () => {
 addEventListener("popstate", () => {
   restoreFilters();
   refresh();
+  searchSoon();
   openAddressed();
 });
 
 restoreFilters();
+searchSoon();
 read();

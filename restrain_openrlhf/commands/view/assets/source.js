@@ -9,11 +9,19 @@ const served = {
       start = page.next;
     }
   },
-  details: (group) => answerOf(`api/groups/${group.step}/${group.group}`),
+  details: (group) => answerOf(`api/groups/${placeOf(group)}`),
+  placesWith: (text) => answerOf(`api/search?text=${encodeURIComponent(text)}`),
 };
 
+function placeOf(group) {
+  return `${group.run}/${group.step}/${group.group}`;
+}
+
 async function answerOf(path) {
-  const reply = await fetch(path);
+  const address = new URL(path, location);
+  const token = new URLSearchParams(location.search).get("token");
+  if (token) address.searchParams.set("token", token);
+  const reply = await fetch(address);
   if (!reply.ok) throw new Error(await reply.text());
   return reply.json();
 }
@@ -23,9 +31,19 @@ const embedded = {
     yield JSON.parse(await unpacked(document.getElementById("summaries").textContent.trim()));
   },
   async details(group) {
-    this.packed ??= JSON.parse(document.getElementById("details").textContent);
-    const packed = this.packed[`${group.step}/${group.group}`];
+    const packed = this.all()[placeOf(group)];
     return packed === undefined ? null : JSON.parse(await unpacked(packed));
+  },
+  async placesWith(text) {
+    const found = [];
+    for (const [place, packed] of Object.entries(this.all())) {
+      const responses = JSON.parse(await unpacked(packed)).classes.flatMap((each) => each.rollouts);
+      if (responses.some(({ response }) => response.toLowerCase().includes(text.toLowerCase()))) found.push(place);
+    }
+    return found;
+  },
+  all() {
+    return (this.packed ??= JSON.parse(document.getElementById("details").textContent));
   },
 };
 
