@@ -1,6 +1,5 @@
 """Whatever is called accuracy has one grader: `restrain eval`'s, also where two answers are no equal votes."""
 
-import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -65,17 +64,6 @@ def in_training(response: str, gold: str, tmp_path: Path) -> float:
     return evaluated(PROBLEM.text, response, gold)
 
 
-def through_the_service(response: str, gold: str, tmp_path: Path) -> float:
-    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[service]")
-    from restrain_openrlhf.scoring.service.handlers import Service
-    from restrain_openrlhf.scoring.service.service_config import ServiceConfig
-
-    block = {"group_size": 2, "end_of_text": "</s>"}
-    service = Service(ServiceConfig(method={"name": "ttrl"}, service=block), None)
-    reply = asyncio.run(service.get_reward._grade(f"{PROBLEM.text}{response}</s>", PROBLEM.text, gold))
-    return reply.scores
-
-
 def study(response: str, gold: str, tmp_path: Path) -> float:
     """What a study reads off a run: the host's own pass@1 of our rewards, kept by the hook."""
     torch = pytest.importorskip("torch", reason="needs the training stack")
@@ -123,7 +111,7 @@ def gold_reward(response: str, gold: str, tmp_path: Path) -> float:
 
 
 HOST = pytest.param(study, marks=pytest.mark.host, id="study")
-MEASURES = [in_training, through_the_service, HOST, adaptation_report, demo, gold_reward]
+MEASURES = [in_training, HOST, adaptation_report, demo, gold_reward]
 
 
 def test_the_lenient_cases_are_no_equal_votes():
