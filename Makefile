@@ -30,7 +30,7 @@ export OMP_NUM_THREADS ?= 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export MPLBACKEND := Agg
 
-.PHONY: help demo study test test-all check lint bench docs pages install install-cpu install-gpu install-flash install-math-verify clean
+.PHONY: help demo study test test-all check lint bench docs pages install install-cpu install-gpu install-flash clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -73,14 +73,13 @@ install: $(VENV)/.installed ## Make the environment in .venv
 clean: ## Remove the environment and everything that runs wrote
 	rm -rf $(VENV) build runs
 
-$(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gpu.txt requirements/math-verify.txt
+$(VENV)/.installed: pyproject.toml setup.py requirements/cpu.txt requirements/gpu.txt
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or 3.12 with the venv module is needed (Debian: python3.11 python3.11-venv)."; exit 1; }
 	@command -v g++ >/dev/null || { echo "A C++ compiler is needed (Debian: g++)."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(MAKE) --no-print-directory install-$(STACK)
 	$(BIN)/python -m pip install --quiet --no-deps --editable .
 	$(BIN)/python tools/lock.py check $(STACK)
-	$(MAKE) --no-print-directory install-math-verify
 	touch $@
 
 $(DOCS_VENV)/.installed: requirements/docs.txt requirements/serve.txt
@@ -109,10 +108,6 @@ install-gpu:
 	$(PIP) --no-deps --use-pep517 -r requirements/gpu.txt
 
 # Built against the torch that is installed, for the GPUs of this machine unless FLASH_ATTN_CUDA_ARCHS names others.
-# In a folder of its own: it needs another antlr4 than latex2sympy2. `--second-grader math-verify` looks for it there.
-install-math-verify:
-	$(PIP) --no-deps --upgrade --target $(VENV)/math-verify -r requirements/math-verify.txt
-
 install-flash: ## Add flash-attn to the GPU stack, for packing and flash_attention_2: needs nvcc, builds for hours on few cores
 	@test -x $(BIN)/python || { echo "There is no $(VENV): first make install STACK=gpu."; exit 1; }
 	$(BIN)/python -m restrain_openrlhf.machine.cuda_toolkit

@@ -29,7 +29,7 @@ def main() -> None:
     table = Table("kind", "what", "processor seconds", title=f"{GROUPS} x {N} answers")
     for name in chosen:
         for what, seconds in MEASURED[name]().items():
-            table.add_row(name, what, f"{seconds:.2f}")
+            table.add_row(name, what, f"{seconds:.4f}" if seconds < 0.1 else f"{seconds:.2f}")
     Console().print(table)
 
 
@@ -74,6 +74,98 @@ def short(kind: AnswerKind, rows: Callable[[int], Row], forms: Sequence[str]) ->
         for place in range(GROUPS)
     ]
     return median_seconds(lambda: voted(kind, groups))
+
+
+GOLDS = (
+    *map(str, range(100, 180)),
+    r"\frac{3}{7}",
+    r"2\sqrt{3}",
+    "(1,2)",
+    r"x^2+2x+1",
+    "[0,5)",
+    r"\{1,2,3\}",
+    r"\text{east}",
+)
+HOSTILE = (r"9^{9^{9^9}}", "99999999!", r"\sum_{k=1}^{10^9} k", "(((9!)!)!)", "{" * 2000, "open('x','w')", "9" * 20_000)
+
+
+def written(rng: random.Random, answer: str) -> str:
+    """Gold in one of several forms, or a slip: about half of each."""
+    forms = (answer, f" {answer} ", answer.replace("\\frac", "\\dfrac"), answer.replace(" ", ""), f"{answer}.")
+    return rng.choice(forms) if rng.random() < 0.5 else answer.translate({ord("1"): str(rng.randrange(10))}) + "1"
+
+
+def math() -> Rows:
+    """Keys and classes, with one answer in a hundred hostile, and OpenRLHF's grader on the same (from 64 groups)."""
+    from openrlhf.utils.math_utils import grade_answer
+
+    from restrain_openrlhf.answers import classes
+    from restrain_openrlhf.answers.keys import canonical_key
+
+    rng = random.Random(0)
+    groups = [[written(rng, gold) for _ in range(N)] for gold in rng.choices(GOLDS, k=GROUPS)]
+    hostile = [
+        [f"{rng.choice(HOSTILE)}+{rng.randrange(10**6)}" if rng.random() < 0.01 else answer for answer in group]
+        for group in groups
+    ]
+
+    def pairwise(group: Sequence[str]) -> None:
+        representatives: list[str] = []
+        for answer in dict.fromkeys(group):
+            if not any(grade_answer(answer, other) for other in representatives):
+                representatives.append(answer)
+
+    theirs = median_seconds(lambda: [pairwise(group) for group in groups[:64]])
+    return {
+        "keys and classes": median_seconds(lambda: list(map(classes, groups)), canonical_key.cache_clear),
+        "1 % hostile": median_seconds(lambda: list(map(classes, hostile)), canonical_key.cache_clear),
+        "OpenRLHF's grade_answer": theirs * GROUPS / 64,
+    }
+
+
+# A prompt of HumanEval's size. Ten of sixteen real programs of a group differ as texts (docs/concepts/kinds.md).
+PROMPT = (
+    "from typing import List\n\n\ndef close(numbers: List[float], threshold: float) -> bool:\n"
+    '    """Whether any two numbers are closer to each other than the threshold.\n'
+    "    >>> close([1.0, 2.0, 3.0], 0.5)\n    False\n    >>> close([1.0, 2.8, 3.0, 4.0, 5.0, 2.0], 0.3)\n    True\n"
+    '    """\n'
+)
+BODY = """
+    for place, one in enumerate(numbers):
+        for other in numbers[place + 1:]:
+            if abs(one - other) < threshold:
+                return True
+    return False  # {}
+"""
+DISTINCT = 10
+
+
+def code() -> Rows:
+    """A program on 30 inputs, and all that a step has of them; the sandbox's start is left out."""
+    from restrain_openrlhf.answers.kinds.code import Code
+    from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
+    from restrain_openrlhf.answers.kinds.code.task import read_task
+    from restrain_openrlhf.machine.sandbox.pool import Sandbox
+
+    kind, row = Code(sandbox="container"), {"problem": PROMPT}
+    bodies = [BODY.format(number) for number in range(GROUPS // 4)]
+    task = read_task(row)
+    inputs, programs = inputs_for(task, kind.inputs), [str(kind.extract(body, row)) for body in bodies]
+
+    def run(count: int) -> float:
+        start, box = processor_seconds(), Sandbox("container")
+        for program in programs[:count]:
+            box.run(kind.job(program, "calls", task.entry, inputs, kind.program_seconds))
+        box.control.close()
+        box.process.wait()
+        return processor_seconds() - start
+
+    one = (run(len(programs)) - run(1)) / (len(programs) - 1)
+    return {
+        "extraction (from 256 programs)": median_seconds(lambda: [kind.extract(body, row) for body in bodies]) * 4 * N,
+        "one program on its inputs": one,
+        f"{DISTINCT} of {N} distinct": one * GROUPS * DISTINCT,
+    }
 
 
 def choice() -> Rows:
@@ -218,7 +310,7 @@ def embedding() -> Rows:
 
 
 MEASURED: Mapping[str, Callable[[], Rows]] = {
-    **{"choice": choice, "text": text, "number": number, "json": json},
+    **{"math": math, "code": code, "choice": choice, "text": text, "number": number, "json": json},
     **{"sql": sql, "judge": judge, "embedding": embedding},
 }
 

@@ -4,15 +4,16 @@ set -euo pipefail
 
 usage() {
   cat <<'END'
-usage: docker/build.sh REGISTRY [--tag TAG] [--only train|reward] [--full] [--pip-config FILE]
+usage: docker/build.sh REGISTRY [--tag TAG] [--only train|reward] [--full] [--pip-config FILE] [--sign KEY]
 
   REGISTRY           where to push: registry.example/team
   --tag TAG          default: the version of pyproject.toml
   --only IMAGE       one of the two images: train or reward
   --full             the training image with nvcc and flash-attn, for packing: hours on few cores
   --pip-config FILE  a pip.conf, where the package index is not the public one; it does not stay in the image
+  --sign KEY         sign what was pushed with cosign and this key: a file, or what cosign takes of a key service
 
-Needs docker with buildx, logged in to the registry. The kustomization changes after all builds have ended well, or not at all.
+Each image is pushed with its SBOM and its provenance. Needs docker with buildx, logged in to the registry. The kustomization changes after all builds have ended well, or not at all.
 END
 }
 
@@ -27,12 +28,12 @@ slim_base=docker.io/library/ubuntu:24.04
 full_base=docker.io/nvidia/cuda:13.0.2-devel-ubuntu24.04
 reward_base=docker.io/library/python:3.11-slim-bookworm
 
-registry='' tag='' target=slim secret=()
+registry='' tag='' target=slim secret=() key=''
 images=(train reward)
 while [ $# -gt 0 ]; do
   case $1 in
     -h | --help) usage; exit ;;
-    --tag | --only | --pip-config)
+    --tag | --only | --pip-config | --sign)
       [ $# -ge 2 ] || die "$1 needs a value."
       case $1 in
         --tag) tag=$2 ;;
@@ -41,6 +42,9 @@ while [ $# -gt 0 ]; do
         --pip-config)
           [ -r "$2" ] || die "--pip-config: $2 cannot be read."
           secret=(--secret "id=pip-config,src=$2") ;;
+        --sign)
+          command -v cosign >/dev/null || die "--sign: cosign is not on PATH. Install it, or leave --sign out."
+          key=$2 ;;
       esac
       shift ;;
     --full) target=full ;;
@@ -110,6 +114,8 @@ for image in "${images[@]}"; do
     die "$kustomization has no entry restrain-$image with newName and digest."
   mv "$work/next.yaml" "$work/kustomization.yaml"
   echo "pushed $registry/restrain-$image@$digest"
+  [ -z "$key" ] || cosign sign --yes --key "$key" "$registry/restrain-$image@$digest" ||
+    die "cosign did not sign restrain-$image."
 done
 cat "$work/kustomization.yaml" >"$kustomization.new"
 mv "$kustomization.new" "$kustomization"

@@ -165,19 +165,15 @@ SPEEDS = {
 HOSTS_BACKWARD = 16
 # Tokens of a prompt with its response, in the mean; assumed.
 TOKENS = 1_200
-# Bytes a second between the GPU and the host's memory, assumed too: half of what PCI Express 4.0 x16 is sold as.
-TO_THE_HOST = 16e9
 HOURS = f"""
 Of the seconds of a step, the first is generation, rollouts × {TOKENS:,} tokens by the tokens a second of all engines.
 The second is the passes, by their operations a parameter and token: a forward pass has 2 (policy and reference policy;
 training, and again with checkpointing), backward 4, or with LoRA 2, because the base has no gradient. Padding is
 computed too: a micro-batch of k is as long as its longest rollout, which for lengths that are exponentially distributed
 is 1 + 1/2 + … + 1/k of the mean. Packed (by flash-attn or by torch's kernel, [which is not the
-default](../operations/running.md#packing)) there is none. The third is the gradients of each micro-batch in bf16 that
-go to the host, and the sum so far that comes from there first, where Adam is on the host
-(`deepspeed/runtime/zero/stage_1_and_2.py, async_accumulate_grad_in_cpu_via_gpu`). Attention's own cost, the weight
-sync, checkpoints and evaluations are left out. The other methods of a folder take as long, but for those that draw more
-rollouts than they train on.
+default](../operations/running.md#packing)) there is none. Attention's own cost, the weight sync, checkpoints and
+evaluations are left out, and with Adam on the host so is what it takes: once a step the gradient goes there, and the
+weights come back. The other methods of a folder take as long, but for those that draw more rollouts than they train on.
 """
 LOGITS = """
 GiB of the logits in the backward pass on a GPU. OpenRLHF's own log-probabilities take 16 bytes a logit without
@@ -196,8 +192,7 @@ def one_gpu_page() -> str:
             "# Hours of presets, and memory on one GPU\n\nMade from the presets; "
             "[how to read it](../operations/one_gpu.md).",
             f"**Estimates: nothing on this page was measured.**\n\n## Hours\n{HOURS}",
-            "| preset | steps | seconds a step, padded: generation + passes + gradients to the host and back | hours | "
-            "packed |\n|---|---|---|--:|--:|",
+            "| preset | steps | seconds a step, padded: generation + passes | hours | packed |\n|---|---|---|--:|--:|",
             hours,
             f"## Logits, before and after\n{LOGITS}",
             "| preset | logits | before | after | peak before | peak after |\n|---|---|--:|--:|--:|--:|",
@@ -214,28 +209,20 @@ def hours_row(name: str, speed: Speed) -> str:
     rollouts = flags["rollout.batch_size"] * flags["rollout.n_samples_per_prompt"]
     size = shape_of(flags["actor.model_name_or_path"]).parameters
     trained = 6 if flags["ds.lora.rank"] else 8
-    made, offloads = f"{rollouts} × {TOKENS:,}", flags["ds.adam_offload"]
+    made, tokens = f"{rollouts} × {TOKENS:,}", rollouts * TOKENS
     drawn = f"{made} / {layout.engines * speed.generated_per_second:,}"
 
-    def seconds(forward: float, training: float, batches: int) -> tuple[str, list[float]]:
+    def seconds(forward: float, training: float) -> tuple[str, list[float]]:
         work = f"(4 × {forward:.2f} + {trained} × {training:.2f})"
         passed = f"{made} × {work} × {size / 1e9:.2f}e9 / {layout.policy * speed.flops / 1e12:.0f}e12"
-        copied = f"{batches} × 4 × {size / 1e9:.2f}e9 / {TO_THE_HOST / 1e9:.0f}e9"
-        tokens = rollouts * TOKENS
-        return f"{drawn} + {passed} + {copied}", [
+        return f"{drawn} + {passed}", [
             tokens / layout.engines / speed.generated_per_second,
             tokens * (4 * forward + trained * training) * size / layout.policy / speed.flops,
-            batches * 4 * size / TO_THE_HOST,
         ]
 
-    micro_batch = flags["train.micro_batch_size"]
-    text, padded = seconds(
-        padding(flags, flags["rollout.micro_batch_size"]),
-        padding(flags, micro_batch),
-        rollouts // micro_batch if offloads else 0,
-    )
-    packed_batches = -(-rollouts * TOKENS // flags["train.max_tokens_per_gpu"]) if offloads else 0
-    _, packed = seconds(1, 1, packed_batches)
+    micro_batches = flags["rollout.micro_batch_size"], flags["train.micro_batch_size"]
+    text, padded = seconds(*(padding(flags, each) for each in micro_batches))
+    _, packed = seconds(1, 1)
     hours = [f"{steps * sum(each) / 3600:.0f}" for each in (padded, packed)]
     return (
         f"| `{name}` | {steps} | {text} = {' + '.join(f'{each:.0f}' for each in padded)} | {hours[0]} | {hours[1]} |\n"

@@ -31,6 +31,12 @@ esac
 """
 
 
+COSIGN = """#!/bin/sh
+echo "cosign $*" >> "$ASKED"
+case "$*" in *"$BROKEN"*) exit 1;; esac
+"""
+
+
 class Checkout:
     """A copy of what the script reads, and a docker of our own."""
 
@@ -62,6 +68,11 @@ class Checkout:
         }
         command = [self.folder / "docker" / "build.sh", *words]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    def add_cosign(self):
+        """Keeps its words beside docker's; fails where BROKEN is in them."""
+        (self.folder / "bin" / "cosign").write_text(COSIGN)
+        (self.folder / "bin" / "cosign").chmod(0o755)
 
     def images(self):
         return {each["name"]: each for each in yaml.safe_load(self.kustomization.read_text())["images"]}
@@ -115,6 +126,36 @@ def test_the_full_image_is_built_on_the_toolkit(checkout):
     (build,) = checkout.builds()
     assert f"BASE_IMAGE=docker.io/nvidia/cuda:13.0.2-devel-ubuntu24.04@sha256:{BASES['nvidia/cuda']}" in build
     assert "--target full" in build
+
+
+def test_what_is_pushed_has_its_sbom_and_is_signed_by_its_digest(checkout):
+    checkout.add_cosign()
+    done = checkout.run("registry.example/team", "--sign", "cosign.key")
+    assert done.returncode == 0, done.stderr
+    assert all("--sbom=true --provenance=true" in build for build in checkout.builds())
+    signed = [line for line in checkout.asked.read_text().splitlines() if line.startswith("cosign")]
+    assert signed == [
+        f"cosign sign --yes --key cosign.key registry.example/team/{name}@sha256:{digest}"
+        for name, digest in PUSHED.items()
+    ]
+
+
+def test_without_cosign_nothing_is_built(checkout):
+    done = checkout.run("registry.example/team", "--sign", "cosign.key")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: --sign: cosign is not on PATH. Install it, or leave --sign out.\n",
+    )
+    assert not checkout.asked.exists()
+
+
+def test_an_image_that_is_not_signed_is_not_written(checkout):
+    checkout.add_cosign()
+    before = checkout.kustomization.read_bytes()
+    done = checkout.run("registry.example/team", "--sign", "cosign.key", broken="cosign.key registry")
+    assert done.returncode == 2
+    assert "cosign did not sign restrain-train." in done.stderr
+    assert checkout.kustomization.read_bytes() == before
 
 
 def test_one_image_leaves_the_others_entry(checkout):

@@ -1,6 +1,6 @@
 """From a response's text to classes of equal answers, by the kind of answer that the prompts have."""
 
-import restrain_openrlhf.answers.kinds  # noqa: F401  (each file in it registers its kind)
+from restrain_openrlhf.answers import kinds  # noqa: F401  (each file in it registers its kind)
 from restrain_openrlhf.answers.extract import extract
 from restrain_openrlhf.answers.keys import canonical_key, classes
 from restrain_openrlhf.answers.kind import KINDS, AnswerKind, AnyKind, Row, parse_kind, register

@@ -39,7 +39,7 @@ def _reader(package: str, home: str, folders: tuple[str, ...]) -> Callable[[str]
     Once the package is imported, its modules are found without its folder on the path.
     """
     sys.path.insert(0, package)
-    import_module("restrain_openrlhf")
+    import_module("restrain_openrlhf.errors")
     sys.path.remove(package)
     sys.path[:] = [home, *sys.path, *folders]
     read: Callable[[str], Any] = import_module("latex2sympy2").latex2sympy

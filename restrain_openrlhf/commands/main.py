@@ -26,8 +26,8 @@ from restrain_openrlhf.commands.reference import make_reference, merge_reference
 from restrain_openrlhf.commands.score import extract, grade, score
 from restrain_openrlhf.commands.serve import agent_path, serve
 from restrain_openrlhf.commands.slurm.command import slurm
-from restrain_openrlhf.commands.study.command import study
-from restrain_openrlhf.commands.train import merge, presets, show, train
+from restrain_openrlhf.commands.study import study
+from restrain_openrlhf.commands.train import presets, show, train
 from restrain_openrlhf.commands.view.command import view
 from restrain_openrlhf.errors import RestrainError
 
@@ -79,7 +79,7 @@ def _options(
 
 # By the panel of `restrain --help` that they stand in.
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
-    TRAINING: (demo, train, merge, publish, study, presets, show, plot),
+    TRAINING: (demo, train, publish, study, presets, show, plot),
     REFERENCE: (make_reference, reference, merge_reference, premise, subset_reference),
     DEPLOYMENT: (integrate, agent_path, serve),
     DATA: (score, extract, grade, view),

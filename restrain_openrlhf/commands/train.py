@@ -1,15 +1,15 @@
-"""`restrain train`, `restrain show`, `restrain presets`, and `restrain merge` for the whole model of a LoRA run."""
+"""`restrain train`, `restrain show` and `restrain presets`."""
 
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 import yaml
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import ConfigFile, Overrides, Quiet, to_folder
+from restrain_openrlhf.commands.options import ConfigFile, Overrides, Quiet
 from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
@@ -105,27 +105,6 @@ def presets(part: Annotated[str, typer.Argument(help="Only presets with this in 
         first = path.read_text(encoding="utf-8").partition("\n")[0]
         about = first.removeprefix("#").strip() if first.startswith("#") else ""
         typer.echo(f"{name:<{width}}  {gpus:>2} GPU{'s' if gpus > 1 else ' '}  {about}".rstrip())
-
-
-def merge(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A LoRA run's folder, a model's folder, or an adapter's.")],
-    out: Annotated[Path | None, to_folder("Output folder.", show_default="RUN/merged")] = None,
-    base: Annotated[
-        str | None,
-        typer.Option(help="Base model, where it is not where training had it.", show_default="the adapter's"),
-    ] = None,
-    dtype: Annotated[
-        Literal["bfloat16", "float32"],
-        typer.Option(help="Type of the written weights: bfloat16 as vLLM had them, float32 the exact sum."),
-    ] = "bfloat16",
-) -> None:
-    """Write a LoRA run's whole model, base and adapter in one. The end of a run does that by itself, in RUN/model."""
-    from restrain_openrlhf.training.merge import find_adapter  # noqa: PLC0415 - keeps `restrain --help` quick
-    from restrain_openrlhf.training.merge import merge as write  # noqa: PLC0415
-
-    adapter, folder = find_adapter(run, base), out or run / "merged"
-    write(adapter, folder, dtype)
-    typer.echo(f"whole model: {folder}")
 
 
 def _method_block(config: RunConfig) -> str:

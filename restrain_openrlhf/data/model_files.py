@@ -49,7 +49,7 @@ def refuse_adapter(folder: Path) -> None:
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigError(
             f"{folder}: holds a LoRA adapter, and a whole model is needed. The folder above it has one, where a run "
-            f"wrote both; else write it: restrain merge {folder} --out DIR."
+            "wrote both; else write it by peft (docs/journeys/train.md#lora)."
         )
 
 

@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
@@ -12,8 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.answers.gold import GRADER_VERSION
 from restrain_openrlhf.data.identity import Provenance
-from restrain_openrlhf.data.jsonl import dump, each_row, read_rows, write_rows
-from restrain_openrlhf.data.outputs import whole_file
+from restrain_openrlhf.data.jsonl import each_row, read_rows, write_rows
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.evaluation.estimators import (
@@ -24,7 +23,6 @@ from restrain_openrlhf.evaluation.estimators import (
     powers_up_to,
 )
 from restrain_openrlhf.evaluation.grade import GradeRow, ResponseRow, grade_answers, grade_vote
-from restrain_openrlhf.evaluation.math_verify import AgreementSoFar, MathVerify, SecondGrading
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.sampling_pass import RowsByKey, Shard, shared_provenance
 
@@ -86,26 +84,26 @@ class Scores(BaseModel, frozen=True):
 
 
 class Result(BaseModel, frozen=True):
-    """`result.json`: what was evaluated, how, and what came out; `second` where another grader was asked, too."""
+    """`result.json`: what was evaluated, how, and what came out."""
 
     provenance: EvaluationProvenance
     scores: Scores
     extractor_version: str
     grader_version: str
-    second: SecondGrading | None = None
 
 
 class BenchmarkFolder:
     """One benchmark's folder inside an evaluation's `--out`.
 
     `problems` hold their gold, so that responses can be graded again without the data set; `grades` answer and verdict
-    of every response; `result` the numbers; `differences` what a second grader judges otherwise, if one was asked.
+    of every response; `result` the numbers.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.problems, self.grades = path / "problems.jsonl", path / "grades.jsonl"
-        self.result, self.differences = path / "result.json", path / "differences.jsonl"
+        self.problems, self.grades, self.result = (
+            path / name for name in ("problems.jsonl", "grades.jsonl", "result.json")
+        )
 
     def responses(self, shard: Shard) -> Path:
         """`responses.jsonl`, or this shard's part of it."""
@@ -204,17 +202,17 @@ class Changes:
     changed: int
 
 
-def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> tuple[Result, Changes]:
-    """Grade all responses of a finished benchmark, and write grades and result; with `second` its differences, too.
+def grade_folder(folder: BenchmarkFolder) -> tuple[Result, Changes]:
+    """Grade all responses of a finished benchmark, and write grades and result.
 
     One problem at a time is in memory. Raises RunError where responses are missing.
     """
     provenance, pairs = folder.each_response()
-    found, again, of, changed = ScoresSoFar(), AgreementSoFar(), 0, 0
+    found, of, changed = ScoresSoFar(), 0, 0
     # Grades are always whole and in the problems' order.
     before = each_row(folder.grades, GradeRow) if folder.grades.exists() else iter(())
 
-    def graded(differences: IO[str]) -> Iterator[GradeRow]:
+    def graded() -> Iterator[GradeRow]:
         nonlocal of, changed
         for problem, row in pairs:
             grades, then = _graded(row, problem, provenance.kind), next(before, None)
@@ -222,20 +220,14 @@ def grade_folder(folder: BenchmarkFolder, second: MathVerify | None = None) -> t
             if then is not None and then.id == grades.id:
                 of += len(grades.correct)
                 changed += sum(now != old for now, old in zip(grades.correct, then.correct, strict=True))
-            if second:
-                differences.writelines(dump(each.model_dump(mode="json")) for each in again.add(row, grades, second))
             yield grades
 
-    with whole_file(folder.differences) as differences:
-        write_rows(folder.grades, graded(differences))
-    if not second:
-        folder.differences.unlink()
+    write_rows(folder.grades, graded())
     result = Result(
         provenance=provenance,
         scores=found.scores(with_lengths=True),
         extractor_version=provenance.kind.whole_version,
         grader_version=GRADER_VERSION,
-        second=again.grading(second) if second else None,
     )
     folder.result.write_text(result.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return result, Changes(of, changed)

@@ -82,10 +82,12 @@ def run_together(
     commands: Sequence[Command],
     slots: Sequence[Mapping[str, str]] = (),
     on_poll: Callable[[], None] = lambda: None,
+    on_end: Callable[[Command, int], None] | None = None,
 ) -> None:
     """Run all, each in a slot of its own, which are extra environment variables; by default all at the same time.
 
-    If one fails, end the others and raise RunError with its log's last lines. `on_poll` is called while they run.
+    If one fails, end the others and raise RunError with its log's last lines, unless there is `on_end`: it is told
+    every command's status. `on_poll` is called while they run.
     """
     free, waiting = list(slots or [{} for _ in commands]), list(commands)
     running: dict[subprocess.Popen[bytes], tuple[Command, Mapping[str, str]]] = {}
@@ -98,11 +100,14 @@ def run_together(
             time.sleep(POLL_SECONDS)
             on_poll()
             for process, (command, slot) in list(running.items()):
-                if status := process.poll():
+                if (status := process.poll()) is None:
+                    continue
+                if status and on_end is None:
                     raise stopped(f"`restrain {command.words[0]}` stopped with status {status}", command.log)
-                if status == 0:
-                    del running[process]
-                    free.append(slot)
+                del running[process]
+                free.append(slot)
+                if on_end is not None:
+                    on_end(command, status)
 
 
 def stopped(what: str, log: Path) -> RunError:

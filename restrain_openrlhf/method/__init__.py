@@ -1,6 +1,6 @@
 """The maths of RESTRAIN and of the methods it is compared with: votes in, one advantage pair per rollout out."""
 
-import restrain_openrlhf.method.methods  # noqa: F401  (each file in it registers its methods)
+from restrain_openrlhf.method import methods  # noqa: F401  (each file in it registers its methods)
 from restrain_openrlhf.method.composition import Method
 from restrain_openrlhf.method.settings import METHODS, MethodSettings, build, parse_settings, register, setting_names
 from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFacts, ReferenceVote, Votes

@@ -1,4 +1,4 @@
-"""A run's numbers in MLflow, sent from the files that the run writes: training does not wait for a server."""
+"""A run's numbers in MLflow, from the files that the run writes; MLflow's own thread sends them."""
 
 import json
 import os
@@ -21,94 +21,76 @@ from restrain_openrlhf.records.metrics import HELD_OUT_FILE
 
 # MLflow would try for minutes, and reports its use as it is imported. Whoever sets these variables has the last word.
 DEFAULTS = {
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    # With pauses of 2, 4, 8, 16 and 32 seconds: a row outlives a server that is away for a minute.
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "5",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-# A server that did not answer is asked again after so long.
-PAUSE_SECONDS = 60.0
 # In the run's folder: the run that a resumed training goes on with, and the `mlflow:` block that it was made by.
 KEPT = "mlflow.json"
 FILES = ("metrics.jsonl", HELD_OUT_FILE)
-# Among the numbers of a step that is reported: how many rows MLflow lacks because it does not answer.
-UNSENT = "restrain/mlflow_unsent_rows"
 
 
 @dataclass
 class MlflowRun:
-    """One run of MLflow. `waiting` are the metrics that it lacks, row by row.
+    """One run of MLflow. `sending` are the rows that MLflow was given, whether they have arrived or not.
 
-    `seen` has the hashes of the rows that it has or that wait: a file that a resumed run replaced is read again.
+    `seen` has the hashes of these rows: a file that a resumed run replaced is read again.
     """
 
-    place: MlflowSettings
-    folder: Path
+    client: Any
     run_id: str
+    folder: Path
     seen: set[int] = field(default_factory=set)
-    waiting: list[list[Any]] = field(default_factory=list)
-    silent_until: float = 0.0
-    _files: list[FollowedFile] = field(init=False)
+    sending: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._files = [FollowedFile(self.folder / name) for name in FILES]
 
-    def send_new(self) -> int:
-        """Send the rows that were written since; returns how many MLflow lacks because it does not answer."""
-        self.waiting += [_metrics(json.loads(line)) for line in self._unseen()]
-        if time.monotonic() >= self.silent_until:
-            while self.waiting and self.ask(lambda client: client.log_batch(self.run_id, self.waiting[0])):
-                self.waiting.pop(0)
-        return len(self.waiting)
+    def send_new(self) -> None:
+        """Give MLflow the rows that were written since, without waiting for it."""
+        for line in self.unseen():
+            self.sending.append(self.client.log_batch(self.run_id, _metrics(json.loads(line)), synchronous=False))
 
-    def pass_over(self) -> None:
-        """What is written by now is not sent: an earlier start has sent it."""
-        deque(self._unseen(), maxlen=0)
-
-    def _unseen(self) -> Iterator[str]:
+    def unseen(self) -> Iterator[str]:
+        """The rows that were written since the last call."""
         for line in (line for file in self._files for line in file.new_lines()):
             if hash(line) not in self.seen:
                 self.seen.add(hash(line))
                 yield line
 
-    def ask(self, request: Callable[[Any], object]) -> bool:
-        """Whether MLflow took the request. That it does not answer is told once, until it answers again."""
-        was_silent, self.silent_until = self.silent_until > 0, 0.0
-        try:
-            request(client_of(self.place))
-        except Exception as error:  # noqa: BLE001 - the rows are in their files; whatever it is, training goes on
-            self.silent_until = time.monotonic() + PAUSE_SECONDS
-            if not was_silent:
-                self._say(
-                    f"does not answer ({reason_of(error)}). Training goes on; every row is in {self.folder}, and is "
-                    "sent once MLflow answers."
-                )
-            return False
-        if was_silent:
-            self._say("answers again.")
-        return True
-
     def end(self, status: str) -> None:
-        """Send what is left, and say how the run ended. Where that fails it is told, and changes nothing else."""
-        self.silent_until = min(self.silent_until, time.monotonic())
-        if self.send_new() or not self.ask(lambda client: client.set_terminated(self.run_id, status=status)):
-            self._say(
-                f"was not told that the run ended as {status}, and lacks {len(self.waiting)} rows. They are in "
-                f"{self.folder}."
+        """Wait for all rows, and say how the run ended. What fails is told, and changes nothing else."""
+        self.send_new()
+        lacking = [reason for each in self.sending if (reason := _failure(each.wait))]
+        untold = _failure(lambda: self.client.set_terminated(self.run_id, status=status))
+        if lacking or untold:
+            print(
+                f"restrain: MLflow at {self.client.tracking_uri} lacks {len(lacking)} rows of this run, which ended as "
+                f"{status} ({[*lacking, untold][0]}). They are in {self.folder}.",
+                file=sys.stderr,
+                flush=True,
             )
 
-    def _say(self, what: str) -> None:
-        print(f"restrain: MLflow at {self.place.tracking_uri} {what}", file=sys.stderr, flush=True)
+
+def _failure(request: Callable[[], object]) -> str | None:
+    """Why MLflow did not take it; None where it did."""
+    try:
+        request()
+    except Exception as error:  # noqa: BLE001 - the rows are in their files; whatever it is, training goes on
+        return reason_of(error)
+    return None
 
 
 @contextmanager
-def tracked(place: MlflowSettings | None, folder: Path) -> Iterator[Callable[[], int]]:
-    """Gives what sends the run's new rows and counts those that MLflow lacks; at the end MLflow is told how it ended.
+def tracked(place: MlflowSettings | None, folder: Path) -> Iterator[Callable[[], None]]:
+    """Gives what sends the run's new rows; at the end MLflow is told how it ended.
 
     The run's status is FINISHED, FAILED, or KILLED by Ctrl-C or SIGTERM. Raises ConfigError where MLflow is not
     installed, and for a new run where it does not answer; a resumed run goes on in its run there, answering or not.
     """
     if place is None:
-        yield lambda: 0
+        yield lambda: None
         return
     run, status = _opened(place, folder), "FAILED"
     try:
@@ -125,46 +107,40 @@ def _opened(place: MlflowSettings, folder: Path) -> MlflowRun:
     for name, value in DEFAULTS.items():
         os.environ.setdefault(name, value)
     try:
-        import mlflow.tracking  # noqa: F401, PLC0415 - optional, and costs seconds
+        from mlflow.tracking import MlflowClient  # noqa: PLC0415 - optional, and costs seconds
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"mlflow: is set, and {error.name} is not installed. Install it: pip install 'restrain-openrlhf[mlflow]'."
         ) from None
     kept = json.loads((folder / KEPT).read_text(encoding="utf-8")) if (folder / KEPT).exists() else {}
-    if kept.get("place") == place.model_dump():
-        run = MlflowRun(place, folder, kept["run_id"])
-        run.pass_over()
-        run.ask(lambda client: client.update_run(run.run_id, status="RUNNING"))
-        return run
     try:
-        run_id = _made(place, folder)
+        client = MlflowClient(place.tracking_uri)
+        goes_on = kept.get("place") == place.model_dump()
+        run_id = kept["run_id"] if goes_on else _made(client, place, folder)
     except Exception as error:
         raise ConfigError(
             f"mlflow.tracking_uri {place.tracking_uri}: cannot be used ({reason_of(error)}). Correct it, start the "
             "server, or leave `mlflow:` out."
         ) from error
+    run = MlflowRun(client, run_id, folder)
+    if goes_on:
+        # What is written by now was sent by an earlier start.
+        deque(run.unseen(), maxlen=0)
+        _failure(lambda: client.update_run(run_id, status="RUNNING"))
     made = {"place": place.model_dump(), "run_id": run_id}
     (folder / KEPT).write_text(json.dumps(made, indent=2) + "\n", encoding="utf-8")
-    return MlflowRun(place, folder, run_id)
+    return run
 
 
-def _made(place: MlflowSettings, folder: Path) -> str:
+def _made(client: Any, place: MlflowSettings, folder: Path) -> str:
     from mlflow.entities import Param  # noqa: PLC0415 - see _opened
 
-    client = client_of(place)
     found = client.get_experiment_by_name(place.experiment)
     experiment = found.experiment_id if found else client.create_experiment(place.experiment)
     # Runs of a study are called seed-42, and of test-time RL train: what they are of is above them.
     run_id = str(client.create_run(experiment, run_name="/".join(folder.parts[-2:])).info.run_id)
     client.log_batch(run_id, params=[Param(name, value) for name, value in _settings(folder).items()])
     return run_id
-
-
-def client_of(place: MlflowSettings) -> Any:
-    """MLflow's client of the place."""
-    from mlflow.tracking import MlflowClient  # noqa: PLC0415 - see _opened
-
-    return MlflowClient(place.tracking_uri)
 
 
 def _metrics(row: dict[str, Any]) -> list[Any]:

@@ -1,1 +1,1 @@
-"""A training run from outside: started, followed, resumed, and merged at its end."""
+"""A training run from outside: started, followed and resumed."""

@@ -11,7 +11,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from restrain_openrlhf.answers.votes import MANY_MISSING
 from restrain_openrlhf.records.metrics import STEP_SECONDS, StepRow
-from restrain_openrlhf.records.mlflow_run import UNSENT
 
 OnPhase = Callable[[str], None]
 OnStep = Callable[[StepRow, int], None]
@@ -81,13 +80,8 @@ def _pace(seconds: deque[float], left: int) -> str:
 
 def _facts(row: StepRow) -> str:
     votes = row.votes
-    lacking = row.numbers.get(UNSENT)
+    broken = f"  NOT FINITE: {', '.join(row.broken)}" if row.broken else ""
     return (
         f"majority {votes['majority_share_mean']:.2f}  penalised {votes['low_consensus_share']:.2f}  "
-        f"missing {votes['missing_share_of_voters']:.2f}  top answer {votes['top_answer_share']:.2f}"
-    ) + "".join(
-        [
-            f"  MLflow lacks {lacking:.0f} rows" if lacking else "",
-            f"  NOT FINITE: {', '.join(row.broken)}" if row.broken else "",
-        ]
+        f"missing {votes['missing_share_of_voters']:.2f}  top answer {votes['top_answer_share']:.2f}{broken}"
     )

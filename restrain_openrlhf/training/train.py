@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
@@ -19,7 +19,7 @@ from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
-from restrain_openrlhf.records.mlflow_run import UNSENT, tracked
+from restrain_openrlhf.records.mlflow_run import tracked
 from restrain_openrlhf.training.progress import OnPhase, OnStep
 
 POLL_SECONDS = 0.5
@@ -58,8 +58,8 @@ def train(
             with tracked(config.mlflow, folder.path) as send:
 
                 def report(row: StepRow) -> None:
-                    lacking = {UNSENT: count} if (count := send()) else {}
-                    on_step(replace(row, numbers={**row.numbers, **lacking}), total)
+                    send()
+                    on_step(row, total)
 
                 stopped = _run_host(folder, words, lock, report, should_stop)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)

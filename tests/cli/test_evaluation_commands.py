@@ -174,8 +174,6 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
         (("--benchmarks", "OWN", "--protocol", "beam"), "Known: paper, greedy"),
         (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
         (("--benchmarks", "OWN", "--label", "step"), "give KEY=VALUE"),
-        (("--benchmarks", "OWN", "--second-grader", "sympy"), "--second-grader 'sympy': is no grader"),
-        (("--benchmarks", "OWN", "--second-grader", "math-verify=absent"), "is not installed"),
         (("--benchmarks", "OWN", "--model", "./absent"), "no such model folder"),
     ],
 )

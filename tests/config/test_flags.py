@@ -89,6 +89,7 @@ CONTRADICTED = [
     ({"ds.load_in_4bit": True}, "4-bit weights"),
     ({"ds.lora.rank": 8, "ds.load_in_4bit": True}, "4-bit weights"),
     ({"ds.grad_accum_dtype": "fp32", "ds.adam_offload": True}, "whatever is asked for"),
+    ({"ds.grad_accum_dtype": "fp32", "ds.adam_offload": True, "ds.zero_stage": 1}, "rollouts alone"),
     ({"ds.lora.rank": 8, "ds.zero_stage": 3}, "Set ds.zero_stage to 2"),
     ({"ds.lora.rank": 8, "ds.tensor_parallel_size": 2}, "Set ds.tensor_parallel_size to 1"),
     ({"ds.lora.rank": 8, "train.enable_ema": True}, "moving average"),
@@ -123,6 +124,12 @@ def test_a_plan_of_other_rollouts_than_the_groups_is_refused():
     said = reason({}, name="ttrl", votes=64, train_on=32)
     assert "draws 64 rollouts of a prompt to train on 32" in said
     assert "Set it to 32" in said
+
+
+def test_adam_on_the_host_of_one_gpu_takes_sums_in_fp32_under_zero_1():
+    assert not reason(
+        {"ds.grad_accum_dtype": "fp32", "ds.adam_offload": True, "ds.zero_stage": 1, "actor.num_gpus_per_node": 1}
+    )
 
 
 def test_lora_is_taken_where_weights_are_whole():

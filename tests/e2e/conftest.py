@@ -103,6 +103,12 @@ def restrain(*words: object) -> list[str]:
     return [sys.executable, "-m", "restrain_openrlhf.commands.main", *map(str, words)]
 
 
+def with_this_checkout() -> dict[str, str]:
+    """The environment of a process that imports this checkout: last, as another OpenRLHF release may come before it."""
+    before = [path for path in (os.environ.get("PYTHONPATH"),) if path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([*before, str(ROOT)])}
+
+
 def run(words: list[str], **kwargs) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT, **kwargs)
 

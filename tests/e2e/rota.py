@@ -12,6 +12,7 @@ PARTS: dict[str, frozenset[str]] = {
             "e2e/test_adapt.py",
             "e2e/test_agent.py",
             "e2e/test_gpu_check.py",
+            "e2e/test_host_releases.py",
             "e2e/test_study.py",
             "hook/test_host_releases.py",
         }
@@ -21,10 +22,12 @@ PARTS: dict[str, frozenset[str]] = {
             "e2e/test_evaluation.py",
             "e2e/test_lora.py",
             "e2e/test_methods.py",
+            "e2e/test_own_answers.py",
             "e2e/test_reward_image.py",
             "e2e/test_single_node.py",
             "e2e/test_training.py",
             "e2e/test_two_hosts.py",
+            "e2e/test_wrapped_agent.py",
             "reward/test_host_releases.py",
             "reward/test_openapi.py",
         }

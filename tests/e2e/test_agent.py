@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, Job, Pair, run, skip_without
+from tests.e2e.conftest import SMALL, Job, Pair, run, skip_without, with_this_checkout
 from tests.e2e.test_resume import result
 from tests.reward.conftest import services  # noqa: F401 - a fixture
 from tests.round_robin import RoundRobin
@@ -61,7 +61,7 @@ def unmodified(job: Job, method: str, **flags: object) -> subprocess.CompletedPr
         }
     )
     (job.folder / "restrain.yaml").write_text(f"method: {method}\n")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "RESTRAIN_CONFIG": str(job.folder / "restrain.yaml")}
+    environment = with_this_checkout() | {"RESTRAIN_CONFIG": str(job.folder / "restrain.yaml")}
     return run([sys.executable, "-c", UNMODIFIED, *words], env=environment)
 
 

@@ -1,7 +1,6 @@
 """Every way into training, on the real stack; and what one run of `restrain train` leaves behind."""
 
 import json
-import os
 import re
 import sys
 from collections import Counter
@@ -13,7 +12,7 @@ from restrain_openrlhf.data.demo_tasks.problems import write_gold
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.records.kept import read_kept
 from tests.conftest import ROOT
-from tests.e2e.conftest import SMALL, Pair, layout, restrain, run, skip_without, small_disk
+from tests.e2e.conftest import SMALL, Pair, layout, restrain, run, skip_without, small_disk, with_this_checkout
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"
@@ -170,7 +169,7 @@ def test_workers_without_the_hook_stop_the_run_before_it_trains(job):
     flags = host_flags(config)
     RunFolder(config.run_dir).claim(config, flags)
     words = ["--restrain.config", str(job.run_dir / "hook.yaml"), *to_arguments(flags)]
-    done = run([sys.executable, "-c", UNHOOKED, *words], env={**os.environ, "PYTHONPATH": str(ROOT)})
+    done = run([sys.executable, "-c", UNHOOKED, *words], env=with_this_checkout())
     assert done.returncode != 0
     assert "processes run without the RESTRAIN hook" in done.stderr
     assert job.rows() == []

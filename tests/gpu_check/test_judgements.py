@@ -31,9 +31,7 @@ from restrain_openrlhf.commands.gpu_check.small_run import (  # noqa: E402
     ADAPTED_PROBLEMS,
     ADAPTED_STEPS,
     STEPS,
-    hooked_seconds,
     judge_adaptation,
-    judge_ratio,
     judge_resume,
     judge_syncs,
     on_one_gpu,
@@ -194,26 +192,6 @@ def test_an_adaptation_without_its_votes_fails():
     assert judge_adaptation(votes, {"steps": ADAPTED_STEPS}).verdict == "pass"
     broken = [(votes[1:], ADAPTED_STEPS), ([*votes[1:], {"vote_share": 0}], ADAPTED_STEPS), (votes, ADAPTED_STEPS - 1)]
     assert len(failures([judge_adaptation(found, {"steps": steps}) for found, steps in broken])) == 3
-
-
-def timed(number, seconds):
-    return StepRow(number, {"timing/step_total": seconds}, {})
-
-
-def test_the_time_of_a_step_is_that_of_the_last_ones():
-    """Those before were first after a start, or may have been."""
-    assert hooked_seconds([timed(1, 60.0), timed(2, 7.0), timed(3, 50.0), timed(4, 8.0), timed(5, 9.0)]) == 8.5
-
-
-def test_only_an_absurd_step_time_fails():
-    assert judge_ratio(2.0, 1.0).verdict == "pass"
-    assert judge_ratio(4.0, 1.0).verdict == "fail"
-    assert judge_ratio(math.nan, 1.0).verdict == "fail"
-
-
-def test_a_time_that_was_not_logged_fails():
-    seconds = hooked_seconds([timed(1, 1.0), StepRow(2, {}, {})])
-    assert judge_ratio(seconds, 1.0).verdict == "fail"
 
 
 def test_memory_is_extrapolated_along_the_line_through_two_measurements():

@@ -19,9 +19,10 @@ from restrain_openrlhf.commands.gpu_check.checks import CHECKS, choose, run_chec
 from restrain_openrlhf.commands.gpu_check.children import kill_when, run_module  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.memory import check_memory  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.outcome import failed, judged, skipped  # noqa: E402
-from restrain_openrlhf.commands.gpu_check.small_run import SmallRun, on_one_gpu, stock_seconds  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.small_run import SmallRun, on_one_gpu  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.stack import check_doctor  # noqa: E402
-from restrain_openrlhf.config.host_flags import parse  # noqa: E402
+from restrain_openrlhf.config.command_line import find_config, parse_overrides  # noqa: E402
+from restrain_openrlhf.config.host_flags import flags_of, parse  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import RunError  # noqa: E402
 from restrain_openrlhf.machine.devices import detect  # noqa: E402
@@ -74,7 +75,7 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path):
 
 
 def test_checks_keep_their_order_whatever_the_users():
-    assert choose(("speed", "doctor")) == ["doctor", "speed"]
+    assert choose(("adapt", "doctor")) == ["doctor", "adapt"]
     assert choose(()) == list(CHECKS)
 
 
@@ -167,38 +168,14 @@ def test_on_a_gpu_the_small_run_shares_one(tmp_path):
     """The flags alone: OpenRLHF's parser takes them, one GPU is enough, and weights go by CUDA IPC."""
     from restrain_openrlhf.config.gpu_layout import GpuLayout
 
-    words = SmallRun(tmp_path, on_one_gpu()).stock_words(tmp_path / "stock")
-    flags = vars(parse(words))
+    _, preset, *words = SmallRun(tmp_path, on_one_gpu()).words()
+    flags = flags_of(load_run_config(find_config(preset), parse_overrides(words[1::2])))
     assert GpuLayout.of(flags).needed == 1
     assert "vllm.sync_backend" not in on_one_gpu()
     assert vars(parse([]))["vllm.sync_backend"] == "nccl"
     assert flags["vllm.enable_sleep"]
     assert flags["ds.enable_sleep"]
     assert flags["ds.zero_stage"] == 2
-
-
-def test_the_stock_run_is_made_for_the_device_and_has_a_reward(tmp_path):
-    flags = vars(parse(SmallRun(tmp_path, {}).stock_words(tmp_path / "stock")))
-    assert {name: flags[name] for name in detect().host_flags} == dict(detect().host_flags)
-    assert Path(flags["reward.remote_url"]).name == "stock_run.py"
-    assert flags["data.label_key"] == "answer"
-
-
-def test_the_stock_runs_reward_is_the_boxed_answer():
-    from restrain_openrlhf.commands.gpu_check.stock_run import reward_func
-
-    found = reward_func(["1+1=\\boxed{2}", "1+1=2", "1+1=\\boxed{22}"], [""] * 3, ["2"] * 3)
-    assert found["rewards"].tolist() == [1.0, 0.0, 0.0]
-
-
-def test_the_stock_runs_seconds_are_those_of_its_warm_steps(tmp_path):
-    log = tmp_path / "stock.log"
-    line = "(PPOTrainer) ✨ Global step {}: {{'policy_loss': 0.1, 'timing/step_total': {}, 'other': 3.0}}\nother\n"
-    log.write_text("".join(line.format(step, seconds) for step, seconds in ((1, 60.0), (2, 7.0), (3, 9.0))))
-    assert stock_seconds(log) == 8.0
-    log.write_text(line.format(1, 60.0))
-    with pytest.raises(RunError, match="logged 1 steps with their time, not 3"):
-        stock_seconds(log)
 
 
 def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):

@@ -2,10 +2,13 @@
 
 DeepSpeed has the configuration that OpenRLHF makes of its flags; its first moment after one step is the gradient that
 it used. `python -m tests.hook.accumulated CASE ...`, with cases as JSON, prints a line for each: relative to the norm.
+With the environment's RANKS, RANK_OF_THEM and STORE (a file) it is one of several processes, each of which has its
+share of the micro-batches.
 """
 
 import copy
 import json
+import os
 import sys
 
 import torch
@@ -56,19 +59,24 @@ def loss_of(model, given, wanted):
 
 
 def used(engine, stage):
+    """In all processes, whole."""
     # Under ZeRO 1, a sum in fp32 has another optimizer of DeepSpeed's (runtime/bf16_optimizer.py).
     if stage == 3 or isinstance(engine.optimizer, BF16_Optimizer):
         moments = [safe_get_full_optimizer_state(each, "exp_avg") for each in engine.module.parameters()]
     else:
-        optimizer = engine.optimizer
-        places = [each._hp_mapping for each in engine.module.parameters()]
-        groups = [optimizer.single_partition_of_fp32_groups[place.param_group_index] for place in places]
-        addresses = [place.get_hp_fragment_address() for place in places]
-        moments = [
-            optimizer.optimizer.state[group]["exp_avg"].narrow(0, address.start, address.numel)
-            for group, address in zip(groups, addresses, strict=True)
-        ]
+        moments = [whole_moment(engine.optimizer, each) for each in engine.module.parameters()]
     return torch.cat([moment.double().flatten() for moment in moments]) / (1 - BETA)
+
+
+def whole_moment(optimizer, parameter):
+    """Of the parts that the processes have of it."""
+    whole, place = torch.zeros(parameter.numel()), parameter._hp_mapping
+    if place is not None:
+        there, here = place.lp_fragment_address, place.get_hp_fragment_address()
+        moments = optimizer.optimizer.state[optimizer.single_partition_of_fp32_groups[place.param_group_index]]
+        whole.narrow(0, there.start, there.numel).copy_(moments["exp_avg"].narrow(0, here.start, here.numel))
+    torch.distributed.all_reduce(whole)
+    return whole
 
 
 def distance(stage=2, dtype=None, count=512, managed=True, offload=False):
@@ -76,14 +84,17 @@ def distance(stage=2, dtype=None, count=512, managed=True, offload=False):
     layers = torch.nn.Linear(32, 64), torch.nn.Tanh(), torch.nn.Linear(64, 8)
     model = torch.nn.Sequential(*layers).bfloat16()
     plain = copy.deepcopy(model)
-    engine = engine_of(model, stage, dtype, count, managed, offload)
+    rank, ranks = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    engine = engine_of(model, stage, dtype, count // ranks, managed, offload)
     total = 0
-    for given, wanted in micro_batches(count):
+    for place, (given, wanted) in enumerate(micro_batches(count)):
         plain.zero_grad()
         loss_of(plain, given, wanted).backward()
         total = total + torch.cat([each.grad.double().flatten() for each in plain.parameters()]) / count
+        if place % ranks != rank:
+            continue
         loss = loss_of(engine, given, wanted)
-        engine.backward(loss if managed else loss / count)
+        engine.backward(loss if managed else loss * ranks / count)
         if managed:
             engine.step()
     if not managed:
@@ -92,6 +103,9 @@ def distance(stage=2, dtype=None, count=512, managed=True, offload=False):
 
 
 if __name__ == "__main__":
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    ranks, rank = int(os.environ.get("RANKS", "1")), os.environ.get("RANK_OF_THEM", "0")
+    os.environ |= {"WORLD_SIZE": str(ranks), "RANK": rank}
+    store = torch.distributed.FileStore(os.environ["STORE"], ranks) if ranks > 1 else torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=int(rank), world_size=ranks)
     for case in sys.argv[1:]:
         print("distance", distance(**json.loads(case)))

@@ -12,6 +12,7 @@ from tests.k8s import rules_jobs
 from tests.k8s.experiments import rendered
 from tests.k8s.manifests import needs_kustomize, of_kind
 from tests.k8s.runs import Place, changed, folder
+from tests.k8s.schemas import problems
 from tests.k8s.stand_in_api import StandIn
 
 pytestmark = pytest.mark.host
@@ -219,3 +220,18 @@ def test_another_configuration_under_an_old_name_is_not_taken_for_it(tmp_path):
     done = place.run(other)
     assert done.returncode == 1
     assert "was made from another configuration" in done.stderr
+
+
+def test_kueue_and_kuberay_would_accept_a_topology_of_the_clusters_own_labels(shared):
+    """The custom resources' own schemas and rules: of the queue, and of a RayJob whose workers ask to be near."""
+    labels = ["example.com/block", "example.com/rack", "kubernetes.io/hostname"]
+    objects = rendered(*(word for label in labels for word in ("--topology", label)), overlay="multi-node-h100")
+    (topology,) = of_kind(objects, "Topology")
+    assert topology["spec"]["levels"] == [{"nodeLabel": label} for label in labels]
+    (flavor,) = of_kind(objects, "ResourceFlavor")
+    assert flavor["spec"]["topologyName"] == topology["metadata"]["name"]
+    (run,) = of_kind(objects, "RayJob")
+    (workers,) = run["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    asked = workers["template"]["metadata"]["annotations"]["kueue.x-k8s.io/podset-preferred-topology"]
+    assert asked == "example.com/rack"
+    assert [each for each in objects if problems(each, shared / "k8s" / "crds")] == []

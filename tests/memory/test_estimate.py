@@ -88,6 +88,13 @@ def test_adam_on_the_host_leaves_the_gpu():
     assert host == {"Adam on the host": P * 20, "vLLM's weights asleep": P * 2}
 
 
+def test_with_adam_on_the_host_zero_1_adds_up_on_the_gpu():
+    found = estimated(ds__adam_offload=True, ds__zero_stage=1, ds__grad_accum_dtype="fp32")
+    assert STATES not in sizes(found)
+    assert sizes(found, Phase.BACKWARD)["gradients, fp32"] == 388 * 4
+    assert {line.name: line.bytes for line in found.host}["Adam on the host"] == 388 * 18
+
+
 def test_lora_trains_two_small_matrices_a_target():
     # Rank 2, a layer: q 4+4, k and v 4+2, o 4+4, gate, up and down 4+8: 8+6+6+8+36 = 64, two layers: 256.
     found = estimated(ds__lora__rank=2)

@@ -59,6 +59,16 @@ def test_without_the_shortcut_there_is_no_warning(tmp_path):
     assert warnings(document("--reference", pass_without(tmp_path))) == []
 
 
+@pytest.mark.parametrize("more", [[], ["--json"]])
+def test_strict_ends_with_status_2_on_a_warning_alone(more, tmp_path):
+    done = restrain("premise", "--reference", pass_with_shortcut(tmp_path), "--strict", *more)
+    assert done.returncode == 2
+    assert "shared shortcut" in done.stdout
+    assert done.stderr.startswith("error: restrain premise warns, and --strict was given.")
+    quiet = restrain("premise", "--reference", pass_without(tmp_path), "--strict", *more)
+    assert (quiet.returncode, quiet.stderr) == (0, "")
+
+
 def test_tables_name_methods_answers_and_findings(tmp_path):
     done = restrain("premise", "--reference", pass_with_shortcut(tmp_path))
     assert done.returncode == 0

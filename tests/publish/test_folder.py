@@ -32,7 +32,8 @@ def published(run, *words):
     done = restrain("publish", run, *words)
     assert done.returncode == 0, done.stderr
     text = (run / "hub" / "README.md").read_text()
-    assert f"hf upload OWNER/NAME {run / 'hub'}" in done.stdout
+    called = words[words.index("--name") + 1] if "--name" in words else f"OWNER/{run.name}"
+    assert f"hf upload {called} {run / 'hub'}" in done.stdout
     return yaml.safe_load(text.split("---")[1]), text
 
 
@@ -64,6 +65,30 @@ def test_the_card_says_how_it_was_made_and_how_good_it_is(run):
     assert "| AIME24 | 30 | 40.0 [30.0, 50.0] | 50.0 (k 16) | T 0.6" in text
     assert "25.0 at step 0, 50.0 at step 2" in text
     assert json.loads((run / "hub" / "restrain.json").read_text())["openrlhf"]["actor.adam.lr"] == 1e-6
+
+
+def test_its_accuracies_are_the_hubs_model_index(run):
+    front, text = published(run, "--name", "me/mine")
+    assert "# me/mine" in text
+    (index,) = front["model-index"]
+    (result,) = index["results"]
+    found = {each["type"]: each["value"] for each in result["metrics"]}
+    assert (index["name"], result["dataset"]["name"]) == ("me/mine", "AIME24")
+    assert found == {"pass@1": 40.0, "maj@16": 50.0}
+
+
+def test_the_cards_example_generates_a_response(run, capsys, monkeypatch):
+    """As printed, but for the folder in the place of the hub's name, and the wheel that places a model on devices."""
+    _, text = published(run, "--name", "me/mine")
+    code = text.partition("```python\n")[2].partition("```")[0]
+    assert code.count('"me/mine"') == 2
+    exec(code.replace('"me/mine"', repr(str(run / "hub"))).replace(', device_map="auto"', "").replace("1024", "8"), {})
+    assert capsys.readouterr().out.strip()
+
+
+def test_the_packages_own_model_has_the_packages_licence(tmp_path):
+    front, _ = published(training_run(tmp_path / "run", ADDITION.model, tmp_path / "gone.jsonl"))
+    assert front["license"] == "apache-2.0"
 
 
 def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it(run):
@@ -171,6 +196,7 @@ def test_it_can_be_written_again_but_not_over_something_else(run, tmp_path):
 def test_bad_input_is_refused(run, tmp_path):
     assert "holds no run" in refused("publish", tmp_path)
     assert "is no id on the hub" in refused("publish", run, "--base-model", "a/b/c")
+    assert "cannot name a model on the hub" in refused("publish", run, "--name", "mine")
     base = tmp_path / "of-base"
     assert "an evaluation of another model" in refused("publish", run, "--evaluation", base)
     (run / "model" / "model.safetensors").unlink()

@@ -1,12 +1,12 @@
 """A configuration's own offline pass: what it samples is what its training will ask for."""
 
 import pytest
+from rich.console import Console
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.study.plan import StudyRun  # noqa: E402
-from restrain_openrlhf.commands.study.runner import make_reference  # noqa: E402
+from restrain_openrlhf.commands.study import make_reference  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
@@ -107,7 +107,7 @@ def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypa
     asked = []
     monkeypatch.setattr(made_by, "run_command", lambda words, _log: asked.append(words))
     config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"})
-    make_reference(StudyRun("srt_offline", "group", 42, tmp_path / "c.yaml", {}, config), print)
+    make_reference(config, Console(quiet=True))
     assert "--n=3" in asked[0]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from restrain_openrlhf.commands.study.plan import plan_study
+from restrain_openrlhf.commands.study import plan_study
 from restrain_openrlhf.errors import ConfigError
 
 EVALUATED = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 5, data.label_key: answer}"

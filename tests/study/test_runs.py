@@ -12,11 +12,13 @@ import pytest
 pytest.importorskip("ray", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.study import report, runner  # noqa: E402
-from restrain_openrlhf.commands.study.plan import plan_study  # noqa: E402
+from restrain_openrlhf.commands.study import plan_study  # noqa: E402
 from restrain_openrlhf.config.command_line import parse_overrides  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.evaluation.figures import page  # noqa: E402
 from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: E402
+from restrain_openrlhf.machine import processes  # noqa: E402
+from restrain_openrlhf.reference import offline_pass  # noqa: E402
 from tests.commands import restrain  # noqa: E402
 
 FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: answer}"
@@ -25,8 +27,8 @@ FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: ans
 @pytest.fixture
 def out(tmp_path, monkeypatch):
     """The study's folder, with the stand-in in the place of the process that trains."""
-    monkeypatch.setattr(runner, "MODULE", "tests.study.trainer")
-    monkeypatch.setattr(runner, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(processes, "MODULE", "tests.study.trainer")
+    monkeypatch.setattr(processes, "POLL_SECONDS", 0.02)
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
 
@@ -34,7 +36,7 @@ def out(tmp_path, monkeypatch):
 @pytest.fixture(autouse=True)
 def without_pictures(monkeypatch):
     """Drawing takes longer than all else here; the first test has them."""
-    monkeypatch.setattr(report, "save_figures", lambda *_: [])
+    monkeypatch.setattr(page, "save_figures", lambda *_: [])
 
 
 @pytest.fixture
@@ -64,7 +66,7 @@ def steps(run_dir, name="metrics"):
 
 
 def test_every_configuration_trains_with_every_seed_and_all_are_compared(configs, out, monkeypatch):
-    monkeypatch.setattr(report, "save_figures", save_figures)
+    monkeypatch.setattr(page, "save_figures", save_figures)
     done = study(configs, out, seeds=2)
     assert done.returncode == 0, done.stderr
     assert started(out) == [f"small/{name}/seed-{seed}" for seed in (42, 43) for name in ("ttrl", "grpo_gold")]
@@ -163,7 +165,7 @@ def test_a_reference_that_runs_share_is_sampled_once_before_the_first_trains(tmp
         asked.append((config.method.name, started(out)))
         path.touch()
 
-    monkeypatch.setattr(runner, "sample_reference", sample)
+    monkeypatch.setattr(offline_pass, "sample_reference", sample)
     done = study(configs, out, seeds=2)
     assert done.returncode == 0, done.stderr
     assert asked == [("restrain", [])]

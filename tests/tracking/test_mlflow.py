@@ -27,6 +27,7 @@ def mlflow(tmp_path):
         pytest.skip("needs MLflow: make build/mlflow/.installed")
     (tmp_path / "run").mkdir()
     environment = {**os.environ, "PYTHONPATH": f"{INSTALLED}:{ROOT}", "MLFLOW_ALLOW_FILE_STORE": "true"}
+    environment["MLFLOW_HTTP_REQUEST_MAX_RETRIES"] = "0"
 
     def act(action, place=None):
         words = [sys.executable, CASE, action, tmp_path / "run", place or f"file://{tmp_path}/store"]
@@ -60,22 +61,13 @@ def test_a_resumed_run_goes_on_in_the_same_run_of_mlflow(mlflow, tmp_path):
     assert [row["kl"] for row in rows(tmp_path / "run")] == [0.5, 0.2]
 
 
-def test_rows_that_mlflow_did_not_take_are_sent_later_and_the_failure_is_told_once(mlflow, tmp_path):
-    [*during, after], told = mlflow("broken")
-    assert during == [{"lacking": 1}, {"lacking": 2}, {"lacking": 0}]
-    assert after["runs"][0]["points"]["kl"] == [[1, 0.1], [2, 0.2], [3, 0.3]]
-    assert [row["step"] for row in rows(tmp_path / "run")] == [1, 2, 3]
-    assert told.count("does not answer") == 1
-    assert told.count("answers again") == 1
-
-
 def test_a_resumed_run_goes_on_without_a_server_and_says_what_it_lacks(mlflow, tmp_path):
-    mlflow("steps")
-    [during, after], told = mlflow("away")
-    assert during == {"lacking": 1}
-    assert "was not told that the run ended as FINISHED, and lacks 1 rows" in told
-    assert [row["step"] for row in rows(tmp_path / "run")] == [1, 2, 3]
-    assert after["runs"][0]["points"]["kl"] == [[1, 0.5], [2, 0.25]]
+    place = f"http://127.0.0.1:{free_port()}"
+    kept = {"place": {"tracking_uri": place, "experiment": "maths"}, "run_id": "of-before"}
+    (tmp_path / "run" / "mlflow.json").write_text(json.dumps(kept))
+    _, told = mlflow("away", place)
+    assert f"MLflow at {place} lacks 1 rows of this run, which ended as FINISHED" in told
+    assert [row["step"] for row in rows(tmp_path / "run")] == [3]
 
 
 @pytest.mark.parametrize(("action", "status"), [("failed", "FAILED"), ("killed", "KILLED")])
@@ -87,7 +79,7 @@ def test_a_folder_of_another_place_gets_a_run_of_its_own_with_all_its_rows(mlflo
     mlflow("steps")
     [other], _ = mlflow("resumed", f"file://{tmp_path}/other")
     assert len(other["runs"]) == 1
-    assert other["runs"][0]["points"]["kl"] == [[1, 0.5], [2, 0.2]]
+    assert sorted(other["runs"][0]["points"]["kl"]) == [[1, 0.5], [2, 0.2]]
 
 
 GOOD = "run_dir: runs/x\nmethod: {name: ttrl}\n"
@@ -115,7 +107,7 @@ def test_without_mlflow_the_extra_is_named_before_anything_starts(tmp_path, monk
 
 def test_without_the_block_nothing_is_sent(tmp_path):
     with tracked(None, tmp_path) as send:
-        assert send() == 0
+        send()
     assert list(tmp_path.iterdir()) == []
 
 

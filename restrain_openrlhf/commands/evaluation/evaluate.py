@@ -14,30 +14,20 @@ from restrain_openrlhf.data.benchmarks import SUITES, load_benchmark
 from restrain_openrlhf.data.outputs import output_folder
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation import job
-from restrain_openrlhf.evaluation.math_verify import second_grader as start
 from restrain_openrlhf.evaluation.protocol import Request
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, Result, benchmark_folders, grade_folder
 from restrain_openrlhf.reference.all_gpus import ShardedPass
 from restrain_openrlhf.reference.sampling_pass import Shard
 
-SecondGrader = Annotated[
-    str | None,
-    typer.Option(
-        "--second-grader", metavar="NAME[=FOLDER]", help="Grade by math-verify, too, and list where the two differ."
-    ),
-]
-
 
 @with_options(Request)
-def evaluate(request: Request, second_grader: SecondGrader = None) -> None:
+def evaluate(request: Request) -> None:
     """Evaluate a model on benchmarks and keep every response. To resume, run the same command."""
     console = Console(stderr=True, soft_wrap=True, highlight=False)
     output_folder(request.out)
     part = Shard(*parse_shard(request.shard))
     request.chosen_protocol()
     request.labels()
-    with start(second_grader):
-        pass  # One that is not there is told before anything is sampled.
     loaded = [load_benchmark(word, request.benchmark_dir, request.kind()) for word in _words(request.benchmarks)]
     for warning in filter(None, (entry.warning for entry in loaded)):
         console.print(f"note: {warning}")
@@ -51,10 +41,9 @@ def evaluate(request: Request, second_grader: SecondGrader = None) -> None:
         else:
             sampling.run(lambda done: progress.advance(task, done))
     if part.count == 1:
-        _grade([BenchmarkFolder(each.path.parent) for each in sampling.passes], second_grader)
+        _grade([BenchmarkFolder(each.path.parent) for each in sampling.passes])
     else:
-        again = f" --second-grader {second_grader}" if second_grader else ""
-        console.print(f"shard {request.shard} is done. When all are: restrain regrade {request.out}{again}")
+        console.print(f"shard {request.shard} is done. When all are: restrain regrade {request.out}")
 
 
 def _words(benchmarks: str) -> list[str]:
@@ -69,24 +58,19 @@ def _words(benchmarks: str) -> list[str]:
     return words
 
 
-def regrade(
-    run: Annotated[Path, typer.Argument(help="Folder of `restrain eval`.")], second_grader: SecondGrader = None
-) -> None:
+def regrade(run: Annotated[Path, typer.Argument(help="Folder of `restrain eval`.")]) -> None:
     """Grade stored responses again, and say what changed. Joins the shards of an evaluation."""
-    _grade(benchmark_folders(run), second_grader)
+    _grade(benchmark_folders(run))
 
 
-def _grade(folders: Sequence[BenchmarkFolder], second: str | None) -> None:
+def _grade(folders: Sequence[BenchmarkFolder]) -> None:
     """Grade every benchmark of an evaluation, and print its numbers."""
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    with start(second) as grader:
-        for folder in folders:
-            result, changes = grade_folder(folder, grader)
-            console.print(_line(result))
-            if result.second:
-                console.print(f"  {result.second}; differences: {folder.differences}")
-            if changes.changed:
-                Console(stderr=True).print(f"{folder.path.name}: {changes.changed} of {changes.of} grades changed.")
+    for folder in folders:
+        result, changes = grade_folder(folder)
+        console.print(_line(result))
+        if changes.changed:
+            Console(stderr=True).print(f"{folder.path.name}: {changes.changed} of {changes.of} grades changed.")
 
 
 def _line(result: Result) -> str:

@@ -8,7 +8,7 @@ from restrain_openrlhf.commands.gpu_check.engine import check_sampling
 from restrain_openrlhf.commands.gpu_check.gradient import check_gradient
 from restrain_openrlhf.commands.gpu_check.memory import check_memory
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, CheckResult, failed
-from restrain_openrlhf.commands.gpu_check.small_run import check_adaptation, check_speed, check_training
+from restrain_openrlhf.commands.gpu_check.small_run import check_adaptation, check_training
 from restrain_openrlhf.commands.gpu_check.stack import check_doctor, check_kernels
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError, RestrainError, did_you_mean
@@ -16,7 +16,7 @@ from restrain_openrlhf.errors import ConfigError, RestrainError, did_you_mean
 # Of the command's own folder, new or empty, and the configuration of the run that is to be started afterwards, if any.
 Check = Callable[[Path, RunConfig | None], list[CheckOutcome]]
 
-# By the names that `--only` and `--skip` take, in the order in which they run.
+# By the names that `--only` takes, in the order in which they run.
 CHECKS: Mapping[str, Check] = {
     "doctor": check_doctor,
     "kernels": check_kernels,
@@ -25,7 +25,6 @@ CHECKS: Mapping[str, Check] = {
     "training": check_training,
     "memory": check_memory,
     "adapt": check_adaptation,
-    "speed": check_speed,
 }
 
 

@@ -43,15 +43,11 @@ N = 6
 ROLLOUTS = N * len(GROUPS)
 PROMPT_TOKENS, RESPONSE_TOKENS, VOCABULARY = 4, 7, 32
 BETA, CLIP = 0.1, 0.2
-# OpenRLHF's default for Adam's first moment.
-BETA_1 = 0.9
 # Four micro-batches; dynamic batching makes as many of these lengths.
 MICRO_BATCH = 3
 MOST_TOKENS = 36
 # A configuration's own number of micro-batches is tried up to this one.
 MOST_MICRO_BATCHES = 512
-# ZeRO's stage that partitions parameters.
-PARTITIONED = 3
 
 
 @dataclass(frozen=True)
@@ -169,7 +165,7 @@ def measure(case: GradientCase) -> dict[str, float]:
     formula = PapersLoss(groups, weights, BETA, CLIP, token_mean=case.token_mean)
     paper = _direct(plain, experience, formula)
     wrong = {name: _direct(plain, experience, replace(formula, **changed)) for name, changed in WRONG.items()}
-    found = {"hooked": _used_gradient(trainer.actor.model), **wrong}
+    found = {"hooked": host_step.used_gradient(trainer.actor.model), **wrong}
     apart = {name: float((each - paper).norm() / paper.norm()) for name, each in found.items()}
     return {**apart, "clipped_share": clipped_share}
 
@@ -211,49 +207,12 @@ def _prepare(case: GradientCase) -> tuple[Any, Any]:
     args = _arguments(case)
     strategy = host_step.strategy_of(args)
     torch.manual_seed(0)
-    model = _adapted(_model(args)) if case.lora else _model(args)
+    model = host_step.small_model(args, VOCABULARY, case.lora)
     plain = host_step.policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
     if case.attention == varlen_attention.NAME:
         # No GPU of ours has run this attention: the paper's gradient is by another.
         plain.model.set_attn_implementation("sdpa")
     return plain, host_step.trainer_of(strategy, host_step.policy_of(model, args), args)
-
-
-def _model(args: Any) -> Any:
-    """A small Qwen3 with random weights."""
-    import torch  # noqa: PLC0415
-    from transformers import AutoModelForCausalLM, Qwen3Config  # noqa: PLC0415
-
-    config = Qwen3Config(
-        vocab_size=VOCABULARY,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        head_dim=16,
-        tie_word_embeddings=False,
-    )
-    models: Any = AutoModelForCausalLM
-    attention = varlen_attention.name_in_transformers(args.ds.attn_implementation)
-    model = models.from_config(config, attn_implementation=attention)
-    return model.to(torch.bfloat16 if args.ds.param_dtype == "bf16" else torch.float32)
-
-
-def _adapted(model: Any) -> Any:
-    """With an adapter on every linear layer, as the host makes one (models/actor.py), some steps old."""
-    import torch  # noqa: PLC0415
-    from peft import LoraConfig, get_peft_model  # noqa: PLC0415
-
-    policy = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))
-    with torch.no_grad():
-        for parameter in _trained(policy):
-            parameter.normal_(std=0.1)
-    return policy
-
-
-def _trained(model: Any) -> list[Any]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def _experience(policy: Any, case: GradientCase) -> tuple[Any, float]:
@@ -299,35 +258,6 @@ def _scored() -> dict[str, list[Any]]:
     return {name: [torch.tensor([row[name]])[0] for row in rows] for name in TRAINED_ON}
 
 
-def _used_gradient(engine: Any) -> Any:
-    """The gradient that the optimizer used in one step of the host's own loop: its first moment, which began at 0."""
-    import torch  # noqa: PLC0415
-
-    moments = [_first_moment(engine, each).flatten().double().cpu() for each in _trained(engine.module)]
-    return torch.cat(moments) / (1 - BETA_1)
-
-
-def _first_moment(engine: Any, parameter: Any) -> Any:
-    """Adam's exp_avg of the whole parameter, also where it lies in ZeRO's flat groups.
-
-    `safe_get_full_optimizer_state` does not do here: DeepSpeed links the states after the first group's step, when the
-    other groups have none yet (runtime/zero/stage_1_and_2.py, _optimizer_step). ZeRO 3 has no such groups, nor has the
-    optimizer that adds up in fp32 under ZeRO 1.
-    """
-    from deepspeed.runtime.bf16_optimizer import BF16_Optimizer  # noqa: PLC0415
-
-    if engine.zero_optimization_stage() == PARTITIONED or isinstance(engine.optimizer, BF16_Optimizer):
-        from deepspeed.utils import safe_get_full_optimizer_state  # noqa: PLC0415
-
-        return safe_get_full_optimizer_state(parameter, "exp_avg")
-    optimizer, place = engine.optimizer, getattr(parameter, "_hp_mapping", None)
-    if place is None:
-        return optimizer.state[parameter]["exp_avg"]
-    group = optimizer.single_partition_of_fp32_groups[place.param_group_index]
-    address = place.get_hp_fragment_address()
-    return optimizer.optimizer.state[group]["exp_avg"].narrow(0, address.start, address.numel)
-
-
 def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
     """The gradient of the formula, differentiated on a policy outside of DeepSpeed and of the host's log-probabilities.
 
@@ -344,7 +274,7 @@ def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
     log_probs = logits.log_softmax(-1).gather(-1, sequences[:, 1:, None])[..., 0] * mask
     loss: Any = formula.loss(log_probs, old, base, mask)
     loss.backward()
-    return torch.cat([each.grad.flatten().double().cpu() for each in _trained(policy.model)])
+    return torch.cat([each.grad.flatten().double().cpu() for each in host_step.trained(policy.model)])
 
 
 def main(words: Sequence[str]) -> None:

@@ -9,8 +9,14 @@ from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.install.instrument import install
+from restrain_openrlhf.machine import varlen_attention
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method import parse_settings
+
+# OpenRLHF's default for Adam's first moment.
+BETA_1 = 0.9
+# ZeRO's stage that partitions parameters.
+PARTITIONED = 3
 
 
 def prepare_process() -> None:
@@ -41,6 +47,41 @@ def strategy_of(args: Any) -> Any:
     strategy = get_strategy(args)
     strategy.setup_distributed()
     return strategy
+
+
+def small_model(args: Any, vocabulary: int, lora: bool) -> Any:
+    """A small Qwen3 with random weights; with `lora`, below an adapter on every linear layer, some steps old."""
+    import torch  # noqa: PLC0415
+    from transformers import AutoModelForCausalLM, Qwen3Config  # noqa: PLC0415
+
+    config = Qwen3Config(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        tie_word_embeddings=False,
+    )
+    models: Any = AutoModelForCausalLM
+    attention = varlen_attention.name_in_transformers(args.ds.attn_implementation)
+    model = models.from_config(config, attn_implementation=attention)
+    model = model.to(torch.bfloat16 if args.ds.param_dtype == "bf16" else torch.float32)
+    if not lora:
+        return model
+    from peft import LoraConfig, get_peft_model  # noqa: PLC0415
+
+    policy = get_peft_model(model, LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules="all-linear"))
+    with torch.no_grad():
+        for parameter in trained(policy):
+            parameter.normal_(std=0.1)
+    return policy
+
+
+def trained(model: Any) -> list[Any]:
+    """The parameters that have a gradient."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
 def policy_of(model: Any, args: Any) -> Any:
@@ -80,3 +121,32 @@ def experience_of(
         total_length=attention.sum(1),
         info=dict(info),
     )
+
+
+def used_gradient(engine: Any) -> Any:
+    """The gradient that the optimizer used in one step of the host's own loop: its first moment, which began at 0."""
+    import torch  # noqa: PLC0415
+
+    moments = [_first_moment(engine, each).flatten().double().cpu() for each in trained(engine.module)]
+    return torch.cat(moments) / (1 - BETA_1)
+
+
+def _first_moment(engine: Any, parameter: Any) -> Any:
+    """Adam's exp_avg of the whole parameter, also where it lies in ZeRO's flat groups.
+
+    `safe_get_full_optimizer_state` does not do here: DeepSpeed links the states after the first group's step, when the
+    other groups have none yet (runtime/zero/stage_1_and_2.py, _optimizer_step). ZeRO 3 has no such groups, nor has the
+    optimizer that adds up in fp32 under ZeRO 1.
+    """
+    from deepspeed.runtime.bf16_optimizer import BF16_Optimizer  # noqa: PLC0415
+
+    if engine.zero_optimization_stage() == PARTITIONED or isinstance(engine.optimizer, BF16_Optimizer):
+        from deepspeed.utils import safe_get_full_optimizer_state  # noqa: PLC0415
+
+        return safe_get_full_optimizer_state(parameter, "exp_avg")
+    optimizer, place = engine.optimizer, getattr(parameter, "_hp_mapping", None)
+    if place is None:
+        return optimizer.state[parameter]["exp_avg"]
+    group = optimizer.single_partition_of_fp32_groups[place.param_group_index]
+    address = place.get_hp_fragment_address()
+    return optimizer.optimizer.state[group]["exp_avg"].narrow(0, address.start, address.numel)

@@ -1,38 +1,33 @@
-"""A real run on the device with the demo's model: weights, resuming, speed, and a test-time adaptation.
+"""A real run on the device with the demo's model: weights, resuming, and a test-time adaptation.
 
-vLLM has the policy's weights after every sync, a killed run goes on, a step is not absurdly slower than OpenRLHF's own,
-and an adaptation's memory is free again when its model votes.
+vLLM has the policy's weights after every sync, a killed run resumes, and an adaptation's memory is free again when its
+model votes.
 """
 
 import json
 import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from restrain_openrlhf.commands.gpu_check.children import RESTRAIN, TEST_TIME, kill_when, run_module
 from restrain_openrlhf.commands.gpu_check.loaded_weights import check_digests
 from restrain_openrlhf.commands.gpu_check.outcome import CheckOutcome, failed, judged
 from restrain_openrlhf.config.command_line import find_config, override_words
-from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
+from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.shipped import CONFIGS
 from restrain_openrlhf.config.this_machine import flags_to_share
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.data.demo_tasks.addition import heldout_problems, training_problems
-from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
+from restrain_openrlhf.data.demo_tasks.problems import write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
-from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.records.folder import RunFolder
-from restrain_openrlhf.records.metrics import KL, STEP_SECONDS, StepRow, read_steps
+from restrain_openrlhf.records.metrics import KL, StepRow, read_steps
 
-STOCK_RUN = "restrain_openrlhf.commands.gpu_check.stock_run"
-# Killed in the step after a checkpoint; two after the first of the second start, because those are timed.
+# Killed in the step after a checkpoint, and two steps beyond it.
 STEPS, KILLED_AFTER = 5, 3
-STOCK_STEPS = 3
 PROMPTS = 8
 # A step moves the policy so far that weights which are not sent are seen in the next step's log-probabilities.
 LEARNING_RATE = 5e-4
@@ -59,13 +54,6 @@ LEAST_KL = 0.003
 ARRIVED = "restrain/update_arrived"
 # Of the policy's move: what rounding leaves of a move that is twice its size is within an eighth of the whole.
 LEAST_ARRIVED = 0.8
-
-# Steps of such a small model vary by half; a hook that costs three times a step is broken.
-ABSURD_RATIO = 3.0
-# All steps of the stock run but the first, which compiles; as many of the hooked run, which was started twice.
-WARM = STOCK_STEPS - 1
-# What OpenRLHF logs of a step; without the hook there are no rows.
-LOGGED = re.compile(rf"Global step \d+: \{{.*'{STEP_SECONDS}': ([-+.\de]+)")
 
 ADAPTED_PROBLEMS, ADAPTED_STEPS, VOTES = 8, 2, 4
 
@@ -99,19 +87,6 @@ class SmallRun:
 
     def words(self) -> list[str]:
         """For `restrain`."""
-        return ["train", ADDITION.preset, *override_words(self._overrides(self.run.path))]
-
-    def stock_words(self, folder: Path) -> list[str]:
-        """OpenRLHF's own flags for fewer steps of the same, with gold as the reward."""
-        stock = {
-            "data.label_key": "answer",
-            "data.max_samples": STOCK_STEPS * PROMPTS,
-            "reward.remote_url": str(Path(__file__).with_name("stock_run.py")),
-        }
-        config = load_run_config(find_config(ADDITION.preset), self._overrides(folder))
-        return to_arguments({**detect().host_flags, **host_flags(config), **stock})
-
-    def _overrides(self, folder: Path) -> dict[str, object]:
         flags = {
             "actor.model_name_or_path": str(ADDITION.model),
             "data.prompt_dataset": str(self.folder / "prompts.jsonl"),
@@ -119,7 +94,8 @@ class SmallRun:
             **self.layout,
         }
         method = {"method.prompt_weight": "online", "method.kappa": 2}
-        return {"run_dir": str(folder), "reference": None, **method, **_as_flags(flags)}
+        overrides = {"run_dir": str(self.run.path), "reference": None, **method, **_as_flags(flags)}
+        return ["train", ADDITION.preset, *override_words(overrides)]
 
 
 def _as_flags(flags: Mapping[str, object]) -> dict[str, object]:
@@ -127,10 +103,10 @@ def _as_flags(flags: Mapping[str, object]) -> dict[str, object]:
 
 
 def shared_run(out: Path) -> SmallRun:
-    """The one of two checks, its prompts written; their answers are for the stock run, RESTRAIN does not read them."""
+    """The run of the training check, its prompts written."""
     small = SmallRun(out / "train", layout_here())
     small.folder.mkdir(parents=True, exist_ok=True)
-    write_gold(small.folder / "prompts.jsonl", training_problems(STEPS * PROMPTS))
+    write_prompts(small.folder / "prompts.jsonl", training_problems(STEPS * PROMPTS))
     return small
 
 
@@ -180,39 +156,6 @@ def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: boo
     if not has_model:
         return failed(name, "no trained model was written")
     return judged(name, True, f"killed after step {before[-1].step}, continued to step {STEPS} from its checkpoint")
-
-
-def check_speed(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
-    """The run of the training check, made here where that was left out, and one of OpenRLHF alone on the same flags."""
-    small, log = shared_run(out), out / "stock" / "stock.log"
-    if not small.run.completed.exists():
-        run_module(RESTRAIN, small.words(), small.log)
-    run_module(STOCK_RUN, small.stock_words(out / "stock" / "run"), log)
-    return [judge_ratio(hooked_seconds(read_steps(small.run.metrics)), stock_seconds(log))]
-
-
-def hooked_seconds(rows: Sequence[StepRow]) -> float:
-    """Median seconds of the hooked run's last steps; NaN where one of them says nothing of it."""
-    return median(row.numbers.get(STEP_SECONDS, math.nan) for row in rows[-WARM:])
-
-
-def stock_seconds(log: Path) -> float:
-    """Median seconds of the stock run's last steps. Raises RunError where it logged fewer than it was to take."""
-    logged = LOGGED.findall(log.read_text(encoding="utf-8", errors="replace"))
-    if len(logged) < STOCK_STEPS:
-        raise RunError(f"OpenRLHF alone logged {len(logged)} steps with their time, not {STOCK_STEPS}. Log: {log}")
-    return median(map(float, logged[-WARM:]))
-
-
-def judge_ratio(hooked: float, stock: float) -> CheckOutcome:
-    """Seconds a step, side by side."""
-    ratio = hooked / stock
-    found = (
-        f"{ratio:.2f} of OpenRLHF alone: {hooked:.2f} s against {stock:.2f} s a step, medians of {WARM} "
-        f"(reported; above {ABSURD_RATIO:g} is a failure)"
-    )
-    numbers = {"hooked_seconds": hooked, "stock_seconds": stock}
-    return judged("step time", ratio < ABSURD_RATIO, found, ratio=ratio, **numbers)
 
 
 def check_adaptation(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:

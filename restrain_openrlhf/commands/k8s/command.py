@@ -13,8 +13,8 @@ from restrain_openrlhf.commands.k8s.cluster import Cluster, load_overlay
 from restrain_openrlhf.commands.k8s.experiment import load_experiment
 from restrain_openrlhf.commands.k8s.render import render as manifests_of
 from restrain_openrlhf.commands.k8s.render import render_platform
-from restrain_openrlhf.commands.k8s.script import write
-from restrain_openrlhf.commands.k8s.stages import Stage
+from restrain_openrlhf.commands.k8s.script import write, write_waves
+from restrain_openrlhf.commands.k8s.stages import FIRST, Stage
 from restrain_openrlhf.commands.k8s.survey import survey
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, to_file, to_folder, with_options
 from restrain_openrlhf.config.command_line import parse_overrides
@@ -37,6 +37,9 @@ ClusterFile = Annotated[
 ]
 Tree = Annotated[Path, typer.Option(help="Kustomize tree: a copy of k8s/.", show_default="the package's")]
 Out = Annotated[Path, to_folder("New folder for one file per step, and `run.sh`.", metavar="DIR")]
+ArgoCd = Annotated[
+    bool, typer.Option("--argo-cd", help="Mark each step as a wave of Argo CD, which applies them in place of run.sh.")
+]
 on_a_cluster = with_options(Cluster, rich_help_panel="The cluster", show_default=False)
 
 
@@ -60,23 +63,39 @@ def render(
         str | None, step_option(help="Benchmarks of the evaluation, comma-separated.", show_default="the paper's")
     ] = None,
     manifests: Tree = KUBERNETES,
+    argo_cd: ArgoCd = False,
 ) -> None:
-    """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster."""
+    """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster.
+
+    With --argo-cd without what experiments share: `restrain k8s platform --argo-cd` writes that, once a namespace.
+    """
     chosen = options.over(cluster)
     overlay = load_overlay(chosen, manifests)
     overridden = parse_overrides(overrides or [])
     experiment = load_experiment(config, overridden, overlay.nodes, shards or overlay.nodes.gpus_per_node)
     names = PAPER_BENCHMARKS if benchmarks is None else _known(benchmarks)
-    write(manifests_of(experiment, overlay, chosen, image or (), names, only or ()), out)
+    steps = manifests_of(experiment, overlay, chosen, image or (), names, only or ())
+    if argo_cd:
+        write_waves({stage: objects for stage, objects in steps.items() if stage not in FIRST}, out)
+        _tell(f"Commit {out}, and make an Argo CD Application of it beside the platform's.")
+        return
+    write(steps, out)
     _tell(f"In order, waiting for each, and as often as you like: {out / 'run.sh'}")
 
 
 @k8s.command()
 @on_a_cluster
-def platform(out: Out, options: Cluster, cluster: ClusterFile = None, manifests: Tree = KUBERNETES) -> None:
+def platform(
+    out: Out, options: Cluster, cluster: ClusterFile = None, manifests: Tree = KUBERNETES, argo_cd: ArgoCd = False
+) -> None:
     """Write what all experiments of a namespace share, without an experiment."""
     chosen = options.over(cluster)
-    write(render_platform(load_overlay(chosen, manifests), chosen), out)
+    steps = render_platform(load_overlay(chosen, manifests), chosen)
+    if argo_cd:
+        write_waves(steps, out)
+        _tell(f"Commit {out}, and make an Argo CD Application of it: it may write objects of the whole cluster.")
+        return
+    write(steps, out)
     _tell(f"The cluster's administrator applies {out / '01-admin.yaml'}; then {out / 'run.sh'} applies the rest.")
 
 

@@ -1,21 +1,25 @@
-"""What a rendering leaves in a folder: a file for each step, and `run.sh`, which knows what each was made from."""
+"""What a rendering leaves in a folder: a file for each step, and `run.sh` to apply them, or waves for Argo CD."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 
 import yaml
 
 from restrain_openrlhf.commands.k8s.patches import PASS, QUEUE
 from restrain_openrlhf.commands.k8s.stages import EXPERIMENT, JOBS, SHARED, Manifest, Stage, mappings
-from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.errors import ConfigError
 
+# Its functions; the calls of them are written after these, by what was rendered.
+SCRIPT = Path(__file__).with_name("run.sh")
 # Kinds that an operator brings, as `kubectl get` names them.
 OPERATORS = {"RayJob": "rayjobs", "PodMonitor": "podmonitors"}
 # The annotation that says what an object was made from, and what bears it for the administrator's and the platform's.
 DIGEST = "restrain-digest"
+# A wave is applied once all objects of the waves before are healthy, and a Job is healthy once it is complete.
+WAVE = "argocd.argoproj.io/sync-wave"
 PLATFORM = "configmap/runtime-environment"
 
 
@@ -24,20 +28,57 @@ def write(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
 
     Raises ConfigError where the folder holds something.
     """
+    _make(folder)
+    files = _files(manifests)
+    calls = [call for stage, file in files.items() for call in _calls(stage, file, manifests)]
+    _write_files(manifests, folder)
+    every = [each for objects in manifests.values() for each in objects]
+    text = "\n".join([*_settings(every), "ready", *calls, 'say "Everything is complete."', ""])
+    script = folder / "run.sh"
+    script.write_text(SCRIPT.read_text(encoding="utf-8") + text, encoding="utf-8")
+    script.chmod(0o755)
+
+
+def write_waves(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
+    """Write a numbered file for each step into a new folder; Argo CD applies a step once the one before is complete.
+
+    Its jobs stay once they have ended: what is gone would be made, and run, again. The premise step fails on a warning.
+    What two steps have is in the first alone. Raises ConfigError where the folder holds something.
+    """
+    _make(folder)
+    first = {_resource(each): stage for stage in reversed(tuple(manifests)) for each in manifests[stage]}
+    waves = {
+        stage: [_in_wave(each, stage, wave) for each in objects if first[_resource(each)] is stage]
+        for wave, (stage, objects) in enumerate(manifests.items())
+    }
+    _write_files(waves, folder)
+
+
+def _in_wave(each: Manifest, stage: Stage, wave: int) -> Manifest:
+    changed = deepcopy(each)
+    changed["metadata"].setdefault("annotations", {})[WAVE] = str(wave)
+    if each["kind"] == "Job":
+        changed["spec"].pop("ttlSecondsAfterFinished", None)
+        if stage is Stage.PREMISE:
+            changed["spec"]["template"]["spec"]["containers"][0]["args"].append("--strict")
+    return changed
+
+
+def _make(folder: Path) -> None:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(
             f"--out {folder}: is not empty. Name a new folder, so that no step of another run is applied."
         )
     folder.mkdir(parents=True, exist_ok=True)
-    files = {stage: f"{number:02}-{stage}.yaml" for number, stage in enumerate(manifests, start=1)}
-    calls = [call for stage, file in files.items() for call in _calls(stage, file, manifests)]
-    for stage, file in files.items():
+
+
+def _files(manifests: Mapping[Stage, Sequence[Manifest]]) -> dict[Stage, str]:
+    return {stage: f"{number:02}-{stage}.yaml" for number, stage in enumerate(manifests, start=1)}
+
+
+def _write_files(manifests: Mapping[Stage, Sequence[Manifest]], folder: Path) -> None:
+    for stage, file in _files(manifests).items():
         (folder / file).write_text(_text_of(manifests[stage]), encoding="utf-8")
-    every = [each for objects in manifests.values() for each in objects]
-    text = "\n".join([*_settings(every), "ready", *calls, 'say "Everything is complete."', ""])
-    script = folder / "run.sh"
-    script.write_text((KUBERNETES / "run.sh").read_text(encoding="utf-8") + text, encoding="utf-8")
-    script.chmod(0o755)
 
 
 def _settings(every: Sequence[Manifest]) -> list[str]:

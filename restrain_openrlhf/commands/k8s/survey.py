@@ -13,7 +13,7 @@ from restrain_openrlhf.commands.k8s.cluster import GPU, PRODUCT
 from restrain_openrlhf.commands.k8s.render import refuse_old_kubectl
 from restrain_openrlhf.errors import ConfigError
 
-# Of Kubernetes 1.x; also in k8s/run.sh. Jobs need 1.29, the reward service's preStop 1.30.
+# Of Kubernetes 1.x; also in run.sh. Jobs need 1.29, the reward service's preStop 1.30.
 OLDEST_MINOR = 30
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 # Parts of the names of provisioners whose volumes pods of several nodes share.

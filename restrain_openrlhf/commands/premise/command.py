@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.commands.options import GOLD, AnswersOption, MethodKeys, split_answers
 from restrain_openrlhf.config.command_line import find_config, parse_overrides
-from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.method import build, parse_settings
-from restrain_openrlhf.method.settings import CommonSettings
 
 if TYPE_CHECKING:
-    from restrain_openrlhf.answers import AnswerKind
     from restrain_openrlhf.commands.premise.diagnosis import Premise
+    from restrain_openrlhf.config.yaml_file import RunConfig
 
 N_SAMPLES = "rollout.n_samples_per_prompt"
 
@@ -37,54 +37,44 @@ def premise(
     answers: AnswersOption = None,
     overrides: MethodKeys = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="End with status 2 where there is a warning.")] = False,
 ) -> None:
-    """Tell from the frozen model's rollouts whether training without labels can work. Warnings leave the status at 0.
+    """Tell from the frozen model's rollouts whether training without labels can work.
+
+    Warnings leave the status at 0 unless --strict is given.
 
     Without --config the method is RESTRAIN with the paper's settings. With it alone, its `reference:` is read.
     """
     from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.commands.premise.groups import from_reference, from_rollouts  # noqa: PLC0415
+    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
 
-    reference = reference or (None if rollouts else _reference_of(config))
+    given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
+    run = load_run_config(config, {f"method.{key}": value for key, value in given.items()}) if config else None
+    reference = reference or (run.reference if run and not rollouts else None)
     if (path := reference or rollouts) is None or (reference and rollouts):
         raise ConfigError("Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl.")
-    given, kind = split_answers(parse_overrides(overrides or [], example="kappa=2"), answers)
     if reference and kind:
         raise ConfigError("--answers is for --rollouts: a reference file says of what kind its answers are.")
-    settings, group_size = _method(config, given)
-    read = from_reference if reference else partial(from_rollouts, kind=kind or _kind(config))
-    found = diagnose(read(path, gold, group_size), settings)
+    settings = run.method if run else parse_settings({"name": "restrain", **given})
+    kind = kind or (run.answers if run else MATHEMATICS)
+    read = from_reference if reference else partial(from_rollouts, kind=kind)
+    found = diagnose(read(path, gold, _group_size(run) if run else None), settings)
     if as_json:
         typer.echo(_json(found))
     else:
         _print(found)
+    if strict:
+        _refuse_warnings(found)
 
 
-def _reference_of(config: Path | None) -> Path | None:
-    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
-
-    return load_run_config(config).reference if config else None
-
-
-def _method(config: Path | None, given: dict[str, object]) -> tuple[CommonSettings, int | None]:
-    """The method, and how many rollouts a group has in training; None: as many as were sampled."""
-    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
-
-    if config is None:
-        return parse_settings({"name": "restrain", **given}), None
-    run = load_run_config(config, {f"method.{key}": value for key, value in given.items()})
+def _group_size(run: "RunConfig") -> int | None:
+    """How many rollouts a group has in training; None: as many as were sampled."""
     plan = build(run.method).rollouts
     size = plan.voters if plan else run.openrlhf.get(N_SAMPLES)
     if size is not None and not isinstance(size, int):
-        raise ConfigError(f"{config}: {N_SAMPLES} is {size!r}: a whole number is needed.")
-    return run.method, size
-
-
-def _kind(config: Path | None) -> "AnswerKind":
-    from restrain_openrlhf.answers import MATHEMATICS  # noqa: PLC0415
-    from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: PLC0415
-
-    return load_run_config(config).answers if config else MATHEMATICS
+        raise ConfigError(f"--config: {N_SAMPLES} is {size!r}: a whole number is needed.")
+    return size
 
 
 def _print(found: "Premise") -> None:
@@ -99,6 +89,16 @@ def _print(found: "Premise") -> None:
         console.print(finding.text, markup=False)
     warnings = sum(finding.level == "warning" for finding in listed)
     console.print(f"{warnings} warning{'s' * (warnings != 1)}. What they mean: docs/concepts/premise.md.")
+
+
+def _refuse_warnings(found: "Premise") -> None:
+    from restrain_openrlhf.commands.premise.report import findings  # noqa: PLC0415
+
+    if any(finding.level == "warning" for finding in findings(found)):
+        raise DataError(
+            "restrain premise warns, and --strict was given. Correct what the warnings name "
+            "(docs/concepts/premise.md), or leave --strict out to train all the same."
+        )
 
 
 def _json(found: "Premise") -> str:

@@ -1,7 +1,7 @@
 """Puts the diagnosis together: sizes of majorities, where methods learn, common answers, missing ones, reliability."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from restrain_openrlhf.answers import KINDS, MATHEMATICS, AnswerKind, Row, parse_kind
 from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.answers.votes import EXAMPLES
-from restrain_openrlhf.commands.premise.groups import TRIED, FrozenGroup, FrozenPass
+from restrain_openrlhf.commands.premise.groups import TRIED, FrozenPass
 from restrain_openrlhf.commands.premise.learning import Bin, Learning, compared, quarters
 from restrain_openrlhf.commands.premise.shared import CommonAnswer, common_answers
 from restrain_openrlhf.errors import RestrainError
@@ -25,6 +25,17 @@ class OfGold:
     pass_at_1: float
     majority_right: float
     by_size: tuple[SizeRow, ...]
+
+    @classmethod
+    def of(cls, rows: Sequence[SizeRow]) -> "OfGold | None":
+        """From the rows of all sizes; None where no prompt had gold."""
+        if not rows:
+            return None
+        prompts = sum(row.problems for row in rows)
+        right = sum(row.problems * row.majority_accuracy for row in rows)
+        return cls(
+            prompts, sum(row.problems * row.mean_accuracy for row in rows) / prompts, right / prompts, tuple(rows)
+        )
 
 
 @dataclass(frozen=True)
@@ -64,17 +75,18 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
     Raises GroupError, ConfigError or DataError where that method cannot be tried on these groups.
     """
     sizes, unread, missing = Counter[int](), dict[str, Row](), 0.0
-    gold = OfGoldSoFar()
+    gold = ReliabilitySoFar()
     for group in frozen.groups:
         sizes[group.row.majority_count] += 1
         missing += group.row.missing_share
         unread.update(dict.fromkeys(group.row.unread if len(unread) < TRIED else (), group.row.row))
-        gold.add(group)
+        if group.grades is not None:
+            gold.add(group.grades)
     common = common_answers(frozen)
     methods, left_out = compared(frozen, settings, common[0].key if common else None)
     return Premise(
         source=str(frozen.source),
-        prompts=len(frozen.groups),
+        prompts=frozen.count,
         n=frozen.n,
         group_size=frozen.group_size,
         settings=settings.model_dump(mode="json"),
@@ -83,11 +95,11 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
         methods=tuple(methods),
         left_out=left_out,
         common=common,
-        missing_share=missing / len(frozen.groups),
+        missing_share=missing / frozen.count,
         unread=tuple(unread)[:EXAMPLES],
         kind=frozen.kind,
         others=other_kinds(frozen.kind, frozen.unread or unread),
-        gold=gold.found(),
+        gold=OfGold.of(gold.rows()),
     )
 
 
@@ -104,32 +116,3 @@ def other_kinds(kind: AnswerKind, unread: Mapping[str, Row]) -> dict[str, float]
             rows = [(text, other.row(row.get(PROBLEM, ""), row)) for text, row in known]
             shares[name] = sum(other.extract(text, row) is not None for text, row in rows) / len(rows)
     return dict(sorted(shares.items(), key=lambda each: -each[1]))
-
-
-class OfGoldSoFar:
-    """What `OfGold` is made of, counted prompt by prompt."""
-
-    def __init__(self) -> None:
-        self._prompts = self._right = self._of = self._majorities_right = 0
-        self._by_size = ReliabilitySoFar()
-
-    def add(self, group: FrozenGroup) -> None:
-        """One prompt more; it counts where it has gold."""
-        grades = group.grades
-        if grades is not None:
-            self._prompts += 1
-            self._right += sum(grades.correct)
-            self._of += len(grades.correct)
-            self._majorities_right += group.majority_is_right
-            self._by_size.add(grades)
-
-    def found(self) -> OfGold | None:
-        """None where no prompt had gold."""
-        if not self._prompts:
-            return None
-        return OfGold(
-            prompts=self._prompts,
-            pass_at_1=self._right / self._of,
-            majority_right=self._majorities_right / self._prompts,
-            by_size=tuple(self._by_size.rows()),
-        )

@@ -1,7 +1,7 @@
 """What the diagnosis reads: each prompt's frozen vote, the rollouts that a training step would have, and its gold."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -59,39 +59,26 @@ class FrozenGroup:
 
 @dataclass(frozen=True)
 class FrozenPass:
-    """The frozen model's rollouts on all prompts, n each; groups have the first `group_size` of them.
+    """The frozen model's rollouts on `count` prompts, n each; groups have the first `group_size` of them.
 
-    Answers are of one `kind`. `unread` are some responses without an answer, or their ends, each with what is known of
-    its prompt.
+    Answers are of one `kind`; `gold` is by the prompts' hashes. `unread` are some responses without an answer, or their
+    ends, each with what is known of its prompt.
     """
 
     source: Path
     n: int
     group_size: int
-    groups: Collection[FrozenGroup]
+    count: int
+    rows: Callable[[], Iterator[ReferenceRow]]
+    gold: Mapping[str, str]
     kind: AnswerKind = MATHEMATICS
     unread: Mapping[str, Row] = field(default_factory=dict)
 
-
-@dataclass(frozen=True)
-class StoredGroups(Collection[FrozenGroup]):
-    """Groups of a file, read each time that they are gone through: one at a time is in memory."""
-
-    rows: Callable[[], Iterator[ReferenceRow]]
-    count: int
-    size: int
-    gold: Mapping[str, str]
-    kind: AnswerKind
-
-    def __iter__(self) -> Iterator[FrozenGroup]:
+    @property
+    def groups(self) -> Iterator[FrozenGroup]:
+        """Read anew from the file each time: one at a time is in memory."""
         for row in self.rows():
-            yield FrozenGroup(row, row.group.first(self.size), self.gold.get(row.problem_hash), self.kind)
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __contains__(self, group: object) -> bool:
-        return any(each == group for each in self)
+            yield FrozenGroup(row, row.group.first(self.group_size), self.gold.get(row.problem_hash), self.kind)
 
 
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
@@ -165,4 +152,4 @@ def _frozen_pass(
             f"{path}: has {n} rollouts per prompt, and a group of the configuration has {size}. Sample as many with "
             "`restrain reference --n`, or leave --config out."
         )
-    return FrozenPass(path, n, size, StoredGroups(rows, numbers.total(), size, answers, kind), kind, unread)
+    return FrozenPass(path, n, size, numbers.total(), rows, answers, kind, unread)

@@ -1,10 +1,10 @@
 """Where each method would learn: its squared advantage on the frozen model's groups, by the size of the majority."""
 
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil
+from math import ceil, sqrt
 
 import numpy as np
 
@@ -81,95 +81,69 @@ def compared(frozen: FrozenPass, settings: CommonSettings, shared: str | None) -
     return found, left_out
 
 
-@dataclass(frozen=True)
-class _Columns:
-    """What is kept of each group that a method trains on.
-
-    `wrong` says of each group whose gold is known, and that is not penalised, whether its majority is wrong; `learned`
-    are the places of those groups.
-    """
-
-    squares: "array[float]" = field(default_factory=lambda: array("d"))
-    sizes: "array[int]" = field(default_factory=lambda: array("l"))
-    penalized: bytearray = field(default_factory=bytearray)
-    learned: "array[int]" = field(default_factory=lambda: array("l"))
-    wrong: bytearray = field(default_factory=bytearray)
-
-
-@dataclass
-class _Push:
-    """The sum of (A − the group's mean A) over chosen rollouts, of the sum of |A| over all."""
-
-    pushed: float = 0.0
-    total: float = 0.0
-
-    def add(self, net: Floats, chosen: Sequence[bool]) -> None:
-        """One group more. `chosen` may be longer than a group that is trained on in part."""
-        self.total += float(np.abs(net).sum())
-        self.pushed += float((net - net.mean())[np.array(chosen[: net.size])].sum())
-
-    @property
-    def share(self) -> float | None:
-        """None where every advantage is 0."""
-        return self.pushed / self.total if self.total else None
-
-
 def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) -> Learning:
     """One method on the groups that it trains on, one at a time.
 
     Raises GroupError where it draws its groups otherwise, DataError where it reads gold and no prompt has any.
     """
-    columns, size, rollouts = _Columns(), 0.0, 0
-    to_shared, to_right = _Push(), _Push()
+    squares: dict[int, float] = defaultdict(float)
+    penalized: list[float] = []
+    # Squared advantage of the prompts whose gold is known, by whether their majority is right.
+    on_right: list[float] = []
+    on_wrong: list[float] = []
+    prompts, rollouts = 0, 0
+    size, to_shared, size_with_gold, to_right = 0.0, 0.0, 0.0, 0.0
     for each in _trained_on(method, frozen):
-        gold, row = each.gold, each.row
-        score = score_group(method, each.group, row, gold, str(row.id), None, frozen.kind, row.row)
+        row = each.row
+        score = score_group(method, each.group, row, each.gold, str(row.id), None, frozen.kind, row.row)
         net = score.pair.net
-        size, rollouts = size + float(np.abs(net).sum()), rollouts + net.size
-        if shared is not None:
-            to_shared.add(net, [key == shared for key in each.keys])
+        square, absolute = float(np.sum(net**2)), float(np.abs(net).sum())
+        prompts, rollouts, size = prompts + 1, rollouts + net.size, size + absolute
+        squares[row.majority_count] += square
+        to_shared += _push(net, [key == shared for key in each.keys])
         if each.grades is not None:
-            to_right.add(net, each.grades.correct)
-        if gold is not None and not score.penalized:
-            columns.learned.append(len(columns.squares))
-            columns.wrong.append(not each.majority_is_right)
-        columns.squares.append(float(np.sum(net**2)))
-        columns.sizes.append(row.majority_count)
-        columns.penalized.append(score.penalized)
-    if not columns.squares:
+            size_with_gold, to_right = size_with_gold + absolute, to_right + _push(net, each.grades.correct)
+        if score.penalized:
+            penalized.append(square)
+        elif each.grades is not None:
+            (on_right if each.majority_is_right else on_wrong).append(square)
+    if not prompts:
         raise DataError("It trains on none of these prompts: it reads gold, or selects by a share that none reaches.")
-    squares, sizes = np.array(columns.squares), np.array(columns.sizes)
-    penalized = np.array(columns.penalized, dtype=bool)
+    total = sum(squares.values())
+    in_bins = [sum(squares[at] for at in range(each.low, each.high + 1)) for each in quarters(frozen.n)]
     return Learning(
         name=name,
-        prompts=len(squares),
-        prompts_penalized=float(np.mean(penalized)),
+        prompts=prompts,
+        prompts_penalized=len(penalized) / prompts,
         mean_advantage=size / rollouts,
-        by_size=tuple(_share(squares, (sizes >= b.low) & (sizes <= b.high)) for b in quarters(frozen.n)),
-        penalized=_share(squares, penalized),
-        shared_push=to_shared.share,
-        right_push=to_right.share,
-        on_wrong=_ratio(squares[np.array(columns.learned, dtype=int)], np.array(columns.wrong, dtype=bool)),
+        by_size=tuple(part / total if total else 0.0 for part in in_bins),
+        penalized=sum(penalized) / total if total else 0.0,
+        shared_push=to_shared / size if shared is not None and size else None,
+        right_push=to_right / size_with_gold if size_with_gold else None,
+        on_wrong=_ratio(on_wrong, on_right),
         reads_gold=method.reads_gold,
     )
 
 
+def _push(net: Floats, chosen: Sequence[bool]) -> float:
+    """The sum of (A − the group's mean A) over chosen rollouts; they may be more than a group that is trained on."""
+    return float((net - net.mean())[np.array(chosen[: net.size])].sum())
+
+
 def _trained_on(method: Method, frozen: FrozenPass) -> Iterator[FrozenGroup]:
-    kept: Iterable[FrozenGroup] = frozen.groups
+    kept = frozen.groups
     if method.selection is not None:
         chosen = set(method.selection([group.row.majority_share for group in frozen.groups]))
         kept = (group for place, group in enumerate(frozen.groups) if place in chosen)
     return (group for group in kept if group.gold is not None or not method.reads_gold)
 
 
-def _share(squares: Floats, of: np.ndarray) -> float:
-    return float(squares[of].sum() / squares.sum()) if squares.sum() > 0 else 0.0
-
-
-def _ratio(squares: Floats, of: np.ndarray) -> Ratio | None:
-    """None where every advantage is 0."""
-    if squares.sum() == 0:
+def _ratio(part: Sequence[float], rest: Sequence[float]) -> Ratio | None:
+    """The share of `part` in both, of which each number is a prompt's; None where every advantage is 0."""
+    total = sum(part) + sum(rest)
+    if not total:
         return None
-    share = _share(squares, of)
-    reach = Z * float(np.sqrt(np.sum((squares * of - share * squares) ** 2)) / squares.sum())
+    share = sum(part) / total
+    spread = sum(((1 - share) * each) ** 2 for each in part) + sum((share * each) ** 2 for each in rest)
+    reach = Z * sqrt(spread) / total
     return Ratio(share, max(0.0, share - reach), min(1.0, share + reach))

@@ -4,12 +4,10 @@ An answer such as "2" on mathematics is common without being one. Where there is
 explained in docs/concepts/premise.md.
 """
 
-from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from math import sqrt
-
-import numpy as np
+from statistics import mean, stdev
 
 from restrain_openrlhf.commands.premise.groups import FrozenGroup, FrozenPass
 
@@ -78,7 +76,7 @@ def common_answers(frozen: FrozenPass) -> tuple[CommonAnswer, ...]:
         CommonAnswer(
             text=so_far.text or "",
             key=key,
-            share=total[key] / (len(frozen.groups) * frozen.n),
+            share=total[key] / (frozen.count * frozen.n),
             prompts=prompts[key],
             next_prompts=max((count for other, count in prompts.items() if other != key), default=0),
             majorities=so_far.majorities,
@@ -90,12 +88,15 @@ def common_answers(frozen: FrozenPass) -> tuple[CommonAnswer, ...]:
 
 @dataclass
 class _SoFar:
-    """Of one answer: its first text, the prompts whose majority it is, and of those with gold its share and gold's."""
+    """Of one answer: its first text, and the prompts whose majority it is.
+
+    `over` has, for each prompt with gold, the answer's share of the rollouts less 1 where it is right; `right` counts.
+    """
 
     text: str | None = None
     majorities: int = 0
-    shares: "array[float]" = field(default_factory=lambda: array("d"))
-    is_gold: bytearray = field(default_factory=bytearray)
+    right: int = 0
+    over: list[float] = field(default_factory=list)
 
     def add(self, group: FrozenGroup, key: str) -> None:
         """One prompt more, for the answer of this key."""
@@ -104,13 +105,12 @@ class _SoFar:
             self.text = next((text for found, text in texts if found == key), None)
         self.majorities += group.row.majority_key == key
         if group.gold is not None:
-            self.shares.append(float(np.mean([found == key for found in group.keys])))
-            self.is_gold.append(group.is_right(key))
+            is_right = group.is_right(key)
+            self.right += is_right
+            self.over.append(group.keys.count(key) / len(group.keys) - is_right)
 
     def excess(self) -> Excess | None:
         """None where too few prompts have gold."""
-        if len(self.shares) < LEAST_GOLD:
+        if len(self.over) < LEAST_GOLD:
             return None
-        is_gold = np.array(self.is_gold, float)
-        over = np.array(self.shares) - is_gold
-        return Excess(float(over.mean()), float(over.std(ddof=1)) / sqrt(len(over)), float(is_gold.mean()))
+        return Excess(mean(self.over), stdev(self.over) / sqrt(len(self.over)), self.right / len(self.over))

@@ -4,14 +4,15 @@ import inspect
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import ValidationError
 
-from restrain_openrlhf.commands.publish.private import HUB_ID, cleaned, without_paths
+from restrain_openrlhf.commands.publish.private import HUB_ID, cleaned, is_hub_id, without_paths
+from restrain_openrlhf.data.demo_tasks.tasks import MODELS
 from restrain_openrlhf.data.prepare import Prepared
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.result import Result
@@ -20,7 +21,7 @@ from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import read_held_out
 
 TAGS = ("restrain-openrlhf", "openrlhf", "reinforcement-learning")
-CARD = "README.md"
+CARD, PACKAGE = "README.md", "restrain-openrlhf"
 NOTICES = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 
 
@@ -28,29 +29,16 @@ NOTICES = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 class BaseModel:
     """`id` on the hub, None where it is not known; `shown` is what the card calls it. `notices` are files.
 
-    `licence` None: nothing here says which one it is. Its link and name are given where the hub has no word for it.
+    `licence` has license, license_name and license_link as the hub's cards do; empty: nothing here says which it is.
     """
 
     id: str | None
     shown: str
-    licence: str | None
-    licence_name: str | None
-    licence_link: str | None
+    licence: dict[str, str]
     notices: Sequence[Path]
 
 
-@dataclass(frozen=True)
-class DataSet:
-    """`name` as a reader may know it, `hub_id` where it is from the hub; None for what nothing here says."""
-
-    name: str
-    hub_id: str | None = None
-    licence: str | None = None
-    count: int | None = None
-    digest: str | None = None
-
-
-def card_text(run: RunFolder, base: BaseModel, evaluations: Sequence[Result], has_adapter: bool) -> str:
+def card_text(run: RunFolder, name: str, base: BaseModel, evaluations: Sequence[Result], has_adapter: bool) -> str:
     """The whole README.md, with the hub's front matter. `evaluations` are of the published model."""
     environment = Environment(
         loader=PackageLoader("restrain_openrlhf.commands.publish", "."),
@@ -58,51 +46,59 @@ def card_text(run: RunFolder, base: BaseModel, evaluations: Sequence[Result], ha
         keep_trailing_newline=True,
         trim_blocks=True,
     )
-    flags, method = run.flags(), run.record()["method"]
-    data, name, rows = (
-        describe_data(str(flags.get("data.prompt_dataset") or "")),
-        method["name"],
-        read_held_out(run.path),
-    )
-    best = max(rows, key=lambda row: row.pass_at_1, default=None)
-    held_out = [row for row in rows if row in (rows[0], best, rows[-1])]
+    method, prompts = run.record()["method"], str(run.flags().get("data.prompt_dataset") or "")
+    about, held_out = describe_prompts(prompts), read_held_out(run.path)
+    best = max(held_out, key=lambda row: row.pass_at_1, default=None)
+    source = about.source.split(" (")[0].split(",")[0] if about else prompts
     return environment.get_template("card.md.j2").render(
-        name=run.path.name,
-        flags=flags,
+        name=name,
+        flags=run.flags(),
         completion=run.completion(),
         has_adapter=has_adapter,
         base=base,
-        data=data,
-        front_matter=_front_matter((name, run.kind.name), base, data),
+        about=about,
+        prompts=about.name if about else without_paths(prompts),
+        front=_front_matter(name, (method["name"], run.kind.name), base, source, evaluations),
         answers=cleaned(run.kind.identity),
-        version=version("restrain-openrlhf"),
+        version=version(PACKAGE),
         method=cleaned({key: value for key, value in method.items() if value is not None}),
-        summary=" ".join((inspect.getdoc(sys.modules[METHODS[name].__module__]) or "").split("\n\n")[0].split()),
-        reads_gold=build(parse_settings({"name": name})).reads_gold,
+        summary=" ".join(
+            (inspect.getdoc(sys.modules[METHODS[method["name"]].__module__]) or "").split("\n\n")[0].split()
+        ),
+        reads_gold=build(parse_settings({"name": method["name"]})).reads_gold,
         rows=list(map(_row, evaluations)),
-        held_out=", ".join(f"{100 * row.pass_at_1:.1f} at step {row.step}" for row in held_out),
+        held_out=", ".join(
+            f"{100 * row.pass_at_1:.1f} at step {row.step}"
+            for row in held_out
+            if row in (held_out[0], best, held_out[-1])
+        ),
     )
 
 
-def _front_matter(tags: Sequence[str], base: BaseModel, data: DataSet) -> str:
-    """What the hub reads, between its marks."""
-    from huggingface_hub import ModelCardData  # noqa: PLC0415 - costs a second
+def _front_matter(name: str, tags: Sequence[str], base: BaseModel, source: str, evaluations: Sequence[Result]) -> str:
+    """What the hub reads, the evaluations as its model-index among them."""
+    from huggingface_hub import EvalResult, ModelCardData  # noqa: PLC0415 - costs a second
 
+    measured = [
+        EvalResult("text-generation", how.benchmark, how.title, metric, round(100 * value, 1))
+        for how, scores in ((each.provenance, each.scores) for each in evaluations)
+        for metric, value in (("pass@1", scores.pass_at_1), (f"maj@{how.n}", scores.maj_at_k[how.n]))
+    ]
     known: dict[str, Any] = {
         "base_model": base.id,
         "base_model_relation": "finetune" if base.id else None,
-        "datasets": [data.hub_id] if data.hub_id else None,
-        "license": base.licence or "unknown",
-        "license_name": base.licence_name,
-        "license_link": base.licence_link,
+        "datasets": [source] if is_hub_id(source) else None,
+        **(base.licence or {"license": "unknown"}),
     }
     front = ModelCardData(
-        **{name: value for name, value in known.items() if value},
+        **{key: value for key, value in known.items() if value},
+        model_name=name,
+        eval_results=measured or None,
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=[*TAGS, *tags],
     )
-    return f"---\n{front.to_yaml()}\n---"
+    return front.to_yaml()
 
 
 def _row(result: Result) -> list[str]:
@@ -122,30 +118,27 @@ def describe_base(model: str, hub_id: str | None = None) -> BaseModel:
         raise ConfigError(f"--base-model {hub_id!r}: is no id on the hub. Give OWNER/NAME.")
     local = Path(model) if Path(model).is_dir() else None
     known = hub_id or (model if local is None and HUB_ID.fullmatch(model) else None)
-    folder = _from_hub(known) if known and (local is None or not (local / CARD).exists()) else None
-    card = _card_data(local) or _card_data(folder)
-    licence = card.get("license")
-    return BaseModel(
-        id=known,
-        shown=known or f"a local model called {Path(model).name}",
-        licence=licence if isinstance(licence, str) else None,
-        licence_name=card.get("license_name"),
-        licence_link=card.get("license_link"),
-        notices=_notices(local) or _notices(folder),
-    )
+    shown = known or f"a local model called {Path(model).name}"
+    if local is not None and local.absolute().is_relative_to(MODELS):
+        return BaseModel(known, shown, {"license": str(metadata(PACKAGE)["License-Expression"]).lower()}, ())
+    has_card = local is not None and (local / CARD).exists()
+    folders = list(filter(None, (local, None if has_card or known is None else _from_hub(known))))
+    licence = next(filter(None, map(_licence, folders)), {})
+    return BaseModel(known, shown, licence, next(filter(None, map(_notices, folders)), []))
 
 
-def _card_data(folder: Path | None) -> dict[str, Any]:
-    """The front matter of the model's own card."""
+def _licence(folder: Path) -> dict[str, str]:
+    """What the front matter of the model's own card says of it."""
     from huggingface_hub import ModelCard  # noqa: PLC0415 - costs a second
 
-    if folder is None or not (folder / CARD).exists():
+    if not (folder / CARD).exists():
         return {}
-    return dict(ModelCard.load(folder / CARD, ignore_metadata_errors=True).data.to_dict())
+    found = ModelCard.load(folder / CARD, ignore_metadata_errors=True).data.to_dict()
+    return {key: str(found[key]) for key in ("license", "license_name", "license_link") if found.get(key)}
 
 
-def _notices(folder: Path | None) -> tuple[Path, ...]:
-    return tuple(sorted({path for pattern in NOTICES for path in folder.glob(pattern)})) if folder else ()
+def _notices(folder: Path) -> list[Path]:
+    return sorted({path for pattern in NOTICES for path in folder.glob(pattern)})
 
 
 def _from_hub(hub_id: str) -> Path | None:
@@ -160,21 +153,13 @@ def _from_hub(hub_id: str) -> Path | None:
         return None
 
 
-def describe_data(named: str) -> DataSet:
-    """From the description that `restrain data prepare` wrote beside the prompts; without one, their name alone."""
-    if named and _is_hub_id(named) and not Path(named).exists():
-        return DataSet(named, named)
+def describe_prompts(named: str) -> Prepared | None:
+    """What `restrain data prepare` wrote beside the prompts; None where there is nothing."""
     described = Path(f"{named.removesuffix(Path(named).suffix)}.about.json")
-    if not described.is_file():
-        return DataSet(without_paths(named))
+    if not named or is_hub_id(named) or not described.is_file():
+        return None
     try:
-        about = Prepared.model_validate_json(described.read_text(encoding="utf-8"))
+        return Prepared.model_validate_json(described.read_text(encoding="utf-8"))
     except ValidationError as error:
         why = error.errors()[0]["msg"]
         raise DataError(f"{described}: {why}. Make it again with `restrain data prepare`.") from None
-    source = about.source.split(" (")[0].split(",")[0]
-    return DataSet(about.name, source if _is_hub_id(source) else None, about.licence, about.count, about.digest)
-
-
-def _is_hub_id(text: str) -> bool:
-    return bool(HUB_ID.fullmatch(text)) and not Path(text).suffix

@@ -11,7 +11,13 @@ import typer
 from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_folder
-from restrain_openrlhf.commands.publish.private import clean_json, published_configuration, refuse_private
+from restrain_openrlhf.commands.publish.private import (
+    HUB_ID,
+    VOCABULARIES,
+    clean_json,
+    published_configuration,
+    refuse_private,
+)
 from restrain_openrlhf.data.identity import model_fingerprint
 from restrain_openrlhf.data.model_files import ADAPTER, ADAPTER_CONFIG, PATTERNS, refuse_incomplete
 from restrain_openrlhf.data.outputs import output_folder
@@ -21,8 +27,6 @@ from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 
 # By this file a folder is known to be one of ours.
 CONFIGURATION = "restrain.json"
-# Where a run's own evaluation lies, unless it is named.
-EVALUATION = "evaluation"
 # Weights are as large as a disk allows, and are not changed here.
 LINKED = (".safetensors", ".bin")
 
@@ -38,13 +42,19 @@ def publish(
         str | None,
         typer.Option(metavar="OWNER/NAME", help="The base model on the hub, where training had it in a folder."),
     ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(metavar="OWNER/NAME", help="What the model will be called on the hub.", show_default="OWNER/RUN"),
+    ] = None,
 ) -> None:
     """Write a run's model with its card as a folder for the Hugging Face hub. `hf upload` pushes it."""
     found = finished_run(run)
-    folder = output_folder(out or found.path / "hub")
-    write_folder(found, folder, base_model, evaluation or ())
+    folder, called = output_folder(out or found.path / "hub"), name or f"OWNER/{found.path.name}"
+    if not HUB_ID.fullmatch(called):
+        raise ConfigError(f"--name {called!r}: cannot name a model on the hub. Give OWNER/NAME.")
+    write_folder(found, folder, called, base_model, evaluation or ())
     console = Console(soft_wrap=True, highlight=False, markup=False)
-    console.print(f"folder: {folder}\nRead it, then push it: hf upload OWNER/NAME {folder}")
+    console.print(f"folder: {folder}\nRead it, then push it: hf upload {called} {folder}")
 
 
 def finished_run(path: Path) -> RunFolder:
@@ -66,16 +76,11 @@ def finished_run(path: Path) -> RunFolder:
         raise RunError(f"{path}: the run has not ended. Run its command again to finish it, then publish it.")
     if not run.model.is_dir():
         raise RunError(f"{run.model}: no such folder: the run has left no model. Train it to its end, then publish it.")
-    try:
-        refuse_incomplete(run.model)
-    except ConfigError as error:
-        adapter = run.model / ADAPTER
-        hint = f" Write the whole model: restrain merge {adapter} --out DIR, and move its files to {run.model}."
-        raise ConfigError(f"{error}{hint if (adapter / ADAPTER_CONFIG).exists() else ''}") from None
+    refuse_incomplete(run.model)
     return run
 
 
-def write_folder(run: RunFolder, out: Path, base_model: str | None = None, evaluations: Sequence[Path] = ()) -> None:
+def write_folder(run: RunFolder, out: Path, name: str, base_model: str | None, evaluations: Sequence[Path]) -> None:
     """Write it whole, in the place of an earlier one. `base_model` says which model of the hub the base is.
 
     Raises ConfigError where `out` is something else, RunError for evaluations of other models and for private words in
@@ -89,18 +94,15 @@ def write_folder(run: RunFolder, out: Path, base_model: str | None = None, evalu
     base, measured = describe_base(base_name, base_model), measured_accuracies(run, evaluations)
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    _copy_files(run.model, partial, {base_name: base.shown})
     # A whole model has its adapter in a folder beside it.
-    if has_adapter := (run.model / ADAPTER / ADAPTER_CONFIG).exists():
-        (partial / ADAPTER).mkdir()
-        _copy_files(run.model / ADAPTER, partial / ADAPTER, {base_name: base.shown})
+    folders = [name for name in ("", ADAPTER) if not name or (run.model / name / ADAPTER_CONFIG).exists()]
+    for folder in folders:
+        _copy_files(run.model / folder, partial / folder, {base_name: base.shown})
     for path in base.notices:
         shutil.copyfile(path, partial / path.name)
-    configuration = published_configuration(run.record())
-    configuration["openrlhf"]["actor.model_name_or_path"] = base.shown
+    configuration = published_configuration(run.record(), base.shown)
     (partial / CONFIGURATION).write_text(json.dumps(configuration, indent=2) + "\n", encoding="utf-8")
-    (partial / "README.md").write_text(card_text(run, base, measured, has_adapter), encoding="utf-8")
+    (partial / "README.md").write_text(card_text(run, name, base, measured, ADAPTER in folders), encoding="utf-8")
     refuse_private(partial, run.path)
     refuse_incomplete(partial)
     shutil.rmtree(out, ignore_errors=True)
@@ -109,7 +111,7 @@ def write_folder(run: RunFolder, out: Path, base_model: str | None = None, evalu
 
 def measured_accuracies(run: RunFolder, folders: Sequence[Path]) -> list[Result]:
     """What `restrain eval` measured of the run's model. Raises RunError for another model's, and an unfinished one."""
-    own = run.path / EVALUATION
+    own = run.path / "evaluation"
     fingerprint, found = model_fingerprint(str(run.model)), list[Result]()
     for folder in folders or ([own] if own.is_dir() else []):
         for result in load_results(folder):
@@ -125,12 +127,13 @@ def measured_accuracies(run: RunFolder, folders: Sequence[Path]) -> list[Result]
 
 def _copy_files(source: Path, out: Path, replaced: dict[str, str]) -> None:
     """Weights are linked where the file system can; JSON files lose local paths."""
+    out.mkdir(parents=True)
     patterns = PATTERNS if any(source.glob("*.safetensors")) else (*PATTERNS, "*.bin")
     for path in sorted({path for pattern in patterns for path in source.glob(pattern) if path.is_file()}):
+        copy = out / path.name
         try:
-            copy = os.link if path.suffix in LINKED else shutil.copyfile
-            copy(path.resolve(), out / path.name)
+            (os.link if path.suffix in LINKED else shutil.copyfile)(path.resolve(), copy)
         except OSError:
-            shutil.copyfile(path, out / path.name)
-        if path.suffix == ".json" and not path.name.startswith("tokenizer.") and not path.name.endswith(".index.json"):
-            clean_json(out / path.name, replaced)
+            shutil.copyfile(path, copy)
+        if path.suffix == ".json" and path.name not in VOCABULARIES:
+            clean_json(copy, replaced)

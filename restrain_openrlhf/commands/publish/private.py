@@ -15,6 +15,7 @@ KEYS = frozenset({"run_dir", "metrics", "service", "mlflow"})
 FLAGS = ("logger.", "ckpt.", "train.agent_func_path")
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")
 DATA_FILE = re.compile(r".*\.(jsonl?|csv|parquet|ya?ml|pt|py|txt)")
+ONE_PATH = re.compile(r"[\w.@+~-]*(/[\w.@+~-]*)+")
 ADDRESS = re.compile(r"\w+://[^\s'\"]+")
 # Two components at least: </s> and \frac{1}{2}/x are no paths.
 LOCAL_PATH = re.compile(r"(?<![\w.:/}])(?:~[\w-]*)?(?:/[\w.@+~-]+){2,}/?")
@@ -23,26 +24,29 @@ SECRETS = re.compile(r"(TOKEN|API_KEY|PASSWORD|SECRET)$")
 VOCABULARIES = frozenset({"tokenizer.json", "vocab.json"})
 
 
+def is_hub_id(text: str) -> bool:
+    """Whether it can name something on the hub: `data/train.jsonl`, or a folder that is there, does not."""
+    return bool(HUB_ID.fullmatch(text)) and not DATA_FILE.fullmatch(text) and not Path(text).exists()
+
+
 def without_paths(text: str) -> str:
     """A hub id stays; a path becomes its last part; an address goes."""
-    if Path(text).name and (DATA_FILE.fullmatch(text) or text.startswith(("./", "../"))):
-        return Path(text).name
-    if HUB_ID.fullmatch(text) and not Path(text).exists():
+    if is_hub_id(text):
         return text
-    if "/" in text and not re.search(r"[\s{}<>\\]", text) and "://" not in text:
+    if ONE_PATH.fullmatch(text):
         return Path(text).name
     return LOCAL_PATH.sub(lambda found: Path(found[0]).name, ADDRESS.sub("(an address)", text))
 
 
-def published_configuration(resolved: Mapping[str, Any]) -> dict[str, Any]:
-    """A run's resolved configuration without what is private. Paths are reduced to their last part."""
+def published_configuration(resolved: Mapping[str, Any], base: str) -> dict[str, Any]:
+    """A run's resolved configuration without what is private, with `base` as the model that it was trained from."""
     flags = {
-        name: value
-        for name, value in resolved.get("openrlhf", {}).items()
+        name: cleaned(value)
+        for name, value in resolved["openrlhf"].items()
         if not name.startswith(FLAGS) and name not in SECRET_FLAGS
     }
-    others = {key: value for key, value in resolved.items() if key not in KEYS and key != "openrlhf"}
-    return {name: cleaned(value) for name, value in {**others, "openrlhf": flags}.items()}
+    others = {key: cleaned(value) for key, value in resolved.items() if key not in KEYS}
+    return {**others, "openrlhf": {**flags, "actor.model_name_or_path": base}}
 
 
 def cleaned(value: Any, clean: Callable[[str], str] = without_paths) -> Any:
@@ -72,14 +76,12 @@ def refuse_private(folder: Path, run: Path) -> None:
     paths = {str(path) for path in (run.absolute(), run.resolve(), Path.home(), Path.cwd()) if len(path.parts) > 2}  # noqa: PLR2004
     words = {path: f"the path {path}" for path in sorted(paths)}
     words |= {v: f"the value of {name}" for name, v in os.environ.items() if SECRETS.search(name) and len(v) > 6}  # noqa: PLR2004
-    found = (path for pattern in ("*.md", "*.json", "*.jinja", "*.py", "*.txt") for path in folder.rglob(pattern))
-    for path in sorted(found):
-        if path.name in VOCABULARIES or path.name.endswith(".index.json"):
+    for path in sorted(folder.rglob("*")):
+        if path.suffix not in (".md", ".json", ".jinja", ".py", ".txt") or path.name in VOCABULARIES:
             continue
         text = path.read_text(encoding="utf-8", errors="replace")
-        for word, what in words.items():
-            if word in text:
-                raise RunError(
-                    f"{path}: holds {what}, which would be published. Remove it from the file of the model or of the "
-                    "run that it comes from, and publish again."
-                )
+        for what in (what for word, what in words.items() if word in text):
+            raise RunError(
+                f"{path}: holds {what}, which would be published. Remove it from the file of the model or of the "
+                "run that it comes from, and publish again."
+            )

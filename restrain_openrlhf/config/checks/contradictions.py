@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from importlib.util import find_spec
 
+from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import Flags, is_agent
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.machine.host_releases import installed
@@ -33,6 +34,10 @@ def refused_by_release(flags: Flags, _config: HookConfig, _method: Method) -> st
     """What the table of releases (machine/host_releases.yaml) refuses in the installed one."""
     given = ((name, reason) for name, reason in installed().refused.items() if flags[name] is not None)
     return next((f"{name} is {flags[name]!r}: {reason}. Leave it out." for name, reason in given), None)
+
+
+def _sums_in_fp32_for_the_host(flags: Flags) -> bool:
+    return flags["ds.grad_accum_dtype"] == "fp32" and bool(flags["ds.adam_offload"])
 
 
 CONTRADICTIONS: tuple[Check, ...] = (
@@ -97,14 +102,17 @@ CONTRADICTIONS: tuple[Check, ...] = (
         "another model's than the one that is trained. Remove it. LoRA (ds.lora.rank) needs less memory too.",
     ),
     refused_if(
-        lambda flags, *_: (
-            flags["ds.grad_accum_dtype"] == "fp32"
-            and flags["ds.adam_offload"]
-            and flags["ds.zero_stage"] < PARTITIONED_WEIGHTS
-        ),
+        lambda flags, *_: _sums_in_fp32_for_the_host(flags) and flags["ds.zero_stage"] in (0, 2),
         "ds.grad_accum_dtype is fp32 and ds.adam_offload is set: with Adam on the host DeepSpeed adds up gradients in "
-        "the weights' type under ZeRO {ds.zero_stage}, whatever is asked for. Remove one of the two, or set "
-        "ds.zero_stage to 3.",
+        "the weights' type under ZeRO {ds.zero_stage}, whatever is asked for. Set ds.zero_stage to 3, or to 1 where "
+        "the policy has one GPU.",
+    ),
+    refused_if(
+        lambda flags, *_: (
+            _sums_in_fp32_for_the_host(flags) and flags["ds.zero_stage"] == 1 and GpuLayout.of(flags).policy > 1
+        ),
+        "ds.grad_accum_dtype is fp32 and ds.adam_offload is set under ZeRO 1: on several GPUs DeepSpeed would train "
+        "each GPU's part of the weights by the gradient of that GPU's rollouts alone. Set ds.zero_stage to 3.",
     ),
     refused_if(
         lambda flags, *_: flags["ds.lora.rank"] > 0 and flags["ds.zero_stage"] == PARTITIONED_WEIGHTS,

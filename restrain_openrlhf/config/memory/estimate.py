@@ -19,9 +19,10 @@ from restrain_openrlhf.config.memory.shape import ModelShape, NoEstimateError, s
 BF16, FP32 = 2, 4
 # fp32 master weights and Adam's two moments.
 ADAM = 12
-# Adam on the host: its 12 bytes, the fp32 gradient, and bf16 buffers for weights and for accumulating
-# (deepspeed/runtime/zero/stage_1_and_2.py).
-OFFLOADED = ADAM + 4 + 2 + 2
+# Adam on the host: its 12 bytes, the fp32 gradient, and a bf16 buffer for weights; from ZeRO 2 on one for accumulating
+# too (deepspeed/runtime/zero/stage_1_and_2.py).
+OFFLOADED = ADAM + 4 + 2
+ACCUMULATED_THERE = 2
 # The gradient's copy in one flat bf16 tensor and in fp32 (deepspeed/runtime/zero/stage_1_and_2.py, step).
 STEP_COPIES = 2 + 4
 # DeepSpeed's defaults, in elements: OpenRLHF leaves them at "auto", which DeepSpeed drops.
@@ -227,7 +228,8 @@ def _host(held: Held) -> Iterator[MemoryLine]:
     """Per node, beside what every process needs to load the model and to hold a batch of rollouts."""
     nodes, parameters = held.layout.nodes, held.shape.parameters
     if held.flags["ds.adam_offload"]:
-        yield MemoryLine("Adam on the host", *product(held.trained, OFFLOADED, divisor=nodes))
+        each = OFFLOADED + (ACCUMULATED_THERE if held.stage >= ZERO_2 else 0)
+        yield MemoryLine("Adam on the host", *product(held.trained, each, divisor=nodes))
     elif held.flags["ds.enable_sleep"]:
         yield MemoryLine("optimizer asleep", *product(held.trained, ADAM, divisor=nodes))
     if held.engines_sleep:

@@ -1,0 +1,227 @@
+"""`restrain study`: trains several configurations with several seeds, and compares held-out accuracy over the seeds."""
+
+import csv
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from restrain_openrlhf.commands.options import Overrides, to_folder
+from restrain_openrlhf.config.command_line import find_config, override_words, parse_overrides
+from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
+from restrain_openrlhf.errors import ConfigError, RunError
+from restrain_openrlhf.machine.processes import Command, run_together
+from restrain_openrlhf.method import build
+from restrain_openrlhf.records.collapse import Collapse, of_evaluations
+from restrain_openrlhf.records.folder import RunFolder
+from restrain_openrlhf.records.metrics import HeldOutAccuracy, read_held_out
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FIRST_SEED = 42
+HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step", "steps", "collapse step")
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """One run. `name` is the configuration's file name, for tables and legends; `group` is that file's folder."""
+
+    name: str
+    group: str
+    seed: int
+    config: RunConfig
+    command: Command
+
+    @property
+    def label(self) -> str:
+        """`group/name seed N`."""
+        return f"{self.group}/{self.name} seed {self.seed}"
+
+
+def study(
+    configs: Annotated[
+        list[Path], typer.Argument(metavar="CONFIG...", parser=find_config, help="YAML files, or presets' names.")
+    ],
+    out: Annotated[Path, to_folder("Output folder for runs, tables and figures.")] = Path("runs/study"),
+    seeds: Annotated[int, typer.Option(min=1, help="Runs per configuration, with seeds 42, 43 and so on.")] = 3,
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at the same time.")] = 1,
+    overrides: Overrides = None,
+) -> None:
+    """Train every CONFIG with every seed and compare held-out accuracy. To resume, run the same command.
+
+    Missing reference files are sampled first, each once.
+    """
+    runs = plan_study(configs, seeds, out, parse_overrides(overrides or []))
+    run_study(runs, jobs, out, Console(stderr=True, soft_wrap=True))
+
+
+def plan_study(
+    sources: Sequence[Path], seeds: int, out: Path, overrides: Mapping[str, object] | None = None
+) -> list[StudyRun]:
+    """Every configuration with seeds 42, 43, …; seed by seed, so that a study stopped half-way compares all methods.
+
+    Raises ConfigError for two configurations of one name, or one without a held-out set to compare on.
+    """
+    counts = Counter((source.absolute().parent.name, source.stem) for source in sources)
+    (group, name), count = counts.most_common(1)[0]
+    if count > 1:
+        raise ConfigError(
+            f"{count} of the configurations are called {group}/{name}, and their runs would share a folder. Give each "
+            "once, and rename those that differ."
+        )
+    numbers = range(FIRST_SEED, FIRST_SEED + seeds)
+    return [_run(source, seed, out, overrides or {}) for seed in numbers for source in sources]
+
+
+def _run(source: Path, seed: int, out: Path, overrides: Mapping[str, object]) -> StudyRun:
+    group, name = source.absolute().parent.name, source.stem
+    folder = out.absolute() / group / name / f"seed-{seed}"
+    placed = {**overrides, "run_dir": str(folder), "openrlhf.train.seed": seed, "evaluate_first": True}
+    config = load_run_config(source, placed)
+    for flag in ("eval.dataset", "eval.steps", "data.label_key"):
+        if not config.openrlhf.get(flag):
+            raise ConfigError(
+                f"{source}: openrlhf has no {flag}, and a study compares accuracy on held-out problems. Set "
+                "eval.dataset (problems with answers), eval.steps and data.label_key, in the file or with --set."
+            )
+    command = Command(["train", str(source), *override_words(placed)], folder.with_name(f"{folder.name}.log"))
+    return StudyRun(name, group, seed, config, command)
+
+
+def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) -> None:
+    """Train the runs that are not complete, `jobs` at a time, and write the table anew after each that succeeded.
+
+    A run that fails does not stop the others. Raises RunError at the end, with the log of every run that failed; the
+    same command resumes them. Raises it before anything trains where a folder, of a complete run too, holds one of
+    another configuration or other content.
+    """
+    from restrain_openrlhf.training.train import refuse_another_run  # noqa: PLC0415 - keeps `restrain --help` quick
+
+    for run in runs:
+        make_reference(run.config, console)
+    for run in runs:
+        refuse_another_run(run.config)
+    waiting = {run.command.log: run for run in runs if not RunFolder(run.config.run_dir).completed.exists()}
+    failed: list[Path] = []
+
+    def on_end(command: Command, status: int) -> None:
+        console.print(f"{waiting[command.log].label}: {'FAILED' if status else 'done'}")
+        if status:
+            failed.append(command.log)
+        else:
+            write_study(runs, out)
+
+    run_together([run.command for run in waiting.values()], [{}] * jobs, on_end=on_end)
+    if failed:
+        logs = "\n".join(map(str, failed))
+        raise RunError(f"{len(failed)} of {len(runs)} runs failed. Fix the errors in these logs, then rerun:\n{logs}")
+    write_study(runs, out)
+    console.print(f"table: {out / 'table.md'}")
+
+
+def make_reference(config: RunConfig, console: Console) -> None:
+    """Sample the run's reference file if the method needs it and it is missing."""
+    from restrain_openrlhf.reference.offline_pass import sample_reference  # noqa: PLC0415
+
+    if config.reference is not None and not config.reference.exists() and build(config.method).needs_reference:
+        console.print(f"sampling the reference {config.reference}")
+        sample_reference(config, config.reference)
+
+
+@dataclass(frozen=True)
+class Curve:
+    """pass@1 of one configuration: each seed's `values` at `steps`, which every seed has; a collapse for each seed."""
+
+    group: str
+    name: str
+    steps: tuple[int, ...]
+    values: tuple[tuple[float, ...], ...]
+    collapses: tuple[Collapse, ...]
+
+    @property
+    def mean(self) -> list[float]:
+        """Over seeds, at each step."""
+        return [mean(column) for column in zip(*self.values, strict=True)]
+
+    @property
+    def deviation(self) -> list[float]:
+        """Standard deviation over seeds, at each step; 0 for a single one."""
+        return [stdev(column) if len(column) > 1 else 0.0 for column in zip(*self.values, strict=True)]
+
+
+def accuracies(runs: Sequence[StudyRun]) -> list[Curve]:
+    """Held-out pass@1 of each configuration that has evaluations, in the order of the study."""
+    evaluated: dict[tuple[str, str], list[Sequence[HeldOutAccuracy]]] = {}
+    for run in runs:
+        if rows := read_held_out(run.config.run_dir):
+            evaluated.setdefault((run.group, run.name), []).append(rows)
+    found = []
+    for (group, name), seeds in evaluated.items():
+        by_seed = [{row.step: row.pass_at_1 for row in rows} for rows in seeds]
+        if steps := sorted(set.intersection(*map(set, by_seed))):
+            values = tuple(tuple(by_step[step] for step in steps) for by_step in by_seed)
+            found.append(Curve(group, name, tuple(steps), values, tuple(map(of_evaluations, seeds))))
+    return found
+
+
+def write_study(runs: Sequence[StudyRun], out: Path) -> None:
+    """Write the table and the curves from the runs' files so far. Raises RunError where none has been evaluated yet."""
+    from restrain_openrlhf.evaluation.figures.page import save_figures  # noqa: PLC0415 - imports matplotlib
+
+    found = accuracies(runs)
+    if not found:
+        raise RunError(f"{out}: no run has an evaluation yet, so there is nothing to report. Read the runs' logs.")
+    rows = list(map(accuracy_row, found))
+    lines = "".join(f"| {' | '.join(cells)} |\n" for cells in (HEADER, ["---"] * len(HEADER), *rows))
+    (out / "table.md").write_text(f"## Held-out accuracy (pass@1)\n\n{lines}", encoding="utf-8")
+    with (out / "table.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([HEADER, *rows])
+    save_figures({"curves": draw(found)}, out)
+
+
+def accuracy_row(curve: Curve) -> list[str]:
+    """Means over seeds; `sd` is the standard deviation of `after` over seeds. Collapse steps are each seed's."""
+    means = curve.mean
+    best = means.index(max(means))
+    return [
+        curve.group,
+        curve.name,
+        str(len(curve.values)),
+        f"{means[0]:.1%}",
+        f"{means[-1]:.1%}",
+        f"{curve.deviation[-1]:.1%}" if len(curve.values) > 1 else "–",
+        f"{means[best]:.1%}",
+        str(curve.steps[best]),
+        str(curve.steps[-1]),
+        collapse_cell(curve.collapses),
+    ]
+
+
+def collapse_cell(collapses: Sequence[Collapse]) -> str:
+    """Each seed's Model Collapse Step, or one word for all: "–" without a collapse, "?" with too few evaluations."""
+    words = ["?" if not one.is_known else "–" if one.step is None else str(one.step) for one in collapses]
+    return words[0] if len(set(words)) == 1 else ", ".join(words)
+
+
+def draw(curves: Sequence[Curve]) -> "Figure":
+    """A panel for each group, and in it a line for each configuration: the mean over its seeds by step, ±1 sd."""
+    from matplotlib.figure import Figure  # noqa: PLC0415 - costs a second
+
+    groups = list(dict.fromkeys(curve.group for curve in curves))
+    figure = Figure(figsize=(5.5 * len(groups), 4.5), layout="constrained")
+    for axes, group in zip(figure.subplots(1, len(groups), squeeze=False).flat, groups, strict=True):
+        for curve in (each for each in curves if each.group == group):
+            (line,) = axes.plot(curve.steps, curve.mean, label=curve.name)
+            both = list(zip(curve.mean, curve.deviation, strict=True))
+            low, high = [at - by for at, by in both], [at + by for at, by in both]
+            axes.fill_between(curve.steps, low, high, alpha=0.15, color=line.get_color(), linewidth=0)
+        axes.set(title=f"{group}: held-out pass@1", xlabel="training step")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    return figure

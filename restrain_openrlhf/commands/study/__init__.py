@@ -1,1 +1,0 @@
-"""Studies: several configurations times several seeds, trained, resumed, and compared in tables and figures."""
