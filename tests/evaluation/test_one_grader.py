@@ -1,6 +1,5 @@
 """Whatever is called accuracy has one grader: `restrain eval`'s, also where two answers are no equal votes."""
 
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,6 @@ from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.sampling_pass import SamplingPass
 from restrain_openrlhf.scoring import GroupScorer
 from test_time.outcome import compare, predictions
-from tests.commands import restrain
 from tests.evaluation.conftest import provenance
 
 PROBLEM = Prompt("p", "How much?", r"How much? Put it in \boxed{}.", "here")
@@ -128,16 +126,6 @@ def test_every_accuracy_is_that_of_restrain_eval(
 ):
     assert restrain_eval(response, gold, tmp_path) == right
     assert measure(response, gold, tmp_path) == right
-
-
-def test_pairs_are_graded_alike_by_the_policy_of_evaluation(write_jsonl, tmp_path):
-    given = [(extract(response), gold, right) for response, gold, right in CASES if extract(response)]
-    pairs = write_jsonl("pairs.jsonl", [{"a": answer, "b": gold} for answer, gold, _ in given])
-    done = restrain("grade", pairs, "--policy", "eval", "--out", tmp_path / "g.jsonl")
-    assert done.returncode == 0, done.stderr
-    assert [float(json.loads(line)["equal"]) for line in (tmp_path / "g.jsonl").read_text().splitlines()] == [
-        right for *_, right in given
-    ]
 
 
 def test_gold_grpo_rewards_every_right_answer_alike_however_it_is_written():
