@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.model_files import ensure_model
-from restrain_openrlhf.records.collapse import read_collapse
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
@@ -93,7 +92,6 @@ def _outcome(job: Adaptation, plan: Plan, trained: Trained, rows: Sequence[Predi
         method=plan.config.method.name,
         configuration=str(plan.source),
         problems=len(rows),
-        collapse=read_collapse(job.training.path),
         votes=job.votes,
         vote_temperature=VOTE_TEMPERATURE,
         vote_top_p=VOTE_TOP_P,

@@ -29,18 +29,16 @@ PROMPTS, PREDICTIONS, REPORT = "prompts.jsonl", "predictions.jsonl", "report.htm
 PRESETS = CONFIGS / "test_time" / "llama3.1-8b-instruct"
 # The sets that presets were written for, with their numbers of problems.
 SIZES = {"aime24": 30, "amc23": 40, "amc83": 83, "math500": 500}
-# Where the files of each `--preset` are below a set's folder.
-FOLDERS = {"paper": ".", "ttrl_protocol": "ttrl_protocol"}
 # Saved models, to go back to the last good one; and a resumed run ends with the same weights.
 DEFAULTS: Mapping[str, object] = {"openrlhf.ckpt.save_hf": True, "seeded_rollouts": True}
 
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What a user chose. `config` (else a preset by `method`, `preset` and size) gives method and OpenRLHF's flags.
+    """What a user chose. `config` (else a preset by `method` and size) gives method and OpenRLHF's flags.
 
     `votes`: rollouts per problem, before and after training. `boxed` asks for an answer in the form that its kind is
-    read in; it, `chat` and `answers`: None means as the configuration says, or for `answers` the benchmark's own kind.
+    read in; it and `answers`: None means as the configuration says, or for `answers` the benchmark's own kind.
     `gold` and `heldout` are for the evaluation, after training. `stop`: None means that no rule ends the run.
     """
 
@@ -49,12 +47,9 @@ class Adaptation:
     out: Path
     config: Path | None = None
     method: str | None = None
-    preset: str = "paper"
     steps: int | None = None
-    epochs: int | None = None
     votes: int = 64
     boxed: bool | None = None
-    chat: bool | None = None
     answers: AnswerKind | None = None
     gold: Path | None = None
     heldout: tuple[Source, ...] = ()
@@ -95,14 +90,13 @@ class Plan:
 def make_plan(job: Adaptation, problems: Sequence[PromptOnly]) -> Plan:
     """The configuration for these problems, checked by itself (no model is looked for), and their wording.
 
-    Raises ConfigError for a wrong preset or method, bad flags, an impossible layout, and a method that needs gold.
+    Raises ConfigError for a wrong method, bad flags, an impossible layout, and a method that needs gold.
     """
-    source = job.config or preset_path(job.method or "restrain", job.preset, len(problems))
-    chat = {} if job.chat is None else {"openrlhf.data.apply_chat_template": job.chat}
+    source = job.config or preset_path(job.method or "restrain", len(problems))
     kind = {} if job.kind is None else {"answers": job.kind.model_dump(mode="json")}
-    chosen = {**DEFAULTS, **_own(job), **method_overrides(source, job.method), **kind, **job.overrides, **chat}
+    chosen = {**DEFAULTS, **_own(job), **method_overrides(source, job.method), **kind, **job.overrides}
     first = load_run_config(source, chosen)
-    length = length_overrides(job.steps, job.epochs, len(problems), first)
+    length = length_overrides(job.steps, len(problems), first)
     config = load_run_config(source, {**chosen, **length, **_own(job), "openrlhf.data.input_template": None})
     _refuse_gold(config)
     check_flags(config)
@@ -127,17 +121,12 @@ def write_prompts(job: Adaptation, plan: Plan) -> None:
     offline_pass(plan.config, n=job.votes)
 
 
-def preset_path(method: str, preset: str, count: int) -> Path:
+def preset_path(method: str, count: int) -> Path:
     """The preset of the set whose size is nearest to `count` problems, by ratio.
 
-    Raises ConfigError for an unknown preset, and for a method without one.
+    Raises ConfigError for a method without one.
     """
-    if preset not in FOLDERS:
-        raise ConfigError(
-            f"--preset {preset!r}: is no preset. Known: {', '.join(FOLDERS)}, of the nearest size of set; name any "
-            "other with --config."
-        )
-    nearest = PRESETS / min(SIZES, key=lambda name: abs(math.log(SIZES[name] / count))) / FOLDERS[preset]
+    nearest = PRESETS / min(SIZES, key=lambda name: abs(math.log(SIZES[name] / count)))
     known = sorted(path.stem for path in nearest.glob("*.yaml"))
     if method not in known:
         raise ConfigError(
@@ -154,12 +143,10 @@ def method_overrides(config: Path, method: str | None) -> Mapping[str, object]:
     return {"method": {"name": method}}
 
 
-def length_overrides(steps: int | None, epochs: int | None, prompts: int, config: RunConfig) -> Mapping[str, object]:
-    """`--steps` or `--epochs` as keys; an epoch visits every problem. Raises ConfigError where both are given."""
-    if steps is not None and epochs is not None:
-        raise ConfigError("--steps and --epochs are both given. Give one: an epoch is every problem once.")
+def length_overrides(steps: int | None, prompts: int, config: RunConfig) -> Mapping[str, object]:
+    """`--steps` as keys: as many visits to every problem as they need."""
     if steps is None:
-        return {} if epochs is None else {"openrlhf.train.num_episodes": epochs}
+        return {}
     if "rollout.batch_size" not in config.openrlhf:
         raise ConfigError("openrlhf: rollout.batch_size is not set. Say how many problems a step has.")
     batches = -(-prompts // int(config.openrlhf["rollout.batch_size"]))

@@ -46,16 +46,11 @@ def adapt(
             metavar="CONFIG",
             parser=find_config,
             help="A YAML file, or a preset by name (`restrain presets`).",
-            show_default="by --preset",
+            show_default="a preset for the known set of nearest size",
         ),
     ] = None,
     method: Annotated[str | None, training(help="restrain, ttrl, ettrl.", show_default="restrain, or CONFIG's")] = None,
-    preset: Annotated[
-        str | None,
-        training(help="paper or ttrl_protocol, for the known set of nearest size.", show_default="paper"),
-    ] = None,
     steps: Annotated[int | None, training(min=1, help="Training steps.")] = None,
-    epochs: Annotated[int | None, training(min=1, help="Passes over all problems.")] = None,
     votes: Annotated[
         int, training(min=2, help="Rollouts per problem of each vote. Answers are voted at T 0.6, top-p 0.95.")
     ] = 64,
@@ -87,10 +82,6 @@ def adapt(
             show_default="with a chat template",
         ),
     ] = None,
-    chat: Annotated[
-        bool | None,
-        problems("--chat/--no-chat", help="Use the tokenizer's chat template.", show_default="as CONFIG says"),
-    ] = None,
     gold: Annotated[Path | None, evaluation(help=f"{GOLD} Known benchmarks have theirs.")] = None,
     heldout: Annotated[
         list[str] | None, evaluation(help="A benchmark that is not trained on, evaluated too. Repeatable.")
@@ -101,8 +92,6 @@ def adapt(
     from test_time.adapt import adapt as run  # noqa: PLC0415 - imports matplotlib
     from test_time.report import lead  # noqa: PLC0415
 
-    if config is not None and preset is not None:
-        raise ConfigError("--config and --preset are both given. Give one: a preset is a configuration.")
     if no_stop and stop:
         raise ConfigError("--stop and --no-stop are both given. Give one.")
     given, kind = split_answers(parse_overrides(overrides or []), answers)
@@ -112,13 +101,10 @@ def adapt(
         out=out.absolute(),
         config=config,
         method=method,
-        preset=preset or "paper",
         steps=steps,
-        epochs=epochs,
         votes=votes,
         boxed=boxed,
         answers=kind,
-        chat=chat,
         gold=gold,
         heldout=tuple(Source(word, folder=benchmark_dir) for word in heldout or []),
         stop=None if no_stop else parse_stop_rules(stop or []),

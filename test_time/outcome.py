@@ -6,7 +6,6 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.data.gold import PromptOnly
-from restrain_openrlhf.records.collapse import Collapse
 from restrain_openrlhf.reference import Reference, ReferenceRow
 from test_time.accuracy import Score
 from test_time.training import Trained
@@ -49,8 +48,7 @@ class Outcome(Trained, frozen=True):
     """`result.json`: how training went, the answers and, with gold, what they are worth.
 
     `votes` rollouts per problem, at `vote_temperature` and `vote_top_p`, gave each answer, and the base model's.
-    `collapse` is the Model Collapse Step of the training. `comparison` and `scores` need gold. `heldout` names the sets
-    among the scores that were not trained on.
+    `comparison` and `scores` need gold. `heldout` names the sets among the scores that were not trained on.
     """
 
     name: str
@@ -58,7 +56,6 @@ class Outcome(Trained, frozen=True):
     method: str
     configuration: str
     problems: int
-    collapse: Collapse
     votes: int
     vote_temperature: float
     vote_top_p: float

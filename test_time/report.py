@@ -110,7 +110,6 @@ def run_table(outcome: Outcome) -> PageTable:
         ["steps", str(outcome.steps)],
         ["ended early", "yes" if outcome.ended_early else "no"],
         ["alarm", outcome.alarm or "none"],
-        ["Model Collapse Step", str(outcome.collapse)],
         ["last good model", f"step {outcome.chosen_step}: {outcome.chosen_model}"],
         ["signals not logged, so not watched", ", ".join(outcome.unwatched) or "none"],
     ]

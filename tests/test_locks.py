@@ -1,7 +1,10 @@
 """The locks: each is closed under its own requirements, by metadata on record, and agrees with the other."""
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -103,6 +106,45 @@ def test_a_torch_that_is_built_without_cuda_is_no_gpu_stack():
     assert "torch 2.13.0 is built without CUDA" in problem
     assert lock.build_without_cuda("2.13.0+cu130", "13.0") is None
     assert lock.build_without_cuda(None, None) is None
+
+
+@pytest.fixture
+def gpu_stack(tmp_path):
+    """The CUDA wheels' metadata as `lock.py record` read it of them, installed without the wheels; not a line of code.
+
+    What needs the wheels themselves is tests/test_cuda_wheels.py.
+    """
+    for name, (_, version, needs, _) in record("gpu").items():
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+        (folder / "METADATA").write_text("\n".join([*lines, *(f"Requires-Dist: {need}" for need in needs)]) + "\n")
+    (tmp_path / "torch").mkdir()
+    (tmp_path / "torch" / "__init__.py").write_text("raise RuntimeError('imported')")
+    (tmp_path / "torch" / "version.py").write_text("cuda = '13.0'\n")
+    return tmp_path
+
+
+def checked(gpu_stack):
+    """What `lock.py check gpu` says where these are found before all else."""
+    words = [sys.executable, "tools/lock.py", "check", "gpu"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(gpu_stack), str(ROOT)])}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    return done.stdout + done.stderr
+
+
+def test_the_gpu_stacks_check_takes_the_wheels_metadata(gpu_stack):
+    assert f"{len(lock.pins('gpu'))} packages as pinned, every requirement met" in checked(gpu_stack)
+
+
+def test_the_gpu_stacks_check_finds_what_is_wrong_with_it(gpu_stack):
+    (metadata,) = gpu_stack.glob("vllm-*/METADATA")
+    metadata.write_text(metadata.read_text() + "Requires-Dist: no-such-package\n")
+    (gpu_stack / "torch" / "version.py").write_text("cuda = None\n")
+    said = checked(gpu_stack)
+    assert "vllm requires no-such-package, which is not there." in said
+    assert "is built without CUDA" in said
+    assert len(said.splitlines()) == 3
 
 
 def test_the_cuda_of_torch_is_read_without_importing_it(tmp_path, monkeypatch):

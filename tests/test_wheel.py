@@ -296,7 +296,7 @@ def test_k8s_render_checks_flags_as_openrlhf_would(installed, tmp_path, item, me
     assert message in done.stderr
 
 
-@pytest.mark.parametrize("chosen", ["--preset=paper", "--preset=ttrl_protocol", "--config=cpu/test_time"])
+@pytest.mark.parametrize("chosen", ["--method=restrain", "--config=cpu/test_time"])
 def test_adaptations_find_their_preset_and_stop_at_the_missing_stack(installed, tmp_path, chosen):
     """As far as it goes: the flags are checked by OpenRLHF's own parser before anything is trained."""
     (tmp_path / "p.jsonl").write_text('{"problem": "1+1="}\n')

@@ -23,7 +23,7 @@ from restrain_openrlhf.commands.k8s.command import k8s
 from restrain_openrlhf.commands.premise.command import premise
 from restrain_openrlhf.commands.publish.command import publish
 from restrain_openrlhf.commands.reference import make_reference, merge_reference, reference, subset_reference
-from restrain_openrlhf.commands.score import extract, grade, score
+from restrain_openrlhf.commands.score import score
 from restrain_openrlhf.commands.serve import agent_path, serve
 from restrain_openrlhf.commands.slurm.command import slurm
 from restrain_openrlhf.commands.study import study
@@ -82,7 +82,7 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
     TRAINING: (demo, train, publish, study, presets, show, plot),
     REFERENCE: (make_reference, reference, merge_reference, premise, subset_reference),
     DEPLOYMENT: (integrate, agent_path, serve),
-    DATA: (score, extract, grade, view),
+    DATA: (score, view),
     EVALUATION: (evaluate, regrade, table, analyze),
     SETUP: (doctor, gpu_check),
 }

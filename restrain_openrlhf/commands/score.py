@@ -1,20 +1,20 @@
-"""`restrain score`, `extract` and `grade`: files of rollouts scored as in training, and answers read and compared."""
+"""`restrain score`: files of rollouts scored as in training, with the answer and the class of each response."""
 
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel
 from rich.console import Console
 from rich.progress import track
 
-from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
-from restrain_openrlhf.config.command_line import choose_kind, parse_overrides
-from restrain_openrlhf.data.jsonl import at, each_identified_row, each_line, each_row, write_rows
+from restrain_openrlhf.config.command_line import parse_overrides
+from restrain_openrlhf.data.jsonl import at, each_identified_row, each_line, write_rows
 from restrain_openrlhf.data.sources import each_row_of
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
 from restrain_openrlhf.evaluation.grade import RolloutsRow
@@ -59,15 +59,14 @@ def score(
     overrides: MethodKeys = None,
     answers: AnswersOption = None,
     reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass, for u_x.")] = None,
-    prompt_weight: Annotated[float | None, typer.Option(min=0.0, help="One u_x for all prompts.")] = None,
 ) -> None:
     """Score rollouts as training does: classes, votes, label weights, and the advantage pair of each rollout.
 
-    Advantages include the prompt weight u_x. Without --reference and --prompt-weight this command takes u_x = 1.
+    Advantages include the prompt weight u_x. Without --reference and --set prompt_weight=... it is 1 here.
     """
     rollouts = STANDARD_INPUT if str(rollouts) == "-" else rollouts
     given, named = split_answers(parse_overrides(overrides or [], example="eps=1e-6"), answers)
-    kind, chosen = named or MATHEMATICS, choose_method(method, given, reference, prompt_weight)
+    kind, chosen = named or MATHEMATICS, choose_method(method, given, reference is not None)
     artifact = load_reference(reference) if reference else None
     if artifact is not None:
         refuse_other_kind(artifact, kind)
@@ -107,27 +106,21 @@ def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
         yield number, RolloutsRow.model_validate({"id": number, **known, "problem": problem, "responses": responses})
 
 
-def choose_method(
-    name: str, given: Mapping[str, object], reference: Path | None, prompt_weight: float | None
-) -> Method:
+def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -> Method:
     """The method, with u_x = 1 where it needs a reference and there is none; that is said on stderr.
 
-    Raises ConfigError where two options say different things.
+    Raises ConfigError for a name among the settings.
     """
     if "name" in given:
         raise ConfigError(f"--set name={given['name']}: give the method as --method {given['name']}.")
-    if prompt_weight is not None and (reference is not None or "prompt_weight" in given):
-        other = "--reference" if reference is not None else "--set prompt_weight"
-        raise ConfigError(f"--prompt-weight and {other} both set u_x. Leave one of them out.")
-    block = {"name": name, **given, **({} if prompt_weight is None else {"prompt_weight": prompt_weight})}
-    settings = parse_settings(block)
+    settings = parse_settings({"name": name, **given})
     method = build(settings)
-    unsaid = "prompt_weight" in type(settings).model_fields and "prompt_weight" not in block
-    if not (method.needs_reference and reference is None and unsaid):
+    is_set = "prompt_weight" in given or "prompt_weight" not in type(settings).model_fields
+    if is_set or has_reference or not method.needs_reference:
         return method
-    note = "note: no --reference and no --prompt-weight, so u_x is not applied: u_x is 1 for every prompt."
+    note = "note: no --reference and no --set prompt_weight=..., so u_x is not applied: u_x is 1 for every prompt."
     Console(stderr=True, soft_wrap=True).print(note)
-    return build(parse_settings({**block, "prompt_weight": 1.0}))
+    return build(parse_settings({"name": name, **given, "prompt_weight": 1.0}))
 
 
 def _located(
@@ -163,71 +156,3 @@ def score_row(
         advantage_pos=result.pair.positive.tolist(),
         advantage_neg=result.pair.negative.tolist(),
     )
-
-
-class _Response(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    response: str
-    problem: str = ""
-
-    def row(self, kind: AnswerKind) -> Row:
-        return kind.row(self.problem, self.model_extra or {})
-
-
-class _Answer(BaseModel):
-    answer: str | None
-
-
-class _Pair(BaseModel):
-    model_config = ConfigDict(extra="allow")
-
-    a: str
-    b: str
-    problem: str = Field("", exclude=True)
-
-    def row(self, kind: AnswerKind) -> Row:
-        return kind.row(self.problem, self.model_extra or {})
-
-
-class _Graded(BaseModel):
-    a: str
-    b: str
-    equal: bool
-
-
-def extract(
-    responses: Annotated[
-        Path,
-        typer.Argument(metavar="RESPONSES", help="Rows {response}, and what the kind reads (JSONL, Parquet)."),
-    ],
-    out: Annotated[
-        Path, to_file("Output rows {answer} (JSONL, Parquet), in the same order; null: no answer was found.")
-    ],
-    answers: AnswersOption = None,
-) -> None:
-    """Extract the final answer of each response, as in votes and evaluation."""
-    kind, rows = choose_kind(answers or "math"), each_row(responses, _Response)
-    write_rows(out, (_Answer(answer=kind.extract(row.response, row.row(kind))) for row in rows))
-
-
-def grade(
-    pairs: Annotated[
-        Path, typer.Argument(metavar="PAIRS", help="Rows {a, b}, and what the kind reads (JSONL, Parquet).")
-    ],
-    out: Annotated[Path, to_file("Output rows {a, b, equal} (JSONL, Parquet), in the same order.")],
-    policy: Annotated[
-        Literal["vote", "eval"],
-        typer.Option(help="vote: as votes compare; eval: as the grader does, a the prediction and b the gold answer."),
-    ] = "vote",
-    answers: AnswersOption = None,
-) -> None:
-    """Compare pairs of answers."""
-    kind, rows = choose_kind(answers or "math"), each_row(pairs, _Pair)
-    equal = kind.is_right if policy == "eval" else partial(_one_class, kind)
-    write_rows(out, (_Graded(a=row.a, b=row.b, equal=equal(row.a, row.b, row.row(kind))) for row in rows))
-
-
-def _one_class(kind: AnswerKind, one: str, other: str, row: Row) -> bool:
-    first, second = kind.classes([one, other], row)
-    return first is not None and first == second

@@ -1,5 +1,6 @@
 """Gold answers: kept apart from the prompts in a file of their own, and found by a problem's text, hash or id."""
 
+import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,7 +105,9 @@ class GoldFile:
         """
         # Ids alone need all of the problems at once.
         asked = list(asked) if self.by_id else asked
-        found = {each.problem: self.by_problem[each.problem] for each in asked if each.problem in self.by_problem}
+        # A hash of Python's is a quarter of a problem's; what is found shares the file's own strings.
+        hashes = {hash(each.problem) for each in asked if each.problem in self.by_problem}
+        found = {problem: answer for problem, answer in self.by_problem.items() if hash(problem) in hashes}
         problems = self._by_id(where, list(asked)) if self.by_id else {}
         for name, answer in self.by_id.items():
             if found.setdefault(problems[name], answer) != answer:
@@ -161,7 +164,8 @@ def load_gold(path: Path) -> GoldFile:
                 f"{path}, {where}: has none of `problem`, `prompt_hash` and `id`. Add the one that the problems are "
                 "known by."
             )
-        before = (gold.by_problem if problem else gold.by_id).setdefault(name, row.answer)
+        # Many problems have the same answer.
+        before = (gold.by_problem if problem else gold.by_id).setdefault(name, sys.intern(row.answer))
         if before != row.answer:
             named = "the same problem" if problem else f"the id {name!r}"
             raise DataError(

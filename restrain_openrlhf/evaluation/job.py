@@ -107,5 +107,4 @@ def _provenance(
         protocol=request.protocol,
         **request.chosen_protocol().drawing,
         context=context,
-        labels=request.labels(),
     )

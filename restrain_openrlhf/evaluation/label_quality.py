@@ -1,13 +1,11 @@
 """Was the pseudo-label right? What a run's kept groups were trained towards, counted against gold."""
 
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from functools import reduce
 from operator import add
 from pathlib import Path
-from typing import Any, Self
+from typing import NamedTuple, Self
 
 from pydantic import BaseModel
 
@@ -35,43 +33,6 @@ def weight_on_right(group: KeptGroup, right: Sequence[bool]) -> float | None:
     return sum((rollout.label_weight or 0.0 for rollout in firsts.values() if right[rollout.rollout]), 0.0)
 
 
-@dataclass(frozen=True)
-class GroupFacts:
-    """What is counted of one group, without its texts.
-
-    `right`: whether each rollout's answer is, by the rule of its kind of answer; a missing one is wrong.
-    `signals`, of each trained rollout that is pushed up or down: whether it is right, and its A⁺ + A⁻. A group without
-    any answer has a wrong majority.
-    """
-
-    step: int
-    size: int
-    voters: int
-    penalized: bool
-    majority_right: bool
-    weight_on_right: float | None
-    right: tuple[bool, ...]
-    signals: tuple[tuple[bool, float], ...]
-
-    @classmethod
-    def of(cls, group: KeptGroup, gold: PromptGold) -> Self:
-        """The facts of a group whose prompt has a gold answer."""
-        right = tuple(bool(gold.right(group.prompt, rollout.answer)) for rollout in group.rollouts)
-        first = majority(group)
-        trained = [rollout for rollout in group.rollouts if rollout.trained]
-        net = [(rollout.advantage_pos or 0.0) + (rollout.advantage_neg or 0.0) for rollout in trained]
-        return cls(
-            step=group.step,
-            size=group.majority_count,
-            voters=group.voters,
-            penalized=group.penalized,
-            majority_right=first is not None and right[first.rollout],
-            weight_on_right=weight_on_right(group, right),
-            right=right,
-            signals=tuple(pair for pair in zip(right, net, strict=False) if abs(pair[1]) > NO_SIGNAL),
-        )
-
-
 class Measures(BaseModel, frozen=True):
     """What is counted of some groups. Shares are in [0, 1]; None where there is nothing to take a share of.
 
@@ -97,46 +58,62 @@ class Measures(BaseModel, frozen=True):
     penalized_with_right: int
 
 
-@dataclass
-class Counts:
-    """What `Measures` are made of, counted group by group; signals by (right, pushed up)."""
+class Counts(NamedTuple):
+    """What `Measures` are made of: of one group, or of several added up.
+
+    A missing answer is wrong, and a group without any answer has a wrong majority. `weight` is the sum of w_j of right
+    answers over the `weighted` groups, whose classes have weights. `right_up` to `wrong_down` count the trained
+    rollouts that are pushed up or down, by whether they are right.
+    """
 
     groups: int = 0
     majorities_right: int = 0
     some_right: int = 0
     rollouts: int = 0
     rollouts_right: int = 0
-    weights: "array[float]" = field(default_factory=lambda: array("d"))
-    signals: Counter[tuple[bool, bool]] = field(default_factory=Counter)
+    weighted: int = 0
+    weight: float = 0.0
+    right_up: int = 0
+    right_down: int = 0
+    wrong_up: int = 0
+    wrong_down: int = 0
     penalized: int = 0
     penalized_with_right: int = 0
 
-    def add(self, group: GroupFacts) -> None:
-        """One group more."""
-        self.groups += 1
-        self.majorities_right += group.majority_right
-        self.some_right += any(group.right)
-        self.rollouts += len(group.right)
-        self.rollouts_right += sum(group.right)
-        if group.weight_on_right is not None:
-            self.weights.append(group.weight_on_right)
-        self.signals.update((right, net > 0) for right, net in group.signals)
-        if group.penalized:
-            self.penalized += 1
-            self.penalized_with_right += any(group.right)
-
     @classmethod
-    def joined(cls, parts: Iterable[Self]) -> Self:
-        """Of the groups of all parts."""
-        return reduce(lambda one, other: cls(*map(add, one._values(), other._values())), parts, cls())
+    def of(cls, group: KeptGroup, gold: PromptGold) -> Self:
+        """Of a group whose prompt has a gold answer; what is right is the rule of its kind of answer."""
+        right = [bool(gold.right(group.prompt, rollout.answer)) for rollout in group.rollouts]
+        first, weight = majority(group), weight_on_right(group, right)
+        trained = [rollout for rollout in group.rollouts if rollout.trained]
+        net = [(rollout.advantage_pos or 0.0) + (rollout.advantage_neg or 0.0) for rollout in trained]
+        signals = Counter(
+            (is_right, each > 0) for is_right, each in zip(right, net, strict=False) if abs(each) > NO_SIGNAL
+        )
+        return cls(
+            groups=1,
+            majorities_right=int(first is not None and right[first.rollout]),
+            some_right=int(any(right)),
+            rollouts=len(right),
+            rollouts_right=sum(right),
+            weighted=int(weight is not None),
+            weight=weight or 0.0,
+            right_up=signals[True, True],
+            right_down=signals[True, False],
+            wrong_up=signals[False, True],
+            wrong_down=signals[False, False],
+            penalized=int(group.penalized),
+            penalized_with_right=int(group.penalized and any(right)),
+        )
 
-    def _values(self) -> Iterator[Any]:
-        return (getattr(self, each.name) for each in fields(self))
+    def plus(self, other: Self) -> Self:
+        """Of the groups of both."""
+        return type(self)(*map(add, self, other))
 
     def measures(self) -> Measures:
         """Of one group or more."""
         low, high = wilson_interval(self.majorities_right, self.groups)
-        up, down = self.signals[True, True], self.signals[False, False]
+        right, wrong = self.right_up + self.right_down, self.wrong_up + self.wrong_down
         return Measures(
             groups=self.groups,
             label_accuracy=self.majorities_right / self.groups,
@@ -144,11 +121,11 @@ class Counts:
             label_high=high,
             some_right=self.some_right / self.groups,
             rollout_accuracy=self.rollouts_right / self.rollouts,
-            weight_on_right=_share(sum(self.weights), len(self.weights)),
-            signals=self.signals.total(),
-            reward_accuracy=_share(up + down, self.signals.total()),
-            right_pushed_up=_share(up, up + self.signals[True, False]),
-            wrong_pushed_down=_share(down, down + self.signals[False, True]),
+            weight_on_right=_share(self.weight, self.weighted),
+            signals=right + wrong,
+            reward_accuracy=_share(self.right_up + self.wrong_down, right + wrong),
+            right_pushed_up=_share(self.right_up, right),
+            wrong_pushed_down=_share(self.wrong_down, wrong),
             penalized=self.penalized,
             penalized_with_right=self.penalized_with_right,
         )
@@ -204,9 +181,11 @@ def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: P
         if answers.of(group.prompt) is None:
             without[group.prompt_id] += 1
             continue
-        facts = GroupFacts.of(group, answers)
-        for counts in (total, by_step[facts.step], by_size[facts.voters, facts.size]):
-            counts.add(facts)
+        found = Counts.of(group, answers)
+        total = total.plus(found)
+        by_step[group.step] = by_step[group.step].plus(found)
+        size = group.voters, group.majority_count
+        by_size[size] = by_size[size].plus(found)
     return LabelQuality(
         run=str(run),
         gold=str(gold),
@@ -228,5 +207,5 @@ def _windows(by_step: Mapping[int, Counts]) -> Iterator[WindowMeasures]:
     size = -(-len(steps) // WINDOWS)
     for start in range(0, len(steps), size):
         window = steps[start : start + size]
-        counts = Counts.joined(by_step[step] for step in window)
+        counts = reduce(Counts.plus, (by_step[step] for step in window))
         yield WindowMeasures(first=window[0], last=window[-1], measures=counts.measures())

@@ -59,7 +59,6 @@ class Request(BaseModel, frozen=True):
     seed: int = Field(42, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
     answers: str | None = Field(None, description=f"{ANSWERS} Else the benchmark's own; a file's are mathematics.")
-    label: list[str] | None = Field(None, description="KEY=VALUE: label for figures, such as sigma=0.5. Repeatable.")
 
     def chosen_protocol(self) -> SamplingProtocol:
         """The protocol with the user's n, length and seed.
@@ -80,19 +79,13 @@ class Request(BaseModel, frozen=True):
         """The kind of answer that is asked for. Raises ConfigError where there is no such kind."""
         return None if self.answers is None else choose_kind(self.answers)
 
-    def labels(self) -> dict[str, str]:
-        """By name. Raises ConfigError for one that is not KEY=VALUE."""
-        parts = {text: text.partition("=") for text in self.label or []}
-        for text, (key, _, value) in parts.items():
-            if not (key and value):
-                raise ConfigError(f"--label {text!r}: give KEY=VALUE, such as sigma=0.5.")
-        return {key: value for key, _, value in parts.values()}
-
     def words(self) -> list[str]:
         """The command that asks for this, for a process of its own; it takes all visible GPUs."""
-        given = self.model_dump(exclude_defaults=True, exclude={"label"})
-        words = [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-        return ["eval", *words, *(f"--label={text}" for text in self.label or [])]
+        given = self.model_dump(exclude_defaults=True)
+        return [
+            "eval",
+            *(word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))),
+        ]
 
 
 @dataclass(frozen=True)

@@ -178,24 +178,23 @@ class Subject:
 
 
 def subject_of(how: EvaluationProvenance, given: Subject) -> Subject:
-    """From what the user gives, else the labels base, method and data of the evaluation, else the model's run folder.
+    """From what the user gives, else the model's run folder.
 
-    Labels are free: one that names no method is a method that the paper lacks. Raises ConfigError for a given method
-    that there is none of, RunError for a run folder that cannot be read.
+    Raises ConfigError for a given method that there is none of, RunError for a run folder that cannot be read.
     """
     if given.method not in (None, BASE, *METHODS):
         known = f"{BASE} (no training), {', '.join(METHODS)}"
         raise ConfigError(f"--method {given.method!r}: is no method. Known: {known}.")
-    labels, found = how.labels, Subject()
+    found = Subject()
     if None in (given.base, given.method, given.training):
         found = _of_run(Path(how.model)) or _of_hub_id(how.model)
-    method = given.method or labels.get("method") or found.method
+    method = given.method or found.method
     same = method == found.method
     return Subject(
-        base=given.base or labels.get("base") or found.base,
+        base=given.base or found.base,
         method=method,
-        training=given.training or labels.get("data") or found.training,
-        ablation=_labelled_ablation(labels) or (found.ablation if same else None),
+        training=given.training or found.training,
+        ablation=found.ablation if same else None,
         own_settings=found.own_settings if same else False,
     )
 
@@ -232,8 +231,7 @@ def why_none(subject: Subject, how: EvaluationProvenance) -> str:
     """Why the paper has no number for this benchmark of this subject."""
     if subject.base is None or subject.method is None:
         return (
-            f"it is not known what {how.model} is: it lies in no run's folder. Say it with --base, --method and "
-            "--data, or by labels of `restrain eval` of these names"
+            f"it is not known what {how.model} is: it lies in no run's folder. Say it with --base, --method and --data"
         )
     if subject.base not in models():
         return f"the paper has nothing on the model {subject.base}; it has {', '.join(models())}"
@@ -246,12 +244,6 @@ def why_none(subject: Subject, how: EvaluationProvenance) -> str:
         return f"the paper has no {what} of {subject.base}{trained}"
     hint = "; its test-time column AMC23 is shown for amc83" if how.benchmark == "amc23" else ""
     return f"the paper has no {how.benchmark} of {what} of {subject.base}{hint}"
-
-
-def _labelled_ablation(labels: Mapping[str, str]) -> str | None:
-    """`sigma=0.1` as the preset of that name; a value that the paper did not sweep is none."""
-    paths = [ABLATIONS / f"{key}-{labels[key]}.yaml" for key in ("sigma", "delta", "kappa") if key in labels]
-    return next((path.stem for path in paths if path.is_file() and path not in PAPERS_SETTINGS), None)
 
 
 def _of_hub_id(model: str) -> Subject:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.answers.gold import GRADER_VERSION
@@ -28,12 +28,15 @@ from restrain_openrlhf.reference.sampling_pass import RowsByKey, Shard, shared_p
 
 
 class EvaluationProvenance(Provenance):
-    """What responses were drawn with. Where files lie and how a run is labelled make no difference."""
+    """What responses were drawn with. Where files lie makes no difference."""
+
+    # Files of earlier versions have labels, which say nothing of the responses.
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     about = "Responses"
     remedy = "Remove it and its responses, and run again."
     error = RunError
-    may_differ = frozenset({"source", "model", "labels"})
+    may_differ = frozenset({"source", "model"})
 
     benchmark: str
     title: str
@@ -53,7 +56,6 @@ class EvaluationProvenance(Provenance):
     max_new_tokens: int
     context: int
     seed: int
-    labels: dict[str, str] = Field(default_factory=dict)
     # Worked examples before each problem, in results of earlier versions.
     shots: int = 0
 

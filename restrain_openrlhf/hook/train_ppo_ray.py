@@ -7,7 +7,7 @@ import argparse
 import os
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from restrain_openrlhf.config.this_machine import refuse_here, with_limits
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
-from restrain_openrlhf.hook.install.environment import to_environment
+from restrain_openrlhf.hook.install.environment import VARIABLE, to_environment
 from restrain_openrlhf.hook.install.instrument import install
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK
 from restrain_openrlhf.hook.preflight import CHECKED, RunInputs
@@ -76,11 +76,12 @@ def run(
     inputs = RunInputs.of(config, flags)
     if not is_checked:
         inputs.check()
+    os.environ.update(to_environment(config))
     drop_unfinished(flags)
     claim_checkpoints(flags, inputs.kind, inputs.reference, inputs.agent)
     device.install()
     install()
-    start_ray(device, to_environment(config), GpuLayout.of(flags).needed)
+    start_ray(device, GpuLayout.of(flags).needed)
     print(f"RESTRAIN is on: the method {config.method.name}, votes of {inputs.n} rollouts a prompt", flush=True)
     sys.argv = [ENTRY_POINT, *host_words]
     runpy.run_module(ENTRY_POINT, run_name="__main__", alter_sys=True)
@@ -97,13 +98,13 @@ def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[s
     return to_arguments({name: value for name, value in flags.items() if f"--{name}" not in given})
 
 
-def start_ray(device: Device, of_run: Mapping[str, str], gpus: int) -> None:
-    """Join the cluster that RAY_ADDRESS names, or start one here; every worker will be hooked by the run's variables.
+def start_ray(device: Device, gpus: int) -> None:
+    """Join the cluster that RAY_ADDRESS names, or start one here; every worker will be hooked.
 
     Without GPUs, a cluster started here gets as many logical ones as the layout needs.
     """
-    environment = {**HOST_ENVIRONMENT, **device.environment, **of_run}
-    environment |= {name: os.environ[name] for name in HOST_ENVIRONMENT if name in os.environ}
+    environment = {**HOST_ENVIRONMENT, **device.environment}
+    environment |= {name: os.environ[name] for name in (*HOST_ENVIRONMENT, VARIABLE) if name in os.environ}
     os.environ.update(environment)
     # A submitted job has a runtime environment of its own; ours must be added to it, not refused.
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")

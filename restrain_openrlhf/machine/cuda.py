@@ -7,9 +7,8 @@ from typing import Any
 from restrain_openrlhf.machine.cuda_toolkit import why_not_compiled
 from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
-from restrain_openrlhf.machine.flash_attention import has_extension, provide_flash_attention, unsupported
+from restrain_openrlhf.machine.flash_attention import ATTENTION, has_extension, provide_flash_attention, unsupported
 from restrain_openrlhf.machine.patching import Wrapping, expect
-from restrain_openrlhf.machine.varlen_attention import ATTENTION
 
 SAMPLER = "VLLM_USE_FLASHINFER_SAMPLER"
 # DeepSpeed hands what is left of an optimizer's parameters to torch (runtime/engine.py, get_optimizer_configuration).

@@ -1,17 +1,16 @@
-"""The Model Collapse Step: where a run's accuracy, or a stand-in for it that needs no gold, turns for good.
+"""The Model Collapse Step: where a run's held-out accuracy turns for good.
 
 The name is from "How Far Can Unsupervised RLVR Scale LLM Training?" (arXiv 2603.08660): accuracy under label-free
 rewards rises, then falls. docs/concepts/evaluation.md has the definition in words.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from math import sqrt
 from pathlib import Path
 from statistics import NormalDist
 
-from restrain_openrlhf.records.metrics import HeldOutAccuracy, StepRow, each_step, read_held_out
+from restrain_openrlhf.records.metrics import HeldOutAccuracy, read_held_out
 
 # Ours. The chance that noise alone lets a run that stands still look collapsed.
 FALSE_ALARM = 0.01
@@ -19,15 +18,6 @@ FALSE_ALARM = 0.01
 LOST = 0.2
 # As many steps in a row as a stop rule of test-time waits for: a single low evaluation says nothing of what follows.
 LAST = 2
-# Ours. Votes of so many prompts are one measurement, as in one step of most presets.
-PROMPTS = 32
-
-
-class Signal(StrEnum):
-    """What a collapse was read from, in words."""
-
-    HELD_OUT = "held-out accuracy"
-    VOTES = "votes, without gold"
 
 
 @dataclass(frozen=True)
@@ -51,13 +41,12 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Collapse:
-    """A run's Model Collapse Step by one signal. `step` is None where the run does not collapse.
+    """A run's Model Collapse Step. `step` is None where the run does not collapse.
 
     With fewer than three measurements it cannot: `is_known` is False then.
     """
 
     step: int | None
-    signal: Signal
     measurements: int
 
     @property
@@ -67,43 +56,21 @@ class Collapse:
 
     def __str__(self) -> str:
         """A few words, to follow "Model Collapse Step: "."""
-        seen = f"by {self.signal}, {self.measurements} measurements"
+        seen = f"{self.measurements} evaluations"
         if not self.is_known:
             return f"not known ({seen}; {LAST + 1} are needed)"
         return f"{'none' if self.step is None else self.step} ({seen})"
 
 
 def read_collapse(run_dir: Path) -> Collapse:
-    """A run's, by held-out accuracy if it was evaluated three times at least, else by its votes."""
-    evaluations = of_evaluations(read_held_out(run_dir))
-    return evaluations if evaluations.is_known else of_votes(each_step(run_dir / "metrics.jsonl"))
+    """A run's, by its held-out evaluations."""
+    return of_evaluations(read_held_out(run_dir))
 
 
 def of_evaluations(evaluations: Sequence[HeldOutAccuracy]) -> Collapse:
     """By held-out accuracy: pass@1."""
     found = [Measurement(each.step, each.pass_at_1, each.samples) for each in evaluations]
-    return Collapse(collapse_step(found), Signal.HELD_OUT, len(found))
-
-
-def of_votes(rows: Iterable[StepRow]) -> Collapse:
-    """By the share of prompts whose majority is not the one most common across prompts, times that of answered votes.
-
-    It falls where one answer spreads over the prompts, and where answers are lost. The size of majorities and the
-    entropy are no part of it: they change alike in a run that learns.
-    """
-    found = list(_of_blocks(rows))
-    return Collapse(collapse_step(found), Signal.VOTES, len(found))
-
-
-def _of_blocks(rows: Iterable[StepRow]) -> Iterator[Measurement]:
-    """Of neighbouring steps with at least PROMPTS prompts together; a rest at the end that has fewer is left out."""
-    weighted, prompts = 0.0, 0
-    for row in rows:
-        share = (1 - row.votes["top_answer_share"]) * (1 - row.votes["missing_share_of_voters"])
-        weighted, prompts = weighted + share * row.votes["prompts"], prompts + row.votes["prompts"]
-        if prompts >= PROMPTS:
-            yield Measurement(row.step, weighted / prompts, prompts)
-            weighted, prompts = 0.0, 0
+    return Collapse(collapse_step(found), len(found))
 
 
 def collapse_step(measurements: Sequence[Measurement]) -> int | None:

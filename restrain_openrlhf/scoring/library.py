@@ -1,10 +1,9 @@
 """The votes as a library: `score(responses)` in a notebook or in any trainer, and its rows for pandas."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
 from restrain_openrlhf.errors import DataError
@@ -17,28 +16,17 @@ from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 UNWEIGHTED: Mapping[str, Any] = MappingProxyType({"name": "restrain", "prompt_weight": "none"})
 
 
-@dataclass(frozen=True)
-class ScoredGroups(Sequence[GroupScore]):
+class ScoredGroups(tuple[GroupScore, ...]):
     """The scores of one or more groups, in order."""
 
-    groups: tuple[GroupScore, ...]
-
-    @overload
-    def __getitem__(self, place: int) -> GroupScore: ...
-    @overload
-    def __getitem__(self, place: slice) -> Sequence[GroupScore]: ...
-    def __getitem__(self, place: int | slice) -> GroupScore | Sequence[GroupScore]:
-        return self.groups[place]
-
-    def __len__(self) -> int:
-        return len(self.groups)
+    __slots__ = ()
 
     def to_records(self) -> list[dict[str, Any]]:
         """A row of plain values for each rollout: `pandas.DataFrame(score(responses).to_records())`.
 
         `advantage` is A⁺ + A⁻. A rollout that votes and is not trained on has None for its reward and advantages.
         """
-        return [row for number, group in enumerate(self.groups) for row in _rows(number, group)]
+        return [row for number, group in enumerate(self) for row in _rows(number, group)]
 
 
 def _rows(number: int, group: GroupScore) -> Iterator[dict[str, Any]]:
@@ -95,7 +83,7 @@ def score(
         _each("columns", columns, Mapping, is_one, len(texts)),
         strict=True,
     )
-    return ScoredGroups(tuple(score_whole_group(scorer, group_of(scorer, *group)) for group in each))
+    return ScoredGroups(score_whole_group(scorer, group_of(scorer, *group)) for group in each)
 
 
 def scorer_of(

@@ -25,7 +25,7 @@ def test_help_names_every_command():
     done = restrain("--help")
     assert done.returncode == 0
     training = "demo train study reference make-reference merge-reference subset-reference agent-path serve k8s"
-    others = "data score extract grade view eval regrade table analyze show plot doctor gpu-check"
+    others = "data score view eval regrade table analyze show plot doctor gpu-check"
     for command in f"{training} {others}".split():
         assert command in done.stdout
 
@@ -76,7 +76,16 @@ def test_score_writes_the_golden_row(write_jsonl, tmp_path):
         {"id": 2, "problem": "q", "responses": boxed(*map(str, range(16)))},
     ]
     path = write_jsonl("r.jsonl", rollouts)
-    words = ("--method", "restrain", "--set", "std=population", "--prompt-weight", "1.0", "--out", tmp_path / "o.jsonl")
+    words = (
+        "--method",
+        "restrain",
+        "--set",
+        "std=population",
+        "--set",
+        "prompt_weight=1.0",
+        "--out",
+        tmp_path / "o.jsonl",
+    )
     done = restrain("score", path, *words)
     assert done.returncode == 0, done.stderr
     first, second = rows_of(tmp_path / "o.jsonl")
@@ -199,24 +208,6 @@ def test_plot_draws_runs_and_refuses_a_folder_that_is_none(tmp_path):
     pictures = {path.name for path in (tmp_path / "plots").glob("*.png")}
     assert pictures == {"training.png", "votes.png", "speed.png", "majority-one.png", "majority-two.png"}
     assert "metrics.jsonl" in refused("plot", tmp_path)
-
-
-def test_extract_and_grade_keep_order(write_jsonl, tmp_path):
-    responses = write_jsonl("r.jsonl", [{"response": r"\boxed{7}"}, {"response": "nothing"}, {"response": "Answer: 3"}])
-    assert restrain("extract", responses, "--out", tmp_path / "a.jsonl").returncode == 0
-    assert rows_of(tmp_path / "a.jsonl") == [{"answer": "7"}, {"answer": None}, {"answer": "3"}]
-    pairs = write_jsonl("p.jsonl", [{"a": "1/2", "b": "0.5"}, {"a": "100.001", "b": "100"}])
-    for policy, verdicts in (("vote", [True, False]), ("eval", [True, True])):
-        done = restrain("grade", pairs, "--policy", policy, "--out", tmp_path / "g.jsonl")
-        assert done.returncode == 0, done.stderr
-        assert [row["equal"] for row in rows_of(tmp_path / "g.jsonl")] == verdicts
-
-
-def test_extract_and_grade_refuse_bad_input(write_jsonl, tmp_path):
-    rows = write_jsonl("x.jsonl", [{"a": "1"}])
-    assert "line 1: b" in refused("grade", rows, "--out", tmp_path / "g.jsonl")
-    assert "line 1: response" in refused("extract", rows, "--out", tmp_path / "a.jsonl")
-    assert "vote" in refused("grade", rows, "--policy", "fuzzy", "--out", tmp_path / "g.jsonl")
 
 
 STUDY = "run_dir: x\nmethod: {name: ttrl}\nopenrlhf: {eval.dataset: h.jsonl, eval.steps: 1, data.label_key: answer}\n"

@@ -173,7 +173,6 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
         (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
         (("--benchmarks", "OWN", "--protocol", "beam"), "Known: paper, greedy"),
         (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
-        (("--benchmarks", "OWN", "--label", "step"), "give KEY=VALUE"),
         (("--benchmarks", "OWN", "--model", "./absent"), "no such model folder"),
     ],
 )
@@ -229,8 +228,7 @@ def test_rollouts_that_cannot_be_graded_are_refused(write_jsonl, rows, words, me
 
 def test_tables_of_runs(tmp_path):
     runs = [
-        write_run(tmp_path / name, result("aime24", "AIME24", value, sigma=sigma))
-        for name, value, sigma in (("half", 0.2, "0.5"), ("one", 0.3, "1"))
+        write_run(tmp_path / name, result("aime24", "AIME24", value)) for name, value in (("half", 0.2), ("one", 0.3))
     ]
     done = restrain("table", *runs, "--format", "csv")
     assert done.returncode == 0, done.stderr
@@ -241,12 +239,7 @@ def test_tables_of_runs(tmp_path):
     ]
     assert restrain("table", f"x={runs[0]}", "--out", tmp_path / "t.md").returncode == 0
     assert "| x | ours |" in (tmp_path / "t.md").read_text()
-    done = restrain("plot", *runs, "--x", "sigma", "--out", tmp_path / "figures")
-    assert done.returncode == 0, done.stderr
-    assert (tmp_path / "figures" / "effect-sigma.png").stat().st_size > 1000
-    assert "no label 'delta'" in refused("plot", *runs, "--x", "delta", "--out", tmp_path / "figures")
     assert "'html' is not one of 'markdown'" in refused("table", *runs, "--format", "html")
-    assert json.loads((runs[0] / "aime24" / "result.json").read_text())["provenance"]["labels"] == {"sigma": "0.5"}
 
 
 def test_runs_are_set_beside_the_paper_unasked(tmp_path):

@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 from tests.evaluation.test_label_quality import RUN
 
 ROLLOUTS = [{"id": 1, "problem": "p", "responses": [f"so \\boxed{{{n % 3}}}" for n in range(16)]}]
-SCORE = ("--method", "restrain", "--prompt-weight", "1.0")
+SCORE = ("--method", "restrain", "--set", "prompt_weight=1.0")
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_what_is_no_file_is_refused_and_stays(rollouts, tmp_path, kind, linked):
     if linked:
         out = tmp_path / "link.jsonl"
         out.symlink_to(target)
-    for command in (("score", rollouts, *SCORE), ("grade", rollouts), ("merge-reference", rollouts)):
+    for command in (("score", rollouts, *SCORE), ("merge-reference", rollouts)):
         assert "not a file that can be written" in refused(*command, "--out", out).replace("\n", " ")
     assert (target.lstat().st_mode, target.lstat().st_ino) == (before.st_mode, before.st_ino)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"r.jsonl", "target.jsonl", out.name})

@@ -37,7 +37,7 @@ GATHERS = "service: {group_size: 4, end_of_text: x"
         (GATHERS + ", timing: {keep: .inf}}", "service.timing.keep is inf: input should be a finite number"),
         (
             GATHERS + ", labelled_rows: drop}",
-            "service.labelled_rows is 'drop': input should be 'refuse', 'vote' or 'evaluate'",
+            "service.labelled_rows is 'drop': input should be 'refuse' or 'vote'",
         ),
         (GATHERS + ", speed: 9}", "unknown key 'service.speed'."),
         (GATHERS + ", timing: {admission: 9}}", "unknown key 'service.timing.admission'."),

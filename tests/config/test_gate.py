@@ -73,7 +73,6 @@ def test_adapt_checks_what_was_typed_before_it_looks_for_a_model(tmp_path, monke
     for wrong in (
         ("--prompts", tmp_path / "absent.csv", "--method", "restrain"),
         ("--prompts", problems, "--method", "restrian"),
-        (*good, "--preset", "papr"),
         (*good, "--set", "openrlhf.vllm.num_engines=0"),
         (*good, "--set", "method.kappa=1000"),
     ):

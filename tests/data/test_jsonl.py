@@ -106,15 +106,14 @@ def as_parquet(parquet, tmp_path):
     ("command", "rows"),
     [
         (["score"], ROLLOUTS),
-        (["extract"], [{"response": "no"}, {"response": r"\boxed{2}"}] * 3),
-        (["grade"], [{"a": "0.5", "b": "1/2"}, {"a": "1", "b": "2"}]),
+        (["score"], [{**ROLLOUTS[0], "responses": ["no", "no"]}, ROLLOUTS[1]]),
         (["data", "prepare", "own", "--answer-column", "answer", "--source"], [{**ROLLOUTS[0]}, {**ROLLOUTS[1]}]),
     ],
 )
 def test_commands_read_and_write_parquet_as_they_do_json_lines(
     write_jsonl, as_parquet, parquet, tmp_path, monkeypatch, command, rows
 ):
-    """Types of a column are those of all its rows: with batches of one, extract's first has nothing but null."""
+    """Types of a column are those of all its rows: in batches of one, a group without answers has only nulls."""
     monkeypatch.setattr(jsonl, "BATCH_ROWS", 1)
     lines, table = write_jsonl("in.jsonl", rows), as_parquet("in.parquet", rows, row_group_size=1)
     outs = [tmp_path / "of-lines.jsonl", tmp_path / "of-table.jsonl", tmp_path / "of-lines.parquet"]
@@ -127,16 +126,16 @@ def test_commands_read_and_write_parquet_as_they_do_json_lines(
 
 
 def test_what_is_wrong_in_a_parquet_file_is_named_by_its_row(as_parquet, tmp_path):
-    bad = as_parquet("bad.parquet", [{"a": "1", "b": "1"}, {"a": None, "b": "1"}])
+    bad = as_parquet("bad.parquet", [ROLLOUTS[0], {**ROLLOUTS[1], "problem": None}])
     out = tmp_path / "out.jsonl"
-    assert "bad.parquet, row 2: a: Input should be a valid string. Fix or remove the row." in refused(
-        "grade", bad, "--out", out
+    assert "bad.parquet, row 2: problem: Input should be a valid string. Fix or remove the row." in refused(
+        "score", bad, "--out", out
     )
     twice = as_parquet("twice.parquet", [ROLLOUTS[0]] * 2)
     assert "rows 1 and 2 have the same id 'a'" in refused("score", twice, "--out", out)
     (tmp_path / "no.parquet").write_bytes(b"PAR1")
-    assert "no.parquet: is no whole Parquet file" in refused("grade", tmp_path / "no.parquet", "--out", out)
-    assert "absent.parquet: no such file" in refused("grade", tmp_path / "absent.parquet", "--out", out)
+    assert "no.parquet: is no whole Parquet file" in refused("score", tmp_path / "no.parquet", "--out", out)
+    assert "absent.parquet: no such file" in refused("score", tmp_path / "absent.parquet", "--out", out)
     assert not out.exists()
 
 

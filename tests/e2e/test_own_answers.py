@@ -56,8 +56,9 @@ def environment_with(wheels: list[Path], folder: Path) -> Path:
 
 
 def run_in(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    """A command where no checkout is in reach."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    """A command where no checkout is in reach; the stack's programs are, ninja among them."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"PATH": path}
     return subprocess.run(
         list(map(str, words)), capture_output=True, text=True, check=False, cwd=folder, env=environment
     )

@@ -10,13 +10,11 @@ from restrain_openrlhf.records.kept import KeptGroup, read_kept
 from tests.e2e.conftest import Job
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
-# The model answers, reads a sentence and the problem once more, and answers again. The reward prefers long turns. It
-# counts the tokens that the policy wrote: a token is a character or `\boxed{`, and a turn that was not cut off has an
-# end. What the agent says is longer than both turns.
+# The model answers, reads the problem once more, and answers again. The reward prefers long turns. It counts the tokens
+# that the policy wrote: a token is a character or `\boxed{`, and a turn that was not cut off has an end.
 AGENT = r"""
 import re, torch
 from openrlhf.utils.agent import AgentInstanceBase, MultiTurnAgentExecutor
-SAID = "Somebody who is paid for it looks through this now. "
 class Instance(AgentInstanceBase):
     def __init__(self): self.turns = self.written = 0
     async def reset(self, states, **_):
@@ -28,7 +26,7 @@ class Instance(AgentInstanceBase):
         written = min(len(text) + 1, states["sampling_params"].max_tokens)
         self.written += written
         done = self.turns == 2
-        return {"rewards": torch.tensor(float(written)), "environment_feedback": "" if done else SAID + self.problem,
+        return {"rewards": torch.tensor(float(written)), "environment_feedback": "" if done else self.problem,
                 "done": done, "extra_logs": {"written": self.written, "asked_twice": float(done)}}
 class AgentExecutor(MultiTurnAgentExecutor):
     def __init__(self): super().__init__(Instance)
@@ -38,8 +36,8 @@ class AgentExecutor(MultiTurnAgentExecutor):
 def of_the_vote(group: KeptGroup) -> Sequence[float]:
     """TTRL's advantages by a count of the answers, which are numbers here: the majority's against all others'."""
     answers = [int(each.answer) if (each.answer or "").isdigit() else each.answer for each in group.rollouts]
-    label = Counter(each for each in answers if each is not None).most_common(1)[0][0]
-    rewards = [float(each == label) for each in answers]
+    votes = Counter(each for each in answers if each is not None).most_common(1)
+    rewards = [float(each == votes[0][0]) if votes else 0.0 for each in answers]
     mean, deviation = statistics.fmean(rewards), statistics.stdev(rewards)
     return [(each - mean) / deviation if deviation else 0.0 for each in rewards]
 
@@ -47,7 +45,7 @@ def of_the_vote(group: KeptGroup) -> Sequence[float]:
 def test_an_agent_of_two_turns_is_trained_by_the_votes_on_its_last_answers(job: Job):
     agent = job.folder / "their_agent.py"
     agent.write_text(AGENT)
-    sizes = ("openrlhf.data.max_len=128", "openrlhf.rollout.max_new_tokens=60", "openrlhf.data.max_samples=16")
+    sizes = ("openrlhf.data.max_len=80", "openrlhf.rollout.max_new_tokens=60", "openrlhf.data.max_samples=16")
     done = job.train("method={name: ttrl}", f"agent={agent}", "rollouts.keep=8", *sizes)
     assert done.returncode == 0, done.stderr[-2000:] + job.log()[-3000:]
     rows, groups = job.rows(), list(read_kept(job.run_dir))
@@ -59,8 +57,8 @@ def test_an_agent_of_two_turns_is_trained_by_the_votes_on_its_last_answers(job: 
         assert row["restrain/trained_tokens"] == pytest.approx(64 * row["agent/written"]), "none that the agent said"
         assert row["restrain/logprob_gap_relative"] < 0.05
     assert len(groups) == 16
-    assert not any("paid" in rollout.response for group in groups for rollout in group.rollouts)
+    assert not any(group.prompt in rollout.response for group in groups for rollout in group.rollouts)
     for group in groups:
         found = [rollout.advantage_pos + rollout.advantage_neg for rollout in group.rollouts]
         assert found == pytest.approx(of_the_vote(group), abs=1e-4)
-    assert any(rollout.advantage_pos > 0 for group in groups for rollout in group.rollouts)
+    assert sum(rollout.advantage_pos > 0 for group in groups for rollout in group.rollouts) >= 16

@@ -36,8 +36,8 @@ def trained(folder, preset, **changes):
     return folder / "model"
 
 
-def subject(model, given=Subject(), **labels):  # noqa: B008
-    return subject_of(provenance(3, model=str(model), labels=labels), given)
+def subject(model, given=Subject()):  # noqa: B008
+    return subject_of(provenance(3, model=str(model)), given)
 
 
 def build_table(runs):
@@ -86,15 +86,14 @@ def test_a_prepared_training_set_says_its_name(tmp_path, monkeypatch):
     assert subject(model).training == "own"
 
 
-def test_hub_ids_labels_and_what_a_user_says():
+def test_hub_ids_and_what_a_user_says(tmp_path):
     assert subject(QWEN) == Subject(QWEN, "base", None)
     assert subject("./somewhere") == Subject(None, None, None)
-    labels = {"base": QWEN, "method": "restrain", "data": "dapo14k", "sigma": "0.1"}
-    assert subject("./somewhere", **labels) == Subject(QWEN, "restrain", "dapo14k", "sigma-0.1")
-    assert subject("./somewhere", method="restrain", sigma="0.5").ablation is None
     given = Subject(QWEN, "ttrl", "synthetic-s1k")
-    assert subject("./somewhere", given, method="restrain") == Subject(QWEN, "ttrl", "synthetic-s1k")
-    assert subject(QWEN, method="mine") == Subject(QWEN, "mine", None)
+    assert subject("./somewhere", given) == given
+    ablation = trained(tmp_path / "run", "ablations/sigma-inf")
+    assert subject(ablation, Subject(method="restrain")).ablation == "sigma-inf"
+    assert subject(ablation, Subject(method="ttrl")).ablation is None
     with pytest.raises(ConfigError, match=r"--method 'grop': is no method. Known: base"):
         subject("./somewhere", Subject(method="grop"))
 

@@ -26,7 +26,7 @@ def asked(monkeypatch):
     [
         {"protocol": "greedy", "n": 1, "max_new_tokens": 16},
         {"n": 4, "max_new_tokens": 100, "seed": 7, "template": "plain", "context": 256, "tensor_parallel_size": 2},
-        {"max_new_tokens": 8, "label": ["step=3", "method=ttrl"]},
+        {"max_new_tokens": 8, "seed": 7},
     ],
 )
 def test_the_command_makes_the_same_request(asked, tmp_path, write_jsonl, more):

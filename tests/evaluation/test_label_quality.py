@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers import classes
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.evaluation.label_quality import GroupFacts, label_quality, majority, weight_on_right
+from restrain_openrlhf.evaluation.label_quality import Counts, label_quality, majority, weight_on_right
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
 from restrain_openrlhf.hook.logging.keeping import kept_group
 from restrain_openrlhf.method import build, parse_settings
@@ -115,10 +115,10 @@ def test_who_only_votes_counts_for_the_majority_and_not_for_the_signal():
 
 def test_right_or_wrong_of_one_group():
     first, _, tied, *_, empty = RUN
-    assert GroupFacts.of(first, gold_of(first, "2")).right == (True, True, False, False)
+    assert Counts.of(first, gold_of(first, "2")).rollouts_right == 2
     assert majority(tied) is tied.rollouts[0]
-    assert GroupFacts.of(tied, gold_of(tied, "1")).majority_right
-    assert GroupFacts.of(first, gold_of(first, "3")).weight_on_right == 0.3
+    assert Counts.of(tied, gold_of(tied, "1")).majorities_right
+    assert Counts.of(first, gold_of(first, "3")).weight == 0.3
     assert (majority(empty), weight_on_right(empty, (False,) * 4)) == (None, 0)
     unweighed = group(1, "1+1=", ["2", "2", "3", "3"], net=[0] * 4)
     assert weight_on_right(unweighed, (True, True, False, False)) is None

@@ -1,7 +1,5 @@
 """Whatever is called accuracy has one grader: `restrain eval`'s, also where two answers are no equal votes."""
 
-import asyncio
-import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +19,6 @@ from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.sampling_pass import SamplingPass
 from restrain_openrlhf.scoring import GroupScorer
 from test_time.outcome import compare, predictions
-from tests.commands import restrain
 from tests.evaluation.conftest import provenance
 
 PROBLEM = Prompt("p", "How much?", r"How much? Put it in \boxed{}.", "here")
@@ -65,17 +62,6 @@ def in_training(response: str, gold: str, tmp_path: Path) -> float:
     from tests.hook.in_process import evaluated
 
     return evaluated(PROBLEM.text, response, gold)
-
-
-def through_the_service(response: str, gold: str, tmp_path: Path) -> float:
-    pytest.importorskip("fastapi", reason="needs restrain-openrlhf[service]")
-    from restrain_openrlhf.scoring.service.handlers import Service
-    from restrain_openrlhf.scoring.service.service_config import ServiceConfig
-
-    block = {"group_size": 2, "end_of_text": "</s>"}
-    service = Service(ServiceConfig(method={"name": "ttrl"}, service=block), None)
-    reply = asyncio.run(service.get_reward._grade(f"{PROBLEM.text}{response}</s>", PROBLEM.text, gold))
-    return reply.scores
 
 
 def study(response: str, gold: str, tmp_path: Path) -> float:
@@ -125,7 +111,7 @@ def gold_reward(response: str, gold: str, tmp_path: Path) -> float:
 
 
 HOST = pytest.param(study, marks=pytest.mark.host, id="study")
-MEASURES = [in_training, through_the_service, HOST, adaptation_report, demo, gold_reward]
+MEASURES = [in_training, HOST, adaptation_report, demo, gold_reward]
 
 
 def test_the_lenient_cases_are_no_equal_votes():
@@ -140,16 +126,6 @@ def test_every_accuracy_is_that_of_restrain_eval(
 ):
     assert restrain_eval(response, gold, tmp_path) == right
     assert measure(response, gold, tmp_path) == right
-
-
-def test_pairs_are_graded_alike_by_the_policy_of_evaluation(write_jsonl, tmp_path):
-    given = [(extract(response), gold, right) for response, gold, right in CASES if extract(response)]
-    pairs = write_jsonl("pairs.jsonl", [{"a": answer, "b": gold} for answer, gold, _ in given])
-    done = restrain("grade", pairs, "--policy", "eval", "--out", tmp_path / "g.jsonl")
-    assert done.returncode == 0, done.stderr
-    assert [float(json.loads(line)["equal"]) for line in (tmp_path / "g.jsonl").read_text().splitlines()] == [
-        right for *_, right in given
-    ]
 
 
 def test_gold_grpo_rewards_every_right_answer_alike_however_it_is_written():

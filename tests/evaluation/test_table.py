@@ -8,7 +8,7 @@ from restrain_openrlhf.evaluation.table import build_table, text_of_table
 from tests.evaluation.conftest import provenance
 
 
-def result(name, title, value, model="m", **labels):
+def result(name, title, value, model="m"):
     scores = Scores(
         pass_at_1=value,
         low=value - 0.05,
@@ -21,7 +21,7 @@ def result(name, title, value, model="m", **labels):
         mean_tokens=10.0,
         truncated_share=0.0,
     )
-    how = provenance(3, benchmark=name, title=title, model=model, labels=labels)
+    how = provenance(3, benchmark=name, title=title, model=model)
     return Result(provenance=how, scores=scores, extractor_version="1", grader_version="1")
 
 

@@ -44,7 +44,7 @@ from restrain_openrlhf.config.memory import (  # noqa: E402
 )
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
-from restrain_openrlhf.machine.varlen_attention import NAME  # noqa: E402
+from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
 from restrain_openrlhf.records.metrics import StepRow  # noqa: E402
 from restrain_openrlhf.training.train import flags_here  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
@@ -76,7 +76,9 @@ def test_a_case_that_could_not_tell_a_wrong_loss_fails():
 def test_every_numeric_type_is_tried_in_every_batching():
     names = [case.name for case in (*CASES, *FLASH, *TORCHS)]
     assert len(set(names)) == 10
-    packed = [f"bf16, packed{rest}, {kernel}" for kernel in ("flash_attention_2", NAME) for rest in ("", ", dynamic")]
+    packed = [
+        f"bf16, packed{rest}, {kernel}" for kernel in ("flash_attention_2", BY_TORCH) for rest in ("", ", dynamic")
+    ]
     assert {"fp32, dynamic", *packed} <= set(names)
 
 

@@ -10,7 +10,7 @@ import pytest
 from restrain_openrlhf.config.this_machine import refuse_unsupported
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine import cuda, cuda_toolkit
-from restrain_openrlhf.machine.varlen_attention import NAME
+from restrain_openrlhf.machine.flash_attention import BY_TORCH
 from tests.conftest import ROOT
 
 FLAGS = {
@@ -96,7 +96,7 @@ def test_what_needs_flash_attention_is_refused_with_the_command_that_builds_it(f
 
 def test_torchs_own_kernel_packs_without_flash_attention(machine, extension):
     extension(False)
-    packed = {"ds.packing_samples": True, "train.dynamic_batch_enable": True, "ds.attn_implementation": NAME}
+    packed = {"ds.packing_samples": True, "train.dynamic_batch_enable": True, "ds.attn_implementation": BY_TORCH}
     refuse_unsupported(cuda.cuda(), {**FLAGS, **packed})
     with pytest.raises(ConfigError, match=r"ring attention needs flash-attn"):
         refuse_unsupported(cuda.cuda(), {**FLAGS, **packed, "ds.ring_attn_size": 2})

@@ -26,24 +26,24 @@ from restrain_openrlhf.commands.gpu_check.gradient import (  # noqa: E402
 from restrain_openrlhf.config.command_line import find_config  # noqa: E402
 from restrain_openrlhf.config.host_flags import flags_of, record  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.machine.flash_attention import BY_TORCH  # noqa: E402
 from restrain_openrlhf.machine.host_releases import installed  # noqa: E402
-from restrain_openrlhf.machine.varlen_attention import NAME  # noqa: E402
 
 # What gpu-check tries of a configuration for eight GPUs.
 OF_A_PRESET = GradientCase("bf16", "micro-batches", stage=3, repeats=16, grad_accum_dtype="fp32")
 # Packed by torch's own attention, against the paper's gradient without packing by another.
-PACKED = [GradientCase(batching=batching, attention=NAME) for batching in ("packed", "packed, dynamic")]
+PACKED = [GradientCase(batching=batching, attention=BY_TORCH) for batching in ("packed", "packed, dynamic")]
 # An agent's trajectories, whose observations stand between the policy's tokens.
 TWO_TURNS = [
     GradientCase(two_turns=True),
     GradientCase(batching="dynamic", two_turns=True),
-    GradientCase("bf16", "packed", attention=NAME, two_turns=True),
+    GradientCase("bf16", "packed", attention=BY_TORCH, two_turns=True),
 ]
 # OpenRLHF before 0.11.2 has no other than the token mean.
 BY_SEQUENCES = [GradientCase(token_mean=False)] if "actor.loss_agg_mode" in record(installed()) else []
 TRIED = [*CASES, *PACKED, *TORCHS, *TWO_TURNS, *BY_SEQUENCES, OF_A_PRESET]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
-BATCHINGS = {"micro-batches": "sdpa", "dynamic": "sdpa", "packed, micro-batches": NAME, "packed, dynamic": NAME}
+BATCHINGS = {"micro-batches": "sdpa", "dynamic": "sdpa", "packed, micro-batches": BY_TORCH, "packed, dynamic": BY_TORCH}
 ON_CUDA = [
     *(
         GradientCase(batching=batching, stage=stage, attention=attention, lora=lora)
@@ -52,7 +52,7 @@ ON_CUDA = [
         for batching, attention in BATCHINGS.items()
     ),
     GradientCase("bf16", "dynamic"),
-    GradientCase("bf16", "packed, dynamic", attention=NAME),
+    GradientCase("bf16", "packed, dynamic", attention=BY_TORCH),
 ]
 # The mend's stages, without the mend; a stage that needs none beside them.
 UNMENDED = [GradientCase(batching="dynamic", stage=stage) for stage in (1, 2, 3)]

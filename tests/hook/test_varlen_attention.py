@@ -17,7 +17,7 @@ from openrlhf.models import Actor  # noqa: E402
 from openrlhf.models.ring_attn_utils import unpad_and_slice_tensor  # noqa: E402
 
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.machine.varlen_attention import NAME, NAME_IN_TRANSFORMERS  # noqa: E402
+from restrain_openrlhf.machine.flash_attention import BY_TORCH, BY_TORCH_IN_TRANSFORMERS  # noqa: E402
 from tests.hook.test_right_padding import LIMIT, MODELS, WINDOW, batch, one_by_one, padded, policy  # noqa: E402
 
 
@@ -28,7 +28,7 @@ def load(tmp_path):
     def loaded(name="qwen3", **changed):
         model = policy(name, **changed).model
         model.float().save_pretrained(tmp_path)
-        packed = Actor(str(tmp_path), attn_implementation=NAME, packing_samples=True)
+        packed = Actor(str(tmp_path), attn_implementation=BY_TORCH, packing_samples=True)
         packed.model.double()
         return packed
 
@@ -46,7 +46,7 @@ def eagerly(actor, sequences):
 def test_packed_log_probs_and_gradient_are_those_of_each_sequence_by_itself(name, load):
     sequences, *batched = batch()
     actor = load(name)
-    assert actor.model.config._attn_implementation == NAME_IN_TRANSFORMERS
+    assert actor.model.config._attn_implementation == BY_TORCH_IN_TRANSFORMERS
     log_probs, gradient = padded(actor, *batched)
     expected, whole = eagerly(actor, sequences)
     assert torch.allclose(log_probs, expected, rtol=0, atol=LIMIT)

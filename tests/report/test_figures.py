@@ -11,17 +11,14 @@ from restrain_openrlhf.evaluation.figures.curves import (
     Panel,
     RunCurves,
     distinct_names,
-    draw_effect,
     draw_panels,
     draw_reliability,
     number,
-    order,
 )
 from restrain_openrlhf.evaluation.figures.page import save_figures
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.records.collapse import Collapse, Signal
+from restrain_openrlhf.records.collapse import Collapse
 from restrain_openrlhf.records.metrics import KL
-from tests.evaluation.test_table import result
 from tests.test_time.steps import steps
 
 
@@ -58,35 +55,12 @@ def test_the_reliability_figure_of_majorities_that_are_all_right_is_drawn(tmp_pa
     assert image.imread(picture).std() > 0.01
 
 
-def sweep():
-    values = [("0", 0.2), ("0.5", 0.4), ("inf", 0.3), ("2", 0.35), ("10", 0.1)]
-    return [result("aime24", "AIME24", value, sigma=x) for x, value in values]
-
-
-def test_values_stand_in_order_with_infinity_last():
-    assert sorted(["∞", "none", "10", "9", "-1"], key=order) == ["-1", "9", "10", "∞", "none"]
-
-
-def test_accuracy_is_drawn_against_a_label_with_its_interval():
-    first, second = draw_effect([*sweep(), result("amc23", "AMC23", 0.7, sigma="1")], "sigma").axes
-    assert [axes.get_title() for axes in (first, second)] == ["AIME24", "AMC23"]
-    assert [label.get_text() for label in first.get_xticklabels()] == ["0", "0.5", "2", "10", "inf"]
-    assert list(first.lines[0].get_ydata()) == pytest.approx([0.2, 0.4, 0.35, 0.1, 0.3])
-    (intervals,) = second.collections
-    assert intervals.get_segments()[0][:, 1].tolist() == pytest.approx([0.65, 0.75])
-
-
-def test_a_run_without_the_label_is_refused():
-    with pytest.raises(DataError, match=r"no label 'delta' \(it has sigma\).*--label delta=VALUE"):
-        draw_effect(sweep(), "delta")
-
-
 def test_a_runs_collapse_is_marked_in_every_curve_of_it():
     rows = steps(4, kl=[0.1, 0.2, 0.3, 0.4])
     panels = [Panel("KL", number(KL)), Panel("not logged", lambda _row: None)] * 3
     runs = [
-        RunCurves.of("fell", rows, Collapse(2, Signal.VOTES, 4), panels),
-        RunCurves.of("held", rows, Collapse(None, Signal.VOTES, 4), panels),
+        RunCurves.of("fell", rows, Collapse(2, 4), panels),
+        RunCurves.of("held", rows, Collapse(None, 4), panels),
     ]
     first, second = draw_panels(runs, panels).axes[:2]
     assert [list(line.get_xdata()) for line in first.lines if line.get_linestyle() == ":"] == [[2, 2]]
@@ -98,8 +72,8 @@ def test_a_runs_collapse_is_marked_in_every_curve_of_it():
 def test_a_step_whose_number_was_not_finite_is_marked_even_where_every_step_is_such():
     rows = steps(4, kl=[0.1, float("nan"), 0.2, float("nan")])
     panels = [Panel("KL", number(KL))]
-    run = RunCurves.of("one", rows, Collapse(None, Signal.VOTES, 4), panels)
-    lost = RunCurves.of("other", steps(4, kl=float("nan")), Collapse(None, Signal.VOTES, 4), panels)
+    run = RunCurves.of("one", rows, Collapse(None, 4), panels)
+    lost = RunCurves.of("other", steps(4, kl=float("nan")), Collapse(None, 4), panels)
     figure = draw_panels([run, lost], panels * 6)
     marks = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert marks == [[2, 4], [1, 2, 3, 4]]

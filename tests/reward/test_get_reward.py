@@ -44,14 +44,6 @@ def test_twins_are_two_rollouts_and_groups_do_not_mix_whatever_the_order(standin
     assert counted('restrain_groups_total{outcome="full"}') == 2 + 10
 
 
-@pytest.mark.parametrize(("answer", "label", "reward"), [("0579", "579", 1), (578, 579, 0), (2, 2.0, 1)])
-def test_an_evaluation_row_is_graded_at_once_where_the_configuration_says_so(standing, prompt, answer, label, reward):
-    service = standing(method=RESTRAIN, labelled_rows="evaluate")
-    assert pairs(ask(service.reward_url, rollouts(prompt))) == expected()
-    (reply,) = ask(service.reward_url, [rollout(prompt, answer, end="", label=label)])
-    assert reply.json() == {"rewards": reward, "scores": reward, "extra_logs": {}}
-
-
 def refusal(replies):
     """What all of the replies say."""
     assert {reply.status_code for reply in replies} == {409}
@@ -68,32 +60,6 @@ def test_a_label_is_refused_where_nothing_says_what_it_is(services, prompt):
     (said,) = [event for event in service.events() if event["event"] == "labels"]
     assert said["level"] == "warning"
     assert "service.labelled_rows" in said["detail"]
-
-
-def test_gold_of_a_training_file_whose_rows_all_have_labels_is_not_trained_on(services, prompt):
-    service = services.start(method=RESTRAIN, labelled_rows="evaluate")
-    assert "a row with a label came before any without one" in refusal(
-        ask(service.reward_url, rollouts(prompt, label=3))
-    )
-
-
-def test_gold_of_a_training_file_some_of_whose_rows_have_labels_is_not_trained_on(services, prompt):
-    """A batch's rows come together; those with a label are refused then and ever after."""
-    service = services.start(method=RESTRAIN, labelled_rows="evaluate", timing={"hold": 2})
-
-    async def batch():
-        async with connections() as client:
-            waiting = [asyncio.create_task(client.post(service.reward_url, json=body)) for body in rollouts(prompt)[:3]]
-            while service.metric("restrain_pending_requests") < 3:
-                await asyncio.sleep(0.02)
-            labelled = await client.post(service.reward_url, json=rollout(prompt + "b ", 3, label=3))
-            last = await client.post(service.reward_url, json=rollouts(prompt)[3])
-            return labelled, [*await asyncio.gather(*waiting), last]
-
-    labelled, others = asyncio.run(batch())
-    assert pairs(others) == expected()
-    again = ask(service.reward_url, [rollout(prompt, 3, label=3)])
-    assert "came while rollouts without one wait" in refusal([labelled, *again])
 
 
 def test_labelled_rows_vote_and_the_expected_reward_is_sent_where_the_configuration_says_so(standing, prompt):
@@ -240,16 +206,6 @@ def test_a_steps_rollouts_in_one_request_are_groups_of_their_prompts(standing, p
     assert reply.json() == {"rewards": wanted, "scores": wanted}
     assert counted('restrain_groups_total{outcome="full"}') == 4
     assert service.metric("restrain_pending_requests") == 0
-
-
-def test_evaluation_in_one_request_is_graded_and_a_mixed_one_is_refused(services, prompt):
-    service = services.start(method=RESTRAIN, labelled_rows="evaluate")
-    ask(service.reward_url, rollouts(prompt))
-    graded = together(*(rollout(prompt, answer, label=3) for answer in (3, 4)))
-    assert ask(service.reward_url, [graded])[0].json() == {"rewards": [1, 0], "scores": [1, 0]}
-    mixed = together(*rollouts(prompt, (3, 3), label=3), *rollouts(prompt, (4, 4)))
-    assert "its gold would be trained on" in refusal(ask(service.reward_url, [mixed]))
-    assert "its gold would be trained on" in refusal(ask(service.reward_url, [graded]))
 
 
 def test_a_request_of_several_that_is_broken_off_is_taken_up_again(services, prompt):

@@ -78,13 +78,11 @@ HOSTILE_LATEX = (
 
 
 def test_hostile_latex_is_answered_and_other_groups_beside_it(standing, prompt):
-    service = standing(method=RESTRAIN, labelled_rows="evaluate")
+    service = standing(method=RESTRAIN)
     names = {f"{prompt}{index} ": text for index, text in enumerate(HOSTILE_LATEX)}
     bodies = [{"query": [f"{name}{text}<|im_end|>"], "prompts": [name], "labels": [""]} for name, text in names.items()]
     replies = pairs(ask(service.reward_url, [*(bodies * 4), *rollouts(prompt)]))
     assert replies[-4:] == expected()
-    graded = [{**body, "labels": [r"\frac{" + "7" * 4000 + "}{3}"]} for body in bodies]
-    assert [reply.json()["rewards"] for reply in ask(service.reward_url, graded)] == [0] * len(graded)
 
 
 @pytest.mark.parametrize(("groups", "responses", "detail"), [(3, 1, "3 groups; at most 2"), (1, 9, "9 responses; at")])

@@ -8,7 +8,7 @@ import pytest
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.scoring.service.requests import given_token
 from restrain_openrlhf.scoring.service.service_config import FILE_VARIABLE, TOKEN_VARIABLE, load_token
-from tests.reward.clients import ask, rollout, rollouts
+from tests.reward.clients import rollouts
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -25,15 +25,14 @@ def bearer(text: str, scheme: str = "Bearer") -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def service(standing, tmp_path_factory):
-    """The file goes before the environment. It grades rows with a label, at once, after a group that has none."""
+    """The file goes before the environment."""
     file = tmp_path_factory.mktemp("token") / "token"
     file.write_text(TOKEN + "\n")
-    replica = standing(token="e" * 20, options=("--token-file", str(file)), labelled_rows="evaluate")
-    assert {reply.status_code for reply in ask(replica.reward_url, rollouts("first"), headers=bearer(TOKEN))} == {200}
-    return replica
+    return standing(token="e" * 20, options=("--token-file", str(file)))
 
 
-GRADED = rollout("p", 3, label=3)
+# A whole group in one request, which is answered at once.
+GROUP = {key: [each[key][0] for each in rollouts("p")] for key in ("query", "prompts", "labels")}
 RIGHT = [bearer(TOKEN), bearer(f" {TOKEN}", "bearer"), basic(f"user:{TOKEN}"), basic(f"{TOKEN}:"), basic(f"ü:{TOKEN}")]
 NO_COLON = [basic(TOKEN), basic("user")]
 NOT_BASE64 = [bearer("???", "Basic"), bearer("/w==", "Basic"), bearer(TOKEN, "Basic")]
@@ -44,16 +43,16 @@ OTHERS = [bearer("e" * 20), bearer(f"{TOKEN}x"), basic(f"user:{TOKEN}x"), bearer
 
 def test_whoever_sends_the_token_may_ask(service):
     for headers in RIGHT:
-        assert service.http.post("/get_reward", json=GRADED, headers=headers).status_code == 200, headers
+        assert service.http.post("/get_reward", json=GROUP, headers=headers).status_code == 200, headers
     host = service.url.removeprefix("http://")
     for user in (f"user:{TOKEN}", TOKEN):
-        assert httpx.post(f"http://{user}@{host}/get_reward", json=GRADED).status_code == 200, user
+        assert httpx.post(f"http://{user}@{host}/get_reward", json=GROUP).status_code == 200, user
 
 
 @pytest.mark.parametrize("path", ["/get_reward", "/v1/score"])
 def test_nobody_else_may(service, path):
     for headers in [*NOTHING, *NO_COLON, *NOT_BASE64, *STRANGE, *OTHERS]:
-        reply = service.http.post(path, json=GRADED, headers=headers)
+        reply = service.http.post(path, json=GROUP, headers=headers)
         assert reply.status_code == 401, headers
         assert "basic" in reply.headers["www-authenticate"].lower()
     assert not [event for event in service.events() if event["level"] == "error"]
@@ -61,7 +60,7 @@ def test_nobody_else_may(service, path):
 
 def test_probes_metrics_and_documentation_are_open_and_the_token_appears_nowhere(service):
     for headers in (bearer(TOKEN), basic(f"{TOKEN}:x")):
-        assert TOKEN not in service.http.post("/get_reward", json=GRADED, headers=headers).text
+        assert TOKEN not in service.http.post("/get_reward", json=GROUP, headers=headers).text
     for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"):
         reply = service.http.get(path)
         assert reply.status_code == 200, path

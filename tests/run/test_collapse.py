@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from restrain_openrlhf.records.collapse import Measurement, Signal, collapse_step, of_votes, read_collapse, tolerance
-from tests.test_time.steps import steps
+from restrain_openrlhf.records.collapse import Measurement, collapse_step, read_collapse, tolerance
 
 RISE = [0.3, 0.4, 0.5, 0.6, 0.7]
 
@@ -108,51 +107,23 @@ def test_a_curve_that_never_falls_never_collapses(shares):
     assert collapse_step(curve(sorted(shares))) is None
 
 
-def voted(count, **series):
-    return steps(count, **{"prompts": 32, **series})
-
-
-def test_one_answer_that_spreads_over_the_prompts_is_a_collapse_without_gold():
-    found = of_votes(voted(8, top=[0.3, 0.2, 0.1, 0.1, 0.8, 1.0, 1.0, 1.0], majority=1.0, entropy=0.0))
-    assert (found.step, found.signal, found.measurements) == (4, Signal.VOTES, 8)
-
-
-def test_answers_that_are_lost_are_a_collapse_without_gold():
-    assert of_votes(voted(6, top=0.0, missing=[0.0, 0.0, 0.1, 0.9, 1.0, 1.0])).step == 3
-
-
-def test_a_run_that_learns_has_the_entropy_and_majorities_of_a_collapsed_one_but_many_answers():
-    found = of_votes(voted(8, top=0.1, majority=[0.3, 0.4, 0.6, 0.8, 0.9, 1, 1, 1], entropy=[1, 0.5, *[0.01] * 6]))
-    assert found.step is None
-    assert str(found) == "none (by votes, without gold, 8 measurements)"
-
-
-def test_steps_of_few_prompts_are_taken_together():
-    """8 a step: measurements end at steps 4, 8, … and the last two steps are too few for one."""
-    found = of_votes(voted(26, top=[0.1] * 12 + [1.0] * 14, prompts=8))
-    assert (found.step, found.measurements) == (12, 6)
-
-
-def run_folder(path, accuracies, top):
+def run_folder(path, accuracies):
     rows = [{"step": 5 * at, "eval_default_pass1": one, "eval_num_samples": 800} for at, one in enumerate(accuracies)]
     (path / "evaluations.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    votes = [{"step": row.step, "votes": dict(row.votes)} for row in voted(len(top), top=top)]
-    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in votes))
     return path
 
 
-def test_held_out_accuracy_comes_before_votes(tmp_path):
-    found = read_collapse(run_folder(tmp_path, [0.3, 0.6, 0.1, 0.0], top=[0.1] * 20))
-    assert (found.step, found.signal) == (5, Signal.HELD_OUT)
-    assert str(found) == "5 (by held-out accuracy, 4 measurements)"
+@pytest.mark.parametrize(
+    ("accuracies", "words"),
+    [
+        ([0.3, 0.6, 0.1, 0.0], "5 (4 evaluations)"),
+        ([0.3, 0.6, 0.6], "none (3 evaluations)"),
+        ([0.3, 0.6], "not known (2 evaluations; 3 are needed)"),
+    ],
+)
+def test_a_runs_own_is_read_from_its_evaluations(tmp_path, accuracies, words):
+    assert str(read_collapse(run_folder(tmp_path, accuracies))) == words
 
 
-def test_votes_stand_in_where_it_was_hardly_measured(tmp_path):
-    found = read_collapse(run_folder(tmp_path, [0.3, 0.6], top=[0.1, 0.1, 0.9, 1.0]))
-    assert (found.step, found.signal) == (2, Signal.VOTES)
-
-
-def test_a_run_of_two_steps_says_that_it_is_too_short(tmp_path):
-    assert str(read_collapse(run_folder(tmp_path, [], top=[0.1, 0.1]))) == (
-        "not known (by votes, without gold, 2 measurements; 3 are needed)"
-    )
+def test_a_run_without_evaluations_has_none_that_is_known(tmp_path):
+    assert not read_collapse(tmp_path).is_known

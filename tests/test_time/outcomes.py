@@ -1,6 +1,5 @@
 """Outcomes for tests of what is made from them."""
 
-from restrain_openrlhf.records.collapse import Collapse, Signal
 from test_time.accuracy import Score
 from test_time.outcome import BeforeAndAfter, Outcome
 
@@ -43,7 +42,6 @@ def outcome(**changes) -> Outcome:
         alarm=None,
         ended_early=False,
         unwatched=(),
-        collapse=Collapse(None, Signal.VOTES, 10),
         chosen_step=10,
         chosen_model="train/model",
         votes=16,

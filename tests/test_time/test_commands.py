@@ -21,7 +21,7 @@ def refused(tmp_path, write_jsonl):
 
     def run(rows, *words, model=MODEL):
         paths = ["--prompts", write_jsonl("p.jsonl", rows), "--out", tmp_path / "out"]
-        config = [] if "--config" in words or "--preset" in words else ["--config", CPU]
+        config = [] if "--config" in words else ["--config", CPU]
         done = call(main, "adapt", "--model", model, *paths, *config, *words)
         assert done.returncode == 2, done.stderr
         assert not (tmp_path / "out" / "before.jsonl").exists()
@@ -39,14 +39,11 @@ def refused(tmp_path, write_jsonl):
         ([{"id": 1, "problem": ""}], (), "1 id is empty: '1'"),
         ([], (), "has no problems"),
         ([*GOOD, {"id": "long", "problem": "1+" * 20}], (), "(id 'long'): 40"),
-        (GOOD, ("--chat",), "the model's tokenizer has no chat template"),
-        (GOOD, ("--preset", "paper"), "the model's tokenizer has no chat template"),
-        (GOOD, ("--steps", "2", "--epochs", "1"), "--steps and --epochs are both given"),
+        (GOOD, ("--set", "openrlhf.data.apply_chat_template=true"), "the model's tokenizer has no chat template"),
         (GOOD, ("--method", "grpo_gold"), "learns from gold"),
         (GOOD, ("--method", "nonsense"), "'nonsense'"),
         (GOOD, ("--set", "openrlhf.eval.dataset=x.jsonl"), "eval.dataset is set. Gold is kept out"),
         (GOOD, ("--set", "openrlhf.train.bach_size=8"), "Did you mean 'openrlhf.train.batch_size'"),
-        (GOOD, ("--config", CPU, "--preset", "paper"), "--config and --preset are both given"),
         (GOOD, ("--set", "openrlhf.train.async_enable=true"), "seeded_rollouts and train.async_enable are set"),
         (GOOD, ("--stop", "kl=much"), "--stop kl: "),
         (GOOD, ("--stop", "kl=1", "--no-stop"), "--stop and --no-stop are both given"),
@@ -76,6 +73,6 @@ def test_a_copy_of_a_model_that_was_cut_short(refused, tmp_path):
 
 def test_help_reads_well():
     help_text = CliRunner().invoke(app, ["adapt", "--help"], terminal_width=120).output
-    for word in ("--prompts", "--method", "--preset", "--steps", "--epochs", "--gold", "--heldout", "--no-stop"):
+    for word in ("--prompts", "--method", "--steps", "--gold", "--heldout", "--no-stop"):
         assert word in help_text
     assert "adapt" in CliRunner().invoke(app, ["--help"]).output

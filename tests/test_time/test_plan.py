@@ -26,15 +26,12 @@ CPU = ROOT / "configs" / "cpu" / "test_time.yaml"
 )
 def test_the_preset_of_the_nearest_size(count, name):
     """Nearest by ratio: the border of 40 and 83 is their geometric mean, 57.6, of 83 and 500 203.7."""
-    assert preset_path("ttrl", "paper", count) == PRESETS / name / "." / "ttrl.yaml"
-    assert preset_path("ttrl", "ttrl_protocol", count) == PRESETS / name / "ttrl_protocol" / "ttrl.yaml"
+    assert preset_path("ttrl", count) == PRESETS / name / "ttrl.yaml"
 
 
 def test_presets_that_are_none():
-    with pytest.raises(ConfigError, match=r"--preset 'papr': is no preset. Known: paper, ttrl_protocol"):
-        preset_path("ttrl", "papr", 30)
     with pytest.raises(ConfigError, match=r"--method 'srt_easy'.*Known: ettrl, restrain, ttrl"):
-        preset_path("srt_easy", "paper", 30)
+        preset_path("srt_easy", 30)
 
 
 def test_another_method_over_a_file_takes_none_of_its_settings():
@@ -42,12 +39,9 @@ def test_another_method_over_a_file_takes_none_of_its_settings():
     assert method_overrides(CPU, "restrain") == method_overrides(CPU, None) == {}
 
 
-def test_steps_and_epochs():
+def test_steps():
     config = load_run_config(CPU)
-    assert length_overrides(None, 3, 20, config) == {"openrlhf.train.num_episodes": 3}
-    assert length_overrides(None, None, 20, config) == {}
+    assert length_overrides(None, 20, config) == {}
     # 20 problems are 3 batches of 8: 7 steps need 3 episodes.
-    assert length_overrides(7, None, 20, config) == {"steps": 7, "openrlhf.train.num_episodes": 3}
-    assert length_overrides(2, None, 20, config) == {"steps": 2, "openrlhf.train.num_episodes": 1}
-    with pytest.raises(ConfigError, match="--steps and --epochs are both given"):
-        length_overrides(7, 3, 20, config)
+    assert length_overrides(7, 20, config) == {"steps": 7, "openrlhf.train.num_episodes": 3}
+    assert length_overrides(2, 20, config) == {"steps": 2, "openrlhf.train.num_episodes": 1}

@@ -1,6 +1,5 @@
 """The sentences and tables of an adaptation: accuracies beside the base model's large vote, how the run ended."""
 
-from restrain_openrlhf.records.collapse import Collapse, Signal
 from test_time.outcome import Outcome
 from test_time.report import comparison_table, lead, run_table, score_tables
 from tests.test_time.outcomes import comparison, outcome, score
@@ -57,16 +56,12 @@ def test_a_table_for_the_set_and_one_for_each_held_out_one():
 
 
 def test_the_run_and_the_model_that_was_chosen_are_reported():
-    collapse = Collapse(12, Signal.VOTES, 20)
-    cells = {
-        row[0]: row[1] for row in run_table(outcome(unwatched=("the KL to the base model",), collapse=collapse)).rows
-    }
+    cells = {row[0]: row[1] for row in run_table(outcome(unwatched=("the KL to the base model",))).rows}
     assert cells["last good model"] == "step 10: train/model"
     assert cells["votes that give answers"].startswith("16 rollouts per problem at T 0.6, top-p 0.95, as evaluations")
-    assert cells["Model Collapse Step"] == "12 (by votes, without gold, 20 measurements)"
     assert cells["signals not logged, so not watched"] == "the KL to the base model"
 
 
 def test_an_outcome_is_read_as_it_was_written():
-    made = outcome(scores=SCORES, collapse=Collapse(12, Signal.VOTES, 20))
+    made = outcome(scores=SCORES)
     assert Outcome.model_validate_json(made.model_dump_json()) == made

@@ -45,7 +45,7 @@ def test_rollouts_that_only_vote_have_no_advantage():
 
 def test_it_is_what_the_command_writes(tmp_path):
     (tmp_path / "r.jsonl").write_text(json.dumps({"id": 0, "problem": "p", "responses": TWELVE}) + "\n")
-    done = restrain("score", tmp_path / "r.jsonl", "--out", tmp_path / "o.jsonl", "--prompt-weight", "0.5")
+    done = restrain("score", tmp_path / "r.jsonl", "--out", tmp_path / "o.jsonl", "--set", "prompt_weight=0.5")
     assert done.returncode == 0, done.stderr
     written = json.loads((tmp_path / "o.jsonl").read_text())
     rows = score(TWELVE, method={"name": "restrain", "prompt_weight": 0.5}).to_records()

@@ -27,7 +27,6 @@ def evaluate(request: Request) -> None:
     output_folder(request.out)
     part = Shard(*parse_shard(request.shard))
     request.chosen_protocol()
-    request.labels()
     loaded = [load_benchmark(word, request.benchmark_dir, request.kind()) for word in _words(request.benchmarks)]
     for warning in filter(None, (entry.warning for entry in loaded)):
         console.print(f"note: {warning}")

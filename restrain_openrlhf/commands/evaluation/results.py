@@ -58,27 +58,19 @@ def _results(words: list[str]) -> dict[str, list[Result]]:
 
 
 def plot(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN...", help="Run folders; with --x those of `restrain eval --label ...`.")
-    ],
-    x: Annotated[str | None, typer.Option(help="Of evaluations: the label on the x axis, such as sigma.")] = None,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     out: Annotated[
         Path | None,
         to_folder("Output folder.", show_default="plots/ in the run's folder, or in the one that all runs lie in"),
     ] = None,
 ) -> None:
-    """Plot training curves and vote statistics of runs, and say where each collapses; or accuracy against a label."""
-    from restrain_openrlhf.evaluation.figures import curves, page  # noqa: PLC0415 - imports matplotlib
+    """Plot training curves and vote statistics of runs, and say where each collapses."""
+    from restrain_openrlhf.evaluation.figures import curves  # noqa: PLC0415 - imports matplotlib
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     folder = out or Path(commonpath([run.absolute() for run in runs])) / "plots"
-    if x is not None:
-        results = [result for run in runs for result in load_results(run)]
-        paths = page.save_figures({f"effect-{x}": curves.draw_effect(results, x)}, folder)
-    else:
-        loaded = [curves.load_curves(run, name) for run, name in zip(runs, curves.distinct_names(runs), strict=True)]
-        for run in loaded:
-            console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
-        paths = curves.save_run_figures(loaded, folder)
-    for path in paths:
+    loaded = [curves.load_curves(run, name) for run, name in zip(runs, curves.distinct_names(runs), strict=True)]
+    for run in loaded:
+        console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
+    for path in curves.save_run_figures(loaded, folder):
         console.print(path)

@@ -23,7 +23,7 @@ from restrain_openrlhf.config.host_flags import Flags, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.hook.install.instrument import unpatched
-from restrain_openrlhf.machine import varlen_attention
+from restrain_openrlhf.machine import flash_attention
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.papers_loss import PapersLoss
@@ -97,7 +97,7 @@ CASES = tuple(
 )
 FLASH, TORCHS = (
     tuple(GradientCase("bf16", batching, attention=attention) for batching in ("packed", "packed, dynamic"))
-    for attention in ("flash_attention_2", varlen_attention.NAME)
+    for attention in ("flash_attention_2", flash_attention.BY_TORCH)
 )
 
 
@@ -209,7 +209,7 @@ def _prepare(case: GradientCase) -> tuple[Any, Any]:
     torch.manual_seed(0)
     model = host_step.small_model(args, VOCABULARY, case.lora)
     plain = host_step.policy_of(copy.deepcopy(model).to(torch.cuda.current_device()), args)
-    if case.attention == varlen_attention.NAME:
+    if case.attention == flash_attention.BY_TORCH:
         # No GPU of ours has run this attention: the paper's gradient is by another.
         plain.model.set_attn_implementation("sdpa")
     return plain, host_step.trainer_of(strategy, host_step.policy_of(model, args), args)

@@ -9,7 +9,7 @@ from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.install.instrument import install
-from restrain_openrlhf.machine import varlen_attention
+from restrain_openrlhf.machine import flash_attention
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method import parse_settings
 
@@ -65,7 +65,7 @@ def small_model(args: Any, vocabulary: int, lora: bool) -> Any:
         tie_word_embeddings=False,
     )
     models: Any = AutoModelForCausalLM
-    attention = varlen_attention.name_in_transformers(args.ds.attn_implementation)
+    attention = flash_attention.name_in_transformers(args.ds.attn_implementation)
     model = models.from_config(config, attn_implementation=attention)
     model = model.to(torch.bfloat16 if args.ds.param_dtype == "bf16" else torch.float32)
     if not lora:

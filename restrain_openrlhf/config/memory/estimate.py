@@ -35,6 +35,8 @@ FORWARD = 2 + 4
 BACKWARD = 4 + 2
 # Dividing by a temperature makes the fp32 gradient anew.
 TEMPERED = 4 + 4 + 2
+# A sliding window's mask: booleans (transformers/masking_utils.py), and torch's own copy in bf16 as it attends.
+MASK = 1 + 2
 # Assumed, not worked out: what a process has on a GPU before its first tensor, and vLLM's graphs and workspace asleep.
 CONTEXT = 6 * GIB // 10
 ASLEEP = GIB
@@ -88,6 +90,7 @@ def estimate(flags: Flags, shape: ModelShape, gpu_bytes: int | None = None) -> M
         *_policy(held),
         *_reference(held),
         *_batch(held),
+        *_masks(held),
         *_engine(held, gpu_bytes),
         MemoryLine("largest tensor's copy", *product(shape.embedding, BF16), (Phase.SYNC,)),
         *_contexts(held),
@@ -158,8 +161,7 @@ def _reference(held: Held) -> Iterator[MemoryLine]:
 def _batch(held: Held) -> Iterator[MemoryLine]:
     """Logits, as often as OpenRLHF's log-probabilities copy them, and activations of a micro-batch."""
     shape, experience, train = held.shape, held.tokens("rollout"), held.tokens("train")
-    apart = held.has_reference and not held.layout.reference_shares
-    forward = (Phase.EXPERIENCE, *((Phase.REFERENCE,) if apart else ()))
+    forward = (Phase.EXPERIENCE, *_apart(held))
     yield MemoryLine("logits, forward (bf16, fp32)", *product(*experience, shape.vocab_size, FORWARD), forward)
     width = 6 * shape.intermediate_size + 4 * shape.hidden_size
     yield MemoryLine("one layer, forward (6 × inner + 4 × hidden)", *product(*experience, width), forward)
@@ -175,6 +177,25 @@ def _batch(held: Held) -> Iterator[MemoryLine]:
         yield MemoryLine(f"one layer, backward ({kept})", *product(*train, width), (Phase.BACKWARD,))
     else:
         yield MemoryLine(f"all layers ({kept})", *product(*train, layers, width), (Phase.BACKWARD,))
+
+
+def _masks(held: Held) -> Iterator[MemoryLine]:
+    """Of attention with a sliding window, where a padded sequence is as long as the window.
+
+    Without one, a batch that is padded on the right needs none (hook/fixes/right_padding.py); nor does a packed one.
+    """
+    window, longest = held.shape.sliding_window, int(held.flags["data.max_len"])
+    packed = held.flags["ds.packing_samples"] or held.flags["train.dynamic_batch_enable"]
+    if window is None or longest < window or packed:
+        return
+    phases = {"rollout": (Phase.EXPERIENCE, *_apart(held)), "train": (Phase.BACKWARD,)}
+    for (kind, of), name in zip(phases.items(), ("forward", "backward"), strict=True):
+        yield MemoryLine(f"sliding window's mask, {name}", *product(*held.tokens(kind), longest, MASK), of)
+
+
+def _apart(held: Held) -> tuple[Phase, ...]:
+    """The reference policy's forward pass, where it is on GPUs of its own."""
+    return (Phase.REFERENCE,) if held.has_reference and not held.layout.reference_shares else ()
 
 
 def _engine(held: Held, gpu_bytes: int | None) -> Iterator[MemoryLine]:

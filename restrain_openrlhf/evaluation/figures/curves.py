@@ -1,4 +1,4 @@
-"""Figures of runs: training curves, votes and speed, accuracy against a label, and how reliable majorities are."""
+"""Figures of runs: training curves, votes and speed, and how reliable majorities are."""
 
 import math
 from array import array
@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import SizeRow
 from restrain_openrlhf.evaluation.figures.page import save_figures
-from restrain_openrlhf.evaluation.result import Result
 from restrain_openrlhf.records.collapse import Collapse, read_collapse
 from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, each_step
 
@@ -197,39 +196,3 @@ def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
     lower.set(xlabel=f"rollouts in the majority, of {n}", ylabel="problems")
     lower.set_xticks(range(0, n + 1, max(1, n // 16)))
     return figure
-
-
-def draw_effect(results: Sequence[Result], x: str) -> Figure:
-    """One small plot per benchmark: pass@1 of each evaluation, with its interval over problems, against its label `x`.
-
-    Raises DataError for an evaluation without the label.
-    """
-    titles = list(dict.fromkeys(result.provenance.title for result in results))
-    figure = Figure(figsize=(4.5 * len(titles), 3.5), layout="constrained")
-    ordered = sorted(results, key=lambda result: order(_label(result, x)))
-    for axes, title in zip(figure.subplots(1, len(titles), squeeze=False).flat, titles, strict=True):
-        shown = [result for result in ordered if result.provenance.title == title]
-        labels, scores = [_label(each, x) for each in shown], [each.scores for each in shown]
-        axes.plot(labels, [each.pass_at_1 for each in scores], "o")
-        axes.vlines(labels, [each.low for each in scores], [each.high for each in scores])
-        axes.set(title=title, xlabel=x, ylabel="pass@1")
-        axes.grid(alpha=0.3)
-    return figure
-
-
-def _label(result: Result, name: str) -> str:
-    how = result.provenance
-    if name not in how.labels:
-        raise DataError(
-            f"The evaluation of {how.model} on {how.benchmark} has no label {name!r} "
-            f"(it has {', '.join(how.labels) or 'none'}). Evaluate with --label {name}=VALUE."
-        )
-    return how.labels[name]
-
-
-def order(x: str) -> tuple[float, str]:
-    """Numbers by size, `inf` and `∞` last of them; other words after all numbers, by the alphabet."""
-    try:
-        return float(x.replace("∞", "inf")), ""
-    except ValueError:
-        return float("inf"), x

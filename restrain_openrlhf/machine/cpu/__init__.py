@@ -13,9 +13,8 @@ from restrain_openrlhf.machine.cpu.host import PATCHES
 from restrain_openrlhf.machine.device import Device, Unsupported
 from restrain_openrlhf.machine.devices import is_cuda_stack
 from restrain_openrlhf.machine.extension_lock import EXTENSION_LOCK
-from restrain_openrlhf.machine.flash_attention import provide_flash_attention, unsupported
+from restrain_openrlhf.machine.flash_attention import ATTENTION, provide_flash_attention, unsupported
 from restrain_openrlhf.machine.patching import expect
-from restrain_openrlhf.machine.varlen_attention import ATTENTION
 
 ENVIRONMENT = {
     "DS_ACCELERATOR": "cpu",

@@ -127,7 +127,7 @@ def application(service: Service) -> FastAPI:
 
     @app.post("/get_reward", response_model=wire.RewardReply | wire.RewardReplies, **_documented(wire.RewardRequest))
     async def get_reward(request: Request) -> Response:
-        """One rollout, as OpenRLHF sends it. Answered when its group is scored; at once if it is graded."""
+        """One rollout, as OpenRLHF sends it. Answered when its group is scored."""
         return await service.answer(request, service.get_reward.serve)
 
     @app.get("/healthz")

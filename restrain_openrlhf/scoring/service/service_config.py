@@ -54,10 +54,8 @@ class ServiceBlock(_Block):
     end_of_text: str | tuple[str, ...] | None = Field(
         None, description="The texts that end a response; [] where truncation cannot be seen."
     )
-    labelled_rows: Literal["refuse", "vote", "evaluate"] = Field(
-        "refuse",
-        description="Rows with a label are refused, or vote like others (the label is ignored), or are evaluation and "
-        "graded: then no row of the training file may have one.",
+    labelled_rows: Literal["refuse", "vote"] = Field(
+        "refuse", description="Rows with a label are refused, or vote like others: the label is ignored."
     )
     reward: Literal["net_advantage", "expected"] = Field(
         "net_advantage", description="What /get_reward answers: A⁺ + A⁻, or the expected reward."

@@ -58,7 +58,6 @@ class Metrics:
         self.neutral = counter("restrain_neutral_rollouts", "Rollouts answered without an advantage")
         self.groups = counter("restrain_groups", "Groups by what became of them", ["outcome"])
         self.penalized = counter("restrain_penalized_groups", "Groups without consensus")
-        self.evaluated = counter("restrain_evaluated_rollouts", "Rows with a label, graded", ["correct"])
         self.answers = counter("restrain_answers", "Rollouts by their answer", ["kind"])
         self.majority = histogram("restrain_majority_share", "Share of the commonest answer", buckets=SHARES)
         self.score_seconds = histogram("restrain_score_seconds", "Wait for a thread, and scoring", buckets=SECONDS)
