@@ -1,5 +1,6 @@
 """What the diagnosis reads: each prompt's frozen vote, the rollouts that a training step would have, and its gold."""
 
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -114,7 +115,7 @@ def from_rollouts(
         read = {**(each.model_extra or {}), PROBLEM: each.problem}
         unread.update(dict.fromkeys(texts if len(unread) < TRIED else (), read))
         if each.answer not in (None, ""):
-            own[row.problem_hash] = str(each.answer)
+            own[row.problem_hash] = sys.intern(str(each.answer))
     votes.flush()
 
     def rows() -> Iterator[ReferenceRow]:

@@ -1,5 +1,6 @@
 """Where each method would learn: its squared advantage on the frozen model's groups, by the size of the majority."""
 
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -87,10 +88,9 @@ def learning(name: str, method: Method, frozen: FrozenPass, shared: str | None) 
     Raises GroupError where it draws its groups otherwise, DataError where it reads gold and no prompt has any.
     """
     squares: dict[int, float] = defaultdict(float)
-    penalized: list[float] = []
+    penalized = array("d")
     # Squared advantage of the prompts whose gold is known, by whether their majority is right.
-    on_right: list[float] = []
-    on_wrong: list[float] = []
+    on_right, on_wrong = array("d"), array("d")
     prompts, rollouts = 0, 0
     size, to_shared, size_with_gold, to_right = 0.0, 0.0, 0.0, 0.0
     for each in _trained_on(method, frozen):
@@ -133,8 +133,10 @@ def _push(net: Floats, chosen: Sequence[bool]) -> float:
 def _trained_on(method: Method, frozen: FrozenPass) -> Iterator[FrozenGroup]:
     kept = frozen.groups
     if method.selection is not None:
-        chosen = set(method.selection([group.row.majority_share for group in frozen.groups]))
-        kept = (group for place, group in enumerate(frozen.groups) if place in chosen)
+        chosen = bytearray(frozen.count)
+        for place in method.selection([group.row.majority_share for group in frozen.groups]):
+            chosen[place] = True
+        kept = (group for is_chosen, group in zip(chosen, frozen.groups, strict=True) if is_chosen)
     return (group for group in kept if group.gold is not None or not method.reads_gold)
 
 

@@ -4,6 +4,7 @@ An answer such as "2" on mathematics is common without being one. Where there is
 explained in docs/concepts/premise.md.
 """
 
+from array import array
 from collections import Counter
 from dataclasses import dataclass, field
 from math import sqrt
@@ -96,7 +97,7 @@ class _SoFar:
     text: str | None = None
     majorities: int = 0
     right: int = 0
-    over: list[float] = field(default_factory=list)
+    over: "array[float]" = field(default_factory=lambda: array("d"))
 
     def add(self, group: FrozenGroup, key: str) -> None:
         """One prompt more, for the answer of this key."""

@@ -3,7 +3,7 @@
 import base64
 import zlib
 from bisect import insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,9 +43,21 @@ class Responses:
             self.size -= sum(map(len, self._packed.pop(last).values()))
             self._first_left_out = last
 
-    def by_place(self) -> Mapping[str, str]:
-        """Packed details by `RUN/STEP/GROUP`."""
-        return {place: packed for groups in self._packed.values() for place, packed in groups.items()}
+    @property
+    def groups(self) -> int:
+        """How many have their responses in."""
+        return sum(map(len, self._packed.values()))
+
+    def by_place(self) -> Iterator[tuple[str, str]]:
+        """`RUN/STEP/GROUP` with its packed details, one after the other."""
+        return (entry for groups in self._packed.values() for entry in groups.items())
+
+    def written(self) -> Iterator[str]:
+        """They as a JSON object, part by part."""
+        yield "{"
+        for number, (place, packed) in enumerate(self.by_place()):
+            yield f'{"," * bool(number)}{as_json(place).decode()}:"{packed}"'
+        yield "}"
 
 
 class PackedPage:
@@ -64,12 +76,17 @@ class PackedPage:
         self.groups += len(step.groups)
         self._prompts.update(step.prompts)
 
-    def finished(self, steps: int, damaged: Sequence[str]) -> str:
-        """As `packed` has it; nothing is added after."""
+    def finished(self, steps: int, damaged: Sequence[str]) -> Iterator[str]:
+        """As `packed` has it, part by part; nothing is added after."""
         read = {"damaged": damaged, "steps_read": steps, "steps": steps, "next": None}
         rest = as_json({"prompts": self._prompts, **read})[1:]
         self._parts += [self._packer.compress(b"]," + rest), self._packer.flush()]
-        return base64.b64encode(b"".join(self._parts)).decode("ascii")
+        begun = b""
+        for part in self._parts:
+            begun += part
+            whole, begun = begun[: len(begun) // 3 * 3], begun[len(begun) // 3 * 3 :]
+            yield base64.b64encode(whole).decode("ascii")
+        yield base64.b64encode(begun).decode("ascii")
 
 
 def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
@@ -85,15 +102,15 @@ def export(material: Material, out: Path, megabytes: int) -> tuple[int, int]:
         for group in groups:
             opened = packed(as_json(details(group, material.gold)))
             responses.add(group.prompt_id, f"{run}/{group.step}/{group.group}", opened)
-    places, count = responses.by_place(), page.groups
+    with_responses, count = responses.groups, page.groups
     left_out = (
-        f"To keep this file small (--max-mb {megabytes}), it has the responses of {len(places):,} of "
+        f"To keep this file small (--max-mb {megabytes}), it has the responses of {with_responses:,} of "
         f"{count:,} groups: those of a sample of the prompts. All votes are here."
     )
-    data = {"summaries": page.finished(len(files), damaged), "details": as_json(places).decode()}
+    data = {"summaries": page.finished(len(files), damaged), "details": responses.written()}
     with whole_file(out) as file:
-        file.writelines(whole_page(material, [left_out] if len(places) < count else [], data))
-    return count, len(places)
+        file.writelines(whole_page(material, [left_out] if with_responses < count else [], data))
+    return count, with_responses
 
 
 def packed(data: bytes) -> str:

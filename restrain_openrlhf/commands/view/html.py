@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +30,8 @@ def served_page(material: Material) -> str:
     return "".join(_page(material, (), SERVED_POLICY, styles, scripts, {}))
 
 
-def whole_page(material: Material, more_notes: Sequence[str], data: Mapping[str, str]) -> Iterator[str]:
-    """The page with everything in it, part by part; `data` are blocks of text by id, which hold no `<`.
+def whole_page(material: Material, more_notes: Sequence[str], data: Mapping[str, Iterable[str]]) -> Iterator[str]:
+    """The page with everything in it, part by part; `data` are blocks of text by id, in parts, which hold no `<`.
 
     Its policy lets exactly these scripts and styles in, by their digests, and no connection to anywhere.
     """
@@ -50,7 +50,7 @@ def _page(
     policy: str,
     styles: list[Markup],
     scripts: list[Markup],
-    data: Mapping[str, str],
+    data: Mapping[str, Iterable[str]],
 ) -> Iterator[str]:
     return (
         Environment(loader=FileSystemLoader(ASSETS), autoescape=True)
@@ -62,7 +62,7 @@ def _page(
             policy=policy,
             styles=styles,
             scripts=scripts,
-            data={key: Markup(text) for key, text in data.items()},
+            data={key: map(Markup, parts) for key, parts in data.items()},
         )
     )
 
