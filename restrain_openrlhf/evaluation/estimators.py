@@ -1,9 +1,6 @@
 """What is computed from right and wrong responses: pass@k, maj@k, their intervals, and how reliable majorities are."""
 
-from array import array
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from math import comb, sqrt
 
 import numpy as np
@@ -115,51 +112,40 @@ class SizeRow(BaseModel, frozen=True):
     mean_accuracy: float
 
 
-@dataclass
-class _OfSize:
-    """Of the problems of one majority size: with a right rollout, with a right majority, each one's share of right."""
-
-    some: int = 0
-    right: int = 0
-    means: "array[float]" = field(default_factory=lambda: array("d"))
-
-
 class ReliabilitySoFar:
     """How reliable majorities are by their size, counted problem by problem."""
 
     def __init__(self) -> None:
-        self._n = 0
-        self._sizes: dict[int, _OfSize] = defaultdict(_OfSize)
+        # By the majority's size: problems, those with a right rollout, those with a right majority, right rollouts.
+        self._counts = np.zeros((0, 4), dtype=np.int64)
 
     def add(self, row: GradeRow) -> None:
         """One problem more. Raises DataError where it has another number of rollouts than those before it."""
-        n = len(row.answers)
-        if self._n not in (0, n):
-            numbers = sorted({self._n, n})
-            raise DataError(f"The problems have {numbers} rollouts; majority sizes compare only at one n.")
-        self._n, found = n, self._sizes[row.group.votes.majority_count]
-        found.some += any(row.correct)
-        found.right += majority_right(row.group, row.correct)
-        found.means.append(float(np.mean(row.correct)))
+        n, before = len(row.answers), len(self._counts) - 1
+        if before not in (-1, n):
+            raise DataError(f"The problems have {sorted({before, n})} rollouts; majority sizes compare only at one n.")
+        if before == -1:
+            self._counts = np.zeros((n + 1, 4), dtype=np.int64)
+        found = 1, any(row.correct), majority_right(row.group, row.correct), sum(row.correct)
+        self._counts[row.group.votes.majority_count] += found
 
     def rows(self) -> list[SizeRow]:
         """One per majority size that occurs, in order."""
-        return [_size_row(size, self._n, self._sizes[size]) for size in sorted(self._sizes)]
+        return [self._row(size, *counts) for size, counts in enumerate(self._counts.tolist()) if counts[0]]
 
-
-def _size_row(size: int, n: int, found: _OfSize) -> SizeRow:
-    problems = len(found.means)
-    low, high = wilson_interval(found.right, problems)
-    return SizeRow(
-        size=size,
-        n=n,
-        problems=problems,
-        pass_at_n=found.some / problems,
-        majority_accuracy=found.right / problems,
-        majority_low=low,
-        majority_high=high,
-        mean_accuracy=float(np.mean(found.means)),
-    )
+    def _row(self, size: int, problems: int, some: int, right: int, rollouts: int) -> SizeRow:
+        low, high = wilson_interval(right, problems)
+        n = len(self._counts) - 1
+        return SizeRow(
+            size=size,
+            n=n,
+            problems=problems,
+            pass_at_n=some / problems,
+            majority_accuracy=right / problems,
+            majority_low=low,
+            majority_high=high,
+            mean_accuracy=rollouts / (problems * n),
+        )
 
 
 def reliability(grades: Iterable[GradeRow]) -> list[SizeRow]:

@@ -37,16 +37,14 @@ def test_tables_and_numbers(run, gold):
     assert ["", "penalised groups that had a right rollout", "1 of 2", ""] in cells
     assert ["", "2 of 4", "1", "100.0%", "100.0%", "100.0%", "70.0%", ""] in cells
     assert ["", "2", "3", "33.3%", "66.7%", "87.5%", "41.7%", ""] in cells
-    found = json.loads((run / "analysis" / "labels.json").read_text())
-    assert found["total"]["reward_accuracy"] == 11 / 16
 
 
-def test_numbers_for_programs(run, gold, tmp_path):
-    done = restrain("analyze", run, "--gold", gold, "--json", "--out", tmp_path / "other")
+def test_numbers_for_programs(run, gold):
+    done = restrain("analyze", run, "--gold", gold, "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == json.loads((tmp_path / "other" / "labels.json").read_text())
-    assert [row["first"] for row in json.loads(done.stdout)["by_window"]] == [1, 2]
-    assert not (run / "analysis").exists()
+    found = json.loads(done.stdout)
+    assert found["total"]["reward_accuracy"] == 11 / 16
+    assert [row["first"] for row in found["by_window"]] == [1, 2]
 
 
 def test_gold_is_joined_by_the_problem_where_the_run_had_a_template(tmp_path, gold, write_jsonl):

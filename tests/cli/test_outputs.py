@@ -13,10 +13,9 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from restrain_openrlhf.data.outputs import whole_file
-from restrain_openrlhf.records.kept import as_parquet, write_step
 from tests.commands import refused, restrain
 from tests.conftest import ROOT
-from tests.evaluation.test_label_quality import RUN
+from tests.k8s.manifests import needs_kustomize
 
 ROLLOUTS = [{"id": 1, "problem": "p", "responses": [f"so \\boxed{{{n % 3}}}" for n in range(16)]}]
 SCORE = ("--method", "restrain", "--set", "prompt_weight=1.0")
@@ -116,17 +115,16 @@ def test_a_references_file_is_checked_before_the_model_is_looked_for(tmp_path):
     assert "is a pipe, not a file" in refused(*words, "--out", tmp_path / "reference.jsonl").replace("\n", " ")
 
 
-def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(tmp_path, write_jsonl):
+def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(tmp_path):
+    needs_kustomize()
     link = tmp_path / "link"
     link.symlink_to("real")
-    gold = write_jsonl("gold.jsonl", [{"problem": "1+1=", "answer": "2"}])
-    write_step(tmp_path / "run", 1, as_parquet([group for group in RUN if group.step == 1]))
-    words = ("analyze", tmp_path / "run", "--gold", gold, "--out", link)
+    words = ("k8s", "platform", "--overlay", "single-node", "--out", link)
     assert "is a symbolic link to" in refused(*words)
     (tmp_path / "real").mkdir()
     assert restrain(*words).returncode == 0
     assert link.is_symlink()
-    assert (tmp_path / "real" / "labels.json").is_file()
+    assert (tmp_path / "real" / "run.sh").is_file()
 
 
 BELOW_A_FILE = [

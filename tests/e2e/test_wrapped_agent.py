@@ -55,7 +55,8 @@ def test_an_agent_of_two_turns_is_trained_by_the_votes_on_its_last_answers(job: 
         assert 1 < row["restrain/agent_turns"] == 1 + row["agent/asked_twice"]
         assert row["restrain/agent_reward"] == pytest.approx(row["agent/written"]), "a metric, and no more than that"
         assert row["restrain/trained_tokens"] == pytest.approx(64 * row["agent/written"]), "none that the agent said"
-        assert row["restrain/logprob_gap_relative"] < 0.05
+        # The model has never seen two answers in a row: 0.02 in bf16. Of other tokens it would be some nats.
+        assert row["restrain/logprob_gap"] < 0.1, "vLLM's log-probabilities are of the policy's tokens, in both turns"
     assert len(groups) == 16
     assert not any(group.prompt in rollout.response for group in groups for rollout in group.rollouts)
     for group in groups:

@@ -27,7 +27,7 @@ from restrain_openrlhf.hook.logging.trainer import planned_steps  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP, rollout_gaps  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
-from restrain_openrlhf.records.kept import kept_bytes, kept_files, read_kept, step_file  # noqa: E402
+from restrain_openrlhf.records.kept import kept_files, read_kept, step_file  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE, GroupRequest  # noqa: E402
 from tests.e2e.conftest import small_disk  # noqa: E402
@@ -50,6 +50,10 @@ def step_of(case, hooked, tmp_path, keep="all", models=None):
 def kept_of(maker, tmp_path, keep="all"):
     Keeping(tmp_path, KeepRollouts(keep=keep), seed=42).keep(1, LAST_STEP[maker].scored, LAST_STEP[maker].rollout_gaps)
     return list(read_kept(tmp_path))
+
+
+def on_disk(run):
+    return sum(path.stat().st_size for path in kept_files(run).values())
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -202,7 +206,7 @@ def test_keeping_stops_at_its_bound_and_says_so(tmp_path, caplog):
             keeping.keep(number, groups, [0.0]) for number, groups in ((1, step), (2, step), (3, [scored("x", "a")]))
         ]
     assert [row[KEPT_GROUPS] for row in logged] == [1, 0, 0]
-    assert [row[KEPT_MIB] for row in logged] == [kept_bytes(tmp_path) / 2**20] * 3
+    assert [row[KEPT_MIB] for row in logged] == [on_disk(tmp_path) / 2**20] * 3
     assert list(kept_files(tmp_path)) == [1], "a later and smaller step would be a biased sample"
     (record,) = caplog.records
     assert "from step 2 on: they would take more than rollouts.at_most_mib = 1." in record.message
@@ -222,7 +226,7 @@ def test_a_bound_that_is_too_small_for_every_step_is_spread_over_the_run(tmp_pat
     assert kept[0] == 1
     assert all(5 <= later - earlier <= 13 for earlier, later in pairwise(kept)), kept
     assert kept[-1] > 50
-    assert kept_bytes(tmp_path) <= 2**20
+    assert on_disk(tmp_path) <= 2**20
     assert not caplog.records
     whole = Keeping(tmp_path / "whole", settings, seed=1, steps=60)
     assert all(whole.keep(step, [scored("x", "a")], [0.0])[KEPT_GROUPS] for step in range(1, 61))

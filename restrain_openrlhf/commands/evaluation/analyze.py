@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from restrain_openrlhf.commands.options import GOLD, to_folder
+from restrain_openrlhf.commands.options import GOLD
 from restrain_openrlhf.evaluation.label_quality import LabelQuality, Measures, label_quality
 from restrain_openrlhf.evaluation.prompt_gold import gold_for
 from restrain_openrlhf.records.folder import RunFolder
@@ -20,29 +20,24 @@ COLUMNS = ("groups", "majority right", "some right", "signal agrees", "weight on
 def analyze(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, with kept rollouts.")],
     gold: Annotated[Path, typer.Option(help=GOLD)],
-    out: Annotated[Path | None, to_folder("Folder for labels.json.", show_default="RUN/analysis")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Count by gold: were the majorities that a run trained on right, and did it push right rollouts up?"""
-    folder = out or run / "analysis"
     next(read_kept(run))
     answers = gold_for(kept_prompts(run), gold, RunFolder(run).flags(), RunFolder(run).kind)
     found = label_quality(run, gold, read_kept(run), answers)
-    text = found.model_dump_json(indent=2)
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "labels.json").write_text(text + "\n", encoding="utf-8")
     if as_json:
-        typer.echo(text)
+        typer.echo(found.model_dump_json(indent=2))
         return
     by_size = [(f"{row.size} of {row.voters}", row.measures) for row in found.by_size]
     by_step = [
         (str(row.first) if row.first == row.last else f"{row.first} to {row.last}", row.measures)
         for row in found.by_window
     ]
-    tables = (_totals(found), _parts("by its size", "majority", by_size), _parts("by step", "step", by_step))
     console = Console(soft_wrap=True, highlight=False)
-    for part in (*tables, folder / "labels.json"):
-        console.print(part)
+    console.print(_totals(found))
+    console.print(_parts("by its size", "majority", by_size))
+    console.print(_parts("by step", "step", by_step))
 
 
 def _totals(found: LabelQuality) -> Table:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from restrain_openrlhf.commands.options import to_file, to_folder
+from restrain_openrlhf.commands.options import to_folder
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.published import Subject
 from restrain_openrlhf.evaluation.result import Result, load_results
@@ -32,18 +32,12 @@ def table(
         str | None,
         typer.Option(help="What they were trained on: dapo14k, test-time, …", show_default="the run folder's"),
     ] = None,
-    out: Annotated[Path | None, to_file("Output file.", show_default="the terminal")] = None,
 ) -> None:
     """Print a table of runs by benchmarks: pass@1 with its interval, and the paper's rows of the same models."""
     found = build_table(_results(runs), Subject(base, method, data), with_paper=not no_paper)
-    text = text_of_table(found, style)
     for note in found.notes if style == "csv" else ():
         typer.echo(f"note: {note}", err=True)
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text, encoding="utf-8")
+    typer.echo(text_of_table(found, style), nl=False)
 
 
 def _results(words: list[str]) -> dict[str, list[Result]]:

@@ -49,9 +49,9 @@ def publish(
 ) -> None:
     """Write a run's model with its card as a folder for the Hugging Face hub. `hf upload` pushes it."""
     found = finished_run(run)
+    if name is not None and not HUB_ID.fullmatch(name):
+        raise ConfigError(f"--name {name!r}: cannot name a model on the hub. Give OWNER/NAME.")
     folder, called = output_folder(out or found.path / "hub"), name or f"OWNER/{found.path.name}"
-    if not HUB_ID.fullmatch(called):
-        raise ConfigError(f"--name {called!r}: cannot name a model on the hub. Give OWNER/NAME.")
     write_folder(found, folder, called, base_model, evaluation or ())
     console = Console(soft_wrap=True, highlight=False, markup=False)
     console.print(f"folder: {folder}\nRead it, then push it: hf upload {called} {folder}")
@@ -95,7 +95,7 @@ def write_folder(run: RunFolder, out: Path, name: str, base_model: str | None, e
     partial = out.with_name(f".{out.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     # A whole model has its adapter in a folder beside it.
-    folders = [name for name in ("", ADAPTER) if not name or (run.model / name / ADAPTER_CONFIG).exists()]
+    folders = ["", *([ADAPTER] if (run.model / ADAPTER / ADAPTER_CONFIG).exists() else [])]
     for folder in folders:
         _copy_files(run.model / folder, partial / folder, {base_name: base.shown})
     for path in base.notices:

@@ -54,11 +54,6 @@ def kept_files(run: Path) -> dict[int, Path]:
     return dict(sorted((int(match[1]), path) for match, path in found if match))
 
 
-def kept_bytes(run: Path) -> int:
-    """What the kept rollouts of a run take of the disk."""
-    return sum(path.stat().st_size for path in kept_files(run).values())
-
-
 def drop_from(run: Path, step: int) -> None:
     """Remove the files of this step and later ones, and what a kill left half-written."""
     later = [path for number, path in kept_files(run).items() if number >= step]
