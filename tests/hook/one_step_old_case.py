@@ -35,7 +35,7 @@ def measure(correction):
     args.algo.advantage.is_correction_level, args.algo.advantage.is_correction_threshold = correction, BAND
     strategy = host_step.strategy_of(args)
     torch.manual_seed(0)
-    model = gradient._model(args)
+    model = host_step.small_model(args, gradient.VOCABULARY, False)
     plain = host_step.policy_of(copy.deepcopy(model), args)
     trainer = host_step.trainer_of(strategy, host_step.policy_of(model, args), args)
 
@@ -43,7 +43,7 @@ def measure(correction):
         trainer.replay_buffer.clear()
         trainer.replay_buffer.append(rollouts)
         trainer.ppo_train(gradient.BETA)
-        return gradient._used_gradient(trainer.actor.model) * (1 - gradient.BETA_1)
+        return host_step.used_gradient(trainer.actor.model) * (1 - host_step.BETA_1)
 
     other, rollouts = (gradient._experience(plain, CASE)[0] for _ in range(2))
     drew, other.rollout_log_probs = log_probs_of(plain, rollouts), other.action_log_probs
@@ -56,7 +56,7 @@ def measure(correction):
     rollouts.action_log_probs = drew
     papers = gradient._direct(plain, rollouts, replace(formula, clip=UNCLIPPED))
     rollouts.action_log_probs = trains
-    used = (step(rollouts) - gradient.BETA_1 * before) / (1 - gradient.BETA_1)
+    used = (step(rollouts) - host_step.BETA_1 * before) / (1 - host_step.BETA_1)
     ratios = (trains - drew).exp()[rollouts.action_mask.bool()]
     return {
         "from_papers": float((used - papers).norm() / papers.norm()),
