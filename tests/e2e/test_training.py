@@ -65,7 +65,7 @@ def test_the_run_leaves_a_model_that_loads_and_the_command_that_made_it(pair: Pa
 def test_the_labels_of_a_run_against_gold_by_a_count_of_its_own(pair: Pair, tmp_path):
     """The demo's answers are sums of whole numbers, so that Python can say what is right."""
     write_gold(tmp_path / "gold.jsonl", training_problems(48))
-    words = ("analyze", pair.whole.run_dir, "--gold", tmp_path / "gold.jsonl", "--out", tmp_path / "analysis", "--json")
+    words = ("analyze", pair.whole.run_dir, "--gold", tmp_path / "gold.jsonl", "--json")
     done = run(restrain(*words))
     assert done.returncode == 0, done.stderr
     labels = pushed = agrees = 0
