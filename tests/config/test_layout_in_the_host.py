@@ -171,7 +171,10 @@ def test_check_flags_refuses(tmp_path):
         ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target is 0.1"),
         ({"openrlhf.critic.freezing_steps": 3}, "critic.freezing_steps is 3"),
         ({"openrlhf.ds.ring_attn_size": 2}, "ds.ring_attn_size is 2"),
-        ({"openrlhf.train.async_enable": True, "evaluate_first": True}, "evaluate_first and train.async_enable"),
+        (
+            {"openrlhf.train.async_enable": True, "evaluate_first": True, "seeded_rollouts": False},
+            "evaluate_first and train.async_enable",
+        ),
     ],
 )
 def test_check_flags_refuses_what_a_run_would_take_otherwise_than_it_is_asked(tmp_path, sets, message):
