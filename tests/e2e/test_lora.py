@@ -44,12 +44,10 @@ def test_the_demo_learns_with_an_adapter(tmp_path):
     for name, tensor in whole.items():
         assert ((tensor.float() - exact[name]).abs() <= exact[name].abs() * BFLOAT16).all(), name
     kept, made = (
-        torch.cat([(weights[name].float() - base[name].float()).flatten() for name in whole])
+        torch.cat([(weights[name].float() - tensor.float()).flatten() for name, tensor in base.items()])
         for weights in (whole, exact)
     )
-    assert float(kept @ made / (made @ made)) == pytest.approx(1.0, abs=0.05), (
-        "what the adapter learned is in the model"
-    )
+    assert float(kept @ made / (made @ made)) == pytest.approx(1.0, abs=0.01), "what the adapter learned"
 
 
 def merged_by_peft(adapter):
