@@ -124,7 +124,7 @@ def experience_of(
 
 
 def used_gradient(engine: Any) -> Any:
-    """The gradient that the optimizer used in one step of the host's own loop: its first moment, which began at 0."""
+    """The gradient of one step of the host's own loop, from Adam's first moment, which is 0 before that step."""
     import torch  # noqa: PLC0415
 
     moments = [_first_moment(engine, each).flatten().double().cpu() for each in trained(engine.module)]
