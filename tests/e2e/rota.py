@@ -1,4 +1,4 @@
-"""Which long tests CI runs on a commit: one part of two, by the commit's digest, and all of them on every tenth."""
+"""Which long tests CI runs on a commit: one part of three, by the commit's digest, and all of them on every tenth."""
 
 import sys
 from pathlib import Path
@@ -7,28 +7,25 @@ ALL = "all"
 # Files whose tests are marked `long`, dealt to parts that take about as long as each other. The demo is in each.
 EVERY_TIME = frozenset({"e2e/test_demo.py"})
 PARTS: dict[str, frozenset[str]] = {
-    "1": frozenset(
+    "1": frozenset({"e2e/test_adapt.py", "e2e/test_agent.py", "e2e/test_host_releases.py", "e2e/test_study.py"}),
+    "2": frozenset(
         {
-            "e2e/test_adapt.py",
-            "e2e/test_agent.py",
             "e2e/test_gpu_check.py",
-            "e2e/test_host_releases.py",
-            "e2e/test_study.py",
+            "e2e/test_own_answers.py",
+            "e2e/test_wrapped_agent.py",
             "hook/test_host_releases.py",
+            "reward/test_host_releases.py",
         }
     ),
-    "2": frozenset(
+    "3": frozenset(
         {
             "e2e/test_evaluation.py",
             "e2e/test_lora.py",
             "e2e/test_methods.py",
-            "e2e/test_own_answers.py",
             "e2e/test_reward_image.py",
             "e2e/test_single_node.py",
             "e2e/test_training.py",
             "e2e/test_two_hosts.py",
-            "e2e/test_wrapped_agent.py",
-            "reward/test_host_releases.py",
             "reward/test_openapi.py",
         }
     ),
