@@ -148,7 +148,7 @@ def length_overrides(steps: int | None, prompts: int, config: RunConfig) -> Mapp
     if steps is None:
         return {}
     if "rollout.batch_size" not in config.openrlhf:
-        raise ConfigError("openrlhf: rollout.batch_size is not set. Say how many problems a step has.")
+        raise ConfigError("openrlhf: rollout.batch_size is not set. Set it to the number of problems per step.")
     batches = -(-prompts // int(config.openrlhf["rollout.batch_size"]))
     return {"steps": steps, "openrlhf.train.num_episodes": -(-steps // batches)}
 
@@ -168,11 +168,11 @@ def _own(job: Adaptation) -> Mapping[str, object]:
 def _refuse_gold(config: RunConfig) -> None:
     if build(config.method).reads_gold:
         raise ConfigError(
-            f"The method {config.method.name!r} learns from gold, and a test set has none. Choose another."
+            f"The method {config.method.name!r} learns from gold, but a test set has none. Choose another method."
         )
     for name in ("eval.dataset", "data.label_key"):
         if config.openrlhf.get(name):
             raise ConfigError(
-                f"openrlhf: {name} is set. Gold is kept out of test-time training: leave it out, and give --gold and "
-                "--heldout, which are read after it."
+                f"openrlhf: {name} is set, but gold is kept out of test-time training. Leave it out; give --gold and "
+                "--heldout, which are read after training."
             )

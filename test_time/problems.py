@@ -103,14 +103,14 @@ def _problem(source: Source, row: Row, number: int, numbered: bool, kind: Answer
         raise DataError(f"{where}: has no id, and other rows have one. Give every row an id, or none.")
     text = row[column]
     if text is not None and not isinstance(text, str):
-        raise DataError(f"{where}: {column!r} is no text but {type(text).__name__}. Give the problem as text.")
+        raise DataError(f"{where}: {column!r} must be text, but is {type(text).__name__}. Give the problem as text.")
     columns = kind.own_columns(row)
     if columns.keys() & {"options", "choices"}:
         text = with_options(text or "", columns)
     elif choice_columns(row) and not lists_choices(text or ""):
         raise DataError(
-            f"{where}: its choices are in {', '.join(choice_columns(row))}, and {column!r}, which alone is trained on, "
-            "is without them. Name the kind of answer, --answers choice, which puts a column `options` into the text."
+            f"{where}: its choices are in {', '.join(choice_columns(row))}, but training sees only {column!r}, which "
+            "does not contain them. Set --answers choice, which puts a column `options` into the prompt."
         )
     return PromptOnly(id=str(number if numbered else row["id"]), problem=text or "", row=columns)
 

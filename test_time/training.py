@@ -55,8 +55,8 @@ def train_watched(
     assert completion is not None, "train returns completed runs"
     if completion.stopped is not None and rules is None:
         raise ConfigError(
-            f"{run.path}: the rules ended this run after {completion.steps} steps ({completion.stopped}), and "
-            "--no-stop cannot take that back. Choose another --out."
+            f"{run.path}: the stop rules ended this run after {completion.steps} steps ({completion.stopped}), and "
+            "--no-stop cannot continue an ended run. Choose another --out."
         )
     rows = read_steps(run.metrics)
     found = find_alarm(rows)

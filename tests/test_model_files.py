@@ -36,7 +36,7 @@ def test_a_whole_folder_is_taken(tmp_path):
 def test_an_adapter_is_not_taken_for_a_model(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "adapter_config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"holds a LoRA adapter, and a whole model is needed"):
+    with pytest.raises(ConfigError, match=r"holds a LoRA adapter, but a full model is needed"):
         refuse_adapter(tmp_path)
 
 

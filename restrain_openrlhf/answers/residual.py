@@ -42,8 +42,8 @@ LIBRARY = "latex2sympy2"
 # It is pinned to one antlr4, and other packages to others: in this folder it has its own (docs/start/install.md).
 HOME = Path(sys.prefix) / LIBRARY
 REMEDY = (
-    f"Install it where no other package meets its antlr4: `{sys.executable} -m pip install --target {HOME} "
-    f"{LIBRARY}==1.9.1`; or have groups scored by a service that has it (`service:`)."
+    f"Install it in a folder of its own, so that its version of antlr4 meets no other: `{sys.executable} -m pip "
+    f"install --target {HOME} {LIBRARY}==1.9.1`; or let a service that has it score the groups (`service:`)."
 )
 
 
@@ -128,8 +128,8 @@ def _started() -> WorkerProcess:
     if trouble := _trouble(worker):
         worker.close()
         raise GraderError(
-            f"The process that reads answers with {LIBRARY} ({sys.executable}) {trouble}. Without it, equal answers "
-            f"would be two. {REMEDY}"
+            f"The process that reads answers with {LIBRARY} ({sys.executable}) {trouble}. Without that process, equal "
+            f"answers would count as different. {REMEDY}"
         )
     return worker
 
@@ -138,8 +138,8 @@ def refuse_missing_library() -> None:
     """Raises GraderError where latex2sympy2 is neither in its folder nor where Python finds packages."""
     if not HOME.is_dir() and importlib.util.find_spec(LIBRARY) is None:
         raise GraderError(
-            f"{LIBRARY} is not installed, and reads the sums, limits and integrals among mathematical answers: without "
-            f"it, equal answers would be two. {REMEDY}"
+            f"{LIBRARY} is not installed. It reads sums, limits and integrals in mathematical answers; without it, "
+            f"equal answers would count as different. {REMEDY}"
         )
 
 

@@ -118,8 +118,8 @@ def _held_out(entry: TrainingSet, benchmark_dir: Path | None) -> tuple[str, ...]
         return tuple(without_kind(problem) for problem in load_benchmark(entry.apart_from, benchmark_dir).problems)
     except DataError as error:
         raise DataError(
-            f"{entry.name}: its prompts are compared with {entry.apart_from}, which is not to be had. {error} Name a "
-            "folder that has a copy with --benchmark-dir."
+            f"{entry.name}: its prompts must be compared with {entry.apart_from}, which could not be read. {error} "
+            "Name a folder that has a copy with --benchmark-dir."
         ) from None
 
 

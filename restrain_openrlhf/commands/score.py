@@ -95,7 +95,9 @@ def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
 
     def cell(name: str, row: Mapping[str, object]) -> object:
         if name not in row:
-            raise DataError(f"{path}: has no column {name!r} (it has {', '.join(row)}). Name the column so.")
+            raise DataError(
+                f"{path}: has no column {name!r} (its columns are {', '.join(row)}). Rename the column to that."
+            )
         return row[name]
 
     groups = groupby(each_row_of(None, str(path)), partial(cell, "problem"))

@@ -28,7 +28,8 @@ def serve(
         from restrain_openrlhf.scoring.service import server, service_config  # noqa: PLC0415 - the web stack is heavy
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"The scoring service needs {error.name}, which is not installed. Install restrain-openrlhf[service]."
+            f"The scoring service needs {error.name}, which is not installed. Install it with `pip install "
+            "restrain-openrlhf[service]`."
         ) from None
     service = service_config.load_service_config(config)
     server.serve(service, service_config.load_token(token_file), host, port)

@@ -73,7 +73,7 @@ def plan_study(
     if count > 1:
         raise ConfigError(
             f"{count} of the configurations are called {group}/{name}, and their runs would share a folder. Give each "
-            "once, and rename those that differ."
+            "only once, and rename those that differ."
         )
     numbers = range(FIRST_SEED, FIRST_SEED + seeds)
     return [_run(source, seed, out, overrides or {}) for seed in numbers for source in sources]

@@ -88,7 +88,7 @@ class MlflowSettings(BaseModel):
             return Path(uri).expanduser().absolute().as_uri()
         if urlsplit(uri).password or urlsplit(uri).username:
             raise ValueError(
-                "must not have a user or a password in it, which would be kept with the run. Put them into "
+                "must not contain a user name or a password, which would be stored with the run. Put them into "
                 "MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or a token into MLFLOW_TRACKING_TOKEN"
             )
         return uri

@@ -29,7 +29,10 @@ def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
     if parent is None:
         return document
     if not may_extend:
-        raise ConfigError(f"{path}: extends {parent!r}, but is itself extended. One level is allowed.")
+        raise ConfigError(
+            f"{path}: extends {parent!r}, but is itself extended by another file. Only one level of `extends` is "
+            "allowed: move the keys into one of the two files."
+        )
     base = read_yaml(path.parent / str(parent), may_extend=False)
     for key, value in document.items():
         both_mappings = isinstance(value, dict) and isinstance(base.get(key), dict)

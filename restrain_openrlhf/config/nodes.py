@@ -60,19 +60,20 @@ def plan(flags: Flags, shape: NodeShape) -> Layout:
     """
     for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):
         if (flags[name] or 0) > shape.gpus_per_node:
-            raise ConfigError(f"{name} is {flags[name]}; a node has {shape.gpus_per_node} GPUs.")
+            raise ConfigError(f"{name} is {flags[name]}, but a node has {shape.gpus_per_node} GPUs. Lower it.")
     needed = GpuLayout.of(flags).needed
     layout = Layout(-(-needed // shape.gpus_per_node), min(needed, shape.gpus_per_node))
     if layout.nodes > 1 and needed % shape.gpus_per_node:
         raise ConfigError(
-            f"The layout needs {needed} GPUs, which is no multiple of the {shape.gpus_per_node} of a node: GPUs of the "
-            "last node would lie idle. Change actor.num_gpus_per_node, ref.num_gpus_per_node or vllm.num_engines, or "
-            "set train.colocate_all."
+            f"The layout needs {needed} GPUs, which is not a multiple of the {shape.gpus_per_node} GPUs of a node: "
+            "GPUs of the last node would be idle. Change actor.num_gpus_per_node, ref.num_gpus_per_node or "
+            "vllm.num_engines, or set train.colocate_all."
         )
     if layout.nodes > shape.max_nodes:
         raise ConfigError(
-            f"The layout needs {needed} GPUs, {layout.nodes} nodes of {shape.gpus_per_node}; this overlay has "
-            f"{shape.max_nodes}. Lower actor.num_nodes, ref.num_nodes or vllm.num_engines, or choose a larger overlay."
+            f"The layout needs {needed} GPUs, which is {layout.nodes} nodes of {shape.gpus_per_node}; this overlay "
+            f"allows {shape.max_nodes}. Lower actor.num_nodes, ref.num_nodes or vllm.num_engines, or choose a larger "
+            "overlay."
         )
     if (shape.cpus_per_node - layout.gpus) * layout.nodes < CONTROLLER_CPUS:
         raise ConfigError(

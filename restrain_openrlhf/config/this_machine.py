@@ -45,7 +45,9 @@ def refuse_unsupported(device: Device, flags: Flags) -> None:
     for each in device.unsupported:
         if each.asked(flags):
             what = "set" if flags[each.flag] is True else repr(flags[each.flag])
-            raise ConfigError(f"{each.flag} is {what}, and this {device.name} stack cannot: {each.reason}. Remove it.")
+            raise ConfigError(
+                f"{each.flag} is {what}, which this {device.name} stack does not support: {each.reason}. Remove it."
+            )
 
 
 def visible_memory() -> int | None:

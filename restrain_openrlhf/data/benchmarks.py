@@ -253,7 +253,7 @@ def _check(where: str, problems: tuple[Problem, ...], rows: int) -> None:
     seen: set[str] = set()
     for problem in problems:
         if problem.id in seen:
-            raise DataError(f"{where}: the id {problem.id!r} is there twice. Give every problem its own.")
+            raise DataError(f"{where}: the id {problem.id!r} appears twice. Give every problem an id of its own.")
         if not problem.problem or not problem.answer:
             raise DataError(f"{where}: the problem {problem.id!r} has an empty text or answer. Fix or remove it.")
         seen.add(problem.id)

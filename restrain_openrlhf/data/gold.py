@@ -112,13 +112,13 @@ class GoldFile:
         for name, answer in self.by_id.items():
             if found.setdefault(problems[name], answer) != answer:
                 raise DataError(
-                    f"{self.path}: the problem with the id {name!r} has the answers {found[problems[name]]!r} and "
+                    f"{self.path}: the problem with the id {name!r} has two answers, {found[problems[name]]!r} and "
                     f"{answer!r}. Keep the right one."
                 )
         if not found:
             raise DataError(
-                f"{self.path}: none of its {len(self.by_problem)} problems is in {where}; they are compared letter by "
-                "letter. Give rows {problem, answer} or {id, answer} of these problems, or their .gold.jsonl file."
+                f"{self.path}: none of its {len(self.by_problem)} problems is in {where} (texts must be equal letter "
+                "by letter). Give rows {problem, answer} or {id, answer} of these problems, or their .gold.jsonl file."
             )
         return found
 
@@ -128,7 +128,7 @@ class GoldFile:
         for each in asked:
             if each.id in self.by_id and found.setdefault(str(each.id), each.problem) != each.problem:
                 raise DataError(
-                    f"{where}: the id {each.id!r} is of two problems. Give gold with the problems' texts: rows "
+                    f"{where}: two problems have the id {each.id!r}. Give gold with the problems' texts: rows "
                     "{problem, answer}."
                 )
         if unknown := [name for name in self.by_id if name not in found]:
@@ -136,8 +136,8 @@ class GoldFile:
             has = f"the ids there are {_some(there)}" if there else "the problems there have no ids"
             raise DataError(
                 f"{self.path}: {len(unknown)} of its {len(self.by_id)} ids match no problem of {where}: "
-                f"{_some(unknown)}; {has}. Remove these rows where the others are right, or give gold with the "
-                "problems' texts: rows {problem, answer}."
+                f"{_some(unknown)}; {has}. If the other rows are right, remove these; or give gold with the problems' "
+                "texts: rows {problem, answer}."
             )
         return found
 
@@ -161,15 +161,15 @@ def load_gold(path: Path) -> GoldFile:
             raise DataError(f"{path}, {where}: answer is empty. Fill it in, or remove the row.")
         if not name:
             raise DataError(
-                f"{path}, {where}: has none of `problem`, `prompt_hash` and `id`. Add the one that the problems are "
-                "known by."
+                f"{path}, {where}: has none of the columns `problem`, `prompt_hash` and `id`. Add one of them, so "
+                "that the answer can be matched to its problem."
             )
         # Many problems have the same answer.
         before = (gold.by_problem if problem else gold.by_id).setdefault(name, sys.intern(row.answer))
         if before != row.answer:
             named = "the same problem" if problem else f"the id {name!r}"
             raise DataError(
-                f"{path}, {where}: {named} has the answers {before!r} and {row.answer!r}. Keep the right one."
+                f"{path}, {where}: {named} has two answers, {before!r} and {row.answer!r}. Keep the right one."
             )
     if not gold.by_problem and not gold.by_id:
         raise DataError(f"{path}: has no rows. Give a file with at least one answer.")

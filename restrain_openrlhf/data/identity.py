@@ -132,8 +132,8 @@ def hub_commit(model: str) -> str:
         config = Path(hf_hub_download(model, "config.json"))
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
         raise ConfigError(
-            f"{model}: is neither a local model folder nor a model the hub or its local cache can give ({error}). "
-            "Check actor.model_name_or_path, or download the model first."
+            f"{model}: is not a local model folder, and neither the hub nor its local cache has it ({error}). Check "
+            "actor.model_name_or_path, or download the model first."
         ) from error
     return config.parent.name
 
@@ -219,7 +219,7 @@ class Provenance(BaseModel):
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise cls.error(
-                f"{path}: no such file. {cls.about} travel with their provenance: copy both files."
+                f"{path}: no such file. {cls.about} need their provenance file beside them: copy both files."
             ) from None
         except ValidationError as error:
             raise cls.error(f"{path}: {error.errors()[0]['msg']}. {cls.remedy}") from None

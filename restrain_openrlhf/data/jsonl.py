@@ -121,7 +121,7 @@ def each_line(path: Path) -> Iterator[Line]:
     except FileNotFoundError:
         raise DataError(f"{path}: no such file. Check the path.") from None
     except IsADirectoryError:
-        raise DataError(f"{path}: is a folder, a JSON Lines file is needed.") from None
+        raise DataError(f"{path}: is a folder, but a JSON Lines file is needed.") from None
 
 
 def _decoded(path: Path, raw: bytes, offset: int) -> str:
@@ -172,8 +172,8 @@ def arrow() -> Any:
         import pyarrow.parquet  # noqa: PLC0415 - optional, and costs a moment
     except ImportError:
         raise DataError(
-            "Parquet files and kept rollouts, which are such files, need pyarrow, and it is not installed. Install it "
-            "with `pip install restrain-openrlhf[data]`."
+            "Parquet files (kept rollouts too) need pyarrow, which is not installed. Install it with `pip install "
+            "restrain-openrlhf[data]`."
         ) from None
     return pyarrow
 
@@ -185,7 +185,7 @@ def _each_parquet_row(path: Path) -> Iterator[dict[str, Any]]:
         for batch in arrow().parquet.ParquetFile(path).iter_batches(BATCH_ROWS):
             yield from batch.to_pylist()
     except (OSError, arrow().ArrowException) as error:
-        raise DataError(f"{path}: is no whole Parquet file ({error}). Write it again.") from None
+        raise DataError(f"{path}: is not a complete Parquet file ({error}). Write it again.") from None
 
 
 def _write_parquet(path: Path, rows: Iterable[BaseModel]) -> None:
@@ -203,7 +203,8 @@ def _write_parquet(path: Path, rows: Iterable[BaseModel]) -> None:
                     writer.write_table(pa.Table.from_pylist(batch, schema=types))
         except pa.ArrowException as error:
             raise DataError(
-                f"{path}: its rows have no columns of one type each, which Parquet needs ({error}). Name a .jsonl file."
+                f"{path}: Parquet needs one type per column, and these rows mix types ({error}). Name a .jsonl file "
+                "instead."
             ) from None
 
 

@@ -47,8 +47,8 @@ def refuse_adapter(folder: Path) -> None:
     """Raises ConfigError for a folder that holds a LoRA adapter without its base model's weights."""
     if (folder / ADAPTER_CONFIG).exists():
         raise ConfigError(
-            f"{folder}: holds a LoRA adapter, and a whole model is needed. The folder above it has one, where a run "
-            "wrote both; else write it by peft (docs/journeys/train.md#lora)."
+            f"{folder}: holds a LoRA adapter, but a full model is needed. A run saves the full model in the folder "
+            "above its adapter; otherwise merge the adapter with peft (docs/journeys/train.md#lora)."
         )
 
 

@@ -56,7 +56,7 @@ def output_file(path: Path) -> Path:
     if found is not None:
         _refuse_special(f"{path}" if target == path.absolute() else f"{path} ({target})", found)
         if not os.access(target, os.W_OK):
-            raise DataError(f"{path}: is a file that may not be written. Name another.")
+            raise DataError(f"{path}: this user may not write to this file. Name another.")
     _refuse_unwritable(path, target.parent)
     return target
 
@@ -68,8 +68,8 @@ def _refuse_special(named: str, found: os.stat_result) -> None:
     with suppress(OSError):  # a process may have none
         if os.path.samestat(found, os.fstat(STANDARD_OUTPUT)):
             raise DataError(
-                f"{named}: is the file that the shell writes this command's own output to; replacing it would lose "
-                "what it holds. Name another."
+                f"{named}: the shell writes this command's own output to this file; replacing the file would lose "
+                "that output. Name another."
             )
 
 
@@ -80,7 +80,9 @@ def output_folder(path: Path) -> Path:
     """
     target = Path(os.path.realpath(path))
     if path.is_symlink() and not target.exists():
-        raise DataError(f"{path}: is a symbolic link to {target}, which is not there. Make that folder, or remove it.")
+        raise DataError(
+            f"{path}: is a symbolic link to {target}, which does not exist. Create that folder, or remove the link."
+        )
     _refuse_unwritable(path, target)
     return target
 
@@ -89,9 +91,9 @@ def _refuse_unwritable(path: Path, folder: Path) -> None:
     """Of the nearest folder above that is there, which gets what is missing below."""
     there = next(each for each in (folder, *folder.parents) if _stat(each) is not None)
     if not there.is_dir():
-        raise DataError(f"{path}: {there} is not a folder, and nothing can be written below it. Name another place.")
+        raise DataError(f"{path}: {there} is not a folder, so nothing can be written below it. Name another place.")
     if not os.access(there, os.W_OK | os.X_OK):
-        raise DataError(f"{path}: the folder {there} may not be written to by this user. Name another place.")
+        raise DataError(f"{path}: this user may not write to the folder {there}. Name another place.")
 
 
 def _stat(path: Path) -> os.stat_result | None:
@@ -105,4 +107,4 @@ def _stat(path: Path) -> os.stat_result | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise DataError(f"{path}: cannot be looked at ({error.strerror}). Name another place.") from None
+        raise DataError(f"{path}: cannot be opened ({error.strerror}). Name another place.") from None

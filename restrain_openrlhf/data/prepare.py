@@ -112,8 +112,8 @@ def prepare(
     rows = Columns.of(read(), held_out)
     if entry.count not in (None, len(rows)) and not any_count:
         raise DataError(
-            f"{entry.name}: {len(rows):,} rows, and the known set has {entry.count:,}. Give the whole set, or allow "
-            "another count with --any-count."
+            f"{entry.name}: has {len(rows):,} rows, but the known set has {entry.count:,}. Give the whole set, or "
+            "allow another count with --any-count."
         )
     repeated = rows.prompts.alike()
     whole = np.setdiff1d(np.arange(len(rows)), [place for group in repeated for place in group[1:]])
@@ -209,12 +209,12 @@ def _write(
 def _first(entry: TrainingSet, places: NDArray[np.intp], first: int | None) -> NDArray[np.intp]:
     if not len(places):
         raise DataError(
-            f"{entry.name}: no prompt is left without near-duplicates: all have conflicting answers. Check the column "
-            "of the answers, or leave out --drop-near-duplicates."
+            f"{entry.name}: after removing near-duplicates no prompt is left, because all have conflicting answers. "
+            "Check the column of the answers, or leave out --drop-near-duplicates."
         )
     if (first or 0) > len(places):
         raise DataError(
-            f"{entry.name}: has {len(places):,} prompts, and the first {first:,} were asked for. Ask for less."
+            f"{entry.name}: has {len(places):,} prompts, but the first {first:,} were asked for. Ask for fewer."
         )
     return places[:first]
 
@@ -222,8 +222,8 @@ def _first(entry: TrainingSet, places: NDArray[np.intp], first: int | None) -> N
 def _refuse_without_answer(entry: TrainingSet, of: int, without: NDArray[np.intp]) -> None:
     if len(without):
         raise DataError(
-            f"{entry.name}: {len(without)} of {of} prompts have no answer ({_where(without[0])} is the first), "
-            "so there is nothing to train on gold with. Name the column of the answers with --answer-column."
+            f"{entry.name}: {len(without)} of {of} prompts have no answer (the first is {_where(without[0])}), but "
+            "training on gold needs one for each. Name the column of the answers with --answer-column."
         )
 
 
@@ -241,8 +241,8 @@ def _refuse_repeated(groups: Sequence[Sequence[int]], answers: Mapping[int, str 
     repeated = sorted((place, group[0]) for group in groups for place in group[1:])
     if repeated and not drop:
         raise DataError(
-            f"{len(repeated)} prompts are there more than once: {_pairs(repeated)}. Remove them, or keep the first of "
-            "each with --drop-duplicates."
+            f"{len(repeated)} prompts appear more than once: {_pairs(repeated)}. Remove the copies, or keep the first "
+            "of each with --drop-duplicates."
         )
     conflicts = [(place, first) for place, first in repeated if answers[place] != answers[first]]
     if conflicts:
@@ -257,7 +257,9 @@ def _refuse_ids(groups: Sequence[Sequence[int]], read: Callable[[], Iterator[Ent
     if groups:
         again, first = min((group[1], group[0]) for group in groups)
         name = next(islice(read(), first, None)).id
-        raise DataError(f"{_where(first)} and {_where(again)} have the same id {name!r}. Give each its own.")
+        raise DataError(
+            f"{_where(first)} and {_where(again)} have the same id {name!r}. Give each row an id of its own."
+        )
 
 
 def _entry(entry: TrainingSet, number: int, row: Row) -> Entry:
@@ -282,7 +284,9 @@ def _gold(named: str, value: object) -> str | None:
     An empty one is none. Raises DataError for a list, an object, and what is no number (nan).
     """
     if isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
-        raise DataError(f"{named} is {value!r}, and one answer as text or number is needed. Fix or remove the row.")
+        raise DataError(
+            f"{named} is {value!r}, but a single answer, as text or a number, is needed. Correct or remove the row."
+        )
     text = "" if value is None else str(value)
     return (last_boxes(text) or text) if text.strip() else None
 

@@ -227,7 +227,7 @@ def choice_columns(row: Row) -> list[str]:
 def answer_text(value: object) -> str:
     """An answer as text; a whole number that was stored as 142.0 is 142. Raises DataError for none, and for several."""
     if value is None or isinstance(value, list | dict) or (isinstance(value, float) and math.isnan(value)):
-        raise DataError(f"its answer is {value!r}; one answer as text or number is needed")
+        raise DataError(f"its answer is {value!r}; it must be a single answer, as text or a number")
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value).strip()
 
 
@@ -238,7 +238,7 @@ def _id(row: Row, place: int) -> object:
 def _text(row: Row) -> str:
     column = next((name for name in PROBLEM_COLUMNS if row.get(name)), None)
     if column is None or not isinstance(row[column], str):
-        raise DataError(f"`{column or 'problem'}` is no text but {row.get(column or 'problem')!r}")
+        raise DataError(f"`{column or 'problem'}` must be text, but is {row.get(column or 'problem')!r}")
     return str(row[column])
 
 
@@ -247,7 +247,7 @@ def _gold(row: Row) -> str:
         return answer_text(row["answer"])
     boxed = last_boxes(row["solution"]) if isinstance(row["solution"], str) else None
     if boxed is None:
-        raise DataError("has no `answer`, and its `solution` no \\boxed{}")
+        raise DataError("it has no `answer`, and its `solution` has no \\boxed{}")
     return boxed.strip()
 
 

@@ -105,7 +105,7 @@ def each_row_of(hub: HubSet | None, source: str) -> Iterator[Row]:
     if source != HUB:
         return _from_path(Path(source), hub)
     if hub is None:
-        raise DataError("This set has no known place on the hub. Give your copy of it: --source PATH.")
+        raise DataError("No place on the hub is known for this set. Give your own copy: --source PATH.")
     return load_dataset(hub.id, hub.config, hub.split, hub)
 
 
@@ -119,7 +119,7 @@ def _from_path(path: Path, hub: HubSet | None) -> Iterator[Row]:
             return (row.model_dump() for row in each_row(path, AnyRow))
         case ".csv":
             return _from_csv(path)
-    raise DataError(f"{path}: is none of .jsonl, .csv, .parquet. Convert it to one of them.")
+    raise DataError(f"{path}: is not a .jsonl, .csv or .parquet file. Convert it to one of these.")
 
 
 def _from_csv(path: Path) -> Iterator[Row]:
@@ -142,7 +142,7 @@ def _refuse_other_separators(path: Path, header: Sequence[str]) -> None:
         if len(header) == 1 and separator in header[0]:
             raise DataError(
                 f"{path}: its cells are separated by {name}, not by commas (the header is {header[0]!r}). Save it "
-                "with commas, or as JSONL."
+                "with commas, or as JSON Lines."
             )
 
 
@@ -150,7 +150,8 @@ def _whole(path: Path, number: int, row: Row) -> Row:
     # DictReader has None for the name of what is too much, and for the value of what is missing.
     if None in row or None in row.values():
         raise DataError(
-            f"{path}, row {number}: has another number of cells than the header. Put cells with commas in quotes."
+            f"{path}, row {number}: has a different number of cells than the header. Put cells that contain commas in "
+            "quotes."
         )
     return row
 
@@ -186,6 +187,6 @@ def _why(name: str, hub: HubSet | None, error: Exception, options: Mapping[str, 
         )
     gate = f" This set is gated: {hub.gate}" if hub.gate else ""
     return (
-        f"{hub}: the hub did not give it ({reason}).{gate} Without access to the hub, give a local copy instead "
-        "(a JSONL, CSV or Parquet file, or a folder laid out as on the hub)."
+        f"{hub}: could not be downloaded from the hub ({reason}).{gate} Without access to the hub, give a local copy "
+        "instead (a JSONL, CSV or Parquet file, or a folder laid out as on the hub)."
     )

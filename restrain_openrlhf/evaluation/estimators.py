@@ -123,7 +123,10 @@ class ReliabilitySoFar:
         """One problem more. Raises DataError where it has another number of rollouts than those before it."""
         n, before = len(row.answers), len(self._counts) - 1
         if before not in (-1, n):
-            raise DataError(f"The problems have {sorted({before, n})} rollouts; majority sizes compare only at one n.")
+            raise DataError(
+                f"The problems have {sorted({before, n})} rollouts. Sizes of majorities can be compared only if every "
+                "problem has the same number."
+            )
         if before == -1:
             self._counts = np.zeros((n + 1, 4), dtype=np.int64)
         found = 1, any(row.correct), majority_right(row.group, row.correct), sum(row.correct)

@@ -47,7 +47,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
     most = int(config.get_text_config().max_position_embeddings)
     context = request.context or most
     if context > most:
-        raise ConfigError(f"--context {context}: {request.model} was made for {most} tokens at most. Lower it.")
+        raise ConfigError(f"--context {context}: the model {request.model} allows at most {most} tokens. Lower it.")
     template = choose_template(request.template, tokenizer)
     prompts = {entry.name: benchmark_prompts(entry, template, tokenizer) for entry in benchmarks}
     marks = Marks(template.adds_special_tokens, template.stops, end_tokens(tokenizer))
@@ -82,9 +82,9 @@ def _longest(
     long = [f"{prompt_id} ({length})" for prompt_id, length in lengths.items() if length > room]
     if long:
         raise DataError(
-            f"{name}: {len(long)} of {len(prompts)} prompts are longer than the {max(room, 0)} tokens that a context "
-            f"of {context} leaves beside {sampling.max_new_tokens} new ones. Ids (tokens): {', '.join(long)}. "
-            "Lower --max-new-tokens, or raise --context where the model allows it."
+            f"{name}: {len(long)} of {len(prompts)} prompts are too long: a context of {context} tokens with "
+            f"{sampling.max_new_tokens} new tokens leaves {max(room, 0)} for the prompt. Ids (tokens): "
+            f"{', '.join(long)}. Lower --max-new-tokens, or raise --context if the model allows it."
         )
     return max(lengths.values())
 

@@ -57,9 +57,9 @@ def gold_for(
     joined = join(prompts, _answers_to(flags, file))
     if joined is None:
         raise DataError(
-            f"{file}: has no answer to any of the {len(prompts)} prompts that were kept; they are joined by the hash "
-            "of the problem. Give the gold file of the run's prompts: rows {problem, answer}, or the .gold.jsonl that "
-            "`restrain data` writes."
+            f"{file}: answers none of the {len(prompts)} prompts that were kept (gold is matched by the hash of the "
+            "problem's text). Give the gold file of the run's prompts: rows {problem, answer}, or the .gold.jsonl "
+            "that `restrain data` writes."
         )
     rows = {}
     if kind.row_columns():
@@ -75,8 +75,8 @@ def _answers_to(flags: Mapping[str, Any], file: Path) -> Mapping[str, str]:
     name = flags.get("data.prompt_dataset")
     if not name:
         raise DataError(
-            f"{file}: gives gold by id, and nothing says which set the run was trained on, where the ids are. Give "
-            "rows {problem, answer}."
+            f"{file}: gives gold by id, but this run does not record its training set, so that ids cannot be matched. "
+            "Give rows {problem, answer}."
         )
     return gold.answers(str(name), identities([(row.get("id"), text) for text, row in _problems(flags)]))
 

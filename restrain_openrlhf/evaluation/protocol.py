@@ -66,7 +66,7 @@ class Request(BaseModel, frozen=True):
         Raises ConfigError for an unknown name, or n > 1 when greedy.
         """
         if self.protocol not in PROTOCOLS:
-            raise ConfigError(f"--protocol {self.protocol!r}: is no protocol. Known: {', '.join(PROTOCOLS)}.")
+            raise ConfigError(f"--protocol {self.protocol!r}: is not a protocol. Known: {', '.join(PROTOCOLS)}.")
         known = PROTOCOLS[self.protocol]
         if not known.temperature and (self.n or 1) != 1:
             raise ConfigError(
@@ -144,9 +144,11 @@ def choose_template(name: str, tokenizer: Any) -> Template:
         try:
             return Template("given", name.format("{input}"))
         except (IndexError, KeyError, ValueError):
-            raise ConfigError(f"--template {name!r}: has other braces than {{}}. Write them twice.") from None
+            raise ConfigError(
+                f"--template {name!r}: contains braces other than {{}}. Double them: {{{{ and }}}}."
+            ) from None
     if name not in TEMPLATES:
-        raise ConfigError(f"--template {name!r}: is no template. Known: {AUTO}, {', '.join(TEMPLATES)}.")
+        raise ConfigError(f"--template {name!r}: is not a template. Known: {AUTO}, {', '.join(TEMPLATES)}.")
     template = TEMPLATES[name]
     if template.chat and not tokenizer.chat_template:
         raise ConfigError(f"--template {name}: the model's tokenizer has no chat template. Choose boxed or cot.")

@@ -184,7 +184,7 @@ def subject_of(how: EvaluationProvenance, given: Subject) -> Subject:
     """
     if given.method not in (None, BASE, *METHODS):
         known = f"{BASE} (no training), {', '.join(METHODS)}"
-        raise ConfigError(f"--method {given.method!r}: is no method. Known: {known}.")
+        raise ConfigError(f"--method {given.method!r}: is not a method. Known: {known}.")
     found = Subject()
     if None in (given.base, given.method, given.training):
         found = _of_run(Path(how.model)) or _of_hub_id(how.model)
@@ -264,8 +264,8 @@ def _of_run(model: Path) -> Subject | None:
         base = str(flags["actor.model_name_or_path"])
     except (ValueError, KeyError, TypeError, ConfigError) as error:
         raise RunError(
-            f"{path}: cannot be read as a run's ({error}). Say what was evaluated with --base, --method and --data, or "
-            "move the model out of that folder."
+            f"{path}: cannot be read as the record of a run ({error}). Say what was evaluated with --base, --method "
+            "and --data, or move the model out of that folder."
         ) from None
     ablation, own = _ablation(settings)
     return Subject(base, settings.name, _training(run, flags), ablation, own)

@@ -116,7 +116,9 @@ class BenchmarkFolder:
         if not self.problems.exists():
             write_rows(self.problems, problems)
         elif read_rows(self.problems, Problem) != list(problems):
-            raise RunError(f"{self.problems} holds other problems or answers. Choose another --out.")
+            raise RunError(
+                f"{self.problems}: holds other problems or answers than this evaluation. Choose another --out."
+            )
 
     def each_response(self) -> tuple[EvaluationProvenance, Iterator[tuple[Problem, ResponseRow]]]:
         """Every problem with its row, of whichever shard, one at a time in the problems' order.
@@ -132,8 +134,8 @@ class BenchmarkFolder:
         missing = [each for each in ids if each not in rows]
         if missing:
             raise RunError(
-                f"{self.path}: {len(missing)} of {len(ids)} problems have no responses yet, {missing[0]!r} first. "
-                "Run the same `restrain eval` again, and every shard of it."
+                f"{self.path}: {len(missing)} of {len(ids)} problems have no responses yet (the first is "
+                f"{missing[0]!r}). Run the same `restrain eval` again, with every shard if it is sharded."
             )
         return provenance, ((problem, rows[problem.id]) for problem in each_row(self.problems, Problem))
 

@@ -145,7 +145,7 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         """The whole group, scored."""
         if n == 1:
             raise GroupError(
-                f"OpenRLHF drew one rollout of the prompt {call.prompt[:60]!r}, and a vote needs a group. Set "
+                f"OpenRLHF drew a single rollout for the prompt {call.prompt[:60]!r}, but a vote needs a group. Set "
                 "rollout.n_samples_per_prompt to 2 or more (the paper uses 16)."
             )
         call = await call.with_tokenizer()
@@ -237,7 +237,8 @@ def training_row(call: Call) -> TrainingRow | None:
         return call.label
     if isinstance(call.label, TrainingRow) or (is_active() and LabelWithRow.of(call.label).gold is None):
         raise HookNotActiveError(
-            "Of the processes that read prompts and draw rollouts, one runs with the RESTRAIN hook and one without."
+            "One of the processes that read prompts and draw rollouts runs with the RESTRAIN hook, and another runs "
+            "without it."
         )
     return None if is_active() else TrainingRow()
 

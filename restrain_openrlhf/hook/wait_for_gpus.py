@@ -28,7 +28,7 @@ def refuse_shortage(needed: int, found: float) -> None:
     """Raises ConfigError when the cluster has fewer GPUs than the layout needs."""
     if found < needed:
         raise ConfigError(
-            f"The layout needs {needed} GPUs and the Ray cluster has {found:g}; OpenRLHF would wait forever. Lower "
+            f"The layout needs {needed} GPUs, but the Ray cluster has {found:g}; OpenRLHF would wait forever. Lower "
             "actor.num_gpus_per_node, ref.num_gpus_per_node or vllm.num_engines, set train.colocate_all, or add nodes."
         )
 

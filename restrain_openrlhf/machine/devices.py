@@ -28,7 +28,7 @@ def detect() -> Device:
     stand_ins = entry_points(group=ENTRY_POINT_GROUP)
     if not stand_ins:
         raise HostError(
-            f"vLLM's CPU build is installed, and no package registers a stand-in under {ENTRY_POINT_GROUP!r}. "
+            f"vLLM's CPU build is installed, but no package registers a CPU device under {ENTRY_POINT_GROUP!r}. "
             "Reinstall restrain-openrlhf so that its entry points are registered, or install requirements/gpu.txt."
         )
     device: Device = next(iter(stand_ins)).load()

@@ -159,8 +159,8 @@ def varlen_attention(
 
     if sliding_window is not None:
         raise ConfigError(
-            f"ds.attn_implementation is {BY_TORCH!r}, and this model has a sliding window of {sliding_window} tokens, "
-            "which it does not do. Use sdpa without packing, or flash_attention_2."
+            f"ds.attn_implementation is {BY_TORCH!r}, which does not support this model's sliding window of "
+            f"{sliding_window} tokens. Use sdpa without packing, or flash_attention_2."
         )
     batch, heads, length, _ = query.shape
     if position_ids is None:

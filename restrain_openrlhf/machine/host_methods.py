@@ -36,8 +36,8 @@ class HostMethod:
         found = parameters(getattr(owner, ORIGINAL + name, None) or _part(owner, name, self))
         if found not in (self.takes, self.accepted):
             raise HostError(
-                f"{self.module}.{self.qualname} takes {found}; restrain-openrlhf was written for {self.accepted}. "
-                f"{_advice(self.module)}"
+                f"{self.module}.{self.qualname} takes the parameters {found}, but restrain-openrlhf was written for "
+                f"{self.accepted}. {_advice(self.module)}"
             )
 
     def locate(self) -> tuple[Any, str]:
@@ -64,8 +64,8 @@ class HostAttributes:
         missing = sorted(set(self.names) - _attributes(owner))
         if missing:
             raise HostError(
-                f"{self.module}.{self.qualname} has no attribute {', '.join(missing)}; restrain-openrlhf was written "
-                f"for one that has {', '.join(self.names)}. {_advice(self.module)}"
+                f"{self.module}.{self.qualname} has no attribute {', '.join(missing)}, but restrain-openrlhf was "
+                f"written for one that has {', '.join(self.names)}. {_advice(self.module)}"
             )
 
 

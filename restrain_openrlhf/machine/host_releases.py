@@ -92,8 +92,8 @@ def check_version(way: Way = Way.HOOK) -> str:
     others = [other for other in (Way.AGENT, Way.URL) if found in supported(other)]
     instead = f" On {found}, {IN_WORDS[others[0]]} works (docs/journeys/integration.md)." if others else ""
     raise HostError(
-        f"OpenRLHF {found} is installed, and {IN_WORDS[way]} works on {range_of(way)}. Install "
-        f"openrlhf=={_nearest(found, way)}, the nearest of them.{instead}"
+        f"OpenRLHF {found} is installed, but {IN_WORDS[way]} works only on {range_of(way)}. Install "
+        f"openrlhf=={_nearest(found, way)}, the nearest of these releases.{instead}"
     )
 
 
@@ -110,8 +110,8 @@ def why_gradients_are_lost(dynamic_batches: bool, stage: int) -> str | None:
     if not dynamic_batches or stage not in LOSING_STAGES or _order(found) >= _order(OLDEST_KEEPING):
         return None
     return (
-        f"train.dynamic_batch_enable is set with ds.zero_stage {stage}, and DeepSpeed {found} would use the gradient "
-        f"of the last micro-batch alone. Remove train.dynamic_batch_enable, set ds.zero_stage to 3, or install "
+        f"train.dynamic_batch_enable is set with ds.zero_stage {stage}, but DeepSpeed {found} would then use only the "
+        "last micro-batch's gradient. Remove train.dynamic_batch_enable, set ds.zero_stage to 3, or install "
         f"deepspeed=={OLDEST_KEEPING} or newer."
     )
 

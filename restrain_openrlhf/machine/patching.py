@@ -62,8 +62,8 @@ class _OurFunction(HostMethod):
             outer.__wrapped__ = other
         else:
             raise HostError(
-                f"{self.module}.{self.qualname} was decorated by {outer!r} after the hook was on, so that the hook "
-                "cannot be taken out of it. Decorate it before, or by wrapt."
+                f"{self.module}.{self.qualname} was decorated by {outer!r} after the hook was installed, so that the "
+                "hook cannot be removed. Decorate it before that, or with wrapt."
             )
 
 

@@ -86,8 +86,9 @@ class Method:
         """What the part reads. Raises ReferencePassError where that is the frozen model's vote, and there is none."""
         if "reference" in part.reads and facts.reference is None:
             raise ReferencePassError(
-                f"The method {self.name!r} reads the frozen model's vote, and this prompt has none. Make a reference "
-                "with `restrain reference`. RESTRAIN needs none with prompt_weight: none, online or a number."
+                f"The method {self.name!r} reads the frozen model's vote, but there is none for this prompt. Make a "
+                "reference with `restrain reference`. RESTRAIN needs none with prompt_weight: none, online or a "
+                "number."
             )
         return facts.only(part.reads)
 
@@ -96,7 +97,7 @@ class Method:
             return found
         if found != self.rollouts.voters:
             raise GroupError(
-                f"The group has {found} rollouts, and the method {self.name!r} votes on {self.rollouts.voters}. "
-                "Give groups of that size, or change the method's settings."
+                f"The group has {found} rollouts, but the method {self.name!r} votes on {self.rollouts.voters}. Give "
+                "groups of that size, or change the method's settings."
             )
         return self.rollouts.trained

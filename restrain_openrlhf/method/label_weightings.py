@@ -58,8 +58,8 @@ def _known(votes: Votes, label: int | None) -> list[int]:
     """The label, or nothing for None. Raises GroupError for a class the group does not have."""
     if label is not None and not 0 <= label < len(votes.counts):
         raise GroupError(
-            f"The pseudo-label is class {label}, and the group has classes 0 to {len(votes.counts) - 1}. Give None "
-            "where no rollout has that answer."
+            f"The pseudo-label is class {label}, but the group has only classes 0 to {len(votes.counts) - 1}. Give "
+            "None if no rollout has that answer."
         )
     return [] if label is None else [label]
 

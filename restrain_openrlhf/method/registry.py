@@ -86,8 +86,8 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
     def _no_block(self, value: object) -> ConfigError:
         first = next(iter(self.classes))
         return ConfigError(
-            f"{self.block}: {value!r} is no block of settings. Write for example `{self.block}: {{name: {first}}}`, in "
-            f"Python {{'name': '{first}'}}."
+            f"{self.block}: {value!r} is not a block of settings. Write for example `{self.block}: {{name: "
+            f"{first}}}`, in Python {{'name': '{first}'}}."
         )
 
     def _named(self, name: object) -> tuple[str, type[Choice]]:
@@ -95,7 +95,8 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
             self.load_installed_packages()
         if not isinstance(name, str) or name not in self.classes:
             raise ConfigError(
-                f"name: {name!r} is no {self.noun}.{did_you_mean(name, self.classes)} Known: {', '.join(self.classes)}."
+                f"name: {name!r} is not a {self.noun}.{did_you_mean(name, self.classes)} Known: "
+                f"{', '.join(self.classes)}."
             )
         return name, self.classes[name]
 
@@ -106,8 +107,8 @@ class Registry(Mapping[str, type[Choice]], Generic[Choice]):
                 plugin.load()
             except (ImportError, AttributeError) as error:
                 raise ConfigError(
-                    f"The entry point {plugin.name!r} of {self.group} names {plugin.value!r}, which does not load "
-                    f"({error}). Fix or uninstall the package that has it."
+                    f"The entry point {plugin.name!r} of {self.group} names {plugin.value!r}, which cannot be loaded "
+                    f"({error}). Fix or uninstall the package that registers it."
                 ) from error
 
 

@@ -26,7 +26,7 @@ from restrain_openrlhf.method.types import AdvantagePair, GroupScore, PromptFact
 
 def _no_truth_value(value: object) -> object:
     if isinstance(value, bool):
-        raise ValueError("a number is needed, not a truth value")
+        raise ValueError("a number is needed, not true or false")
     return value
 
 
@@ -122,7 +122,7 @@ def build(settings: CommonSettings) -> Method:
     """
     if not isinstance(settings, CommonSettings):
         raise ConfigError(
-            f"build takes a method's settings, and {settings!r} is of type {type(settings).__name__}. Write "
+            f"build takes a method's settings, but {settings!r} is of type {type(settings).__name__}. Write "
             "build(parse_settings({'name': 'restrain'}))."
         )
     return _built(settings)

@@ -89,8 +89,8 @@ class ReferenceVote:
     def __post_init__(self) -> None:
         if not 0 <= self.majority_count <= self.n or self.n == 0:
             raise ReferencePassError(
-                f"The frozen model's vote is {self.majority_count} of {self.n} rollouts, which is no vote. Make the "
-                "reference again with `restrain reference`."
+                f"The frozen model's vote is {self.majority_count} of {self.n} rollouts, which is impossible. Make "
+                "the reference again with `restrain reference`."
             )
 
     @property

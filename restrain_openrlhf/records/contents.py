@@ -93,9 +93,9 @@ def refuse_changed(where: Path, before: Mapping[str, str], now: Mapping[str, Con
     changed = [_change(name, before.get(name), now.get(name)) for name in names]
     if changed:
         raise RunError(
-            f"{where} holds a run that was made from something else:\n"
+            f"{where} holds a run that was made from different inputs:\n"
             + "\n".join(f"- {each}" for each in changed)
-            + "\nPut back what it was made from, or choose another run_dir for a run of its own."
+            + "Restore those inputs, or choose another run_dir for a new run."
         )
 
 
@@ -119,8 +119,8 @@ def claim_checkpoints(flags: Mapping[str, Any], kind: AnswerKind, reference: Pat
         refuse_changed(folder, json.loads(record.read_text(encoding="utf-8")), now)
     elif resumes:
         print(
-            f"{folder}: these checkpoints have no {RECORD}, so that nobody can see whether the model, prompts and "
-            "reference are still what they were. Continue only if you know that they are.",
+            f"{folder}: these checkpoints have no {RECORD}, so that nobody can tell whether the model, prompts and "
+            "reference are unchanged. Continue only if you know that they are.",
             file=sys.stderr,
         )
     folder.mkdir(parents=True, exist_ok=True)

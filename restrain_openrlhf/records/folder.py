@@ -83,7 +83,7 @@ class RunFolder:
             text = self.resolved.read_text(encoding="utf-8") if self.resolved.exists() else "{}"
             return dict(json.loads(text))
         except ValueError as error:
-            raise DataError(f"{self.resolved}: is no JSON ({error}). Restore it from a copy.") from None
+            raise DataError(f"{self.resolved}: is not valid JSON ({error}). Restore it from a copy.") from None
 
     @property
     def kind(self) -> AnswerKind:
@@ -120,8 +120,8 @@ class RunFolder:
         except BlockingIOError:
             os.close(descriptor)
             raise RunError(
-                f"{self.path}: another process is training in this folder. Wait for it, stop it, or choose another "
-                "run_dir."
+                f"{self.path}: another process is training in this folder. Wait for it to end, stop it, or choose "
+                "another run_dir."
             ) from None
         return descriptor
 
@@ -150,8 +150,8 @@ def _refuse_difference(folder: RunFolder, old: dict[str, Any], new: dict[str, An
     for key in sorted({*before, *now}):
         if before.get(key) != now.get(key) and not _is_changeable(key):
             raise RunError(
-                f"{folder.path} holds a run with {key} = {before.get(key)!r}; this one has {now.get(key)!r}. Choose "
-                "another run_dir, or remove the folder to start again."
+                f"{folder.path} holds a run with {key} = {before.get(key)!r}, but this run has {now.get(key)!r}. "
+                "Choose another run_dir, or remove the folder to start again."
             )
 
 

@@ -66,8 +66,8 @@ class MlflowRun:
         untold = _failure(lambda: self.client.set_terminated(self.run_id, status=status))
         if lacking or untold:
             print(
-                f"restrain: MLflow at {self.client.tracking_uri} lacks {len(lacking)} rows of this run, which ended as "
-                f"{status} ({[*lacking, untold][0]}). They are in {self.folder}.",
+                f"restrain: MLflow at {self.client.tracking_uri} is missing {len(lacking)} rows of this run, which "
+                f"ended as {status} ({[*lacking, untold][0]}). The rows are in {self.folder}.",
                 file=sys.stderr,
                 flush=True,
             )
@@ -110,7 +110,7 @@ def _opened(place: MlflowSettings, folder: Path) -> MlflowRun:
         from mlflow.tracking import MlflowClient  # noqa: PLC0415 - optional, and costs seconds
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"mlflow: is set, and {error.name} is not installed. Install it: pip install 'restrain-openrlhf[mlflow]'."
+            f"`mlflow:` is set, but {error.name} is not installed. Install it: pip install 'restrain-openrlhf[mlflow]'."
         ) from None
     kept = json.loads((folder / KEPT).read_text(encoding="utf-8")) if (folder / KEPT).exists() else {}
     try:

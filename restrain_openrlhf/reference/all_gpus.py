@@ -33,8 +33,8 @@ class ShardedPass:
         counts = {count for path in self.files for count in Shard.counts(path)}
         if len(counts) > 1:
             raise RunError(
-                f"{self.files[0].parent}: there are parts of {' and of '.join(map(str, sorted(counts)))} shards. "
-                "Finish one of the two by --shard, or remove the other's files."
+                f"{self.files[0].parent}: has parts of two passes, of {' and of '.join(map(str, sorted(counts)))} "
+                "shards. Finish one pass with --shard, or remove the other's files."
             )
         count = next(iter(counts), len(engine_gpus(visible_gpus(), self.size))) or 1
         return [Shard(index, count) for index in range(count)]

@@ -225,8 +225,8 @@ class Reference:
             return ReferenceRow.model_validate(json.loads(self.file.line(offset)))
         except ValueError:
             raise ReferencePassError(
-                f"{self.path}: there is no row any more at byte {offset}. The file was written to while it was in use. "
-                "Restore it, and start again."
+                f"{self.path}: the row at byte {offset} has disappeared: the file was changed while it was in use. "
+                "Restore the file, and start again."
             ) from None
 
 
@@ -240,9 +240,9 @@ def load_reference(path: Path) -> Reference:
     kind = provenance.kind
     if provenance.extractor_version != kind.whole_version:
         raise ReferencePassError(
-            f"{path} holds answers of extractor version {provenance.extractor_version!r} (of the kind {kind.name!r}); "
-            f"this is version {kind.whole_version!r}, and reads answers differently. Make it again with `restrain "
-            "reference`."
+            f"{path} holds answers read by version {provenance.extractor_version!r} of the extractor (kind "
+            f"{kind.name!r}); this is version {kind.whole_version!r}, which reads answers differently. Make the file "
+            "again with `restrain reference`."
         )
     # A file that cannot be read is told as everywhere.
     next(each_line(path), None)
@@ -263,8 +263,8 @@ def _checked(path: Path, file: OpenFile, provenance: ReferenceProvenance) -> Row
         raise other
     if len(found) != provenance.prompt_count:
         raise ReferencePassError(
-            f"{path}: {len(found)} of {provenance.prompt_count} prompts. Run the same `restrain reference` command "
-            "again to finish it, or merge all shards with `restrain merge-reference`."
+            f"{path}: holds {len(found)} of {provenance.prompt_count} prompts. Run the same `restrain reference` "
+            "command again to finish it, or merge all shards with `restrain merge-reference`."
         )
     return found.table()
 
@@ -273,8 +273,8 @@ def _of_another_pass(path: Path, line: Line, row: ReferenceRow, n: int) -> Refer
     if row.n == len(row.answers) == n:
         return None
     return ReferencePassError(
-        f"{path}, line {line.number}: {len(row.answers)} answers and n {row.n}, and the provenance says {n} "
-        "rollouts per prompt. The row is of another pass: make the file again with `restrain reference`, or "
+        f"{path}, line {line.number}: has {len(row.answers)} answers and n {row.n}, but the provenance says {n} "
+        "rollouts per prompt. The row belongs to another pass: make the file again with `restrain reference`, or "
         "merge its own shards with `restrain merge-reference`."
     )
 
@@ -285,8 +285,8 @@ def _refuse_twice(path: Path, file: OpenFile, found: TableColumns) -> None:
         rows = (json.loads(file.line(found.offsets[place])) for place in (first, again))
         if len({row["prompt_hash"] for row in rows}) == 1:
             raise ReferencePassError(
-                f"{path}, line {found.numbers[again]}: the prompt of line {found.numbers[first]} again. Remove one of "
-                "the two if they are the same; else make the file again with `restrain reference`."
+                f"{path}, line {found.numbers[again]}: repeats the prompt of line {found.numbers[first]}. If the "
+                "lines are equal, remove one; otherwise make the file again with `restrain reference`."
             )
 
 
@@ -321,11 +321,11 @@ def subset(reference: Reference, out: Path, n: int) -> int:
     made = reference.provenance
     if n > made.n:
         raise ReferencePassError(
-            f"{reference.path} has {made.n} rollouts per prompt, and {n} are asked for. Sample more with "
-            "`restrain reference --n`, into another file."
+            f"{reference.path} has {made.n} rollouts per prompt, but {n} are asked for. Sample more with `restrain "
+            "reference --n`, into another file."
         )
     if out.resolve() == reference.path.resolve():
-        raise ReferencePassError(f"--out {out}: is the artifact that is read. Name another file.")
+        raise ReferencePassError(f"--out {out}: is the file that is read. Name another file.")
     write_rows(out, (row.first(n) for row in reference.each_row()))
     made.model_copy(update={"n": n}).write(out)
     return made.prompt_count

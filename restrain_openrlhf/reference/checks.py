@@ -48,26 +48,28 @@ def refuse_mismatch(reference: Reference, needed: NeededReference) -> None:
     ):
         if wanted not in (None, found):
             raise ReferencePassError(
-                f"{reference.path} was made for another {name}: {found!r}, this run has {wanted!r}; {why}. {_REMEDY}."
+                f"{reference.path} was made for another {name}: it has {found!r}, this run has {wanted!r}; {why}. "
+                f"{_REMEDY}."
             )
     if made.agent != needed.agent:
         raise ReferencePassError(
-            f"{reference.path} was drawn by {made.agent or 'a single turn'}, and this run draws by "
-            f"{needed.agent or 'a single turn'}: its votes are of other answers. {_REMEDY} and the run's `agent:` "
-            "(--agent)."
+            f"{reference.path} was drawn by {made.agent or 'a single turn'}, but this run draws by "
+            f"{needed.agent or 'a single turn'}, so that the votes are about other answers. {_REMEDY} and the run's "
+            "`agent:` (--agent)."
         )
     if needed.n not in (None, made.n):
         raise ReferencePassError(
-            f"{reference.path} has {made.n} rollouts per prompt, and the run needs {needed.n} (reference_n; as many as "
-            "in training where it is not set). Sample another file, keep the first ones of a larger one with `restrain "
-            f"subset-reference`, or set reference_n: {made.n} if the run shall read so many."
+            f"{reference.path} has {made.n} rollouts per prompt, but the run needs {needed.n} (reference_n; if that "
+            "is not set, as many as in training). Sample another file, keep the first rollouts of a larger one with "
+            f"`restrain subset-reference`, or set reference_n: {made.n} to use this number."
         )
     for name in SAMPLING:
         drawn, draws = getattr(made, name), getattr(needed, name)
         if draws not in (None, drawn):
             raise ReferencePassError(
-                f"{reference.path} was sampled with {name} {drawn}, and this run draws with {draws}: its votes are of "
-                f"other rollouts. {_REMEDY} and the run's sampling, or set reference_sampling: any to use it as it is."
+                f"{reference.path} was sampled with {name} {drawn}, but this run draws with {draws}, so that the "
+                f"votes are about other rollouts. {_REMEDY} and the run's sampling, or set reference_sampling: any to "
+                "accept the file."
             )
 
 
@@ -76,8 +78,8 @@ def refuse_other_kind(reference: Reference, kind: AnswerKind) -> None:
     made = reference.provenance.kind
     if made.identity != kind.identity:
         raise ReferencePassError(
-            f"{reference.path} holds answers of the kind {made.identity!r}, and this run reads {kind.identity!r}: the "
-            f"votes are of other answers. {_REMEDY} and the same `answers:` block."
+            f"{reference.path} holds answers of the kind {made.identity!r}, but this run reads {kind.identity!r}, so "
+            f"that the votes are about other answers. {_REMEDY} and the same `answers:` block."
         )
 
 
@@ -99,7 +101,7 @@ def selected(selection: Selection, reference: Reference, prompts: Sequence[str])
     kept = selection(shares)
     if not kept:
         raise ReferencePassError(
-            f"{selection} keeps none of the {len(prompts)} prompts; their highest majority share is {max(shares):.3f}. "
+            f"{selection} keeps none of the {len(prompts)} prompts: the highest majority share is {max(shares):.3f}. "
             "Lower easy_cutoff."
         )
     return kept

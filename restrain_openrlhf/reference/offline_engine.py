@@ -125,10 +125,11 @@ def refuse_long_prompts(prompts: Sequence[Prompt], tokenizer: Any, sampling: Sam
         longest = prompts[lengths.index(most)]
         more = f"; and {len(long) - MOST_NAMED} more" if len(long) > MOST_NAMED else ""
         raise DataError(
-            f"{len(long)} of {len(prompts)} prompts have more tokens than the {room} that max_len {sampling.max_len} "
-            f"leaves beside {sampling.max_new_tokens} new ones: {'; '.join(long[:MOST_NAMED])}{more}. "
-            f"The longest, {longest.where}, has {most}. Raise max_len (data.max_len) to "
-            f"{most + sampling.max_new_tokens} or more, lower max_new_tokens (rollout.max_new_tokens), or remove them."
+            f"{len(long)} of {len(prompts)} prompts are too long: max_len {sampling.max_len} with "
+            f"{sampling.max_new_tokens} new tokens leaves {room} for the prompt. "
+            f"{'; '.join(long[:MOST_NAMED])}{more}. The longest, {longest.where}, has {most}. Raise max_len "
+            f"(data.max_len) to {most + sampling.max_new_tokens} or more, lower max_new_tokens "
+            "(rollout.max_new_tokens), or remove these prompts."
         )
 
 

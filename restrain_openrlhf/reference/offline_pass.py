@@ -184,7 +184,9 @@ def _options(
 ) -> OfflineOptions:
     for name in ("actor.model_name_or_path", "rollout.max_new_tokens"):
         if not flags[name]:
-            raise ConfigError(f"openrlhf: {name} is not set, and the offline pass samples as training will. Set it.")
+            raise ConfigError(
+                f"openrlhf: {name} is not set, but the offline pass must sample exactly as training will. Set it."
+            )
     return OfflineOptions.from_flags(flags, out=out, n=n or config.reference_n, **own_options(config), **given)
 
 

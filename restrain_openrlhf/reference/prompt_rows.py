@@ -34,7 +34,9 @@ class PromptRows:
             if not isinstance(problem, str) or not problem.strip():
                 raise DataError(f"{file}, {where}: has no text in any of {', '.join(PROBLEM_COLUMNS)}. Remove the row.")
             if rows.setdefault(problem.strip(), row := kind.row(problem, columns)) != row:
-                raise DataError(f"{file}, {where}: the problem {problem[:60]!r} is there twice. Remove one of the two.")
+                raise DataError(
+                    f"{file}, {where}: the problem {problem[:60]!r} appears twice. Remove one of the two rows."
+                )
         return cls(file, rows)
 
     def find(self, prompt: str) -> Row | None:
@@ -47,8 +49,8 @@ class PromptRows:
         found = max(self._problems_in(prompt), key=len, default=None)
         if found is None:
             raise DataError(
-                f"{self.file}: none of its {len(self.rows)} problems is in the prompt {prompt[:80]!r}. Name the file "
-                "of these prompts under answer_rows."
+                f"{self.file}: the prompt {prompt[:80]!r} contains none of its {len(self.rows)} problems. Name the "
+                "file of these prompts under answer_rows."
             )
         return self.rows[found]
 

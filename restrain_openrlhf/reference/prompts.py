@@ -38,8 +38,8 @@ def prompt_source(flags: dict[str, Any]) -> PromptSource:
         raise ConfigError("data.prompt_dataset is not set. Name the training file or data set.")
     if "," in dataset and not Path(dataset).exists():
         raise ConfigError(
-            f"data.prompt_dataset names several data sets ({dataset}). Votes and prompt weights need one set without "
-            "duplicates: join them into one file."
+            f"data.prompt_dataset names several data sets ({dataset}), but votes and prompt weights need one set "
+            "without duplicates. Join them into one file."
         )
     return PromptSource(
         dataset=dataset,
@@ -97,7 +97,7 @@ def renderer(source: PromptSource, tokenizer: Any) -> Callable[[Any], str]:
     if source.apply_chat_template:
         if getattr(tokenizer, "chat_template", None) is None:
             raise DataError(
-                "data.apply_chat_template is set, and the model's tokenizer has no chat template. Remove the flag and "
+                "data.apply_chat_template is set, but the model's tokenizer has no chat template. Remove the flag and "
                 "give data.input_template, or use the instruction-tuned model."
             )
         return lambda field: str(
@@ -127,8 +127,8 @@ def refuse_lost_mark(text: str, tokenizer: Any) -> None:
     if mark is None or begins_with_mark(text, tokenizer) or tokenizer("a")["input_ids"][:1] != [mark]:
         return
     raise ConfigError(
-        f"The model's tokenizer begins every text with {tokenizer.bos_token!r}, and the prompts do not: OpenRLHF adds "
-        "no special tokens, so that training would differ from evaluation. Begin data.input_template with it: "
+        f"The model's tokenizer begins every text with {tokenizer.bos_token!r}, but the prompts do not, and OpenRLHF "
+        "adds no special tokens: training would differ from evaluation. Begin data.input_template with that token: "
         f'"{tokenizer.bos_token}{{}}".'
     )
 

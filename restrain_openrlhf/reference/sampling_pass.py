@@ -125,8 +125,8 @@ class SamplingPass:
         difference = type(self.provenance).of(self.path).difference(self.provenance)
         if difference:
             raise self.provenance.error(
-                f"{self.path} holds another pass ({difference}). Choose another --out, or remove the file to "
-                f"start again."
+                f"{self.path} holds a different pass ({difference}). Choose another --out, or remove the file to "
+                "start again."
             )
         drop_cut_line(self.path)
         return {row.key for row in each_row(self.path, self.row)}
@@ -147,7 +147,7 @@ def _locked(path: Path) -> Iterator[IO[str]]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(
-                f"{path}: another process is writing it. Wait for it, or give this one its own --shard."
+                f"{path}: another process is writing this file. Wait for it, or give this process its own --shard."
             ) from None
         yield file
 
@@ -158,7 +158,9 @@ def shared_provenance(parts: Sequence[Path], provenance: type[Made]) -> Made:
     for part in parts:
         difference = provenance.of(part).difference(made)
         if difference:
-            raise made.error(f"{part} and {parts[0]} are not parts of one pass ({difference}). Leave out one of them.")
+            raise made.error(
+                f"{part} and {parts[0]} are not parts of the same pass ({difference}). Leave out one of them."
+            )
     return made
 
 
@@ -196,4 +198,4 @@ class RowsByKey(Generic[Row]):
 
 
 def _twice(part: Path, key: str) -> DataError:
-    return DataError(f"{part}: the row {key!r} is in another part too. Leave out one of the two.")
+    return DataError(f"{part}: the row {key!r} is in another part too. Leave out one of the two parts.")

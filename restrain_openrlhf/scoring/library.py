@@ -73,7 +73,7 @@ def score(
     whole = [[False] * len(group) for group in texts]
     cut = whole if truncated is None else _groups("truncated", truncated, bool, "true or false values")[0]
     if [len(group) for group in cut] != [len(group) for group in texts]:
-        raise DataError("truncated has another shape than responses. Give true or false for each response.")
+        raise DataError("truncated and responses have different shapes. Give true or false for each response.")
     scorer = scorer_of(method, answers, reference)
     each = zip(
         _each("prompts", prompts, str, is_one, len(texts)),

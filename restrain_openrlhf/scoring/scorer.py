@@ -36,7 +36,7 @@ class GroupScorer:
         self.kind.refuse_missing_packages()
         if self.method.needs_reference and self.reference is None:
             raise ReferencePassError(
-                f"The method {self.method.name!r} needs the frozen model's vote on every prompt, and no reference was "
+                f"The method {self.method.name!r} needs the frozen model's vote on every prompt, but no reference was "
                 "given. Make one with `restrain reference` and name it under `reference:`."
             )
         if self.reference is not None:
@@ -133,8 +133,8 @@ def refuse_lack_of_gold(method: Method, gold: str | None, prompt: str) -> None:
     """Raises DataError where the method reads gold and there is none."""
     if method.reads_gold and not gold:
         raise DataError(
-            f"The method {method.name!r} learns from gold answers, and the prompt {prompt[:80]!r} has none. "
-            "Give the column that holds them, or choose a label-free method."
+            f"The method {method.name!r} learns from gold answers, but the prompt {prompt[:80]!r} has none. Give the "
+            "column that holds them, or choose a label-free method."
         )
 
 

@@ -65,7 +65,7 @@ class VoteReward:
             group = prompts[first : first + self.n]
             if len(group) < self.n or any(prompt != group[0] for prompt in group):
                 raise GroupError(
-                    f"TRL hands out {len(prompts)} completions, and rows {first} to {first + len(group) - 1} are not "
+                    f"TRL hands out {len(prompts)} completions, but rows {first} to {first + len(group) - 1} are not "
                     f"the {self.n} generations of one prompt. Make per_device_train_batch_size * steps_per_generation "
                     f"a multiple of num_generations = {self.n}, so that no group is spread over processes."
                 )
@@ -84,16 +84,17 @@ def vote_reward(
     """
     if args.scale_rewards != "none" or args.multi_objective_aggregation != "sum_then_normalize":
         raise ConfigError(
-            f"GRPOConfig has scale_rewards={args.scale_rewards!r} and multi_objective_aggregation="
-            f"{args.multi_objective_aggregation!r}: TRL would scale every group to the same deviation, so that u_x and "
-            "the soft labels' sizes vanish. Set scale_rewards='none' and leave the other out."
+            f"GRPOConfig has scale_rewards={args.scale_rewards!r} and "
+            f"multi_objective_aggregation={args.multi_objective_aggregation!r}, so that TRL would scale every group "
+            "to the same deviation; the effect of u_x and of soft labels would be lost. Set scale_rewards='none' and "
+            "leave the other out."
         )
     reward = _reward(args, method, answers, reference)
     if erased(reward.scorer.method, reward.n):
         raise ConfigError(
-            f"The method {reward.scorer.method.name!r} penalises whole groups or missing answers, and GRPOTrainer "
-            "subtracts each group's mean reward, so that the penalty would vanish. Use VotesGRPOTrainer, which keeps "
-            "it, or train without: kappa: 0 and missing: exclude."
+            f"The method {reward.scorer.method.name!r} penalises whole groups or missing answers, but GRPOTrainer "
+            "subtracts each group's mean reward, which removes the penalty. Use VotesGRPOTrainer, which keeps it, or "
+            "train without the penalty: kappa: 0 and missing: exclude."
         )
     return reward
 
@@ -143,8 +144,8 @@ def _reward(
     needs = "gold answers" if chosen.reads_gold else "prompts that it chooses" if chosen.selection else None
     if needs or (chosen.rollouts is not None and chosen.rollouts.voters != n):
         raise ConfigError(
-            f"The method {chosen.name!r} needs {needs or 'rollouts that it draws itself'}, which TRL does not give it. "
-            "Train by `restrain train`, or choose another method."
+            f"The method {chosen.name!r} needs {needs or 'rollouts that it draws itself'}, which TRL does not "
+            "provide. Train with `restrain train`, or choose another method."
         )
     if args.eval_strategy != "no":
         raise ConfigError(

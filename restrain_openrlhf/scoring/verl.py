@@ -79,8 +79,8 @@ class VoteRewardManager(RewardManagerBase):  # type: ignore[misc]
             score = await asyncio.wait_for(asyncio.shield(group.score), PATIENCE_SECONDS)
         except TimeoutError:
             raise GroupError(
-                f"Of {self.n} rollouts of a prompt {len(group.texts)} came within {PATIENCE_SECONDS:.0f} s: one "
-                "failed. Look for its error in verl's log, and start the run again from its last checkpoint."
+                f"Of {self.n} rollouts of a prompt only {len(group.texts)} arrived within {PATIENCE_SECONDS:.0f} s: "
+                "one failed. Look for its error in verl's log, and start the run again from its last checkpoint."
             ) from None
         numbers = {"majority_share": score.votes.majority_count / self.n, "penalized": float(score.penalized)}
         return {"reward_score": float(score.pair.net[place]), "reward_extra_info": numbers}
@@ -102,13 +102,13 @@ def refuse_other_training(config: Any) -> None:
         found = "reward.restrain is not set. Add +reward.restrain=FILE, a YAML file with `method:`."
     elif algorithm.adv_estimator != ESTIMATOR:
         found = (
-            f"algorithm.adv_estimator is {algorithm.adv_estimator!r}: it would subtract each group's mean, so that a "
-            f"penalised group trains nothing, or scale it. Set it to {ESTIMATOR}."
+            f"algorithm.adv_estimator is {algorithm.adv_estimator!r}, which would rescale advantages, or subtract "
+            f"each group's mean, so that a penalised group trains nothing. Set it to {ESTIMATOR}."
         )
     elif reward.num_workers != 1:
         found = (
-            f"reward.num_workers is {reward.num_workers}: verl deals a prompt's rollouts out to them at random, and no "
-            "worker would have a whole group. Set it to 1."
+            f"reward.num_workers is {reward.num_workers}, but verl spreads a prompt's rollouts over the workers at "
+            "random, so that no worker would have a whole group. Set it to 1."
         )
     elif trainer.test_freq > 0 or trainer.val_before_train:
         found = (

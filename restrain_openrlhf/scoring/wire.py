@@ -50,7 +50,7 @@ class RewardRequest(BaseModel, frozen=True):
     def rollouts(self) -> list[QueriedRollout]:
         """They one by one. Raises DataError where the lists are of different lengths."""
         if not len(self.query) == len(self.prompts) == len(self.labels):
-            raise DataError("query, prompts and labels are lists of different lengths. Send one of each for a rollout.")
+            raise DataError("query, prompts and labels are lists of different lengths. Send one of each per rollout.")
         golds = (None if label in ("", None) else str(label) for label in self.labels)
         return [QueriedRollout(*each) for each in zip(self.query, self.prompts, golds, strict=True)]
 

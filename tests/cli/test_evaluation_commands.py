@@ -109,7 +109,7 @@ def test_prepare_says_which_copy_it_is_and_counts_near_duplicates(write_jsonl, t
         ("p.jsonl", '{"problem": "x"}\n', ("--prompt-column", "q"), "has no column 'q'"),
         ("p.jsonl", "", (), "has no rows"),
         ("p.jsonl", "{", (), "line 1: not valid JSON"),
-        ("p.jsonl.gz", "", (), "none of .jsonl, .csv, .parquet"),
+        ("p.jsonl.gz", "", (), "is not a .jsonl, .csv or .parquet file"),
     ],
 )
 def test_prompts_that_cannot_be_compared_are_refused(tmp_path, write_jsonl, name, content, words, message):
@@ -128,9 +128,9 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
     [
         (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
         (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl or a .parquet file"),
-        (("data", "prepare", "own", "--out", "x.jsonl"), "no known place on the hub"),
+        (("data", "prepare", "own", "--out", "x.jsonl"), "No place on the hub is known"),
         (("data", "prepare", "own", "--config", "en", "--out", "x.jsonl"), "needs --hub-id"),
-        (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your copy of it"),
+        (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your own copy"),
         (("data", "prepare", "own", "--source", "absent.csv", "--out", "x.jsonl"), "no such file"),
         (("data", "prepare", "own", "--source", "x.jsonl", "--out", "x.jsonl"), "is the input file"),
         (
@@ -149,7 +149,7 @@ def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
         (("regrade", "absent.jsonl"), "holds no evaluation"),
         (("analyze", "absent.jsonl", "--gold", "absent.jsonl"), "has no kept rollouts"),
         (("table", "absent"), "holds no evaluation"),
-        (("table", "a=absent", "a=absent"), "Two runs have one name"),
+        (("table", "a=absent", "a=absent"), "Two runs have the same name"),
         (("plot", "absent", "--out", "x"), "has no metrics.jsonl with a finished step"),
     ],
 )

@@ -80,8 +80,8 @@ def test_whole_groups_of_any_method_are_served_without_a_service_block(tmp_path,
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--host", "203.0.113.1"], "--host 203.0.113.1 --port 8000: cannot be listened on"),
-        (["--host", "no such host"], "cannot be listened on"),
+        (["--host", "203.0.113.1"], "--host 203.0.113.1 --port 8000: the server cannot listen there"),
+        (["--host", "no such host"], "the server cannot listen there"),
         (["--token-file", "/absent"], "--token-file /absent: cannot be read"),
     ],
 )

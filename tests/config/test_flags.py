@@ -84,20 +84,20 @@ CONTRADICTED = [
     ({"reward.clip_range": [0, 0.5]}, "clip_range"),
     ({"reward.normalize_enable": True}, "normalize"),
     ({"train.agent_func_path": "agent.py"}, "to have that agent draw, write `agent: agent.py`"),
-    ({"reward.remote_url": "http://reward:8000/get_reward"}, "OpenRLHF would not ask there"),
+    ({"reward.remote_url": "http://reward:8000/get_reward"}, "OpenRLHF would never call that address"),
     ({"ds.ring_attn_size": 2}, "ring_flash_attn"),
     ({"ds.load_in_4bit": True}, "4-bit weights"),
     ({"ds.lora.rank": 8, "ds.load_in_4bit": True}, "4-bit weights"),
-    ({"ds.grad_accum_dtype": "fp32", "ds.adam_offload": True}, "whatever is asked for"),
-    ({"ds.grad_accum_dtype": "fp32", "ds.adam_offload": True, "ds.zero_stage": 1}, "rollouts alone"),
+    ({"ds.grad_accum_dtype": "fp32", "ds.adam_offload": True}, "DeepSpeed ignores fp32"),
+    ({"ds.grad_accum_dtype": "fp32", "ds.adam_offload": True, "ds.zero_stage": 1}, "only that GPU's gradients"),
     ({"ds.lora.rank": 8, "ds.zero_stage": 3}, "Set ds.zero_stage to 2"),
     ({"ds.lora.rank": 8, "ds.tensor_parallel_size": 2}, "Set ds.tensor_parallel_size to 1"),
     ({"ds.lora.rank": 8, "train.enable_ema": True}, "moving average"),
-    ({"train.enable_ema": True, "ckpt.load_enable": True}, "begin it anew from the base model"),
-    ({"algo.kl.target": 0.1}, "Remove it: algo.kl.init_coef is kept"),
+    ({"train.enable_ema": True, "ckpt.load_enable": True}, "restart the average from the base model"),
+    ({"algo.kl.target": 0.1}, "Remove it: algo.kl.init_coef then stays"),
     ({"critic.freezing_steps": 4}, "no critic to train first"),
     # OpenRLHF trains the policy from the step whose number is above it, and numbers them from 0.
-    ({"critic.freezing_steps": 0}, "untrained for one step more"),
+    ({"critic.freezing_steps": 0}, "would not train the policy for that many steps and one more"),
     ({"eval.dataset": "x.jsonl"}, "chosen by gold"),
 ]
 
@@ -175,8 +175,8 @@ def test_what_the_asynchronous_trainer_cannot_keep_is_refused(keys, message):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"rollouts": {"keep": 4}}, "rollouts is set and metrics is not"),
-        ({"weight_digests": True}, "weight_digests is set and metrics is not"),
+        ({"rollouts": {"keep": 4}}, "rollouts is set, but metrics is not"),
+        ({"weight_digests": True}, "weight_digests is set, but metrics is not"),
     ],
 )
 def test_what_is_kept_beside_the_metrics_needs_them(keys, message):

@@ -167,7 +167,7 @@ def test_check_flags_refuses(tmp_path):
     ("sets", "message"),
     [
         ({"openrlhf.rollout.vllm_generate_batch_size": 2}, "vllm_generate_batch_size is 2, below rollout.batch_size"),
-        ({"openrlhf.train.enable_ema": True}, "checkpoints have no moving average"),
+        ({"openrlhf.train.enable_ema": True}, "checkpoints do not contain the moving average"),
         ({"openrlhf.algo.kl.target": 0.1}, "algo.kl.target is 0.1"),
         ({"openrlhf.critic.freezing_steps": 3}, "critic.freezing_steps is 3"),
         ({"openrlhf.ds.ring_attn_size": 2}, "ds.ring_attn_size is 2"),

@@ -33,7 +33,7 @@ def test_a_file_may_extend_another_once_and_block_by_block(tmp_path):
     child = write(tmp_path, "extends: base.yaml\nmethod: {name: restrain, sigma: 2}\n", "child.yaml")
     config = load_run_config(child)
     assert (config.method.kappa, config.method.sigma) == (2, 2)
-    with pytest.raises(ConfigError, match="One level"):
+    with pytest.raises(ConfigError, match="Only one level"):
         load_run_config(write(tmp_path, "extends: child.yaml\n", "grandchild.yaml"))
 
 

@@ -134,7 +134,7 @@ def test_problems_without_ids_have_no_gold_by_id(material, write_jsonl):
     gold = write_gold(material, "csv", "id")
     assert "the problems there have no ids" in refused("view", material / "run", "--gold", gold)
     (material / "run" / "run.json").unlink()
-    assert "nothing says which set the run was trained on" in refused("view", material / "run", "--gold", gold)
+    assert "this run does not record its training set" in refused("view", material / "run", "--gold", gold)
     assert page(material, write_gold(material, "csv", "problem"))
 
 

@@ -143,6 +143,6 @@ def test_rows_without_columns_of_one_type_are_no_parquet(parquet, write_jsonl, t
     rows = [{**ROLLOUTS[0], "id": 1}, ROLLOUTS[1]]
     out = tmp_path / "out.parquet"
     found = refused("score", write_jsonl("in.jsonl", rows), "--out", out)
-    assert "have no columns of one type each" in found
+    assert "Parquet needs one type per column" in found
     assert "Name a .jsonl file" in found
     assert not list(tmp_path.glob("out*"))

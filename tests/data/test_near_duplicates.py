@@ -167,7 +167,7 @@ def test_pairs_of_most_words_are_those_of_all_pairs_and_a_file_of_them_is_writte
 def test_without_rensa_the_command_says_how_to_get_it(write_jsonl, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rensa", None)
     prompts = write_jsonl("p.jsonl", [{"problem": "a"}])
-    assert "Install it: `pip install restrain-openrlhf[similar]`" in refused(
+    assert "Install it with `pip install restrain-openrlhf[similar]`" in refused(
         "data", "similar", prompts, "--out", tmp_path / "o.jsonl"
     )
     assert "is the file of the prompts" in refused("data", "similar", prompts, "--out", prompts)

@@ -92,7 +92,7 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
         ([ROWS[0], ROWS[0]], {}, "1 prompts are there more than once: row 2 as row 1.*--drop-duplicates"),
         ([ROWS[0], {**ROWS[0], "answer": "3"}], {"drop_duplicates": True}, "different answers: row 2 as row 1"),
         ([ROWS[0], {**ROWS[1], "id": "a"}], {}, "row 1 and row 2 have the same id 'a'"),
-        ([{"problem": "p", "answer": ["1", "2"]}], {}, r"row 1: 'answer' is \['1', '2'\], and one answer"),
+        ([{"problem": "p", "answer": ["1", "2"]}], {}, r"row 1: 'answer' is \['1', '2'\], but a single answer"),
         ([{"problem": "p", "answer": math.nan}], {}, "row 1: 'answer' is nan, and one answer"),
     ],
 )

@@ -78,11 +78,11 @@ def test_local_files_keep_every_answer_as_it_is_written(tmp_path):
         ("a.csv", b'problem\n"x\n', "line 1: is not valid CSV \\(unexpected end of data"),
         ("a.csv", b"problem;answer\nx, y;1\n", r"cells are separated by ';', not by commas .*'problem;answer'"),
         ("a.csv", b"problem\tanswer\nx\t1\n", "cells are separated by a tab, not by commas"),
-        ("a.parquet", b"not parquet", "is no whole Parquet file"),
-        ("a.xlsx", b"", r"none of \.jsonl, \.csv, \.parquet"),
+        ("a.parquet", b"not parquet", "is not a complete Parquet file"),
+        ("a.xlsx", b"", r"is not a \.jsonl, \.csv or \.parquet file"),
         ("a.csv", b"problem,answer\nx,1\nf(x, y),1\n", "row 2: has another number of cells than the header"),
         ("a.csv", b"problem,answer\nx\n", "row 1: has another number of cells than the header"),
-        ("a.jsonl.gz", b"", r"none of \.jsonl, \.csv, \.parquet"),
+        ("a.jsonl.gz", b"", r"is not a \.jsonl, \.csv or \.parquet file"),
     ],
 )
 def test_damaged_files_are_refused(tmp_path, name, content, message):

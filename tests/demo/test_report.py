@@ -75,7 +75,7 @@ def test_results_come_back_as_they_were_written(demo):
     kept = demo / "ttrl" / "result.json"
     assert MethodResult.read(kept) == made("ttrl", 0.3)
     kept.write_text("{}")
-    with pytest.raises(RunError, match="is no result of this version's demo"):
+    with pytest.raises(RunError, match="is not a result of this version's demo"):
         results_in(demo)
 
 

@@ -104,7 +104,7 @@ def test_another_evaluation_is_not_mixed_in(toy):
     with pytest.raises(RunError, match=r"temperature: 0.6 against 1.0.*Choose another --out"):
         run(toy.sampling(temperature=1.0), Engine())
     run(toy.sampling(Shard(0, 2), seed=7), Engine())
-    with pytest.raises(RunError, match="not parts of one pass"):
+    with pytest.raises(RunError, match="not parts of the same pass"):
         toy.folder.each_response()
 
 
@@ -117,7 +117,7 @@ def test_two_processes_do_not_write_one_file(toy):
     sampling = toy.sampling()
     with sampling.path.open("a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(RunError, match="another process is writing it"):
+        with pytest.raises(RunError, match="another process is writing this file"):
             run(sampling, Engine())
 
 
@@ -142,7 +142,7 @@ def test_responses_without_their_provenance_are_refused(toy):
     provenance_file = toy.folder.path / "responses.jsonl.provenance.json"
     text = provenance_file.read_text()
     provenance_file.unlink()
-    with pytest.raises(RunError, match="travel with their provenance"):
+    with pytest.raises(RunError, match="need their provenance file beside them"):
         toy.folder.each_response()
     provenance_file.write_text(text[:50])
     with pytest.raises(RunError, match="Remove it and its responses"):

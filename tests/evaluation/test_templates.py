@@ -83,5 +83,5 @@ def test_a_text_with_braces_is_a_template_as_training_has_it():
 
 @pytest.mark.parametrize("text", ["{} {}x{a}", "{} {", "{} {1}"])
 def test_a_template_of_other_braces_is_refused(text):
-    with pytest.raises(ConfigError, match="Write them twice"):
+    with pytest.raises(ConfigError, match="Double them"):
         choose_template(text, tokenizer=None)

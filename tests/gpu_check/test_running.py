@@ -35,10 +35,10 @@ from tests.processes import HEEDS_CTRL_C  # noqa: E402
     ("words", "message"),
     [
         (("--only", "gradiant"), "Did you mean 'gradient'"),
-        (("--only", "x"), "is no check"),
+        (("--only", "x"), "is not a check"),
         (("absent",), "no such file, and no preset of this name"),
         (("cpu/demo", "--set", "openrlhf.actor.adam.lrr=1"), "Did you mean 'openrlhf.actor.adam.lr'"),
-        (("--set", "method.kappa=2"), "none is given"),
+        (("--set", "method.kappa=2"), "no configuration is given"),
         (
             ("cpu/demo", "--set", "openrlhf.actor.model_name_or_path=/absent/model"),
             "/absent/model: no such model folder",

@@ -89,7 +89,7 @@ def test_engines_get_the_runs_limits_on_gpus_and_vllms_own_without(command, star
 def test_the_agent_may_be_named_and_a_reward_of_the_commands_own_is_refused(command, started, capsys):
     train_ppo_ray.main([*command, f"--train.agent_func_path={agent_path()}"])
     assert vars(parse(started[-1][2:]))["train.agent_func_path"] == str(agent_path())
-    with pytest.raises(SystemExit, match=r"OpenRLHF would not ask there\. Remove it"):
+    with pytest.raises(SystemExit, match=r"OpenRLHF would never call that address\. Remove it"):
         train_ppo_ray.main([*command, "--reward.remote_url=http://reward:8000/get_reward"])
 
 
@@ -102,7 +102,7 @@ def test_the_agent_may_be_named_and_a_reward_of_the_commands_own_is_refused(comm
         (["--data.max_len", "8", "--rollout.max_new_tokens", "5"], "2 of 2 prompts have more tokens than the 3 that"),
         (["--data.max_len", "4"], "to 5 or more, lower max_new_tokens"),
         (["--rollout.vllm_generate_batch_size", "256"], "is 256, below rollout.batch_size 1024"),
-        (["--train.enable_ema", "--ckpt.load_enable"], "checkpoints have no moving average"),
+        (["--train.enable_ema", "--ckpt.load_enable"], "checkpoints do not contain the moving average"),
         (["--algo.kl.target", "0.1"], "algo.kl.target is 0.1"),
         (["--critic.freezing_steps", "3"], "critic.freezing_steps is 3"),
         (["--ds.ring_attn_size", "2"], "ds.ring_attn_size is 2"),

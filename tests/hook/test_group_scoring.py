@@ -166,9 +166,9 @@ def test_a_service_that_never_answers_is_given_up(monkeypatch):
         (401, b"A token is needed", "answers 401: A token is needed"),
         (409, b"kappa is 3, not 2", "answers 409: kappa is 3, not 2"),
         (404, b"no such path", "answers 404: no such path"),
-        (200, b"<html>a proxy's page</html>", "answers with something else than scores"),
-        (200, b'{"groups": []}', "answers with something else than scores"),
-        (200, b"\xff\xfe", "answers with something else than scores"),
+        (200, b"<html>a proxy's page</html>", "replied with something other than scores"),
+        (200, b'{"groups": []}', "replied with something other than scores"),
+        (200, b"\xff\xfe", "replied with something other than scores"),
     ],
 )
 def test_a_refusal_is_an_error_at_once(status, body, message):

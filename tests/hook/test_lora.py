@@ -167,7 +167,7 @@ def test_what_has_no_adapter_is_handed_on_as_it_is(base):
 
 @pytest.mark.parametrize("name", ["lm_head", "embed_tokens"])
 def test_an_adapter_on_one_of_two_tied_layers_is_refused(name):
-    with pytest.raises(ConfigError, match=f"{name}.*are one weight"):
+    with pytest.raises(ConfigError, match=f"{name}.*are one shared weight"):
         refuse_shared_weights(adapted(qwen(True), [name]))
     refuse_shared_weights(adapted(qwen(False), [name]))
     refuse_shared_weights(adapted(qwen(True)))

@@ -98,7 +98,7 @@ def test_ours_under_a_decorator_that_cannot_let_go_is_seen_and_not_taken_out_sil
     host.step = functools.wraps(inner)(lambda *args: ["decorated", *inner.__get__(args[0])(*args[1:])])
     patch.apply()
     assert host().step(3).count("ours") == 1
-    with pytest.raises(HostError, match=r"made_up_host\.Host\.step was decorated by .* after the hook was on"):
+    with pytest.raises(HostError, match=r"made_up_host\.Host\.step was decorated by .* after the hook was installed"):
         patch.remove()
 
 

@@ -111,7 +111,9 @@ def test_a_hooked_policy_refuses_what_a_trainer_without_the_hook_sends(hooked, a
     sent = micro_batch(experiences(label=""))
     assert sent.advantages is not None
     hooked(TTRL)
-    with pytest.raises(HookNotActiveError, match="trainer process that made these rollouts' advantages is not hooked"):
+    with pytest.raises(
+        HookNotActiveError, match="trainer process that computed these rollouts' advantages is not hooked"
+    ):
         policy().training_step(sent, 0.0, 0, BATCH)
 
 
@@ -136,7 +138,7 @@ def test_a_prompt_that_came_from_a_process_without_the_hook_is_not_drawn(hooked)
     drawing = ScriptedActor(SCRIPT).generate_responses(
         prompt="1+1=", label="", sampling_params=SamplingParams(), max_length=8, hf_tokenizer=Letters(), num_samples=3
     )
-    with pytest.raises(HookNotActiveError, match="one runs with the RESTRAIN hook and one without"):
+    with pytest.raises(HookNotActiveError, match="runs with the RESTRAIN hook, and another runs without it"):
         asyncio.run(drawing)
 
 

@@ -247,19 +247,19 @@ def test_what_only_the_user_can_decide_is_said_so_and_ends_with_status_1(flags, 
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("", "has no command with `-m openrlhf.cli.train_ppo_ray`"),
-        ("python train.py", "has no command with"),
+        ("", "no command with `-m openrlhf.cli.train_ppo_ray`"),
+        ("python train.py", "no command with"),
         ("python -m openrlhf.cli.train_sft --x 1", "starts openrlhf.cli.train_sft, and RESTRAIN is a part of"),
         ("python openrlhf/cli/train_ppo_ray.py --x 1", "Write `-m openrlhf.cli.train_ppo_ray` in its place"),
         ("deepspeed --module openrlhf.cli.train_ppo_ray", "deepspeed would start"),
         ("/opt/bin/torchrun -m openrlhf.cli.train_ppo_ray", "torchrun would start"),
-        ("python -m openrlhf.cli.train_ppo_ray --a 'b", "a quote is opened here and not closed"),
+        ("python -m openrlhf.cli.train_ppo_ray --a 'b", "a quote is opened here and never closed"),
         (
             "python -m openrlhf.cli.train_ppo_ray\n --x 1",
             "--command, line 2: begins with a flag. End the line before it",
         ),
         ("python -m openrlhf.cli.train_ppo_ray; python -m openrlhf.cli.train_ppo_ray", "has 2 commands"),
-        (r'bash -c "python -m openrlhf.cli.train_ppo_ray --a \"b\""', "quotes within quotes"),
+        (r'bash -c "python -m openrlhf.cli.train_ppo_ray --a \"b\""', "inside nested quotes"),
     ],
 )
 def test_what_is_no_command_is_one_line(command, said):
@@ -277,9 +277,9 @@ def test_wrong_files_and_options(tmp_path):
         (("--file", tmp_path / "absent.sh"), "no such file"),
         (("--file", tmp_path / "list.yaml"), "as a list of words"),
         (("--file", tmp_path / "bad.yaml"), "is not valid YAML"),
-        (("--file", tmp_path / "none.yaml"), "has no command with"),
-        (("--file", tmp_path / "binary.sh"), "is no text"),
-        ((), "--command, or a file"),
+        (("--file", tmp_path / "none.yaml"), "no command with"),
+        (("--file", tmp_path / "binary.sh"), "is not a text file"),
+        ((), "Give either --command"),
         (("--command", "x", "--file", "y"), "not both"),
         (
             ("--command", f"python -m openrlhf.cli.train_ppo_ray {GOOD}", "--method", "restrian"),
@@ -294,7 +294,7 @@ def test_wrong_files_and_options(tmp_path):
                 "--method",
                 "ttrl",
             ),
-            "has the method already",
+            "already sets the method",
         ),
     ):
         assert said in " ".join(refused("integrate", *words).split())

@@ -31,10 +31,10 @@ def test_defaults_are_the_papers():
 @pytest.mark.parametrize(
     ("block", "message"),
     [
-        ({}, "no method"),
+        ({}, "is not a method"),
         ({"name": "restran"}, "Did you mean 'restrain'"),
-        ({"name": 3}, "no method"),
-        ({"name": ["restrain"]}, "no method"),
+        ({"name": 3}, "is not a method"),
+        ({"name": ["restrain"]}, "is not a method"),
         ({"name": "restrain", "kapa": 3}, "'kapa' is not a setting of restrain. Did you mean 'kappa'"),
         ({"name": "ttrl", "kappa": 3}, "'kappa' is not a setting of ttrl"),
         ({"name": "ttrl", "ties": "share"}, "ties: Input should be 'first' or 'split', but 'share' was given"),
@@ -72,7 +72,7 @@ def test_bad_settings_name_the_key(block, message):
 
 @pytest.mark.parametrize("method", ["restrain", None, 3, ["restrain"]])
 def test_a_method_that_is_no_block_of_settings_is_refused(method):
-    with pytest.raises(ConfigError, match="no block of settings"):
+    with pytest.raises(ConfigError, match="is not a block of settings"):
         HookConfig(method=method)
 
 

@@ -206,7 +206,12 @@ def test_files_of_another_kind_are_refused(tmp_path, write_jsonl):
 
 @pytest.mark.parametrize(
     ("key", "said"),
-    [("kappa=-1", "kappa: "), ("kappa=2.5", "must be whole"), ("sigma=-1", "sigma: "), ("delta=.inf", "delta: ")],
+    [
+        ("kappa=-1", "kappa: "),
+        ("kappa=2.5", "must be a whole count"),
+        ("sigma=-1", "sigma: "),
+        ("delta=.inf", "delta: "),
+    ],
 )
 def test_settings_out_of_range_are_refused(tmp_path, key, said):
     assert said in refused("premise", "--reference", pass_without(tmp_path), *sets(key))

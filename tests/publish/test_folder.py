@@ -195,10 +195,10 @@ def test_it_can_be_written_again_but_not_over_something_else(run, tmp_path):
 
 def test_bad_input_is_refused(run, tmp_path):
     assert "holds no run" in refused("publish", tmp_path)
-    assert "is no id on the hub" in refused("publish", run, "--base-model", "a/b/c")
-    assert "cannot name a model on the hub" in refused("publish", run, "--name", "mine")
+    assert "is not an id on the hub" in refused("publish", run, "--base-model", "a/b/c")
+    assert "is not a valid model name on the hub" in refused("publish", run, "--name", "mine")
     base = tmp_path / "of-base"
-    assert "an evaluation of another model" in refused("publish", run, "--evaluation", base)
+    assert "evaluates another model" in refused("publish", run, "--evaluation", base)
     (run / "model" / "model.safetensors").unlink()
     assert "holds no weights" in refused("publish", run)
     (run / "completed.json").unlink()

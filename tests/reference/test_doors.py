@@ -151,7 +151,7 @@ def test_a_service_of_before_which_compares_nothing_is_refused():
         return json.dumps(reply).encode()
 
     config = HookConfig(method=parse_settings({"name": "restrain"}))
-    with service((200, earlier)) as (url, _), pytest.raises(ScoreServiceError, match="of an earlier version"):
+    with service((200, earlier)) as (url, _), pytest.raises(ScoreServiceError, match="runs an earlier version"):
         ScoreService.of(config, url).check(build(config.method), PROMPT, 16, NeededReference(**NEEDED))
 
 
@@ -169,7 +169,7 @@ def test_a_service_that_gathers_groups_starts_with_other_sampling_where_its_conf
     path = made_by_hand(tmp_path, **GREEDY)
     gathers = {"group_size": 16, "end_of_text": END}
     said = refused("serve", "--config", served(tmp_path, path, service=gathers, reference_n=2))
-    assert "set reference_sampling: any to use it as it is" in said
+    assert "set reference_sampling: any to accept the file" in said
     others = {"reference_n": 2, "reference_sampling": "any"}
     replica = running.start(method={"name": "restrain"}, reference=str(path), others=others, **gathers)
     assert replica.http.get("/readyz").status_code == 200

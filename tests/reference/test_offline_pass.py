@@ -108,7 +108,7 @@ def test_two_processes_do_not_write_one_artifact(tmp_path):
     everything, path = prompts(2), tmp_path / "ref.jsonl"
     with path.open("a") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        with pytest.raises(RunError, match="another process is writing it"):
+        with pytest.raises(RunError, match="another process is writing this file"):
             run_pass(everything, provenance(everything), path, Engine)
 
 

@@ -120,5 +120,5 @@ def test_what_takes_the_artifacts_place_is_not_seen_and_what_is_written_into_it_
     path.write_text("".join(lines(majority=lambda _i: 16)))
     assert reference.row("p3").majority_count == 4
     path.with_name("old.jsonl").write_text("other\n" * 9000)
-    with pytest.raises(ReferencePassError, match="was written to while it was in use"):
+    with pytest.raises(ReferencePassError, match="was changed while it was in use"):
         reference.row("p3")

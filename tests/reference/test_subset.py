@@ -39,5 +39,5 @@ def test_answers_of_another_extractor_are_not_voted_on_again(reference, tmp_path
 
 
 def test_the_artifact_is_not_written_over(reference):
-    with pytest.raises(ReferencePassError, match="is the artifact that is read"):
+    with pytest.raises(ReferencePassError, match="is the file that is read"):
         subset(reference, reference.path, n=2)

@@ -69,7 +69,7 @@ def test_labelled_rows_vote_and_the_expected_reward_is_sent_where_the_configurat
         assert [pair[0] > 0 for pair in pairs(replies)] == [True, True, True, False]
         assert [reply.json()["rewards"] for reply in replies] == [1, 1, 1, 0]
     (said,) = [event for event in service.events() if event["event"] == "labels"]
-    assert "it is ignored" in said["detail"]
+    assert "which is ignored" in said["detail"]
 
 
 def test_a_gold_method_gathers_its_labelled_rows_and_refuses_others(services):

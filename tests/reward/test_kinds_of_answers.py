@@ -71,7 +71,7 @@ def test_a_prompt_of_another_file_is_refused(rows):
 @pytest.mark.parametrize(
     ("second", "said"),
     [
-        ({"problem": "What?", "sign": "+"}, "is there twice"),
+        ({"problem": "What?", "sign": "+"}, "appears twice"),
         ({"problem": " "}, "has no text"),
         ({"sign": "-"}, "has no text"),
     ],

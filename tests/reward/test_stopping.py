@@ -132,4 +132,4 @@ def test_a_port_that_is_taken_is_a_clear_error(services):
         port = taken.getsockname()[1]
         service = services.launch(port=port)
         assert service.process.wait(timeout=60) == 2
-    assert f"--host 127.0.0.1 --port {port}: cannot be listened on" in service.log.read_text()
+    assert f"--host 127.0.0.1 --port {port}: the server cannot listen there" in service.log.read_text()

@@ -112,5 +112,5 @@ def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypa
 
 
 def test_a_hooked_run_refuses_to_be_told_how_evaluation_is_drawn(tmp_path):
-    with pytest.raises(ConfigError, match=r"`evaluation:` is set: it tells the agent alone"):
+    with pytest.raises(ConfigError, match=r"`evaluation:` is set, but only a run of the agent without the hook"):
         check(configured(tmp_path, evaluation={"temperature": 0.6, "n": 4}))

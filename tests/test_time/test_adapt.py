@@ -239,7 +239,7 @@ def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins)
     assert stand_ins.asked == []
     again = adapt("out", "--no-stop", steps=60)
     assert again.returncode == 2
-    assert "--no-stop cannot take that back" in again.stderr
+    assert "--no-stop cannot continue an ended run" in again.stderr
 
 
 def test_an_alarm_before_any_model_was_saved_leaves_the_base_model(adapt, paths):

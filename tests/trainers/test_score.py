@@ -105,7 +105,7 @@ def test_other_types_and_shapes_get_a_message(given, message):
         ({"method": {"name": "ttrl", "votes": 64}}, GroupError, "votes on 64"),
         ({"answers": "maths"}, ConfigError, "Did you mean 'math'"),
         ({"reference": "/no/such/ref.jsonl"}, RestrainError, "/no/such/ref.jsonl"),
-        ({"truncated": [True]}, DataError, "truncated has another shape"),
+        ({"truncated": [True]}, DataError, "truncated and responses have different shapes"),
         ({"truncated": True}, DataError, "truncated is True, of type bool"),
         ({"gold": ["7", "8"]}, DataError, "gold is"),
     ],

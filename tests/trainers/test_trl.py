@@ -90,11 +90,11 @@ def test_scale_rewards_may_be_off_by_either_word(args):
     ("method", "changed", "message"),
     [
         (WHOLE, {}, "Use VotesGRPOTrainer, which keeps it"),
-        ({"name": "ttrl", "missing": "penalize"}, {}, "the penalty would vanish"),
+        ({"name": "ttrl", "missing": "penalize"}, {}, "which removes the penalty"),
         ("grpo_gold", {}, "needs gold answers"),
         ({"name": "ttrl", "votes": 64, "train_on": 4}, {}, "needs rollouts that it draws itself"),
         (NO_PENALTY, {"eval_strategy": "steps"}, "would be voted on, not graded"),
-        (NO_PENALTY, {"multi_objective_aggregation": "normalize_then_sum"}, "u_x and the soft labels' sizes vanish"),
+        (NO_PENALTY, {"multi_objective_aggregation": "normalize_then_sum"}, "the effect of u_x and of soft labels"),
         ("restrian", {}, "Did you mean 'restrain'"),
     ],
 )

@@ -44,7 +44,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "there.html").write_text("mine")
     assert "is there already" in refused("view", run, "--export", tmp_path / "there.html")
     assert "is a folder" in refused("view", run, "--export", tmp_path)
-    assert "its folder is not there" in refused("view", run, "--export", tmp_path / "absent" / "view.html")
+    assert "its folder does not exist" in refused("view", run, "--export", tmp_path / "absent" / "view.html")
     assert (tmp_path / "there.html").read_text() == "mine"
 
 
@@ -53,7 +53,7 @@ def test_a_port_in_use_is_refused(tmp_path):
     run = small_run(tmp_path)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        assert f"--host 127.0.0.1 --port {port}: cannot be listened on" in refused("view", run, "--port", port)
+        assert f"--host 127.0.0.1 --port {port}: the server cannot listen there" in refused("view", run, "--port", port)
     assert "--port" in refused("view", run, "--port", "0")
 
 
@@ -82,7 +82,7 @@ def test_without_the_web_stack_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     monkeypatch.delitem(sys.modules, "restrain_openrlhf.commands.view.server", raising=False)
     run = small_run(tmp_path / "run")
-    assert "Install restrain-openrlhf[service]" in refused("view", run)
+    assert "pip install restrain-openrlhf[service]" in refused("view", run)
     assert restrain("view", run, "--export", tmp_path / "view.html").returncode == 0
 
 

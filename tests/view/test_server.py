@@ -94,9 +94,9 @@ def test_a_damaged_step_is_left_out_with_a_note(tmp_path):
     step_file(run, 2).write_bytes(b"no parquet")
     page = server.get("/api/groups").json()
     assert [each["step"] for each in page["groups"]] == [1, 1, 1, 3, 3, 3]
-    assert "step-000002.parquet: is no whole Parquet file" in page["damaged"][0]
+    assert "step-000002.parquet: is not a complete Parquet file" in page["damaged"][0]
     reply = server.get("/api/groups/0/2/0")
-    assert (reply.status_code, "is no whole Parquet file" in reply.text) == (500, True)
+    assert (reply.status_code, "is not a complete Parquet file" in reply.text) == (500, True)
 
 
 def test_a_run_whose_first_step_is_damaged_can_be_seen_with_gold(tmp_path, write_jsonl):

@@ -119,8 +119,9 @@ def options_of(row: Row) -> tuple[Option, ...]:
     pairs = _pairs(columns.options if columns.options is not None else columns.choices)
     if not pairs:
         raise DataError(
-            f"The prompt {str(row.get(PROBLEM))[:60]!r} has no options in its column {column!r}, or more than 26 "
-            "without letters, or not as many labels as texts. Correct the column, or leave it out."
+            f"The column {column!r} of the prompt {str(row.get(PROBLEM))[:60]!r} gives no list of options: it is "
+            "empty, or has more than 26 options without letters, or has a different number of labels and texts. "
+            "Correct the column, or remove it."
         )
     return pairs
 

@@ -85,8 +85,8 @@ class JsonValue(AnswerKind):
         right = self._compared(gold, row)
         if right is None:
             raise DataError(
-                f"The gold answer {gold[:80]!r} of the prompt {str(row.get(PROBLEM))[:60]!r} is no JSON value with the "
-                "chosen keys that keeps the schema. Correct it, or choose another kind of answer."
+                f"The gold answer {gold[:80]!r} of the prompt {str(row.get(PROBLEM))[:60]!r} is not JSON that has the "
+                "chosen keys and satisfies the schema. Correct it, or choose another kind of answer."
             )
         return answer is not None and self._compared(answer, row) == right
 
@@ -267,7 +267,7 @@ def _keeps(schema: str, text: str, row: Row) -> bool:
         return _is_valid(schema, json.loads(text))
     except ValueError as error:
         raise DataError(
-            f"The prompt {str(row.get(PROBLEM))[:60]!r} has no JSON Schema that can be used: {reason_of(error)}. "
+            f"The JSON Schema of the prompt {str(row.get(PROBLEM))[:60]!r} cannot be used: {reason_of(error)}. "
             "Correct its column `schema` or the setting `json_schema`."
         ) from None
 
@@ -279,7 +279,7 @@ def _is_valid(schema: str, value: Any) -> bool:
     try:
         return bool(validator.is_valid(value))
     except Unresolvable as error:
-        raise ValueError(f"it refers to what is not in it ({reason_of(error)})") from None
+        raise ValueError(f"it refers to something outside itself ({reason_of(error)})") from None
 
 
 @lru_cache(maxsize=1000)
@@ -291,13 +291,13 @@ def _validator(schema: str) -> Any:
         from referencing import Registry  # noqa: PLC0415
     except ImportError as error:
         raise ConfigError(
-            f"A schema needs jsonschema, which does not load ({reason_of(error)}). Install it with "
-            "`pip install restrain-openrlhf[json]`, or leave the schema out."
+            f"A schema needs jsonschema, which cannot be imported ({reason_of(error)}). Install it with `pip install "
+            "restrain-openrlhf[json]`, or leave the schema out."
         ) from error
     parsed = json.loads(schema)
     chosen = validator_for(parsed, default=Draft202012Validator)
     try:
         chosen.check_schema(parsed)
     except SchemaError as error:
-        raise ValueError(f"it is no JSON Schema: {error.message}") from None
+        raise ValueError(f"it is not a valid JSON Schema: {error.message}") from None
     return chosen(parsed, registry=Registry())

@@ -85,5 +85,7 @@ class Mixed(AnswerKind):
 
     def _named(self, name: str) -> AnswerKind:
         if name == self.name:
-            raise ConfigError(f"{name!r} cannot be the kind of a row. Name the kind of its answers, such as text.")
+            raise ConfigError(
+                f"{name!r} cannot be the kind of a row. Name the kind of the row's answers, such as text."
+            )
         return parse_kind({**self.kinds.get(name, {}), "name": name})

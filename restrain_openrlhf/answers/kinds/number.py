@@ -124,8 +124,8 @@ class Number(AnswerKind):
         right = _value(gold, unit)
         if right is None:
             raise DataError(
-                f"The gold answer {gold[:80]!r} of the prompt {str(row.get(PROBLEM))[:60]!r} is no single number"
-                f"{f' in {unit}' if unit else ''}. Correct it, or choose another kind of answer."
+                f"The gold answer {gold[:80]!r} of the prompt {str(row.get(PROBLEM))[:60]!r} is not a single "
+                f"number{f' in {unit}' if unit else ''}. Correct it, or choose another kind of answer."
             )
         value = None if answer is None else _value(answer, unit)
         return value is not None and abs(value - right) <= self._tolerance(right)

@@ -30,7 +30,7 @@ def check(unit: str) -> None:
     _registry()
     if not is_unit(unit):
         raise DataError(
-            f"{unit!r} is no unit that Pint knows. Write it in Pint's spelling, such as km, m/s^2 or degC, in the "
+            f"{unit!r} is not a unit that Pint knows. Write it in Pint's spelling, such as km, m/s^2 or degC, in the "
             "row's column `unit` or the setting `unit`."
         )
 
@@ -64,7 +64,7 @@ def _registry() -> Any:
         import pint  # noqa: PLC0415 - optional, and half a second
     except ImportError as error:
         raise ConfigError(
-            f"Units need Pint, which does not load ({reason_of(error)}). Install it with "
-            "`pip install restrain-openrlhf[units]`, or leave `unit` out."
+            f"Units need Pint, which cannot be imported ({reason_of(error)}). Install it with `pip install "
+            "restrain-openrlhf[units]`, or leave `unit` out."
         ) from error
     return pint.UnitRegistry(non_int_type=Fraction)

@@ -47,7 +47,7 @@ class MethodResult(BaseModel, frozen=True):
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except ValidationError:
             raise RunError(
-                f"{path}: is no result of this version's demo. Remove its folder, or choose another --out."
+                f"{path}: is not a result of this version's demo. Remove its folder, or choose another --out."
             ) from None
 
 

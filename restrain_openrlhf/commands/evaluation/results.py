@@ -47,7 +47,7 @@ def _results(words: list[str]) -> dict[str, list[Result]]:
         (name, Path(folder)) if equals else (Path(name).resolve().name, Path(name)) for name, equals, folder in parts
     ]
     if len(dict(named)) != len(named):
-        raise ConfigError("Two runs have one name. Tell them apart: NAME=FOLDER.")
+        raise ConfigError("Two runs have the same name. Give each its own: NAME=FOLDER.")
     return {name: load_results(folder) for name, folder in named}
 
 

@@ -32,7 +32,9 @@ def choose(only: Sequence[str]) -> list[str]:
     """The checks that are named, or all, in their own order. Raises ConfigError."""
     for name in only:
         if name not in CHECKS:
-            raise ConfigError(f"{name!r} is no check.{did_you_mean(name, CHECKS)} There are: {', '.join(CHECKS)}.")
+            raise ConfigError(
+                f"{name!r} is not a check.{did_you_mean(name, CHECKS)} The checks are: {', '.join(CHECKS)}."
+            )
     return [name for name in CHECKS if name in (only or CHECKS)]
 
 

@@ -71,7 +71,9 @@ def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
 
     if path is None:
         if overrides:
-            raise ConfigError("--set changes a configuration, and none is given. Name one, or leave out --set.")
+            raise ConfigError(
+                "--set changes a configuration, and no configuration is given. Name one, or leave out --set."
+            )
         return None
     config = load_run_config(path, parse_overrides(overrides))
     check_flags(config)

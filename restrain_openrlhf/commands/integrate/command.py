@@ -62,7 +62,7 @@ def integrate(
     OpenRLHF need not be installed. Exits with status 1 where something is left for you to decide.
     """
     if (command is None) == (file is None):
-        raise ConfigError("Give the command with --command, or a file that has it with --file, and not both.")
+        raise ConfigError("Give either --command with the command, or --file with a file that contains it, not both.")
     written = Written.of_file(file) if file is not None else Written.of_command(command or "")
     path, ours = _configuration(written, config, method, overrides, answers)
     verdict = CommandReview.of(written, ours)
@@ -77,7 +77,9 @@ def _configuration(
     """Our file: the one that is named, the one that the command names already, or a new one."""
     given = parse_overrides(overrides or [], example="kappa=2")
     if config is not None and (given or answers or method):
-        raise ConfigError("--config has the method already. Leave out --method, --set and --answers, or --config.")
+        raise ConfigError(
+            "--config already sets the method. Leave out either --config, or --method, --set and --answers."
+        )
     words = [word.text for word in written.flags]
     named = words[words.index("--restrain.config") + 1 :][:1] if "--restrain.config" in words else []
     found = config or next((Path(word) for word in named if Path(word).is_file()), None)

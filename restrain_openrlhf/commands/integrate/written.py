@@ -67,7 +67,7 @@ class Written:
         except FileNotFoundError:
             raise ConfigError(f"{path}: no such file. Check the path.") from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{path}: is no text. Give a script or a RayJob's YAML file.") from None
+            raise ConfigError(f"{path}: is not a text file. Give a script or a RayJob's YAML file.") from None
         if path.suffix in (".yaml", ".yml"):
             return cls._only(list(_entry_points(text, path)), text, str(path))
         return cls._only([(0, len(text), False)], text, str(path))
@@ -79,8 +79,8 @@ class Written:
             raise ConfigError(f"{where}: has {len(found)} commands with {HOST}. Give one of them with --command.")
         if not found:
             raise ConfigError(
-                f"{where}: has no command with `-m {HOST}`, which trains by reinforcement learning. RESTRAIN is a part "
-                "of that one alone. Give the whole command as it is started."
+                f"{where}: no command with `-m {HOST}`, OpenRLHF's reinforcement learning, was found; RESTRAIN works "
+                "only inside that. Give the whole command as you start it."
             )
         return cls(text, *found[0])
 
@@ -93,7 +93,7 @@ def _entry_points(text: str, path: Path) -> Iterator[tuple[int, int, bool]]:
         raise ConfigError(f"{path}: is not valid YAML: {error}") from None
     for scalar in (each for document in documents for each in _scalars(document)):
         if scalar.value.strip() in (HOST, OURS):
-            raise ConfigError(f"{path}: has the command as a list of words. Give it in one line with --command.")
+            raise ConfigError(f"{path}: writes the command as a list of words. Give it in one line with --command.")
         if HOST in scalar.value or OURS in scalar.value:
             start, end = scalar.start_mark.index, scalar.end_mark.index
             quoted = 1 if scalar.style in ("'", '"') else 0
@@ -119,7 +119,7 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
     for words in _split(text, start, end, folds, where, known):
         if words and words[0].text.startswith("--"):
             line = text.count("\n", 0, words[0].start) + 1
-            raise ConfigError(f"{where}, line {line}: begins with a flag. End the line before it with a backslash.")
+            raise ConfigError(f"{where}, line {line}: begins with a flag. End the previous line with a backslash.")
         place = next((number for number, word in enumerate(words) if _is_program(word.text, where)), None)
         if place is not None:
             _refuse_launcher([word.text for word in words[:place]], where)
@@ -130,7 +130,7 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
                 raw = text[word.start : word.end]
                 if raw[0] not in "'\"" or raw[-1] != raw[0] or f"\\{raw[0]}" in raw:
                     raise ConfigError(
-                        f"{where}: has the command in quotes within quotes. Give it alone with --command."
+                        f"{where}: has the command inside nested quotes. Give the command alone with --command."
                     )
                 yield from _commands(text, word.start + 1, word.end - 1, folds, where)
 
@@ -140,10 +140,12 @@ def _is_program(word: str, where: str) -> bool:
         return True
     by_path = _PROGRAM.fullmatch(word)
     if by_path and by_path[1] == "train_ppo_ray":
-        raise ConfigError(f"{where}: starts {word} by its path. Write `-m {HOST}` in its place, which is the same.")
+        raise ConfigError(
+            f"{where}: starts {word} by its path. Write `-m {HOST}` instead, which starts the same program."
+        )
     if by_path or _OTHER.fullmatch(word):
         raise ConfigError(
-            f"{where}: starts {word}, and RESTRAIN is a part of {HOST} alone, OpenRLHF's reinforcement learning."
+            f"{where}: starts {word}, but RESTRAIN works only inside {HOST}, OpenRLHF's reinforcement learning."
         )
     return False
 
@@ -152,8 +154,8 @@ def _refuse_launcher(before: list[str], where: str) -> None:
     for launcher in _LAUNCHERS:
         if any(word.rpartition("/")[2] == launcher for word in before):
             raise ConfigError(
-                f"{where}: {launcher} would start {HOST} once for each GPU, and it starts Ray, which does that. Start "
-                f"it with `python -m {HOST}`."
+                f"{where}: {launcher} would start {HOST} once per GPU, but {HOST} starts Ray, which uses all GPUs "
+                f"itself. Start it with `python -m {HOST}`."
             )
 
 
@@ -163,7 +165,9 @@ def _split(text: str, start: int, end: int, folds: bool, where: str, known: dict
     for token in _TOKEN.finditer(text, start, end):
         if token.lastgroup == "stray":
             line = text.count("\n", 0, token.start()) + 1
-            raise ConfigError(f"{where}, line {line}: a quote is opened here and not closed, or a word cannot be read.")
+            raise ConfigError(
+                f"{where}, line {line}: a quote is opened here and never closed, or a word cannot be parsed."
+            )
         if token.lastgroup == "word":
             word = _unquoted(token[0], known)
             words.append(Word(word, token.start(), token.end()))

@@ -120,12 +120,13 @@ class Cluster(BaseModel):
         kinds = {each["kind"] for each in objects}
         if self.access_mode is AccessMode.ONE_NODE and "RayJob" in kinds:
             raise ConfigError(
-                f"access_mode {AccessMode.ONE_NODE}: the pods of a Ray cluster are on several nodes and share "
+                f"access_mode is {AccessMode.ONE_NODE}, but the pods of a Ray cluster run on several nodes and share "
                 f"volumes. Give a storage class with {AccessMode.ALL_NODES}, or use the overlay single-node."
             )
         if nodes > 1 and "RayJob" not in kinds and "Job" in kinds:
             raise ConfigError(
-                f"The layout needs {nodes} nodes; in this overlay a run is one pod. Use one with KubeRay."
+                f"The layout needs {nodes} nodes, but in this overlay a run is a single pod. Use an overlay with "
+                "KubeRay."
             )
 
     def added_components(self, tree: Path) -> list[Path]:

@@ -106,7 +106,7 @@ def init(
 ) -> None:
     """Look at the cluster of kubectl's context and write its file; options are used unchanged."""
     if out.exists():
-        raise ConfigError(f"--out {out}: is there already. Edit it, or name another file.")
+        raise ConfigError(f"--out {out}: exists already. Edit it, or name another file.")
     found = survey()
     document = {**found.settings, **options.model_dump(mode="json", exclude_defaults=True)}
     text = yaml.safe_dump(Cluster(**document).model_dump(mode="json", exclude_defaults=True), sort_keys=False)

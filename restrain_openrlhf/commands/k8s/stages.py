@@ -69,9 +69,10 @@ def refuse_unread_pass(experiment: Experiment, stages: Iterable[Stage]) -> None:
     for stage in stages:
         if stage in OFFLINE_PASS and stage not in _offline(experiment):
             raise ConfigError(
-                f"--only {stage}: there is no such step. This run reads no offline pass with its settings, or names no "
-                "`reference:`, or one on a volume; or it reads every rollout of the pass, and needs no subset: then "
-                "raise pass_n. Change that, or leave the step out."
+                f"--only {stage}: this run has no such step. The step exists only where `reference:` names a file "
+                "outside the volumes, made by an offline pass with this run's settings; a subset exists only where "
+                "that pass has more rollouts per prompt than the run reads (raise pass_n). Change the configuration, "
+                "or leave the step out of --only."
             )
 
 

@@ -55,7 +55,7 @@ def premise(
     if (path := reference or rollouts) is None or (reference and rollouts):
         raise ConfigError("Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl.")
     if reference and kind:
-        raise ConfigError("--answers is for --rollouts: a reference file says of what kind its answers are.")
+        raise ConfigError("--answers belongs to --rollouts only: a reference file already names its kind of answer.")
     settings = run.method if run else parse_settings({"name": "restrain", **given})
     kind = kind or (run.answers if run else MATHEMATICS)
     read = from_reference if reference else partial(from_rollouts, kind=kind)

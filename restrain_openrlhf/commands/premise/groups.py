@@ -144,13 +144,16 @@ def _frozen_pass(
     numbers = Counter(row.n for row in rows())
     n, *others = sorted(numbers)
     if others:
-        raise DataError(f"{path}: prompts have {[n, *others]} rollouts; majority sizes compare only at one number.")
+        raise DataError(
+            f"{path}: prompts have {[n, *others]} rollouts. Sizes of majorities can be compared only if every prompt "
+            "has the same number."
+        )
     asked = (ProblemIdentity(None if row.id is None else str(row.id), row.problem_hash) for row in rows())
     answers = load_gold(gold).answers(str(path), asked) if gold else own
     size = group_size or n
     if size > n:
         raise DataError(
-            f"{path}: has {n} rollouts per prompt, and a group of the configuration has {size}. Sample as many with "
+            f"{path}: has {n} rollouts per prompt, but the configuration's groups have {size}. Sample that many with "
             "`restrain reference --n`, or leave --config out."
         )
     return FrozenPass(path, n, size, numbers.total(), rows, answers, kind, unread)

@@ -115,7 +115,7 @@ def describe_base(model: str, hub_id: str | None = None) -> BaseModel:
     Raises ConfigError for a `hub_id` that is none.
     """
     if hub_id is not None and not HUB_ID.fullmatch(hub_id):
-        raise ConfigError(f"--base-model {hub_id!r}: is no id on the hub. Give OWNER/NAME.")
+        raise ConfigError(f"--base-model {hub_id!r}: is not an id on the hub. Give OWNER/NAME.")
     local = Path(model) if Path(model).is_dir() else None
     known = hub_id or (model if local is None and HUB_ID.fullmatch(model) else None)
     shown = known or f"a local model called {Path(model).name}"

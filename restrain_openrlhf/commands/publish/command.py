@@ -50,7 +50,7 @@ def publish(
     """Write a run's model with its card as a folder for the Hugging Face hub. `hf upload` pushes it."""
     found = finished_run(run)
     if name is not None and not HUB_ID.fullmatch(name):
-        raise ConfigError(f"--name {name!r}: cannot name a model on the hub. Give OWNER/NAME.")
+        raise ConfigError(f"--name {name!r}: is not a valid model name on the hub. Give OWNER/NAME.")
     folder, called = output_folder(out or found.path / "hub"), name or f"OWNER/{found.path.name}"
     write_folder(found, folder, called, base_model, evaluation or ())
     console = Console(soft_wrap=True, highlight=False, markup=False)
@@ -67,15 +67,17 @@ def finished_run(path: Path) -> RunFolder:
     adaptation = run.path.parent if run.path.name == "train" else run.path
     if (adaptation / VOTES_BEFORE).exists():
         raise RunError(
-            f"{path}: is of `test-time adapt`. The model that gave its answers is `chosen_model` in result.json; push "
-            "that folder with `hf upload`."
+            f"{path}: was written by `test-time adapt`. The model that gave its answers is `chosen_model` in "
+            "result.json; push that folder with `hf upload`."
         )
     if not run.resolved.exists():
         raise RunError(f"{path}: holds no run. Give the folder of `restrain train`.")
     if not run.completed.exists():
         raise RunError(f"{path}: the run has not ended. Run its command again to finish it, then publish it.")
     if not run.model.is_dir():
-        raise RunError(f"{run.model}: no such folder: the run has left no model. Train it to its end, then publish it.")
+        raise RunError(
+            f"{run.model}: no such folder: the run has not saved a model. Train it to its end, then publish it."
+        )
     refuse_incomplete(run.model)
     return run
 
@@ -89,7 +91,7 @@ def write_folder(run: RunFolder, out: Path, name: str, base_model: str | None, e
     from restrain_openrlhf.commands.publish.card import card_text, describe_base  # noqa: PLC0415 - keeps `--help` quick
 
     if out.exists() and not (out / CONFIGURATION).exists():
-        raise ConfigError(f"--out {out}: is there, and was not written by `restrain publish`. Name another folder.")
+        raise ConfigError(f"--out {out}: exists, and was not written by `restrain publish`. Name another folder.")
     base_name = str(run.flags().get("actor.model_name_or_path") or "")
     base, measured = describe_base(base_name, base_model), measured_accuracies(run, evaluations)
     partial = out.with_name(f".{out.name}.partial")
@@ -118,8 +120,8 @@ def measured_accuracies(run: RunFolder, folders: Sequence[Path]) -> list[Result]
             how = result.provenance
             if how.model_fingerprint != fingerprint:
                 raise RunError(
-                    f"{folder}: {how.benchmark} is an evaluation of another model ({how.model}). Name the one of the "
-                    "published model with --evaluation, or run `restrain eval` on it."
+                    f"{folder}: {how.benchmark} evaluates another model ({how.model}). Give the published model's "
+                    "evaluation with --evaluation, or run `restrain eval` on it."
                 )
             found.append(result)
     return found

@@ -76,7 +76,9 @@ class JobOptions(BaseModel):
         """Raises ConfigError for more than one place, binds of nothing, and what the script sets itself."""
         given = [name for name in ("venv", "apptainer", "pyxis") if getattr(self, name)]
         if len(given) > 1:
-            raise ConfigError(f"--{given[0]} and --{given[1]} are both given. Give the one that holds restrain.")
+            raise ConfigError(
+                f"--{given[0]} and --{given[1]} are both given. Give only the one where restrain is installed."
+            )
         if self.bind and not (self.apptainer or self.pyxis):
             raise ConfigError("--bind is for a container. Add --apptainer IMAGE or --pyxis IMAGE, or leave it out.")
         if self.venv is not None and not (self.venv / "bin" / "activate").is_file():
@@ -114,8 +116,8 @@ def render(
     run, folder = load_run_config(config, parse_overrides(overrides or [])), out.absolute()
     if adapts_at_test_time(run):
         raise ConfigError(
-            "The configuration is for test-time RL, which `test-time adapt` starts with a model and problems of its "
-            "own. Call it in a script of yours on one node; this command renders `restrain train`."
+            "The configuration is for test-time RL, which is started by `test-time adapt` with a model and problems. "
+            "Call that in a script of your own on one node; this command writes jobs for `restrain train`."
         )
     secrets = "into WANDB_API_KEY, in the file of --setup (docs/operations/slurm.md)"
     flags = flags_on_nodes(run, options.shape, secrets)
@@ -132,7 +134,7 @@ def _make(out: Path) -> None:
     for path in (out, Path.cwd()):
         if any(sign.isspace() for sign in str(path)):
             raise ConfigError(
-                f"{path}: has a space in its name, which Slurm's options cannot have. Use another folder."
+                f"{path}: has a space in its name, which Slurm's options do not allow. Use another folder."
             )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise ConfigError(f"--out {out}: is not empty. Name a new folder: a queued job reads its files there.")

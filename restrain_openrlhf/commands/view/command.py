@@ -44,7 +44,9 @@ def view(
             ways = ("is there already. Name another, or remove it", "is a folder. Name the file to write")
             raise ConfigError(f"--export {export}: {ways[export.is_dir()]}.")
         if not export.absolute().parent.is_dir():
-            raise ConfigError(f"--export {export}: its folder is not there. Make it, or name a file in another.")
+            raise ConfigError(
+                f"--export {export}: its folder does not exist. Create it, or name a file in another folder."
+            )
         _export(material(run, gold, beside), export, max_mb)
     else:
         _serve(material(run, gold, beside), host, port or 0)
@@ -66,8 +68,8 @@ def _serve(found: "Material", host: str, port: int) -> None:
         from restrain_openrlhf.commands.view.server import serve  # noqa: PLC0415 - optional
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"The page's server needs {error.name}, which is not installed. Install restrain-openrlhf[service], or "
-            "write the page to a file with --export."
+            f"The page's server needs {error.name}, which is not installed. Install it with `pip install "
+            "restrain-openrlhf[service]`, or write the page to a file with --export."
         ) from None
     from restrain_openrlhf.commands.view.source import ViewedRuns  # noqa: PLC0415
 

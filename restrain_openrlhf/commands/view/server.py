@@ -106,8 +106,8 @@ def serve(runs: ViewedRuns, host: str, port: int) -> None:
     try:
         listening = socket.create_server((host, port))
     except OSError as error:
-        what = f"--host {host} --port {port}: cannot be listened on ({error.strerror})."
-        raise ConfigError(f"{what} Choose others, or leave --port out for a free one.") from None
+        what = f"--host {host} --port {port}: the server cannot listen there ({error.strerror})."
+        raise ConfigError(f"{what} Choose another host or port, or leave --port out for a free one.") from None
     token = None if host in LOCAL else secrets.token_urlsafe(16)
     own = f"http://{_reached_by(host)}:{listening.getsockname()[1]}/"
     console = Console(soft_wrap=True, highlight=False)

@@ -92,7 +92,9 @@ def _refuse_without_rollouts(folder: Path) -> None:
     if not inside:
         next(read_kept(folder))
     listed = "".join(f"\n    restrain view {each}" for each in inside)
-    raise DataError(f"{folder}: is no run. View one of those inside, or two of them with --beside:{listed}")
+    raise DataError(
+        f"{folder}: is not a run's folder. View one of the runs inside, or two of them with --beside:{listed}"
+    )
 
 
 def _run(folder: Path, name: str) -> tuple[Run, str]:
@@ -211,7 +213,7 @@ def _file(run: int, path: Path) -> StepFile:
         found = path.stat()
     except FileNotFoundError:
         # A run that is resumed drops what it writes again.
-        raise DataError(f"{path}: is gone. Load the page again.") from None
+        raise DataError(f"{path}: no longer exists. Load the page again.") from None
     return run, path, found.st_size, found.st_mtime_ns
 
 

@@ -36,7 +36,8 @@ def refuse_unattended(flags: Flags, place: str) -> None:
     """
     if int(flags["ckpt.save_steps"]) <= 0 or not flags["ckpt.load_enable"]:
         raise ConfigError(
-            "ckpt.save_steps must be above 0 and ckpt.load_enable true: a preempted run would start again from nothing."
+            "ckpt.save_steps must be above 0 and ckpt.load_enable must be true: otherwise a preempted run would start "
+            "again from the beginning."
         )
     for name in sorted(SECRET_FLAGS):
         if flags[name] not in (None, "", DUMMY_KEY):

@@ -43,8 +43,8 @@ def _sums_in_fp32_for_the_host(flags: Flags) -> bool:
 CONTRADICTIONS: tuple[Check, ...] = (
     refused_if(
         lambda flags, *_: flags["algo.advantage.estimator"] != "group_norm",
-        "algo.advantage.estimator is {algo.advantage.estimator!r}: the hook replaces the estimator, and others add a "
-        "critic, a baseline or whitening that erase RESTRAIN's signal. Set it to group_norm.",
+        "algo.advantage.estimator is {algo.advantage.estimator!r}: the hook replaces group_norm, and other estimators "
+        "add a critic, a baseline or whitening that would erase RESTRAIN's signal. Set it to group_norm.",
     ),
     refused_if(
         lambda flags, *_: flags["data.max_len"] < SHORTEST,
@@ -60,19 +60,19 @@ CONTRADICTIONS: tuple[Check, ...] = (
     ),
     refused_if(
         lambda flags, *_: bool(flags["algo.kl.init_coef"]) and not flags["algo.kl.use_loss"],
-        "algo.kl.init_coef is {algo.kl.init_coef} without algo.kl.use_loss: KL inside the reward would be thrown away "
-        "with the host's advantages. Set algo.kl.use_loss, or algo.kl.init_coef to 0.",
+        "algo.kl.init_coef is {algo.kl.init_coef} without algo.kl.use_loss: KL inside the reward would have no effect, "
+        "because the hook replaces OpenRLHF's advantages. Set algo.kl.use_loss, or algo.kl.init_coef to 0.",
     ),
     refused_if(
         lambda flags, *_: bool(flags["algo.dynamic_filtering_enable"]),
-        "algo.dynamic_filtering_enable drops groups by their mean reward; RESTRAIN's penalised groups all have reward "
+        "algo.dynamic_filtering_enable drops groups by their mean reward: RESTRAIN's penalised groups all have reward "
         "0 and would never be trained on. Remove it.",
     ),
     *(
         refused_if(
             lambda flags, *_, name=name: flags[name] is not None,
-            f"{name} changes rewards that the hook replaces, so the penalty would have no effect. Remove it: a "
-            "truncated rollout already counts as a missing answer.",
+            f"{name} changes rewards, which the hook replaces, so that it would have no effect. Remove it: a truncated "
+            "rollout already counts as a missing answer.",
         )
         for name in ("reward.overlong_buffer_len", "reward.stop_properly_penalty_coef")
     ),
@@ -83,42 +83,43 @@ CONTRADICTIONS: tuple[Check, ...] = (
     refused_if(
         lambda flags, *_: flags["train.agent_func_path"] is not None and not is_agent(flags["train.agent_func_path"]),
         "train.agent_func_path is {train.agent_func_path!r}, which is not this project's agent: rollouts would not be "
-        "scored. Remove it; to have that agent draw, write `agent: {train.agent_func_path}` into the configuration "
-        "(docs/journeys/integration.md).",
+        "scored. Remove it; to draw rollouts with that agent, write `agent: {train.agent_func_path}` into the "
+        "configuration (docs/journeys/integration.md).",
     ),
     refused_if(
         lambda flags, *_: flags["reward.remote_url"] is not None,
-        "reward.remote_url is {reward.remote_url!r}: the agent makes the rewards, and OpenRLHF would not ask there. "
-        "Remove it. To score groups by the reward service, set `service:` in the hook's configuration.",
+        "reward.remote_url is {reward.remote_url!r}: this project's agent makes the rewards, so that OpenRLHF would "
+        "never call that address. Remove it. To score groups in the scoring service, set `service:` in the "
+        "configuration.",
     ),
     refused_if(
         lambda flags, *_: flags["ds.ring_attn_size"] > 1 and find_spec("ring_flash_attn") is None,
-        "ds.ring_attn_size is {ds.ring_attn_size}, and ring attention is the package ring_flash_attn, which is not "
+        "ds.ring_attn_size is {ds.ring_attn_size}, but ring attention needs the package ring_flash_attn, which is not "
         "installed. Install it, or set ds.ring_attn_size to 1.",
     ),
     refused_if(
         lambda flags, *_: bool(flags["ds.load_in_4bit"]),
-        "ds.load_in_4bit is set: vLLM would be sent packed 4-bit weights, which it cannot load, and rollouts would be "
-        "another model's than the one that is trained. Remove it. LoRA (ds.lora.rank) needs less memory too.",
+        "ds.load_in_4bit is set: vLLM would get packed 4-bit weights, which it cannot load, so that rollouts would "
+        "come from another model than the one that is trained. Remove it. LoRA (ds.lora.rank) also saves memory.",
     ),
     refused_if(
         lambda flags, *_: _sums_in_fp32_for_the_host(flags) and flags["ds.zero_stage"] in (0, 2),
-        "ds.grad_accum_dtype is fp32 and ds.adam_offload is set: with Adam on the host DeepSpeed adds up gradients in "
-        "the weights' type under ZeRO {ds.zero_stage}, whatever is asked for. Set ds.zero_stage to 3, or to 1 where "
-        "the policy has one GPU.",
+        "ds.grad_accum_dtype is fp32 and ds.adam_offload is set: with Adam in host memory and ZeRO {ds.zero_stage}, "
+        "DeepSpeed ignores fp32 and sums gradients in the weights' type. Set ds.zero_stage to 3, or to 1 if the "
+        "policy has one GPU.",
     ),
     refused_if(
         lambda flags, *_: (
             _sums_in_fp32_for_the_host(flags) and flags["ds.zero_stage"] == 1 and GpuLayout.of(flags).policy > 1
         ),
         "ds.grad_accum_dtype is fp32 and ds.adam_offload is set under ZeRO 1: on several GPUs DeepSpeed would train "
-        "each GPU's part of the weights by the gradient of that GPU's rollouts alone. Set ds.zero_stage to 3.",
+        "each GPU's part of the weights with only that GPU's gradients. Set ds.zero_stage to 3.",
     ),
     refused_if(
         lambda flags, *_: flags["ds.lora.rank"] > 0 and flags["ds.zero_stage"] == PARTITIONED_WEIGHTS,
-        "ds.lora.rank is {ds.lora.rank} and ds.zero_stage is 3: the whole weights that vLLM needs are made where base "
-        "and adapter are whole, and ZeRO 3 leaves a part of them to each GPU. Set ds.zero_stage to 2: little is "
-        "trained, so that little is left to divide.",
+        "ds.lora.rank is {ds.lora.rank} and ds.zero_stage is 3: vLLM needs base and adapter merged on one GPU, but "
+        "ZeRO 3 gives each GPU only a part of them. Set ds.zero_stage to 2: an adapter is small, so that partitioning "
+        "saves little.",
     ),
     refused_if(
         lambda flags, *_: flags["ds.lora.rank"] > 0 and flags["ds.tensor_parallel_size"] > 1,
@@ -127,28 +128,29 @@ CONTRADICTIONS: tuple[Check, ...] = (
     ),
     refused_if(
         lambda flags, *_: flags["ds.lora.rank"] > 0 and bool(flags["train.enable_ema"]),
-        "ds.lora.rank is {ds.lora.rank} and train.enable_ema is set: OpenRLHF's moving average is of a model without "
-        "adapter, and would take one weight for another. Remove one of the two.",
+        "ds.lora.rank is {ds.lora.rank} and train.enable_ema is set: OpenRLHF keeps its moving average in a model "
+        "without an adapter, and would mix up weights. Remove one of the two.",
     ),
     refused_if(
         lambda flags, *_: bool(flags["train.enable_ema"]) and bool(flags["ckpt.load_enable"]),
-        "train.enable_ema and ckpt.load_enable are set: OpenRLHF's checkpoints have no moving average, so that a run "
-        "that resumes from one would begin it anew from the base model, and save that as its result. Remove "
-        "train.enable_ema, or set ckpt.load_enable to false (`restrain train` sets it): a run that stops begins again.",
+        "train.enable_ema and ckpt.load_enable are set: OpenRLHF's checkpoints do not contain the moving average, so "
+        "that a resumed run would restart the average from the base model and save that as its result. Remove "
+        "train.enable_ema, or set ckpt.load_enable to false (`restrain train` turns that on): a run that stops then "
+        "starts again from the beginning.",
     ),
     refused_if(
         lambda flags, *_: bool(flags["algo.kl.target"]),
-        "algo.kl.target is {algo.kl.target}: OpenRLHF would steer the KL coefficient by the KL that the prompt weight "
-        "has scaled already, and begin at algo.kl.init_coef again after a restart. Remove it: algo.kl.init_coef is "
-        "kept as it is.",
+        "algo.kl.target is {algo.kl.target}: OpenRLHF would adapt the KL coefficient to a KL that the prompt weight "
+        "has already scaled, and go back to algo.kl.init_coef after a restart. Remove it: algo.kl.init_coef then "
+        "stays constant.",
     ),
     refused_if(
         lambda flags, *_: flags["critic.freezing_steps"] >= 0,
-        "critic.freezing_steps is {critic.freezing_steps}: there is no critic to train first, and OpenRLHF would leave "
-        "the policy untrained for one step more than that many. Remove it.",
+        "critic.freezing_steps is {critic.freezing_steps}: there is no critic to train first, and OpenRLHF would not "
+        "train the policy for that many steps and one more. Remove it.",
     ),
     refused_if(
         lambda flags, *_: bool(flags["reward.normalize_enable"]),
-        "reward.normalize_enable normalises rewards that the hook replaces. Remove it.",
+        "reward.normalize_enable normalises rewards, which the hook replaces. Remove it.",
     ),
 )

@@ -19,7 +19,7 @@ def other_size(plan: RolloutPlan, n: int) -> str | None:
     if plan.trained == n:
         return None
     return (
-        f"The method draws {plan.voters} rollouts of a prompt to train on {plan.trained}, and "
+        f"The method draws {plan.voters} rollouts of a prompt and trains on {plan.trained} of them, but "
         f"rollout.n_samples_per_prompt is {n}. Set it to {plan.trained} (and train.batch_size to match), or change "
         "the method's votes, train_on, trees, forks or branches."
     )
@@ -31,8 +31,8 @@ def unfit_plan(plan: RolloutPlan | None) -> str | None:
         return None
     found = "forks responses at single tokens" if isinstance(plan, EntropyTrees) else "reads every token's entropy"
     return (
-        f"`agent:` is set, and the method {found}, which trajectories of another agent cannot do. Choose a method "
-        "whose rollouts are drawn one by one (restrain, ttrl, srt_offline), or remove `agent:`."
+        f"`agent:` is set, but the method {found}, which trajectories of your own agent do not support. Choose a "
+        "method whose rollouts are drawn one by one (restrain, ttrl, srt_offline), or remove `agent:`."
     )
 
 
@@ -57,8 +57,8 @@ def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | N
 KEYS: tuple[Check, ...] = (
     refused_if(
         lambda _flags, config, _method: config.evaluation is not None,
-        "`evaluation:` is set: it tells the agent alone how evaluation draws, and this run knows its evaluation rows. "
-        "Remove it; openrlhf.eval.temperature and openrlhf.eval.n_samples_per_prompt set how they are drawn.",
+        "`evaluation:` is set, but only a run of the agent without the hook needs it; this run knows its evaluation "
+        "rows. Remove it; openrlhf.eval.temperature and openrlhf.eval.n_samples_per_prompt set how they are drawn.",
     ),
     refused_if(
         lambda flags, _config, method: (
@@ -71,47 +71,47 @@ KEYS: tuple[Check, ...] = (
         lambda flags, _config, method: (
             method.rollouts is not None and flags["algo.advantage.is_correction_level"] not in (None, "off")
         ),
-        "algo.advantage.is_correction_level is {algo.advantage.is_correction_level!r}: it wants the log-probability of "
-        "every sampled token, which rollouts drawn by the method (votes, trees) do not bring. Set it to off.",
+        "algo.advantage.is_correction_level is {algo.advantage.is_correction_level!r}: it needs the log-probability of "
+        "every sampled token, which rollouts drawn by the method (votes, trees) do not have. Set it to off.",
     ),
     refused_if(
         lambda flags, _config, method: (
             method.rollouts is not None and bool(flags["algo.advantage.is_correction_enable"])
         ),
-        "algo.advantage.is_correction_enable is set: it wants the log-probability of every sampled token, which "
-        "rollouts drawn by the method (votes, trees) do not bring. Remove it.",
+        "algo.advantage.is_correction_enable is set: it needs the log-probability of every sampled token, which "
+        "rollouts drawn by the method (votes, trees) do not have. Remove it.",
     ),
     agents_plan,
     planned_rollouts,
     penalty_of_all,
     refused_if(
         lambda flags, _config, method: method.reads_gold and not flags["data.label_key"],
-        "The method {method!r} learns from gold answers, and data.label_key is not set. Name the column of the "
+        "The method {method!r} learns from gold answers, but data.label_key is not set. Name the column of the "
         "training file that holds them, or choose a label-free method.",
     ),
     refused_if(
         lambda _flags, config, _method: config.rollouts != KeepRollouts() and config.metrics is None,
-        "rollouts is set and metrics is not: rollouts are kept in the folder of the metrics. Set metrics to a file.",
+        "rollouts is set, but metrics is not: rollouts are kept in the folder of the metrics. Set metrics to a file.",
     ),
     refused_if(
         lambda _flags, config, _method: config.weight_digests and config.metrics is None,
-        "weight_digests is set and metrics is not: digests are written to the folder of the metrics. Set metrics to a "
+        "weight_digests is set, but metrics is not: digests are written to the folder of the metrics. Set metrics to a "
         "file.",
     ),
     refused_if(
         lambda flags, config, _method: flags["train.async_enable"] and config.steps is not None,
-        "steps is {steps} and train.async_enable is set: that trainer draws rollouts ahead, and does not know after a "
-        "restart how many steps it has taken. Remove one of the two.",
+        "steps is {steps} and train.async_enable is set: the asynchronous trainer draws rollouts ahead, and after a "
+        "restart does not know how many steps it has taken. Remove one of the two.",
     ),
     refused_if(
         lambda flags, config, _method: flags["train.async_enable"] and config.seeded_rollouts,
-        "seeded_rollouts and train.async_enable are set: that trainer's rollouts come from whatever weights were last "
-        "sent, so that seeds would not make them the same. Remove one of the two.",
+        "seeded_rollouts and train.async_enable are set: the asynchronous trainer draws rollouts with whatever weights "
+        "were sent last, so that seeds would not reproduce them. Remove one of the two.",
     ),
     refused_if(
         lambda flags, config, _method: flags["train.async_enable"] and config.evaluate_first,
-        "evaluate_first and train.async_enable are set: that trainer evaluates only as it trains, and the base model "
-        "would not be evaluated. Remove one of the two; `restrain eval` evaluates a base model by itself.",
+        "evaluate_first and train.async_enable are set: the asynchronous trainer evaluates only while it trains, so "
+        "that the base model would not be evaluated. Remove one of the two; `restrain eval` can evaluate a base model.",
     ),
 )
 # Asked last: what they find missing is added, and not changed.
@@ -131,7 +131,7 @@ INPUTS: tuple[Check, ...] = (
             and method.needs_reference
             and (config.service is None or method.selection is not None)
         ),
-        "The method {method!r} needs the frozen model's vote on every prompt, and no reference was given. Make one "
+        "The method {method!r} needs the frozen model's vote on every prompt, but no reference was given. Make one "
         "with `restrain reference` and name it under `reference:`.",
     ),
 )

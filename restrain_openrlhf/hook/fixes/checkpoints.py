@@ -64,8 +64,8 @@ def save_ckpt(wrapped: Callable[..., None], strategy: Any, args: tuple[Any, ...]
         if isinstance(error, RuntimeError) and not any(word in str(error) for word in ZIP_WRITER):
             raise
         raise CheckpointError(
-            f"The checkpoint under {saving.save_dir} cannot be saved: writing failed: {error}. Free some space (or "
-            "lower ckpt.max_num) and start the same command again: training goes on from the last complete checkpoint."
+            f"The checkpoint under {saving.save_dir} could not be written: {error}. Free some space (or lower "
+            "ckpt.max_num) and start the same command again: training resumes from the last complete checkpoint."
         ) from error
     if strategy.is_rank_0():
         delete_surplus(strategy, saving)

@@ -138,8 +138,9 @@ def refuse_shared_weights(model: PeftModel) -> None:
         sharing = [other.replace(BASE, ".") for other, parameter in every if parameter is weight]
         if len(sharing) > 1:
             raise ConfigError(
-                f"ds.lora.target_modules has {name.rpartition('.')[2]!r}, and in this model {' and '.join(sharing)} "
-                "are one weight: it cannot have the adapter in one place alone. Leave it out; all-linear does."
+                f"ds.lora.target_modules has {name.rpartition('.')[2]!r}, but in this model {' and '.join(sharing)} "
+                "are one shared weight, which cannot have an adapter in only one of its places. Leave it out; "
+                "all-linear does."
             )
 
 

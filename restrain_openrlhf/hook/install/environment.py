@@ -42,8 +42,8 @@ def config_of_agent(hooked: bool) -> HookConfig:
         raise HookNotActiveError("This rollout actor runs without the RESTRAIN hook.")
     if FILE_VARIABLE not in os.environ:
         raise ConfigError(
-            f"{FILE_VARIABLE} is not set where the rollouts are drawn. Set it, on every Ray node, to a YAML file "
-            "with `method:`; with `ray job submit`, by --runtime-env-json."
+            f"{FILE_VARIABLE} is not set where the rollouts are drawn. On every Ray node set it to a YAML file that "
+            "has `method:`; `ray job submit` can do that with --runtime-env-json."
         )
     path = Path(os.environ[FILE_VARIABLE])
     config = load_hook_config(path)
@@ -58,6 +58,6 @@ def _refuse_what_needs_the_entry_point(config: HookConfig, path: Path) -> None:
     asked += [f"the method {method.name!r} trains on some of the prompts only"] if method.selection else []
     if asked:
         raise ConfigError(
-            f"{path}: {asked[0]}, which the agent alone cannot do. Start the run with "
-            "`python -m restrain_openrlhf.hook.train_ppo_ray` (docs/journeys/integration.md), or leave it out."
+            f"{path}: {asked[0]}, which the agent cannot do without the hook. Start the run with `python -m "
+            "restrain_openrlhf.hook.train_ppo_ray` (docs/journeys/integration.md), or leave it out."
         )

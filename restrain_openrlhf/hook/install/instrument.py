@@ -62,8 +62,9 @@ class SharedGroup:
         if recorder.started_together != ROLLOUTS or len({id(each) for each in recorder.given}) != 1:
             raise HostError(
                 f"{self.module}.{self.qualname}.generate_responses started {recorder.started_together} of {ROLLOUTS} "
-                f"rollouts at once, with {len({id(each) for each in recorder.given})} sampling_params objects; groups "
-                "are told apart by that object. Install the openrlhf that `restrain doctor` names, unchanged."
+                f"rollouts at once, with {len({id(each) for each in recorder.given})} sampling_params objects, but "
+                "the hook tells groups apart by that object. Install the openrlhf that `restrain doctor` names, "
+                "unchanged."
             )
 
 

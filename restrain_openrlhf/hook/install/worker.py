@@ -33,7 +33,7 @@ def init_model(wrapped: Callable[..., Any], group: Any, args: tuple[Any, ...], k
         raise HookNotActiveError(f"{unhooked} of {len(answers)} {name} processes run without the RESTRAIN hook.")
     missing = sorted({method for answer in answers for method in answer})
     if missing:
-        raise HookNotActiveError(f"The RESTRAIN hook is on in {name} processes, and not in {', '.join(missing)}.")
+        raise HookNotActiveError(f"The RESTRAIN hook is on in {name} processes, but not in {', '.join(missing)}.")
     strategy, model, *planned = args
     if name == "ReferenceModelActor" and strategy.args.ds.lora.rank > 0:
         # The host makes them wherever there is a KL term; they have not loaded a model yet.

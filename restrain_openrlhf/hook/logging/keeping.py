@@ -79,8 +79,8 @@ class Keeping:
     def _stop(self, step: int, why: str) -> None:
         self.stopped = why
         logging.getLogger(__name__).warning(
-            "No rollouts are kept from step %d on: %s. Training goes on, and what was kept stays. To keep more, free "
-            "some space or raise rollouts.at_most_mib when the run is started again.",
+            "From step %d on no rollouts are kept: %s. Training continues, and rollouts kept so far stay. To keep "
+            "more, free some space or raise rollouts.at_most_mib when you start the run again.",
             step,
             why,
         )

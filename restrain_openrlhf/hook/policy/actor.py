@@ -43,8 +43,8 @@ def training_step(wrapped: Callable[..., Any], trainer: Any, args: tuple[Any, ..
     experience = args[0] if args else kwargs["experience"]
     if experience.advantages is not None:
         raise HookNotActiveError(
-            "The trainer process that made these rollouts' advantages is not hooked; training on them would not be "
-            "RESTRAIN."
+            "The trainer process that computed these rollouts' advantages is not hooked, so that training on them "
+            "would not be RESTRAIN."
         )
     pair = torch.stack([column(experience.info, name) for name in (POSITIVE, NEGATIVE)])
     experience.advantages = pair.unsqueeze(-1).to(experience.sequences.device)

@@ -117,10 +117,11 @@ def refuse_mismatch(gap: LogProbGap, limit: float | None) -> None:
     if limit is not None and not gap.relative <= limit:
         raise PolicyMismatchError(
             f"vLLM's log-probabilities of the sampled tokens differ from the policy's by {gap.mean:.3g} nats a token, "
-            f"{gap.relative:.0%} of their mean size, and logprob_gap_limit is {limit:.0%}. That is more than rounding: "
-            "vLLM does not have the policy's weights, or computes another model. The run stopped before it trained on "
-            "this step; checkpoints are as they were. Compare vLLM's and transformers' versions and numeric types on "
-            "all nodes. Where such a gap is expected (quantised rollouts), raise logprob_gap_limit, or set it to null."
+            f"{gap.relative:.0%} of their mean size; logprob_gap_limit is {limit:.0%}. Rounding does not explain "
+            "that: vLLM has other weights than the policy, or computes another model. The run stopped before it "
+            "trained on this step, and the checkpoints are unchanged. Compare vLLM's and transformers' versions and "
+            "numeric types on all nodes. If such a gap is expected (quantised rollouts), raise logprob_gap_limit, or "
+            "set it to null."
         )
 
 
@@ -129,9 +130,9 @@ def mismatch_warning(gap: LogProbGap) -> str | None:
     if gap.token_mult_prob_error <= PROB_ERROR_EXPECTED:
         return None
     return (
-        f"vLLM's probabilities of this step's sampled tokens are apart from the policy's by a factor of "
-        f"{gap.token_mult_prob_error:.3g} in the mean; above {PROB_ERROR_EXPECTED:g} is more than rounding usually is. "
-        "Watch restrain/token_mult_prob_error and restrain/mismatch_kl. If they rise, compare vLLM's and transformers' "
+        "In this step vLLM's probabilities of the sampled tokens differ from the policy's by a factor of "
+        f"{gap.token_mult_prob_error:.3g} on average; rounding usually stays below {PROB_ERROR_EXPECTED:g}. Watch "
+        "restrain/token_mult_prob_error and restrain/mismatch_kl. If they rise, compare vLLM's and transformers' "
         "versions and numeric types, and run `restrain gpu-check --only training`."
     )
 

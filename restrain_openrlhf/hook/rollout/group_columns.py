@@ -75,8 +75,8 @@ def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
     """
     if not samples or len(samples) % n:
         raise GroupError(
-            f"{len(samples)} rollouts arrived, which is no multiple of rollout.n_samples_per_prompt = {n}. "
-            "A rollout was lost or filtered: see the rollout workers' log."
+            f"{len(samples)} rollouts arrived, which is not a multiple of rollout.n_samples_per_prompt = {n}. A "
+            "rollout was lost or filtered out: see the rollout workers' log."
         )
     prompts = [_prompt_of(samples[start : start + n]) for start in range(0, len(samples), n)]
     firsts = [sample.info for sample in samples[::n]]
@@ -110,15 +110,15 @@ def _prompt_of(samples: Sequence[Any]) -> str:
     without = sum(any(name not in sample.info for name in needed) for sample in samples)
     if without:
         raise HookNotActiveError(
-            f"{without} of a prompt's {len(samples)} rollouts carry no advantages, so the rollout actors that drew "
-            "them do not run this project's agent, or run it unhooked."
+            f"{without} of a prompt's {len(samples)} rollouts carry no advantages: the rollout actors that drew them "
+            "do not run this project's agent, or run it without the hook."
         )
     prompts = {prompt for sample in samples for prompt in sample.prompts}
     if len(prompts) != 1:
         raise GroupError(
-            f"{len(samples)} neighbouring rollouts belong to {len(prompts)} prompts, for example "
-            f"{sorted(prompts)[0][:60]!r} and {sorted(prompts)[-1][:60]!r}. The host's order of rollouts is not what "
-            "the hook relies on; votes would be wrong."
+            f"{len(samples)} neighbouring rollouts, which should be one group, belong to {len(prompts)} prompts, for "
+            f"example {sorted(prompts)[0][:60]!r} and {sorted(prompts)[-1][:60]!r}. Votes would be wrong. Install the "
+            "openrlhf that `restrain doctor` names, unchanged."
         )
     return str(prompts.pop())
 

@@ -47,9 +47,9 @@ class GroupGathering(Generic[T]):
         group = self._joining.setdefault(id(shared), _Group(shared, prompt))
         if group.prompt != prompt:
             raise GroupError(
-                f"OpenRLHF handed two prompts the same sampling parameters, {group.prompt[:60]!r} and {prompt[:60]!r}. "
-                "Groups are told apart by them: votes would be wrong. Install the openrlhf that `restrain doctor` "
-                "names, unchanged."
+                f"OpenRLHF gave two prompts the same sampling_params object, {group.prompt[:60]!r} and "
+                f"{prompt[:60]!r}. The hook tells groups apart by that object, so that votes would be wrong. Install "
+                "the openrlhf that `restrain doctor` names, unchanged."
             )
         place = group.size
         group.size += 1

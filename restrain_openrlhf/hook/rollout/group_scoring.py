@@ -82,9 +82,9 @@ class ScoreService:
             rest = until - loop.time()
             if rest <= 0:
                 raise ScoreServiceError(
-                    f"The scoring service at {self.url} gave no answer for {self.patience:g} s; the last try found: "
-                    f"{found}. Look at its log and at /readyz, then start the run again: it goes on from its last "
-                    "checkpoint."
+                    f"The scoring service at {self.url} gave no answer for {self.patience:g} s; the last attempt "
+                    f"found: {found}. Look at its log and at /readyz, then start the run again: it resumes from its "
+                    "last checkpoint."
                 )
             # The pauses grow, and differ by client.
             await asyncio.sleep(min(rest, pause * random.uniform(0.5, 1.5)))
@@ -128,18 +128,18 @@ class ScoreService:
             (scored,) = reply.groups
         except (ValidationError, ValueError):
             raise ScoreServiceError(
-                f"{self.url}/v1/score answers with something else than scores: {text[:100]!r}. Set service to the "
-                "address of `restrain serve`, of this project's version."
+                f"{self.url}/v1/score replied with something other than scores: {text[:100]!r}. Set `service` to the "
+                "address of a `restrain serve` of the same version as this project."
             ) from None
         if needed is not None and not reply.reference_compared:
             raise ScoreServiceError(
-                f"The scoring service at {self.url} did not compare its reference with this run: it is of an earlier "
-                "version. Install this version of restrain-openrlhf there."
+                f"The scoring service at {self.url} runs an earlier version, which does not compare its reference "
+                "with this run. Install this version of restrain-openrlhf there."
             )
         if reply.answers != self.kind.identity:
             raise ScoreServiceError(
-                f"The scoring service at {self.url} reads answers as {reply.answers!r}, and this run as "
-                f"{self.kind.identity!r}. Give both the same `answers:` block, and the same version of this project."
+                f"The scoring service at {self.url} reads answers as {reply.answers!r}, but this run reads them as "
+                f"{self.kind.identity!r}. Give both the same `answers:` block and the same version of this project."
             )
         return scored.score()
 

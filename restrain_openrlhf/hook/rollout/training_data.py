@@ -90,7 +90,7 @@ def refuse_unlabelled(dataset: Any) -> None:
     if without:
         raise DataError(
             f"{len(without)} of {len(dataset.prompts)} problems of eval.dataset have no gold answer, for example "
-            f"{without[0][:60]!r}. Name their column in data.label_key, or leave eval.dataset out."
+            f"{without[0][:60]!r}. Name the column of the answers in data.label_key, or leave eval.dataset out."
         )
 
 

@@ -140,9 +140,9 @@ class WrappedAgent:
         self._failed_prompts = self._failed_prompts + 1 if len(errors) == n else 0
         if self._failed_prompts == FAILED_PROMPTS:
             raise GroupError(
-                f"All trajectories of {FAILED_PROMPTS} prompts in a row failed; of {ask['prompt'][:60]!r} the first "
-                f"with {errors[0]!r}. An agent gets no label. Try {self._settings.path} on this prompt by itself, and "
-                "start the run again."
+                f"All trajectories of {FAILED_PROMPTS} prompts in a row failed. The first error for "
+                f"{ask['prompt'][:60]!r}: {errors[0]!r}. (An agent gets no label.) Try {self._settings.path} on this "
+                "prompt outside the run, then start the run again."
             ) from errors[0]
         return drawn
 
@@ -205,7 +205,10 @@ class WrappedAgent:
             found = f"{len(log_probs)} rollout_log_probs for {len(tokens)} observation_tokens"
         else:
             return
-        raise ConfigError(f"{self._settings.path}: AgentExecutor.execute gave {found}. Correct the agent.")
+        raise ConfigError(
+            f"{self._settings.path}: AgentExecutor.execute returned {found}, which do not fit together. Correct the "
+            "agent."
+        )
 
 
 def agent_columns(drawn: Sequence[Trajectory], trained: int) -> list[dict[str, float]]:
@@ -223,23 +226,26 @@ def agent_columns(drawn: Sequence[Trajectory], trained: int) -> list[dict[str, f
 def load_executor(agent: Agent) -> Any:
     """The user's AgentExecutor. Raises ConfigError where the file has none, or its code fails as it is loaded."""
     if is_agent(str(agent.path)):
-        raise ConfigError(f"agent: {agent.path} is this project's own agent. Name the file with yours, or remove it.")
+        raise ConfigError(
+            f"agent: {agent.path} is this project's own agent. Name the file of your agent, or remove `agent:`."
+        )
     # Says what is wrong with a file that cannot be read.
     agent.text  # noqa: B018
     spec = importlib.util.spec_from_file_location("wrapped_agent", agent.path)
     if spec is None or spec.loader is None:
-        raise ConfigError(f"agent: {agent.path} is no Python file. Name the agent's file, which ends in .py.")
+        raise ConfigError(f"agent: {agent.path} is not a Python file. Name the agent's file, which must end in .py.")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
         found = getattr(module, "AgentExecutor", None)
         executor = found() if isinstance(found, type) and issubclass(found, AgentExecutorBase) else None
     except Exception as error:
-        raise ConfigError(f"agent: {agent.path} cannot be loaded: {error!r}. Correct it.") from error
+        raise ConfigError(f"agent: {agent.path} cannot be loaded: {error!r}. Correct the file.") from error
     if executor is None:
         raise ConfigError(
-            f"agent: {agent.path} has no class AgentExecutor that inherits from openrlhf.utils.agent.AgentExecutorBase "
-            "(MultiTurnAgentExecutor does), which OpenRLHF would load. Add it."
+            f"agent: {agent.path} has no class AgentExecutor that inherits from "
+            "openrlhf.utils.agent.AgentExecutorBase (or from its subclass MultiTurnAgentExecutor); OpenRLHF loads "
+            "that class. Add it."
         )
     return executor
 
@@ -248,4 +254,6 @@ def _number(name: str, value: Any) -> float:
     try:
         return float(value.flatten()[0] if hasattr(value, "flatten") else value)
     except (TypeError, ValueError, IndexError):
-        raise ConfigError(f"The agent's {name} is {value!r}, which is no number. Give numbers as extra_logs.") from None
+        raise ConfigError(
+            f"The agent's extra_logs have {name} = {value!r}, which is not a number. Give numbers only."
+        ) from None

@@ -50,20 +50,19 @@ class UnmarkedRows:
     def _refuse_training_alike(self, drawn: EvaluationDraws) -> None:
         if self._training is None:
             raise ConfigError(
-                f"The first group that this vLLM engine draws is drawn as `evaluation:` says ({in_words(drawn)}). "
-                "OpenRLHF trains before it evaluates, so that both are drawn alike, and gold would be trained on. Give "
-                "eval.temperature another value, such as 0.99, and write it under `evaluation:`; use no more engines "
-                "than rollout.batch_size."
+                f"The first group that this vLLM engine draws has the sampling of `evaluation:` ({in_words(drawn)}). "
+                "OpenRLHF trains before it evaluates, so training and evaluation are sampled alike, and gold would be "
+                "trained on. Give eval.temperature another value, such as 0.99, and write that under `evaluation:`; "
+                "use no more engines than rollout.batch_size."
             )
 
     def _refuse_third(self, drawn: EvaluationDraws, training: EvaluationDraws) -> NoReturn:
         evaluation = "not set" if self.evaluation is None else in_words(self.evaluation)
         raise ConfigError(
-            f"A group is drawn with {in_words(drawn)}; training's have {in_words(training)}, and `evaluation` is "
-            f"{evaluation}. If it is evaluation, add "
-            f"`evaluation: {{temperature: {drawn.temperature:g}, n: {drawn.n}}}` (eval.temperature and "
-            "eval.n_samples_per_prompt) to the file that RESTRAIN_CONFIG names; its rows are then graded by their "
-            "labels. Otherwise leave eval.dataset out."
+            f"A group is drawn with {in_words(drawn)}; training draws with {in_words(training)}, and `evaluation` is "
+            f"{evaluation}. If this group is evaluation, add `evaluation: {{temperature: {drawn.temperature:g}, n: "
+            f"{drawn.n}}}` (eval.temperature and eval.n_samples_per_prompt) to the file that RESTRAIN_CONFIG names; "
+            "its rows are then graded by their labels. Otherwise leave eval.dataset out."
         )
 
     def _warn(self, drawn: EvaluationDraws) -> None:
@@ -72,8 +71,8 @@ class UnmarkedRows:
             return
         self._has_warned = True
         logging.getLogger(__name__).warning(
-            "Rows have a label, and it is ignored: their groups (%s) vote, and no gold is trained on. Rows are graded "
-            "by their labels only where the file that RESTRAIN_CONFIG names says how evaluation draws, as in "
+            "Rows have a label, which is ignored: their groups (%s) vote, and no gold is trained on. Rows are graded "
+            "by their labels only if the file that RESTRAIN_CONFIG names says how evaluation draws, as in "
             "`evaluation: {temperature: 0.6, n: 4}` (eval.temperature, eval.n_samples_per_prompt).",
             in_words(drawn),
         )
@@ -82,6 +81,6 @@ class UnmarkedRows:
 def _refuse_unlabelled(label: Any, prompt: str) -> None:
     if label in ("", None):
         raise DataError(
-            f"The evaluation prompt {prompt[:60]!r} has no label, so that it cannot be graded. Name the column of the "
-            "answers in data.label_key, or leave eval.dataset out."
+            f"The evaluation prompt {prompt[:60]!r} has no label and cannot be graded. Name the column of the answers "
+            "in data.label_key, or leave eval.dataset out."
         )

@@ -24,8 +24,8 @@ def command(confinement: Confinement) -> list[str]:
     """The words that start the server. Raises ConfigError where this machine cannot confine it so."""
     if platform.system() != "Linux":
         raise ConfigError(
-            f"The kind of answer `code` runs programs in a sandbox of Linux, and this is {platform.system()}. Run on "
-            "Linux, or choose another kind of answer."
+            "The kind of answer `code` runs programs in a sandbox that needs Linux, and this system is "
+            f"{platform.system()}. Run on Linux, or choose another kind of answer."
         )
     return _bubblewrap() if confinement == "bubblewrap" else _python()
 
@@ -41,9 +41,9 @@ def _bubblewrap() -> list[str]:
     wrapper = shutil.which("bwrap")
     if wrapper is None:
         raise ConfigError(
-            "The kind of answer `code` runs programs that nobody has read, and `bwrap`, which confines them, is not "
-            "installed. Install it (`apt-get install bubblewrap`), or set `answers.sandbox: container` where the "
-            "container that this runs in may be trusted to hold them."
+            "The kind of answer `code` runs untrusted programs and confines them with `bwrap`, which is not "
+            "installed. Install it (`apt-get install bubblewrap`), or set `answers.sandbox: container` if you trust "
+            "the container of this run to confine them."
         )
     prefix, package = Path(sys.base_prefix), _package()
     visible = [*LIBRARIES, f"{prefix}/lib", os.path.realpath(_interpreter())]

@@ -112,9 +112,9 @@ def checked(text: bytes, count: int) -> tuple[str, ...]:
 
 def _does_not_start(said: str, confinement: Confinement) -> ConfigError:
     return ConfigError(
-        f"The sandbox for programs does not start under {confinement} ({said[-300:] or 'it says nothing'}). Allow this "
-        "container user namespaces and seccomp filters, or, if bubblewrap is the obstacle, set "
-        "`answers.sandbox: container` where the container may be trusted to hold programs that nobody has read."
+        f"The sandbox for programs does not start under {confinement} ({said[-300:] or 'it says nothing'}). Allow "
+        "this container user namespaces and seccomp filters, or, if bubblewrap is the obstacle and you trust the "
+        "container to confine untrusted programs, set `answers.sandbox: container`."
     )
 
 

@@ -45,4 +45,4 @@ def read_no_others(rules: int | None) -> None:
 
 def _done(result: int) -> None:
     if result:
-        raise OSError(ctypes.get_errno(), "the kernel does not take a Landlock rule")
+        raise OSError(ctypes.get_errno(), "the kernel rejects a Landlock rule")

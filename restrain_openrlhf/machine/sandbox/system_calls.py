@@ -84,7 +84,7 @@ def restrict_this_process(rules: int | None) -> None:
 
 def _control_this_process(option: int, value: int, argument: Any) -> None:
     if LIBC.prctl(option, value, argument, 0, 0):
-        raise OSError(ctypes.get_errno(), f"the kernel does not take prctl({option}, {value})")
+        raise OSError(ctypes.get_errno(), f"the kernel rejects prctl({option}, {value})")
 
 
 @lru_cache
@@ -96,7 +96,7 @@ def encoded(machine: str) -> bytes:
 def instructions(machine: str) -> list[Instruction]:
     """The filter for a machine. Raises OSError for a machine whose numbers are not on record."""
     if machine not in MACHINES:
-        raise OSError(errno.ENOSYS, f"system calls of {machine} are not on record ({', '.join(MACHINES)} are)")
+        raise OSError(errno.ENOSYS, f"the system calls of {machine} are not known (known: {', '.join(MACHINES)})")
     architecture, numbers = MACHINES[machine]
     code: list[Instruction] = [
         (LOAD, 0, 0, MACHINE_AT),

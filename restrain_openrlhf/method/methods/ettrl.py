@@ -40,7 +40,7 @@ class ResidualEntropy(Transform):
         if facts.entropies is None or len(facts.entropies) != score.rewards.size:
             found = "none" if facts.entropies is None else len(facts.entropies)
             raise GroupError(
-                f"Entropy-based reshaping needs the mean token entropy of each of {score.rewards.size} rollouts, and "
+                f"Entropy-based reshaping needs the mean token entropy of each of {score.rewards.size} rollouts, but "
                 f"found {found}. Draw the rollouts with this method, or give their `entropies`."
             )
         entropies = np.array(facts.entropies, dtype=np.float64)
@@ -92,7 +92,7 @@ class Ettrl(MajoritySettings):
         if idle:
             raise ValueError(f"{min(idle)} has no effect with etmr: {str(self.etmr).lower()}. Leave one of them out")
         if not self.etmr and self.votes is None:
-            raise ValueError("etmr: false draws rollouts one by one, and needs to know how many. Set votes")
+            raise ValueError("etmr: false draws rollouts one by one, and needs their number. Set votes")
         if "ear_bound" in given and self.ear not in ("clip", "both"):
             raise ValueError(f"ear_bound has no effect with ear: {self.ear}. Leave it out, or set ear to clip or both")
         return self

@@ -112,7 +112,9 @@ class Restrain(CommonSettings):
     @model_validator(mode="after")
     def _every_number_has_a_meaning(self) -> Self:
         if self.kappa >= 1 and self.kappa != math.floor(self.kappa):
-            raise ValueError(f"kappa: a count of rollouts must be whole, a share below 1, but {self.kappa!r} was given")
+            raise ValueError(
+                f"kappa: must be a whole count of rollouts, or a share below 1, but {self.kappa!r} was given"
+            )
         if self.prompt_sigma is not None and self.prompt_weight not in ("offline", "online"):
             found = f"prompt_sigma has no effect with prompt_weight: {self.prompt_weight}"
             raise ValueError(f"{found}. Leave it out, or set prompt_weight to offline or online")

@@ -76,8 +76,8 @@ def read_kept(run: Path, steps: Collection[int] | None = None) -> Iterator[KeptG
     chosen = files if steps is None else {step: path for step, path in files.items() if step in steps}
     if not chosen:
         raise DataError(
-            f"{run / FOLDER}: has no kept rollouts of the steps asked for; it has "
-            f"{len(files)} steps from {min(files)} to {max(files)}."
+            f"{run / FOLDER}: none of the steps asked for has kept rollouts; there are {len(files)} steps with them, "
+            f"from {min(files)} to {max(files)}."
         )
     for path in chosen.values():
         yield from read_file(path)
@@ -117,7 +117,7 @@ def _table(path: Path, columns: Sequence[str] | None = None) -> Any:
         return arrow().parquet.read_table(path, columns=columns)
     except (OSError, arrow().ArrowException) as error:
         raise DataError(
-            f"{path}: is no whole Parquet file ({error}). Remove it; the other steps can be read."
+            f"{path}: is not a complete Parquet file ({error}). Remove it; the other steps can be read."
         ) from None
 
 
@@ -130,6 +130,6 @@ def _refuse_other_columns(path: Path, found: Any) -> None:
     wrong = [field.name for field in schema() if field.name not in found.names or found.field(field.name) != field]
     if wrong:
         raise DataError(
-            f"{path}: its columns are not those of kept rollouts: {', '.join(wrong)} missing or of another type. Give "
+            f"{path}: does not have the columns of kept rollouts: {', '.join(wrong)} missing or of another type. Give "
             "the folder of a run of this version."
         )

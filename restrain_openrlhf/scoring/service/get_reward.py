@@ -24,11 +24,12 @@ LOGS = (wire.POSITIVE, wire.NEGATIVE, wire.KL_WEIGHT, wire.PROMPT_WEIGHT, wire.P
 NEUTRAL = RewardReply(rewards=0.0, scores=0.0, extra_logs=dict(zip(LOGS, (0.0, 0.0, 1.0, 1.0, 0.0), strict=True)))
 
 LABELLED = (
-    "The row has a label, and nothing says what it is. Training: set service.labelled_rows: vote; labels are ignored. "
-    "Evaluation is not served here: leave eval.dataset out and use `restrain eval`, or train with the agent, which "
-    "grades evaluation by its labels (docs/journeys/integration.md)."
+    "The row has a label, and the service is not told what to do with it. If this is training, set "
+    "service.labelled_rows: vote, which ignores labels. This service does not grade evaluation: leave eval.dataset "
+    "out and use `restrain eval`, or train with the agent, which grades evaluation by its labels "
+    "(docs/journeys/integration.md)."
 )
-IGNORED = "Rows have a label; it is ignored, they vote (service.labelled_rows: vote). Nothing is graded by gold."
+IGNORED = "Rows have a label, which is ignored: they vote (service.labelled_rows: vote). Nothing is graded by gold."
 
 
 @dataclass

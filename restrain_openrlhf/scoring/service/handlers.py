@@ -103,7 +103,7 @@ class Service:
         theirs = own if given is None else given
         for key in sorted({*own, *theirs}):
             if theirs.get(key) != own.get(key):
-                detail = f"method.{key} is {theirs.get(key)!r} in the request and {own.get(key)!r} in the service."
+                detail = f"method.{key} is {theirs.get(key)!r} in the request, but {own.get(key)!r} in the service."
                 raise RefusedError(409, detail)
 
 

@@ -32,7 +32,7 @@ class RefusedError(RestrainError):
 def refused(error: Exception) -> RefusedError:
     """What the client is told of an error: of one of ours its message, of any other only that the log has it."""
     if isinstance(error, ClientDisconnect):
-        return RefusedError(499, "The client closed the connection; nobody reads this.")
+        return RefusedError(499, "The client closed the connection; nobody reads this reply.")
     if isinstance(error, RestrainError):
         return error if isinstance(error, RefusedError) else RefusedError(409, str(error))
     log("failed", logging.ERROR, error)
@@ -50,7 +50,9 @@ async def read_body(request: Request, kind: type[Body], block: ServiceBlock) -> 
                     raise RefusedError(413, f"The body is larger than {most} bytes (service.limits.body_bytes).")
         return kind.model_validate_json(bytes(body))
     except TimeoutError:
-        raise RefusedError(408, f"The body did not come in {block.timing.body:g} s (service.timing.body).") from None
+        raise RefusedError(
+            408, (f"The body did not arrive within {block.timing.body:g} s (service.timing.body).")
+        ) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         where, status = ".".join(map(str, ("body", *first["loc"]))), 400 if first["type"] == "json_invalid" else 422

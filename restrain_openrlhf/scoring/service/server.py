@@ -27,8 +27,8 @@ def serve(config: ServiceConfig, token: str | None, host: str, port: int) -> Non
     try:
         listening = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        what = f"--host {host} --port {port}: cannot be listened on ({error.strerror})."
-        raise ConfigError(f"{what} Choose another, or end who has it.") from None
+        what = f"--host {host} --port {port}: the server cannot listen there ({error.strerror})."
+        raise ConfigError(f"{what} Choose another port, or stop the process that uses this one.") from None
     # Every pending request is an open socket: allow as many as the system lets us.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -103,7 +103,10 @@ def load_service_config(path: Path) -> ServiceConfig:
         )
     if block.group_size is not None and not (method.rollouts is None and method.selection is None):
         what = f"The method {method.name!r} draws its own rollouts or chooses prompts, which service.group_size "
-        raise ConfigError(f"{what}does not allow. Leave it out; train with the agent (docs/journeys/integration.md).")
+        raise ConfigError(
+            f"{what}does not support. Leave service.group_size out, and train with the agent "
+            "(docs/journeys/integration.md)."
+        )
     return config
 
 

@@ -126,7 +126,7 @@ def test_gold_is_within_the_tolerance_of_itself():
     assert kind.is_right("105", "100", {})
     assert not kind.is_right("94.9", "100", {})
     assert not kind.is_right(None, "100", {})
-    with pytest.raises(DataError, match="no single number"):
+    with pytest.raises(DataError, match="is not a single number"):
         kind.is_right("5", "five", {"problem": "How many?"})
 
 

@@ -197,8 +197,8 @@ def _expected(gold: str) -> list[Expected]:
         return _EXPECTED.validate_json(gold)
     except ValidationError:
         raise DataError(
-            f"The gold {gold[:60]!r} is no list of inputs and outputs, and the prompt asks for a script. Write it as "
-            '[{"input": "1 2", "output": "3"}], or name the function in the column `entry_point`.'
+            f"The prompt asks for a script, and its gold {gold[:60]!r} is not a list of inputs and outputs. Write it "
+            'as [{"input": "1 2", "output": "3"}], or name the function in the column `entry_point`.'
         ) from None
 
 

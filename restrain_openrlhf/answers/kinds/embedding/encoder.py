@@ -58,8 +58,8 @@ class Encoder:
         length = float(np.linalg.norm(pooled))
         if not np.isfinite(length) or length == 0:
             raise GraderError(
-                f"The embedding model gives no direction for {text[:80]!r}. Its weights are damaged, or it is no model "
-                "of sentences: name another under `answers.model`."
+                f"The embedding model's vector for {text[:80]!r} is zero or not finite. Its weights are damaged, or "
+                "it is not a sentence embedding model: name another under `answers.model`."
             )
         return pooled / length
 
@@ -90,8 +90,8 @@ def _loaded(model: str, revision: str | None) -> Encoder:
         loaded = AutoModel.from_pretrained(folder, dtype=torch.float32, use_safetensors=True, device_map=None)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ConfigError(
-            f"{model}: cannot be loaded as an embedding model ({reason_of(error)}). Check answers.model: a folder or a "
-            "hub id with config.json, a tokenizer and *.safetensors, without code of its own."
+            f"{model}: cannot be loaded as an embedding model ({reason_of(error)}). Check answers.model: it must be a "
+            "folder or a hub id with config.json, a tokenizer and *.safetensors, and must not need code of its own."
         ) from error
     return Encoder(tokenizer, loaded.eval(), pooling, _most_tokens(folder, loaded, tokenizer))
 
@@ -112,7 +112,7 @@ def _downloaded(model: str, revision: str | None) -> Path:
         return Path(snapshot_download(model, revision=revision, allow_patterns=list(PATTERNS)))
     except (OSError, ValueError, RuntimeError, HFValidationError) as error:
         raise ConfigError(
-            f"{model}: is no folder, and could not be downloaded ({reason_of(error)}). Check answers.model and the "
+            f"{model}: is not a folder, and could not be downloaded ({reason_of(error)}). Check answers.model and the "
             "connection."
         ) from error
 
@@ -126,8 +126,9 @@ def _pooling(folder: Path) -> Pooling:
     modes = {name for name, chosen in _json(folder / POOLING, {}).items() if chosen and name.startswith("pooling_mode")}
     if not set(modules) <= set(SERVED) or not modes <= {"pooling_mode_mean_tokens", "pooling_mode_cls_token"}:
         raise ConfigError(
-            f"{folder}: is made of {', '.join(modules)} with {', '.join(sorted(modes))}. Served is a transformer, with "
-            "the mean of its tokens or its first token as the sentence. Name another model under `answers.model`."
+            f"{folder}: is made of the modules {', '.join(modules)} with pooling {', '.join(sorted(modes))}. Only a "
+            "transformer pooled by the mean of its tokens or by its first token is supported. Name another model "
+            "under `answers.model`."
         )
     return "cls" if modes == {"pooling_mode_cls_token"} else "mean"
 

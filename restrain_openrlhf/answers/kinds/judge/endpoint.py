@@ -78,7 +78,7 @@ class Endpoint:
                     raise Passing(reason, _retry_after(error)) from None
             raise self._failed(reason) from None
         except ValueError as error:
-            raise self._failed(f"a reply that is no JSON ({reason_of(error)})") from None
+            raise self._failed(f"a reply that is not JSON ({reason_of(error)})") from None
         except (OSError, HTTPException) as error:
             raise Passing(reason_of(error)) from None
 
@@ -92,7 +92,7 @@ class Endpoint:
             if len(body) > MOST_BYTES:
                 raise self._failed(f"more than {MOST_BYTES} bytes")
         if response.length:
-            raise Passing(f"a reply that is cut off, {response.length} bytes before its end")
+            raise Passing(f"a reply that was cut off {response.length} bytes before its end")
         return bytes(body)
 
     def check(self) -> None:
@@ -110,8 +110,8 @@ class Endpoint:
         token = os.environ.get(self.token_variable, "").strip()
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise ConfigError(
-                f"The environment variable {self.token_variable} that `answers.token_variable` names holds no token in "
-                "this process. Set it to one word of ASCII where the run starts, and for every worker."
+                f"The environment variable {self.token_variable}, which `answers.token_variable` names, holds no "
+                "token in this process. Set it to one word of ASCII where the run starts, and on every worker."
             )
         return token
 
@@ -122,8 +122,9 @@ class Endpoint:
     def _failed(self, what: str) -> GraderError:
         place = urlsplit(self.url)
         return GraderError(
-            f"The judge at {place.scheme}://{place.netloc}{place.path} gave no verdict: {what}. The group is not "
-            "scored, as a guess would be a vote. See the judge's own log, and start again when it answers."
+            f"The judge at {place.scheme}://{place.netloc}{place.path} gave no verdict: {what}. The group was not "
+            "scored, because a guess would count as a vote. Read the judge's own log, and start the run again when "
+            "the judge answers."
         )
 
 

@@ -91,15 +91,15 @@ class Judge(ComparedTexts):
             raise ValueError("must start with http:// or https:// and name a host")
         if place.username or place.password:
             raise ValueError(
-                "must not have a user or a password in it, which would be kept with the run; put a token "
-                "into an environment variable and name that under token_variable"
+                "must not contain a user name or a password, which would be stored with the run; put a token into an "
+                "environment variable and name that variable under token_variable"
             )
         return url
 
     @model_validator(mode="after")
     def _one_judge(self) -> "Judge":
         if (self.callable is None) == (self.url is None):
-            raise ValueError("name the judge under callable or under url, and not under both")
+            raise ValueError("name the judge either under callable or under url, not under both")
         return self
 
     def row_columns(self) -> frozenset[str]:
@@ -141,15 +141,15 @@ class Judge(ComparedTexts):
         if missing := [name for name in self.send if row.get(name) is None]:
             raise DataError(
                 f"The prompt {str(row.get(PROBLEM))[:60]!r} has no column {missing[0]!r}, which `answers.send` names. "
-                "Add the column, or leave it out of `send`."
+                "Add the column, or remove it from `answers.send`."
             )
         sent = {name: row.get(name) for name in (PROBLEM, *self.send)}
         try:
             return dict(json.loads(json.dumps(sent)))
         except (TypeError, ValueError, RecursionError) as error:
             raise DataError(
-                f"The prompt {str(row.get(PROBLEM))[:60]!r} has a column among {', '.join(sent)} that JSON cannot hold "
-                f"({reason_of(error)}). Correct the column, or leave it out of `answers.send`."
+                f"For the prompt {str(row.get(PROBLEM))[:60]!r} one of the columns {', '.join(sent)} cannot be "
+                f"written as JSON ({reason_of(error)}). Correct the column, or remove it from `answers.send`."
             ) from None
 
 
@@ -181,8 +181,8 @@ def function_judge(name: str) -> Ask:
             raise
         except Exception as error:  # whatever a user's function raises is the reason that is told
             raise GraderError(
-                f"The judge {name} failed: {type(error).__name__}: {reason_of(error)}. The group is not scored, as a "
-                "guess would be a vote. Correct the function."
+                f"The judge {name} failed: {type(error).__name__}: {reason_of(error)}. The group was not scored, "
+                "because a guess would count as a vote. Correct the function."
             ) from error
 
     return ask
@@ -198,5 +198,5 @@ def _imported(name: str) -> Callable[..., Any]:
             "environment, or correct the name."
         ) from error
     if not callable(found):
-        raise ConfigError(f"answers.callable: {name} is no function. Name one.")
+        raise ConfigError(f"answers.callable: {name} is not a function. Name a function.")
     return found  # type: ignore[no-any-return]  # just found to be callable

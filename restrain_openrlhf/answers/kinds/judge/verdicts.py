@@ -94,8 +94,8 @@ class Verdicts:
             os.replace(beside.name, file)
         except OSError as error:
             raise GraderError(
-                f"{self.folder}: a judge's verdict cannot be kept there ({error}). Make room, or name another folder "
-                "under `answers.cache`."
+                f"{self.folder}: the judge's verdict could not be written there ({error}). Free some space, or name "
+                "another folder under `answers.cache`."
             ) from error
 
     def _name(self, question: Mapping[str, Any]) -> str:
@@ -113,7 +113,7 @@ def class_numbers(reply: Any, n: int) -> list[int]:
         numbers = [operator.index(each) for each in found if not isinstance(each, bool)]
         if len(numbers) == len(found) == n:
             return numbers
-    raise _unreadable(reply, f"`classes` of {n} whole numbers, equal numbers for equal answers")
+    raise _unreadable(reply, f"`classes`: {n} whole numbers, equal numbers for equal answers")
 
 
 def truths(reply: Any, n: int) -> list[bool]:
@@ -121,7 +121,7 @@ def truths(reply: Any, n: int) -> list[bool]:
     found = _entries(reply, "equal")
     if len(found) == n and all(isinstance(each, bool) for each in found):
         return found
-    raise _unreadable(reply, f"`equal` of {n} times true or false")
+    raise _unreadable(reply, f"`equal`: {n} values, each true or false")
 
 
 def _entries(reply: Any, name: str) -> list[Any]:
@@ -131,7 +131,7 @@ def _entries(reply: Any, name: str) -> list[Any]:
 
 def _unreadable(reply: Any, wanted: str) -> GraderError:
     return GraderError(
-        f"The judge replied {repr(reply)[:200]}, which is no {wanted}. Correct the judge (docs/concepts/kinds.md)."
+        f"The judge replied {repr(reply)[:200]}; expected was {wanted}. Correct the judge (docs/concepts/kinds.md)."
     )
 
 
@@ -148,8 +148,8 @@ def joined(answers: Sequence[str], equal: Mapping[Pair, bool], connect: bool) ->
     for (first, second), verdict in equal.items():
         if not (verdict or connect) and label[first] == label[second]:
             raise GraderError(
-                f"The judge tells {first[:80]!r} from {second[:80]!r}, and takes both for equal to other answers of "
-                "the group, which is no equivalence. Correct the judge, ask it for whole groups (`asks: group`), or "
-                "say `contradictions: connect`, by which a chain of equal pairs is one class."
+                f"The judge contradicts itself: it says that {first[:80]!r} and {second[:80]!r} differ, and that both "
+                "equal other answers of the group. Correct the judge, ask it about whole groups (`asks: group`), or "
+                "set `contradictions: connect`, which makes one class of every chain of equal pairs."
             )
     return [label[answer] for answer in answers]

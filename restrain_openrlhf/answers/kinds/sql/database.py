@@ -127,12 +127,12 @@ def _started() -> WorkerProcess:
         process.read(START_SECONDS)
         reply = process.ask(PROBE, START_SECONDS)
     except (TimeoutError, EOFError) as error:
-        reply = str(error) or f"no word within {START_SECONDS:.0f} s"
+        reply = str(error) or f"no reply within {START_SECONDS:.0f} s"
     if "in_order" not in reply:
         process.close()
         raise GraderError(
-            f"The process that runs SQL queries does not run SELECT 1: {reply}. Try it by hand: "
-            f"`echo | python -P {worker.__file__}` prints that it is ready."
+            f"The process that runs SQL queries failed on SELECT 1: {reply}. Start it by hand: `echo | python -P "
+            f"{worker.__file__}` should print that it is ready."
         )
     return process
 

@@ -69,8 +69,8 @@ class Sql(AnswerKind):
         """Finds the folder of databases, where the settings name one."""
         if self.databases is not None and not Path(self.databases).is_dir():
             raise ConfigError(
-                f"answers.databases: {self.databases} is no folder, as seen from {Path.cwd()}. Correct the path, or "
-                "leave the key out where the column `database` has absolute paths."
+                f"answers.databases: {self.databases} is not a folder (the working folder is {Path.cwd()}). Correct "
+                "the path; or remove the key, if the column `database` has absolute paths."
             )
 
     def check_row(self, row: Row) -> None:
@@ -102,7 +102,7 @@ class Sql(AnswerKind):
         if wanted is None:
             raise DataError(
                 f"The gold query {gold[:200]!r} of {str(row.get(PROBLEM))[:60]!r} does not run on its database, or "
-                "goes beyond `steps`, `rows` or `seconds`. Correct it, leave the problem out, or raise the limits."
+                "exceeds `steps`, `rows` or `seconds`. Correct it, leave the problem out, or raise the limits."
             )
         found = None if answer is None else self._result(answer, row)
         if found is None:
@@ -122,9 +122,9 @@ class Sql(AnswerKind):
             case SqlColumns(database=None, db_id=None, script=str(script)):
                 return Database.of_script(script)
         raise DataError(
-            f"The prompt {str(row.get(PROBLEM))[:60]!r} has {_given(found) or 'none'} of the columns `database`, "
-            "`db_id` and `schema`. Give one of them: the path of a SQLite file, Spider's name of one, or the "
-            "statements that make it."
+            f"The prompt {str(row.get(PROBLEM))[:60]!r} must have exactly one of the columns `database`, `db_id` and "
+            f"`schema`; it has {_given(found) or 'none'}. Give the path of a SQLite file, Spider's name of a "
+            "database, or the statements that create one."
         )
 
 
