@@ -46,7 +46,7 @@ def test_a_kind_from_outside_is_known_by_name_and_strict_like_the_others():
     assert parse_kind({"name": "signed"}).classes(["A", "a", None, "A"], {}) == [0, 0, None, 0]
     with pytest.raises(ConfigError, match="Did you mean 'lower'"):
         parse_kind({"name": "signed", "lowr": True})
-    with pytest.raises(ConfigError, match=r"no kind of answer.*Did you mean 'signed'"):
+    with pytest.raises(ConfigError, match=r"is not a kind of answer.*Did you mean 'signed'"):
         parse_kind({"name": "signd"})
 
 
@@ -90,7 +90,7 @@ def test_mixed_rows_bring_what_any_kind_reads_and_settings_are_known_before_a_ro
     assert kind.row_columns() >= {"answers", "sign", "options", "unit", "rubric"}
     for block, said in (
         ({"kinds": {"text": {"raed": "tag"}}}, "'raed' is not a setting of text"),
-        ({"kinds": {"txt": {}}}, "no kind of answer"),
+        ({"kinds": {"txt": {}}}, "is not a kind of answer"),
         ({"default": "mixed"}, "cannot be the kind of a row"),
     ):
         with pytest.raises(ConfigError, match=said):
