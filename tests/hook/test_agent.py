@@ -222,7 +222,7 @@ def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):
 
 
 def test_another_number_of_rollouts_than_the_host_expects_is_refused(draw):
-    with pytest.raises(ConfigError, match=r"draws 3 rollouts of a prompt to train on 3, and .* is 16\. Set it to 3"):
+    with pytest.raises(ConfigError, match=r"draws 3 rollouts of a prompt and trains on 3 of them, but .* is 16\. Set it to 3"):
         draw(Actor, "234", 16, **TREES)
 
 
