@@ -161,7 +161,9 @@ def test_a_prompt_that_fails_whole_has_no_vote_and_four_in_a_row_are_an_error_wi
     assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [0.0, 0.0]
     for _ in range(3):
         assert {row["extra_logs"][MISSING] for row in drawn_by(actor, 2)} == {2.0}
-    with pytest.raises(GroupError, match=r"4 prompts in a row failed; of '1\+1=' the first with OSError\('the tool is"):
+    with pytest.raises(
+        GroupError, match=r"4 prompts in a row failed. The first error for '1\+1=': OSError\('the tool is"
+    ):
         drawn_by(actor, 2)
 
 

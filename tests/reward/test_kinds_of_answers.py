@@ -64,7 +64,7 @@ def test_the_row_is_found_by_the_longest_problem_that_the_prompt_holds(rows, pro
 
 
 def test_a_prompt_of_another_file_is_refused(rows):
-    with pytest.raises(DataError, match=r"rows\.jsonl: none of its 3 problems is in the prompt 'When\?'"):
+    with pytest.raises(DataError, match=r"rows\.jsonl: the prompt 'When\?' contains none of its 3 problems"):
         score("When?", rows=rows)
 
 
