@@ -36,7 +36,7 @@ class HostMethod:
         found = parameters(getattr(owner, ORIGINAL + name, None) or _part(owner, name, self))
         if found not in (self.takes, self.accepted):
             raise HostError(
-                f"{self.module}.{self.qualname} takes the parameters {found}, but restrain-openrlhf was written for "
+                f"{self.module}.{self.qualname} takes {found}, but restrain-openrlhf was written for "
                 f"{self.accepted}. {_advice(self.module)}"
             )
 

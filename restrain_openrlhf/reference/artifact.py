@@ -241,8 +241,8 @@ def load_reference(path: Path) -> Reference:
     if provenance.extractor_version != kind.whole_version:
         raise ReferencePassError(
             f"{path} holds answers read by version {provenance.extractor_version!r} of the extractor (kind "
-            f"{kind.name!r}); this is version {kind.whole_version!r}, which reads answers differently. Make the file "
-            "again with `restrain reference`."
+            f"{kind.name!r}); this is version {kind.whole_version!r}, which reads answers differently. Make it again "
+            "with `restrain reference`."
         )
     # A file that cannot be read is told as everywhere.
     next(each_line(path), None)

@@ -72,7 +72,9 @@ def test_bad_input_is_one_line(run, gold, write_jsonl, tmp_path):
     assert "has no kept rollouts" in refused("analyze", tmp_path / "empty", "--gold", gold)
     assert "Missing option '--gold'" in refused("analyze", run)
     assert "no such file" in refused("analyze", run, "--gold", tmp_path / "absent.jsonl")
-    assert "line 1: has none of `problem`, `prompt_hash` and `id`" in refused("analyze", run, "--gold", wrong)
-    assert "has no answer to any of the 5 prompts that were kept" in refused("analyze", run, "--gold", other)
+    assert "line 1: has none of the columns `problem`, `prompt_hash` and `id`" in refused(
+        "analyze", run, "--gold", wrong
+    )
+    assert "answers none of the 5 prompts that were kept" in refused("analyze", run, "--gold", other)
     assert "has no kept rollouts" in refused("analyze", tmp_path / "absent", "--gold", gold)
     assert not (run / "analysis").exists()

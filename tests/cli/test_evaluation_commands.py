@@ -66,7 +66,7 @@ def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
     assert "1 prompts were problems of math500 and are left out; for near ones: restrain data overlap" in done.stdout
     (tmp_path / "none").mkdir()
     message = refused(*words, "--benchmark-dir", tmp_path / "none")
-    assert "math12k: its prompts are compared with math500, which is not to be had." in message
+    assert "math12k: its prompts must be compared with math500, which could not be read." in message
     assert "Name a folder that has a copy with --benchmark-dir." in message
 
 
@@ -192,7 +192,10 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
     ]
     words = ("--benchmarks", write_jsonl("own.jsonl", rows), "--max-new-tokens", "600", "--out", tmp_path / "out")
     message = refused(*EVAL, *words)
-    assert "2 of 4 prompts are longer than the 1448 tokens" in message
+    assert (
+        "2 of 4 prompts are too long: a context of 2048 tokens with 600 new tokens leaves 1448 for the prompt"
+        in message
+    )
     assert "long-1 (1500), long-2 (1900)" in message
     assert not list((tmp_path / "out").rglob("responses*"))
 
@@ -201,9 +204,9 @@ def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, wri
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--template", "llama"), "is no template. Known: auto, qwen25-math-cot"),
+        (("--template", "llama"), "is not a template. Known: auto, qwen25-math-cot"),
         (("--template", "chat-boxed"), "no chat template"),
-        (("--context", "4096"), "was made for 2048 tokens at most"),
+        (("--context", "4096"), "allows at most 2048 tokens"),
     ],
 )
 def test_what_the_model_cannot_do_is_one_line(tmp_path, write_jsonl, words, message):
@@ -253,7 +256,7 @@ def test_runs_are_set_beside_the_paper_unasked(tmp_path):
     done = restrain("table", run, "--method", "restrain", "--data", "dapo14k", "--format", "json")
     assert json.loads(done.stdout)["lines"][0]["cells"][1]["value"] == 40.0
     assert restrain("table", run, "--format", "csv").stdout.startswith("run,origin,benchmark,pass_at_1,")
-    assert "'grop': is no method. Known: base (no training), ttrl" in refused("table", run, "--method", "grop")
+    assert "'grop': is not a method. Known: base (no training), ttrl" in refused("table", run, "--method", "grop")
 
 
 def test_reliability_of_the_shared_rollouts(shared):

@@ -83,7 +83,7 @@ CONTRADICTED = [
     ({"reward.stop_properly_penalty_coef": -0.5}, "stop_properly"),
     ({"reward.clip_range": [0, 0.5]}, "clip_range"),
     ({"reward.normalize_enable": True}, "normalize"),
-    ({"train.agent_func_path": "agent.py"}, "to have that agent draw, write `agent: agent.py`"),
+    ({"train.agent_func_path": "agent.py"}, "to draw rollouts with that agent, write `agent: agent.py`"),
     ({"reward.remote_url": "http://reward:8000/get_reward"}, "OpenRLHF would never call that address"),
     ({"ds.ring_attn_size": 2}, "ring_flash_attn"),
     ({"ds.load_in_4bit": True}, "4-bit weights"),
@@ -122,7 +122,7 @@ def test_a_correction_is_refused_where_the_method_draws_the_rollouts():
 
 def test_a_plan_of_other_rollouts_than_the_groups_is_refused():
     said = reason({}, name="ttrl", votes=64, train_on=32)
-    assert "draws 64 rollouts of a prompt to train on 32" in said
+    assert "draws 64 rollouts of a prompt and trains on 32" in said
     assert "Set it to 32" in said
 
 
@@ -194,7 +194,7 @@ def test_what_the_accelerator_cannot_serve_is_refused(name):
     unsupported = Unsupported("vllm.sync_with_ray", "over TCP"), Unsupported("ds.packing_samples", "no flash-attn")
     device = Device("cpu", unsupported=unsupported)
     flags = flags_with({name: True})
-    with pytest.raises(ConfigError, match=rf"{name} is set, and this cpu stack cannot: .*\. Remove it"):
+    with pytest.raises(ConfigError, match=rf"{name} is set, which this cpu stack does not support: .*\. Remove it"):
         refuse_unsupported(device, flags)
     refuse_unsupported(Device("whole"), flags)
 
@@ -221,5 +221,5 @@ def test_the_gpus_a_layout_needs(flags, gpus):
 
 def test_too_few_gpus_is_an_error_instead_of_waiting_forever():
     refuse_shortage(4, 4)
-    with pytest.raises(ConfigError, match="needs 4 GPUs and the Ray cluster has 3"):
+    with pytest.raises(ConfigError, match="needs 4 GPUs, but the Ray cluster has 3"):
         refuse_shortage(4, 3)

@@ -140,9 +140,9 @@ def test_problems_without_ids_have_no_gold_by_id(material, write_jsonl):
 
 def test_an_id_of_two_problems_and_two_answers_to_one_are_refused(write_jsonl):
     gold = load_gold(write_jsonl("gold.jsonl", [{"id": 1, "answer": "4"}, {"problem": "p", "answer": "5"}]))
-    with pytest.raises(DataError, match="the id '1' is of two problems"):
+    with pytest.raises(DataError, match="two problems have the id '1'"):
         gold.answers("sets", identities([(1, "p"), (1, "q")]))
-    with pytest.raises(DataError, match="the id '1' has the answers '5' and '4'"):
+    with pytest.raises(DataError, match="the id '1' has two answers, '5' and '4'"):
         gold.answers("set", identities([(1, "p")]))
     assert gold.answers("set", identities([(1, "q"), (None, "p")])) == {text_hash("q"): "4", text_hash("p"): "5"}
 
@@ -163,12 +163,12 @@ def test_gold_of_more_problems_than_are_asked_for_is_taken_by_text(write_jsonl):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([{"answer": "1"}], "line 1: has none of `problem`, `prompt_hash` and `id`"),
+        ([{"answer": "1"}], "line 1: has none of the columns `problem`, `prompt_hash` and `id`"),
         (
             [{"problem": "p", "answer": "1"}, {"problem": "p", "answer": "2"}],
             "line 2: the same problem has",
         ),
-        ([{"id": 1, "answer": "1"}, {"id": "1", "answer": "2"}], "line 2: the id '1' has the answers"),
+        ([{"id": 1, "answer": "1"}, {"id": "1", "answer": "2"}], "line 2: the id '1' has two answers"),
         ([{"id": 1, "answer": " "}], "line 1: answer is empty"),
         ([{"id": 1, "answer": None}], "line 1: answer"),
         ([], "has no rows"),
@@ -183,8 +183,8 @@ def test_bad_gold_is_refused(write_jsonl, rows, message):
     ("text", "message"),
     [
         ("id,gold\n1,4\n", "row 1: answer: Field required; the columns are id, gold"),
-        ("id,answer\n1,4\n1,5\n", "row 2: the id '1' has the answers '4' and '5'"),
-        ("id,answer\n,4\n", "row 1: has none of `problem`, `prompt_hash` and `id`"),
+        ("id,answer\n1,4\n1,5\n", "row 2: the id '1' has two answers, '4' and '5'"),
+        ("id,answer\n,4\n", "row 1: has none of the columns `problem`, `prompt_hash` and `id`"),
         ("id,answer\n3,\n", "row 1: answer is empty"),
         ("id;answer\n3;4\n", "separated by ';'"),
         ("id,answer\n", "has no rows"),

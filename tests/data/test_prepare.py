@@ -51,7 +51,7 @@ def test_a_training_file_with_answers_is_written_where_it_is_asked_for(write_jso
 
 def test_a_training_file_with_answers_needs_an_answer_for_every_prompt(write_jsonl, tmp_path):
     source = str(write_jsonl("own.jsonl", ROWS))
-    with pytest.raises(DataError, match=r"2 of 2 prompts have no answer \(row 1 is the first\).*--answer-column"):
+    with pytest.raises(DataError, match=r"2 of 2 prompts have no answer \(the first is row 1\).*--answer-column"):
         prepare(OWN, source, tmp_path / "train.jsonl", tmp_path / "supervised.jsonl")
     assert not list(tmp_path.glob("train*"))
 
@@ -72,7 +72,7 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
     pytest.importorskip("datasets", reason="needs datasets: pip install restrain-openrlhf[data]")
     other = {**DAPO_ROW, "prompt": " Two  spaces\n", "solution": "34"}
     folder = parquet_folder(tmp_path / "dapo", [DAPO_ROW, other], "train", "en")
-    with pytest.raises(DataError, match=r"2 rows, and the known set has 14,116.*--any-count"):
+    with pytest.raises(DataError, match=r"2 rows, but the known set has 14,116.*--any-count"):
         prepare(DAPO14K, str(folder), tmp_path / "t.jsonl")
     made = prepare(DAPO14K, str(folder), tmp_path / "t.jsonl", any_count=True)
     assert json.loads(made.prompts.read_text().splitlines()[1]) == {"id": "1", "problem": " Two  spaces\n"}
@@ -89,11 +89,11 @@ def test_dapo_is_taken_as_it_is_from_a_folder_of_the_hubs_layout(tmp_path):
             "row 1: has no column 'problem'; its columns are answer, id",
         ),
         ([ROWS[0], {"id": 2, "problem": " ", "answer": "1"}], {}, "row 2: 'problem' is ' '"),
-        ([ROWS[0], ROWS[0]], {}, "1 prompts are there more than once: row 2 as row 1.*--drop-duplicates"),
+        ([ROWS[0], ROWS[0]], {}, "1 prompts appear more than once: row 2 as row 1.*--drop-duplicates"),
         ([ROWS[0], {**ROWS[0], "answer": "3"}], {"drop_duplicates": True}, "different answers: row 2 as row 1"),
         ([ROWS[0], {**ROWS[1], "id": "a"}], {}, "row 1 and row 2 have the same id 'a'"),
         ([{"problem": "p", "answer": ["1", "2"]}], {}, r"row 1: 'answer' is \['1', '2'\], but a single answer"),
-        ([{"problem": "p", "answer": math.nan}], {}, "row 1: 'answer' is nan, and one answer"),
+        ([{"problem": "p", "answer": math.nan}], {}, "row 1: 'answer' is nan, but a single answer"),
     ],
 )
 def test_what_is_wrong_is_refused(write_jsonl, tmp_path, rows, checks, message):
@@ -181,7 +181,7 @@ def test_of_near_duplicates_the_first_stays_and_none_where_answers_conflict(writ
 
 def test_a_set_of_conflicting_near_duplicates_alone_is_refused(write_jsonl, tmp_path):
     source = str(write_jsonl("o.jsonl", NEAR[3:]))
-    with pytest.raises(DataError, match=r"no prompt is left .* leave out --drop-near-duplicates"):
+    with pytest.raises(DataError, match=r"no prompt is left.* leave out --drop-near-duplicates"):
         prepare(WITH_GOLD, source, tmp_path / "t.jsonl", drop_near_duplicates=True)
     assert not (tmp_path / "t.jsonl").exists()
 
@@ -198,7 +198,7 @@ def test_synthetic_s1k_is_5000_rows(write_jsonl, tmp_path):
     entry = replace(SYNTHETIC_S1K, answer="answer")
     made = prepare(entry, str(write_jsonl("s.jsonl", rows)), tmp_path / "t.jsonl")
     assert (made.count, made.whole_set.known_digest) == (5000, None)
-    with pytest.raises(DataError, match=r"synthetic-s1k: 4,999 rows, and the known set has 5,000.*--any-count"):
+    with pytest.raises(DataError, match=r"synthetic-s1k: has 4,999 rows, but the known set has 5,000.*--any-count"):
         prepare(entry, str(write_jsonl("s.jsonl", rows[1:])), tmp_path / "t.jsonl")
 
 
@@ -225,7 +225,7 @@ def test_the_first_prompts_of_a_set_that_is_checked_whole(write_jsonl, tmp_path)
     made = prepare(WITH_GOLD, source, tmp_path / "first.jsonl", first=1)
     assert [json.loads(line) for line in made.prompts.read_text().splitlines()] == whole[:1]
     assert (made.count, len(made.gold.read_text().splitlines()), made.dropped_duplicates) == (1, 1, 0)
-    with pytest.raises(DataError, match=r"has 2 prompts, and the first 3 were asked for"):
+    with pytest.raises(DataError, match=r"has 2 prompts, but the first 3 were asked for"):
         prepare(WITH_GOLD, source, tmp_path / "more.jsonl", first=3)
 
 

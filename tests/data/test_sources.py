@@ -54,7 +54,7 @@ def test_an_unreachable_hub_is_one_error(monkeypatch):
         raise ConnectionError("Couldn't reach 'a/b' on the Hub")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    with pytest.raises(DataError, match=r"a/b, split train: the hub did not give it .*local copy"):
+    with pytest.raises(DataError, match=r"a/b, split train: could not be downloaded from the hub .*local copy"):
         load_rows(HubSet("a/b"), "hub")
 
 
@@ -80,8 +80,8 @@ def test_local_files_keep_every_answer_as_it_is_written(tmp_path):
         ("a.csv", b"problem\tanswer\nx\t1\n", "cells are separated by a tab, not by commas"),
         ("a.parquet", b"not parquet", "is not a complete Parquet file"),
         ("a.xlsx", b"", r"is not a \.jsonl, \.csv or \.parquet file"),
-        ("a.csv", b"problem,answer\nx,1\nf(x, y),1\n", "row 2: has another number of cells than the header"),
-        ("a.csv", b"problem,answer\nx\n", "row 1: has another number of cells than the header"),
+        ("a.csv", b"problem,answer\nx,1\nf(x, y),1\n", "row 2: has a different number of cells than the header"),
+        ("a.csv", b"problem,answer\nx\n", "row 1: has a different number of cells than the header"),
         ("a.jsonl.gz", b"", r"is not a \.jsonl, \.csv or \.parquet file"),
     ],
 )

@@ -96,7 +96,7 @@ def test_the_agent_alone_says_what_it_cannot_do(job):
     """Five minutes: the host's policy waits for an engine that has refused. tests/hook has the refusal itself."""
     done = unmodified(job, "{name: grpo_gold}")
     assert done.returncode != 0
-    assert "learns from gold answers, which the agent alone cannot do" in done.stdout + done.stderr
+    assert "learns from gold answers, which the agent cannot do without the hook" in done.stdout + done.stderr
 
 
 @pytest.mark.long

@@ -94,14 +94,16 @@ def test_hub_ids_and_what_a_user_says(tmp_path):
     ablation = trained(tmp_path / "run", "ablations/sigma-inf")
     assert subject(ablation, Subject(method="restrain")).ablation == "sigma-inf"
     assert subject(ablation, Subject(method="ttrl")).ablation is None
-    with pytest.raises(ConfigError, match=r"--method 'grop': is no method. Known: base"):
+    with pytest.raises(ConfigError, match=r"--method 'grop': is not a method. Known: base"):
         subject("./somewhere", Subject(method="grop"))
 
 
 def test_a_run_folder_that_cannot_be_read_is_refused(tmp_path):
     model = trained(tmp_path / "run", "dapo14k/qwen3-4b-base/ttrl")
     (tmp_path / "run" / "run.json").write_text("{}")
-    with pytest.raises(RunError, match=r"run.json: cannot be read as a run's .*--base, --method and --data"):
+    with pytest.raises(
+        RunError, match=r"run.json: cannot be read as the record of a run .*--base, --method and --data"
+    ):
         subject(model)
     assert subject(model, Subject(QWEN, "ttrl", "dapo14k")) == Subject(QWEN, "ttrl", "dapo14k")
 

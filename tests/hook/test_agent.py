@@ -222,7 +222,9 @@ def test_a_continuation_never_passes_the_limit_of_new_tokens(draw):
 
 
 def test_another_number_of_rollouts_than_the_host_expects_is_refused(draw):
-    with pytest.raises(ConfigError, match=r"draws 3 rollouts of a prompt to train on 3, and .* is 16\. Set it to 3"):
+    with pytest.raises(
+        ConfigError, match=r"draws 3 rollouts of a prompt and trains on 3 of them, but .* is 16\. Set it to 3"
+    ):
         draw(Actor, "234", 16, **TREES)
 
 
@@ -282,10 +284,10 @@ def test_without_our_entry_point_plans_are_drawn_too(agent_alone, method):
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("method: {name: grpo_gold}", "learns from gold answers, which the agent alone cannot do"),
-        ("method: {name: srt_easy}", "trains on some of the prompts only, which the agent alone"),
-        ("method: {name: ttrl}\nsteps: 3", "steps is set, which the agent alone cannot do"),
-        ("method: {name: ttrl}\nmetrics: m.jsonl", "metrics is set, which the agent alone cannot do"),
+        ("method: {name: grpo_gold}", "learns from gold answers, which the agent cannot do without the hook"),
+        ("method: {name: srt_easy}", "trains on some of the prompts only, which the agent cannot"),
+        ("method: {name: ttrl}\nsteps: 3", "steps is set, which the agent cannot do without the hook"),
+        ("method: {name: ttrl}\nmetrics: m.jsonl", "metrics is set, which the agent cannot do without the hook"),
         ("method: {name: ttrl}\nsevice: http://a", "Did you mean 'service'"),
         ("method: {name: ttrl}\nservice: reward:8000", "must be an address such as http://reward:8000"),
         ("method: {name: ttrl}\nservice: http://x:token@reward:8000", "without a path and without a token"),
@@ -301,7 +303,9 @@ def test_what_the_agent_alone_cannot_do_is_refused(agent_alone, text, problem):
 
 def test_without_a_configuration_the_agent_says_what_to_set(monkeypatch):
     monkeypatch.delenv("RESTRAIN_CONFIG", raising=False)
-    with pytest.raises(ConfigError, match=r"RESTRAIN_CONFIG is not set where the rollouts are drawn\. Set it"):
+    with pytest.raises(
+        ConfigError, match=r"RESTRAIN_CONFIG is not set where the rollouts are drawn\. On every Ray node set it"
+    ):
         AgentExecutor()
 
 

@@ -39,7 +39,7 @@ def asked(model, save_dir, tag="global_step1", max_num=3, max_mem=1000, client_s
     [
         (OSError(28, "No space left on device"), CheckpointError, r"No space left on device\. Free some space"),
         (RuntimeError("PytorchStreamWriter failed writing file"), CheckpointError, r"failed writing file\. Free some"),
-        (RuntimeError("unexpected pos 64 vs 0"), CheckpointError, "writing failed: unexpected pos"),
+        (RuntimeError("unexpected pos 64 vs 0"), CheckpointError, "could not be written: unexpected pos"),
         (RuntimeError("NCCL"), RuntimeError, "^NCCL$"),
     ],
 )

@@ -71,7 +71,7 @@ def test_with_flash_attention_and_nvcc_openrlhf_runs_as_it_is(machine, extension
 def test_weights_of_colocated_models_go_by_nccl_alone(built, machine, extension):
     extension(built)
     with pytest.raises(
-        ConfigError, match=r"^vllm\.sync_backend is 'gloo', and this cuda stack cannot: with train\.col"
+        ConfigError, match=r"^vllm\.sync_backend is 'gloo', which this cuda stack does not support: with train\.col"
     ):
         refuse_unsupported(cuda.cuda(), {**FLAGS, "vllm.sync_backend": "gloo"})
     for apart in ({"train.colocate_all": False}, {"train.async_enable": True}):

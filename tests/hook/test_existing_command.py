@@ -99,7 +99,10 @@ def test_the_agent_may_be_named_and_a_reward_of_the_commands_own_is_refused(comm
         (["--algo.advantage.estimator", "rloo"], "algo.advantage.estimator is 'rloo'"),
         (["--actor.model_name_or_path", "/no/such/model"], "/no/such/model"),
         (["--data.input_key", "question"], "question"),
-        (["--data.max_len", "8", "--rollout.max_new_tokens", "5"], "2 of 2 prompts have more tokens than the 3 that"),
+        (
+            ["--data.max_len", "8", "--rollout.max_new_tokens", "5"],
+            "2 of 2 prompts are too long: max_len 8 with 5 new tokens leaves 3",
+        ),
         (["--data.max_len", "4"], "to 5 or more, lower max_new_tokens"),
         (["--rollout.vllm_generate_batch_size", "256"], "is 256, below rollout.batch_size 1024"),
         (["--train.enable_ema", "--ckpt.load_enable"], "checkpoints do not contain the moving average"),
@@ -107,7 +110,7 @@ def test_the_agent_may_be_named_and_a_reward_of_the_commands_own_is_refused(comm
         (["--critic.freezing_steps", "3"], "critic.freezing_steps is 3"),
         (["--ds.ring_attn_size", "2"], "ds.ring_attn_size is 2"),
         (["--no.such.flag", "1"], "OpenRLHF's command line refuses"),
-        (["--actor.num_gpus_per_node", "128"], "GPUs and the Ray cluster has 64"),
+        (["--actor.num_gpus_per_node", "128"], "GPUs, but the Ray cluster has 64"),
     ],
 )
 def test_what_cannot_train_is_refused_in_one_line_before_the_host_starts(command, started, words, message):

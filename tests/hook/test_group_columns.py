@@ -64,8 +64,11 @@ def test_majorities_are_equal_where_answers_are():
 @pytest.mark.parametrize(
     ("samples", "message"),
     [
-        (rollouts("a", "1", "1", "1"), "3 rollouts arrived, which is no multiple"),
-        (rollouts("a", "1") + rollouts("b", "1"), "2 neighbouring rollouts belong to 2 prompts"),
+        (rollouts("a", "1", "1", "1"), "3 rollouts arrived, which is not a multiple"),
+        (
+            rollouts("a", "1") + rollouts("b", "1"),
+            "2 neighbouring rollouts, which should be one group, belong to 2 prompts",
+        ),
         ([], "0 rollouts arrived"),
     ],
 )

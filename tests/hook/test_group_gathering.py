@@ -103,7 +103,7 @@ def test_two_prompts_with_the_same_parameters_at_once_are_refused():
         actor, parameters = Actor(), SamplingParams(max_tokens=16)
         return await asyncio.gather(*[actor.draw(4, prompt, parameters) for prompt in ("a", "b")])
 
-    with pytest.raises(GroupError, match="handed two prompts the same sampling parameters, 'a' and 'b'"):
+    with pytest.raises(GroupError, match="gave two prompts the same sampling_params object, 'a' and 'b'"):
         asyncio.run(both())
 
 
@@ -187,7 +187,7 @@ def test_generation_that_is_cancelled_ends_the_engines_requests():
 
 
 def test_one_rollout_is_no_group():
-    with pytest.raises(GroupError, match="drew one rollout of the prompt '1\\+1=', and a vote needs a group"):
+    with pytest.raises(GroupError, match="drew a single rollout for the prompt '1\\+1=', but a vote needs a group"):
         asyncio.run(Actor().draw(1))
 
 

@@ -141,11 +141,11 @@ def unused_port():
 
 
 def test_a_service_that_stays_away_is_one_clear_error(unused_port):
-    with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.2 s; the last try found: Cannot connect"):
+    with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.2 s; the last attempt found: Cannot connect"):
         asked(f"http://127.0.0.1:{unused_port}", patience=0.2)
     with (
         service((503, b"stopping")) as (url, _),
-        pytest.raises(ScoreServiceError, match="the last try found: status 503: stopping"),
+        pytest.raises(ScoreServiceError, match="the last attempt found: status 503: stopping"),
     ):
         asked(url, patience=0.2)
 
@@ -154,7 +154,7 @@ def test_a_service_that_never_answers_is_given_up(monkeypatch):
     monkeypatch.setattr(group_scoring, "TRY_SECONDS", 0.1)
     ended = threading.Event()
     with service((200, lambda _body: ended.wait(10) and b"")) as (url, seen):
-        with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.3 s; the last try found: TimeoutError"):
+        with pytest.raises(ScoreServiceError, match=r"gave no answer for 0\.3 s; the last attempt found: TimeoutError"):
             asked(url, patience=0.3)
         ended.set()
     assert len(seen) >= 2

@@ -83,7 +83,7 @@ def test_the_agent_alone_refuses_a_services_at_its_first_group(first_group, scor
     own = {"model_fingerprint": model_fingerprint(str(ADDITION.model))}
     right, greedy = scoring(**own).url, scoring(**own, **GREEDY).url
     assert first_group({"method": method, "service": right})[0] > 0
-    with pytest.raises(ScoreServiceError, match="has 2 rollouts per prompt, and the run needs 16"):
+    with pytest.raises(ScoreServiceError, match="has 2 rollouts per prompt, but the run needs 16"):
         first_group({"method": method, "service": greedy})
     as_it_is = {"reference_n": 2, "reference_sampling": "any"}
     assert len(first_group({"method": method, "service": greedy, **as_it_is})) == 16

@@ -159,7 +159,7 @@ def test_a_process_that_lost_one_of_our_functions_says_so_and_loads_no_model(str
     assert said == ["openrlhf.utils.deepspeed.deepspeed.DeepspeedStrategy.get_ds_train_config"]
     group = group_of(process([]), process(said))
     with pytest.raises(
-        HookNotActiveError, match=r"on in ReferenceModelActor processes, and not in .*get_ds_train_config"
+        HookNotActiveError, match=r"on in ReferenceModelActor processes, but not in .*get_ds_train_config"
     ):
         group.async_init_model_from_pretrained(SimpleNamespace(), "model")
     strategy.get_ds_train_config = vars(strategy)["get_ds_train_config"].__wrapped__

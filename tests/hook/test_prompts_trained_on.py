@@ -70,9 +70,7 @@ def test_a_prompt_without_a_row_is_named(reference):
 def test_a_cutoff_that_keeps_nothing_is_refused(tmp_path, reference):
     rows = [json.loads(line) for line in reference.read_text().splitlines()]
     reference.write_text("".join(json.dumps({**row, "majority_share": 0.5}) + "\n" for row in rows))
-    with pytest.raises(
-        ReferencePassError, match=r"keeps none of the 6 prompts; their highest majority share is 0\.500"
-    ):
+    with pytest.raises(ReferencePassError, match=r"keeps none of the 6 prompts: the highest majority share is 0\.500"):
         training_data.keep_selected(dataset(), settings(reference, name="srt_easy", easy_cutoff=0.9))
 
 

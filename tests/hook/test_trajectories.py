@@ -161,7 +161,9 @@ def test_a_prompt_that_fails_whole_has_no_vote_and_four_in_a_row_are_an_error_wi
     assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [0.0, 0.0]
     for _ in range(3):
         assert {row["extra_logs"][MISSING] for row in drawn_by(actor, 2)} == {2.0}
-    with pytest.raises(GroupError, match=r"4 prompts in a row failed; of '1\+1=' the first with OSError\('the tool is"):
+    with pytest.raises(
+        GroupError, match=r"4 prompts in a row failed. The first error for '1\+1=': OSError\('the tool is"
+    ):
         drawn_by(actor, 2)
 
 
@@ -320,7 +322,7 @@ def test_our_own_agent_and_a_missing_file_are_refused(tmp_path):
         ('output["action_ranges"] = [(4, 99)]', r"action_ranges \[\(4, 99\)\] in 21 tokens"),
         ('output["action_ranges"] = [(11, 21), (4, 7)]', "action_ranges"),
         ('output["rollout_log_probs"] = [0.0]', "1 rollout_log_probs for 21 observation_tokens"),
-        ('output["extra_logs"] = {"name": "words"}', "agent/name is 'words', which is no number"),
+        ('output["extra_logs"] = {"name": "words"}', "have agent/name = 'words', which is not a number"),
     ],
 )
 def test_an_executor_whose_output_would_train_other_tokens_is_refused(hooked, agent, change, problem):
@@ -368,12 +370,12 @@ def test_a_reference_of_another_way_of_drawing_is_refused(agent):
     made = SimpleNamespace(model="m", model_fingerprint="m", template="none", agent=mine.identity, **sampled)
     reference = SimpleNamespace(path="ref.jsonl", provenance=made)
     refuse_mismatch(reference, NeededReference(agent=mine.identity))
-    with pytest.raises(ReferencePassError, match=r"drawn by their_agent\.py .*, and this run draws by a single turn"):
+    with pytest.raises(ReferencePassError, match=r"drawn by their_agent\.py .*, but this run draws by a single turn"):
         refuse_mismatch(reference, NeededReference())
     with pytest.raises(ReferencePassError, match=r"draws by their_agent\.py .* turns='all'"):
         refuse_mismatch(reference, NeededReference(agent=other.identity))
     made.agent = None
-    with pytest.raises(ReferencePassError, match="was drawn by a single turn, and this run draws by their_agent"):
+    with pytest.raises(ReferencePassError, match="was drawn by a single turn, but this run draws by their_agent"):
         refuse_mismatch(reference, NeededReference(agent=mine.identity))
 
 

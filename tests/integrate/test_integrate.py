@@ -149,7 +149,7 @@ def test_a_hooked_command_is_asked_with_its_own_method(script, tmp_path):
     hooked = changed(Written.of_file(script)).replace("method.yaml", str(tmp_path / "mine.yaml"))
     script.write_text(hooked)
     done = restrain("integrate", "--file", script)
-    assert "draws 64 rollouts of a prompt to train on 32" in done.stdout
+    assert "draws 64 rollouts of a prompt and trains on 32" in done.stdout
     assert "=> --rollout.n_samples_per_prompt 32" in done.stdout
 
 
@@ -249,14 +249,14 @@ def test_what_only_the_user_can_decide_is_said_so_and_ends_with_status_1(flags, 
     [
         ("", "no command with `-m openrlhf.cli.train_ppo_ray`"),
         ("python train.py", "no command with"),
-        ("python -m openrlhf.cli.train_sft --x 1", "starts openrlhf.cli.train_sft, and RESTRAIN is a part of"),
-        ("python openrlhf/cli/train_ppo_ray.py --x 1", "Write `-m openrlhf.cli.train_ppo_ray` in its place"),
+        ("python -m openrlhf.cli.train_sft --x 1", "starts openrlhf.cli.train_sft, but RESTRAIN works only inside"),
+        ("python openrlhf/cli/train_ppo_ray.py --x 1", "Write `-m openrlhf.cli.train_ppo_ray` instead"),
         ("deepspeed --module openrlhf.cli.train_ppo_ray", "deepspeed would start"),
         ("/opt/bin/torchrun -m openrlhf.cli.train_ppo_ray", "torchrun would start"),
         ("python -m openrlhf.cli.train_ppo_ray --a 'b", "a quote is opened here and never closed"),
         (
             "python -m openrlhf.cli.train_ppo_ray\n --x 1",
-            "--command, line 2: begins with a flag. End the line before it",
+            "--command, line 2: begins with a flag. End the previous line",
         ),
         ("python -m openrlhf.cli.train_ppo_ray; python -m openrlhf.cli.train_ppo_ray", "has 2 commands"),
         (r'bash -c "python -m openrlhf.cli.train_ppo_ray --a \"b\""', "inside nested quotes"),

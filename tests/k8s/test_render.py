@@ -80,8 +80,8 @@ def test_nodes_and_gpus_follow_from_the_placement_groups(changed, expected):
 @pytest.mark.parametrize(
     ("changed", "shape", "message"),
     [
-        ({"vllm.num_engines": 4}, NODE_OF_8, "is no multiple of the 8"),
-        ({"actor.num_nodes": 4}, NODE_OF_8, "this overlay has 4"),
+        ({"vllm.num_engines": 4}, NODE_OF_8, "is not a multiple of the 8"),
+        ({"actor.num_nodes": 4}, NODE_OF_8, "this overlay allows 4"),
         ({"actor.num_gpus_per_node": 16}, NODE_OF_8, "actor.num_gpus_per_node is 16"),
         ({"vllm.tensor_parallel_size": 16}, NODE_OF_8, "vllm.tensor_parallel_size is 16"),
         ({"train.colocate_all": True}, NodeShape(gpus_per_node=8, max_nodes=1, cpus_per_node=11), "have 11 CPUs"),
@@ -290,7 +290,7 @@ def test_steps_that_nothing_needs_are_left_out():
         (
             ("--set", "method.prompt_weight=none", "--only", "reference"),
             "8xa100-80g",
-            "--only reference: there is no such step. This run reads no offline pass",
+            "--only reference: this run has no such step",
         ),
         (
             ("--only", "subset-reference", "--set", "pass_n=16"),

@@ -77,7 +77,7 @@ def test_a_folder_without_rollouts_says_how_to_keep_them(tmp_path):
 
 def test_a_step_that_was_not_kept(tmp_path):
     write_step(tmp_path, 3, as_parquet([group()]))
-    with pytest.raises(DataError, match="1 steps from 3 to 3"):
+    with pytest.raises(DataError, match="1 steps with them, from 3 to 3"):
         list(read_kept(tmp_path, steps=[4]))
 
 
@@ -85,7 +85,7 @@ def test_a_step_that_was_not_kept(tmp_path):
 def test_a_damaged_file_is_named(tmp_path, content):
     path = write_step(tmp_path, 3, as_parquet([group()]))
     path.write_bytes(path.read_bytes()[:-20] if content is None else content)
-    with pytest.raises(DataError, match=r"step-000003.parquet: is no whole Parquet file"):
+    with pytest.raises(DataError, match=r"step-000003.parquet: is not a complete Parquet file"):
         list(read_kept(tmp_path))
 
 

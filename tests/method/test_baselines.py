@@ -128,7 +128,7 @@ def test_residual_entropy_needs_an_entropy_of_every_rollout(entropies):
 
 
 def test_a_group_of_another_size_than_the_method_draws_is_refused():
-    with pytest.raises(GroupError, match=r"The group has 3 rollouts, and the method 'ttrl' votes on 4"):
+    with pytest.raises(GroupError, match=r"The group has 3 rollouts, but the method 'ttrl' votes on 4"):
         method(name="ttrl", votes=4, train_on=2).score([0, 0, 1])
 
 

@@ -225,7 +225,7 @@ def test_a_setting_that_the_configurations_method_has_not_is_refused(tmp_path):
 
 def test_a_reference_with_fewer_rollouts_than_a_group_is_refused(tmp_path):
     message = refused("premise", "--reference", pass_without(tmp_path), "--config", config(tmp_path, "name: ettrl"))
-    assert "has 16 rollouts per prompt, and a group of the configuration has 60" in message
+    assert "has 16 rollouts per prompt, but the configuration's groups have 60" in message
 
 
 def test_a_vote_of_its_own_size_has_that_many_rollouts(tmp_path):

@@ -26,12 +26,12 @@ METHODS = ["restrain", "srt_offline"]
 MODEL = {"model_fingerprint": "commit:dead"}
 GREEDY = {"n": 2, "temperature": 0.0, "max_new_tokens": 8}
 OTHERS = [
-    (MODEL, "made for another model: 'commit:dead'"),
-    (GREEDY, "has 2 rollouts per prompt, and the run needs 16"),
-    ({"temperature": 0.0}, "sampled with temperature 0.0, and this run draws with 1.0"),
-    ({"top_p": 0.9}, "sampled with top_p 0.9, and this run draws with 1.0"),
-    ({"max_new_tokens": 8}, "sampled with max_new_tokens 8, and this run draws with 40"),
-    ({"extractor_version": "0"}, "holds answers of extractor version '0'"),
+    (MODEL, "made for another model: it has 'commit:dead'"),
+    (GREEDY, "has 2 rollouts per prompt, but the run needs 16"),
+    ({"temperature": 0.0}, "sampled with temperature 0.0, but this run draws with 1.0"),
+    ({"top_p": 0.9}, "sampled with top_p 0.9, but this run draws with 1.0"),
+    ({"max_new_tokens": 8}, "sampled with max_new_tokens 8, but this run draws with 40"),
+    ({"extractor_version": "0"}, "holds answers read by version '0'"),
 ]
 
 
@@ -43,11 +43,11 @@ def made_by_hand(tmp_path, **made):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (lambda a, b: [a, by_hand.line("q", ["1", "1"])], r"line 2: 2 answers and n 2, and the provenance says 16"),
-        (lambda a, b: [a, by_hand.line("q", ["1", "1"], n=16)], r"line 2: 2 answers and n 16"),
-        (lambda a, b: [a, by_hand.line("q", ["1"]), by_hand.line("r", ["1"] * 3)], r"line 2: 1 answers"),
-        (lambda a, b: [a, a, by_hand.line("r", ["1"] * 3)], r"line 2: the prompt of line 1 again"),
-        (lambda a, b: [a, "\n", b, a], r"line 4: the prompt of line 1 again"),
+        (lambda a, b: [a, by_hand.line("q", ["1", "1"])], r"line 2: has 2 answers and n 2, but the provenance says 16"),
+        (lambda a, b: [a, by_hand.line("q", ["1", "1"], n=16)], r"line 2: has 2 answers and n 16"),
+        (lambda a, b: [a, by_hand.line("q", ["1"]), by_hand.line("r", ["1"] * 3)], r"line 2: has 1 answers"),
+        (lambda a, b: [a, a, by_hand.line("r", ["1"] * 3)], r"line 2: repeats the prompt of line 1"),
+        (lambda a, b: [a, "\n", b, a], r"line 4: repeats the prompt of line 1"),
     ],
 )
 def test_rows_of_another_pass_and_rows_that_come_twice_are_refused_by_line(tmp_path, rows, message):
@@ -73,7 +73,7 @@ def test_another_extractors_answers_are_refused_by_every_command_that_reads_them
         ("serve", "--config", served(tmp_path, path)),
     ):
         said = refused(*words)
-        assert "holds answers of extractor version '0'" in said, words
+        assert "holds answers read by version '0'" in said, words
         assert "Make it again with `restrain reference`" in said
 
 
@@ -127,11 +127,11 @@ def test_a_run_whose_service_has_it_is_refused_at_the_trial(scoring):
     service, method = ScoreService.of(config, scoring(**theirs).url), build(config.method)
     needed = dict(NEEDED)
     for name, message in (
-        ("model_fingerprint", "409: .*made for another model: 'commit:dead'"),
-        ("n", "has 2 rollouts per prompt, and the run needs 16"),
-        ("temperature", r"sampled with temperature 0\.0, and this run draws with 1\.0"),
-        ("top_p", r"sampled with top_p 0\.9, and this run draws with 1\.0"),
-        ("max_new_tokens", "sampled with max_new_tokens 8, and this run draws with 40"),
+        ("model_fingerprint", "409: .*made for another model: it has 'commit:dead'"),
+        ("n", "has 2 rollouts per prompt, but the run needs 16"),
+        ("temperature", r"sampled with temperature 0\.0, but this run draws with 1\.0"),
+        ("top_p", r"sampled with top_p 0\.9, but this run draws with 1\.0"),
+        ("max_new_tokens", "sampled with max_new_tokens 8, but this run draws with 40"),
     ):
         with pytest.raises(ScoreServiceError, match=message):
             service.check(method, PROMPT, 16, NeededReference(**needed))

@@ -27,14 +27,14 @@ def test_the_first_rollouts_vote_again(reference, tmp_path):
 
 
 def test_more_rollouts_than_there_are_must_be_sampled(reference, tmp_path):
-    with pytest.raises(ReferencePassError, match="has 4 rollouts per prompt, and 5 are asked for"):
+    with pytest.raises(ReferencePassError, match="has 4 rollouts per prompt, but 5 are asked for"):
         subset(reference, tmp_path / "o.jsonl", n=5)
 
 
 def test_answers_of_another_extractor_are_not_voted_on_again(reference, tmp_path):
     old = reference.provenance.model_copy(update={"extractor_version": "0"})
     (tmp_path / "ref.jsonl.provenance.json").write_text(old.model_dump_json())
-    with pytest.raises(ReferencePassError, match="extractor version '0'"):
+    with pytest.raises(ReferencePassError, match="read by version '0'"):
         subset(load_reference(reference.path), tmp_path / "o.jsonl", n=2)
 
 

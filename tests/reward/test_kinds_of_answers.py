@@ -64,7 +64,7 @@ def test_the_row_is_found_by_the_longest_problem_that_the_prompt_holds(rows, pro
 
 
 def test_a_prompt_of_another_file_is_refused(rows):
-    with pytest.raises(DataError, match=r"rows\.jsonl: none of its 3 problems is in the prompt 'When\?'"):
+    with pytest.raises(DataError, match=r"rows\.jsonl: the prompt 'When\?' contains none of its 3 problems"):
         score("When?", rows=rows)
 
 
@@ -87,7 +87,7 @@ def test_without_rows_the_prompt_is_all_that_is_known():
 
 def test_a_reference_of_another_kind_is_refused(tmp_path):
     reference = load_reference(write_reference(tmp_path / "ref.jsonl", {"Q": ["1", "1"]}))
-    with pytest.raises(ReferencePassError, match="answers of the kind 'math 4', and this run reads 'signed 3'"):
+    with pytest.raises(ReferencePassError, match="answers of the kind 'math 4', but this run reads 'signed 3'"):
         scorer(reference=reference)
 
 

@@ -63,7 +63,7 @@ def test_another_method_than_the_services_is_refused_with_the_first_difference(s
     asked = {**RESTRAIN, "kappa": 3, "sigma": 0.7}
     reply = service.http.post("/v1/score", content=body([group("p")], asked))
     assert reply.status_code == 409
-    assert reply.json()["detail"] == "method.kappa is 3.0 in the request and 2.0 in the service."
+    assert reply.json()["detail"] == "method.kappa is 3.0 in the request, but 2.0 in the service."
     reply = service.http.post("/v1/score", content=body([group("p")], {"name": "ttrl"}))
     assert reply.status_code == 409
     assert "method.k is None in the request" in reply.json()["detail"]

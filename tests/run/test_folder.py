@@ -70,7 +70,7 @@ def test_the_same_run_may_come_back_and_log_elsewhere(tmp_path):
 def test_another_run_is_refused_naming_the_difference(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.claim(config(tmp_path), {"actor.adam.lr": 1e-6})
-    with pytest.raises(RunError, match=r"method\.kappa = 3\.0; this one has 5\.0"):
+    with pytest.raises(RunError, match=r"method\.kappa = 3\.0, but this run has 5\.0"):
         folder.claim(config(tmp_path, kappa=5), {"actor.adam.lr": 1e-6})
     with pytest.raises(RunError, match=r"openrlhf\.actor\.adam\.lr"):
         folder.claim(config(tmp_path), {"actor.adam.lr": 1e-5})
@@ -80,9 +80,9 @@ def test_another_number_of_steps_is_another_run(tmp_path):
     folder = RunFolder(tmp_path / "run")
     folder.claim(config(tmp_path).model_copy(update={"steps": 3}), {})
     assert load_hook_config(folder.hook_config).steps == 3
-    with pytest.raises(RunError, match=r"steps = 3; this one has 4"):
+    with pytest.raises(RunError, match=r"steps = 3, but this run has 4"):
         folder.claim(config(tmp_path).model_copy(update={"steps": 4}), {})
-    with pytest.raises(RunError, match=r"steps = 3; this one has None"):
+    with pytest.raises(RunError, match=r"steps = 3, but this run has None"):
         folder.claim(config(tmp_path), {})
 
 

@@ -58,7 +58,7 @@ def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
 def test_training_by_an_agent_takes_no_reference_of_a_single_turn_and_no_file_without_an_agent(tmp_path):
     sampled(offline_pass(configured(tmp_path)), tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
     agent = ROOT / "examples" / "calculator_agent.py"
-    with pytest.raises(ReferencePassError, match="drawn by a single turn, and this run draws by calculator_agent"):
+    with pytest.raises(ReferencePassError, match="drawn by a single turn, but this run draws by calculator_agent"):
         check(configured(tmp_path, agent=str(agent)))
     (tmp_path / "their_agent.py").write_text("TURNS = 2\n")
     with pytest.raises(ConfigError, match="has no class AgentExecutor"):
@@ -71,10 +71,10 @@ def test_training_by_an_agent_takes_no_reference_of_a_single_turn_and_no_file_wi
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ({"n": 2}, "has 2 rollouts per prompt, and the run needs 16"),
-        ({"temperature": 0.0}, r"sampled with temperature 0\.0, and this run draws with 1\.0"),
-        ({"top_p": 0.9}, r"sampled with top_p 0\.9, and this run draws with 1\.0"),
-        ({"max_new_tokens": 8}, "sampled with max_new_tokens 8, and this run draws with 14"),
+        ({"n": 2}, "has 2 rollouts per prompt, but the run needs 16"),
+        ({"temperature": 0.0}, r"sampled with temperature 0\.0, but this run draws with 1\.0"),
+        ({"top_p": 0.9}, r"sampled with top_p 0\.9, but this run draws with 1\.0"),
+        ({"max_new_tokens": 8}, "sampled with max_new_tokens 8, but this run draws with 14"),
     ],
 )
 def test_training_refuses_a_reference_that_was_sampled_otherwise_unless_the_configuration_says_so(
@@ -99,7 +99,7 @@ def test_the_pass_has_as_many_rollouts_as_the_configuration_says(tmp_path):
 def test_training_refuses_a_reference_with_another_number_of_rollouts(tmp_path):
     config = configured(tmp_path, reference_n=3)
     sampled(offline_pass(config, n=2), tmp_path / "ref.jsonl")
-    with pytest.raises(ReferencePassError, match="has 2 rollouts per prompt, and the run needs 3"):
+    with pytest.raises(ReferencePassError, match="has 2 rollouts per prompt, but the run needs 3"):
         check(config)
 
 

@@ -47,7 +47,7 @@ def test_a_benchmark_by_name_comes_without_hints_at_its_answers(tmp_path):
             "2 ids are empty: '1', '2'",
         ),
         ([{"id": 1, "problem": "x"}, {"problem": "y"}], "row 2: has no id, and other rows have one"),
-        ([{"id": 1, "problem": ["x"]}], "row 1: 'problem' is no text but list"),
+        ([{"id": 1, "problem": ["x"]}], "row 1: 'problem' must be text, but is list"),
         ([], "has no problems"),
         (
             [{"id": 1, "question": "x", "choices": ["a", "b"]}],

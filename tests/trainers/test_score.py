@@ -99,7 +99,7 @@ def test_other_types_and_shapes_get_a_message(given, message):
     ("words", "error", "message"),
     [
         ({"method": "restrian"}, ConfigError, "Did you mean 'restrain'"),
-        ({"method": 3}, ConfigError, "method: 3 is no block of settings"),
+        ({"method": 3}, ConfigError, "method: 3 is not a block of settings"),
         ({"method": {"name": "ttrl", "votez": 8}}, ConfigError, "'votez' is not a setting of ttrl"),
         ({"method": "restrain"}, RestrainError, "no reference was given"),
         ({"method": {"name": "ttrl", "votes": 64}}, GroupError, "votes on 64"),
@@ -122,7 +122,7 @@ def test_build_takes_settings_alone(wrong):
 
 
 def test_parse_settings_takes_a_block_alone():
-    with pytest.raises(ConfigError, match=r"method: 'restrain' is no block of settings\..*in Python \{'name': "):
+    with pytest.raises(ConfigError, match=r"method: 'restrain' is not a block of settings\..*in Python \{'name': "):
         parse_settings("restrain")
 
 

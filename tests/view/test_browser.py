@@ -406,7 +406,7 @@ def test_a_damaged_step_is_said_on_the_page(tmp_path, page, serving):
     run = small_run(tmp_path)
     step_file(run, 2).write_bytes(b"no parquet")
     page.open(serving(material(run, None)))
-    assert "step-000002.parquet: is no whole Parquet file" in page.texts("#damaged")[0]
+    assert "step-000002.parquet: is not a complete Parquet file" in page.texts("#damaged")[0]
     assert len(rows(page)) == 6
 
 

@@ -35,7 +35,7 @@ def test_gold_that_cannot_be_used_is_refused(tmp_path, write_jsonl):
     run = small_run(tmp_path / "run")
     assert "no such file" in refused("view", run, "--gold", tmp_path / "absent.jsonl")
     other = write_jsonl("other.jsonl", [{"problem": "another", "answer": "1"}])
-    assert "has no answer to any of the 3 prompts" in refused("view", run, "--gold", other)
+    assert "answers none of the 3 prompts" in refused("view", run, "--gold", other)
     assert "line 1: answer" in refused("view", run, "--gold", write_jsonl("bad.jsonl", [{"problem": "p"}]))
 
 
@@ -60,7 +60,7 @@ def test_a_port_in_use_is_refused(tmp_path):
 def test_a_damaged_record_of_the_run_is_refused(tmp_path):
     run = small_run(tmp_path)
     (run / "run.json").write_text("{")
-    assert "run.json: is no JSON" in refused("view", run)
+    assert "run.json: is not valid JSON" in refused("view", run)
 
 
 def test_a_reference_that_is_gone_is_said(tmp_path):

@@ -79,7 +79,7 @@ def test_one_prompt_alone_is_found_under_a_template():
 
 
 def test_gold_of_other_problems_is_refused(write_jsonl):
-    with pytest.raises(DataError, match="has no answer to any of the 3 prompts"):
+    with pytest.raises(DataError, match="answers none of the 3 prompts"):
         gold_for(PROBLEMS, write_jsonl("gold.jsonl", [{"problem": "another", "answer": "4"}]), {})
 
 

@@ -41,8 +41,8 @@ Log:     "RESTRAIN is on: the method {method}" before OpenRLHF starts. A run who
 Metric:  restrain/majority_share_mean with every step, in W&B or TensorBoard where they are on, and in the file that
          `metrics:` names. The agent alone logs restrain/voters."""
 BACK = """\
-Run your own command again: nothing of OpenRLHF or your files is changed. Name another --ckpt.path, or take
---ckpt.load_enable away, so that it does not go on from the checkpoints of the run with RESTRAIN."""
+Run your own command again: nothing in OpenRLHF or your files has changed. Name another --ckpt.path, or remove
+--ckpt.load_enable, so that it does not resume from the checkpoints of the run with RESTRAIN."""
 
 
 def integrate(

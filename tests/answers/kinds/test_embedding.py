@@ -208,7 +208,7 @@ def test_without_its_libraries_the_extra_is_named(model, monkeypatch):
 )
 def test_a_model_that_is_made_otherwise_is_refused(model, modules, modes):
     say(model, *modules, **modes)
-    with pytest.raises(ConfigError, match="is made of Transformer"):
+    with pytest.raises(ConfigError, match="is made of the modules Transformer"):
         kind_of(model).classes(["a", "b"], ROW)
     say(model, "Transformer", "Pooling", "Normalize", mean_tokens=True, cls_token=False)
 

@@ -274,7 +274,7 @@ def test_a_failure_is_never_a_vote(service, waits, reply, tries, said):
 @pytest.mark.parametrize("body", ['{"equal": [1]}', '{"equal": []}', '{"equal": ["true"]}', '{"equal": [null]}'])
 def test_a_pair_without_true_or_false_is_never_a_vote(service, body):
     service.replies.append((200, {}, body))
-    with pytest.raises(GraderError, match="`equal` of 1 times true or false"):
+    with pytest.raises(GraderError, match="`equal`: 1 values, each true or false"):
         Judge(url=service.url, asks="pairs").classes(["a", "b"], ROW)
 
 

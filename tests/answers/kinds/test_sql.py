@@ -345,8 +345,8 @@ def test_a_file_that_has_changed_is_read_again(tmp_path):
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({}, "has none of the columns"),
-        ({"database": "a", "schema": "b"}, "has `database` and `schema` of the columns"),
+        ({}, "it has none"),
+        ({"database": "a", "schema": "b"}, "it has `database` and `schema`"),
         ({"database": "no/such.sqlite"}, "no such SQLite file"),
         ({"database": "\0"}, "no such SQLite file"),
         ({"database": __file__}, "file is not a database"),
