@@ -212,9 +212,9 @@ def similar(
 ) -> None:
     """Report pairs of prompts that share most of their words. Nothing is dropped: read them before you remove any.
 
-    Two problems that differ in a number are such a pair, and two problems
-    still. Needs rensa (`pip install restrain-openrlhf[similar]`), which
-    may miss a pair.
+    Problems that differ only in a number are reported as a pair, although
+    both are worth keeping. Needs rensa, which the extra `similar` installs,
+    and which may miss a pair.
     """
     if out.resolve() == prompts.resolve():
         raise ConfigError(f"--out {out}: is the file of the prompts. Name another.")

@@ -8,18 +8,19 @@ import restrain_openrlhf.commands.main as restrain
 import test_time.cli as test_time_cli
 
 
-def options(app: typer.Typer):
-    """(command, option, help) of every command, those of groups included."""
+def texts(app: typer.Typer):
+    """(command, option, help) of every command, those of groups included, and of the command itself."""
     waiting = [("", get_command(app))]
     while waiting:
         name, command = waiting.pop()
         waiting += [(f"{name} {word}".strip(), one) for word, one in getattr(command, "commands", {}).items()]
+        yield name, "", command.help
         yield from ((name, option.opts[0], getattr(option, "help", None)) for option in command.params)
 
 
 @pytest.mark.parametrize("app", [restrain.app, test_time_cli.app])
 def test_help_texts_are_whole(app):
-    found = list(options(app))
+    found = list(texts(app))
     assert len(found) > 15
     for command, option, text in found:
         assert "[" not in (text or ""), f"{command} {option}: a default belongs in show_default"
