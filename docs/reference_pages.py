@@ -62,12 +62,13 @@ def pages() -> Mapping[str, str]:
 def configuration_page() -> str:
     """Every key of a run, of the service, of each method's settings, and of each kind of answer's."""
     parts = [
-        "# Configuration keys\n\nMade from the models that read the files. A key that is not here is refused.\n",
-        "## A run\n\n`restrain train CONFIG`. A run by `python -m restrain_openrlhf.hook.train_ppo_ray` has the "
-        "same keys but `run_dir`, `openrlhf` and `share_gpus`.\n",
+        "# Configuration keys\n\nGenerated from the code that reads the files. Any other key is refused.\n",
+        "## A run\n\nFor `restrain train CONFIG`. `python -m restrain_openrlhf.hook.train_ppo_ray` has the "
+        "same keys except `run_dir`, `openrlhf` and `share_gpus`.\n",
         table(RunConfig),
-        "`extends: FILE` (a path, relative to this file) merges this file over another, block by block, one level.\n",
-        "## The scoring service\n\n`restrain serve --config FILE`.\n",
+        "`extends: FILE` (a path relative to this file) merges this file over FILE, block by block. FILE must not have "
+        "`extends` itself.\n",
+        "## The scoring service\n\nFor `restrain serve --config FILE`.\n",
         table(ServiceConfig),
         "## Methods\n\nThe keys of the `method:` block. `name` chooses the method.\n",
     ]
@@ -83,7 +84,7 @@ def configuration_page() -> str:
 
 def commands_page() -> str:
     """Every command with its options, as `--help` has them."""
-    intro = "# Commands\n\nMade from the commands themselves; `--help` after any of them prints the same.\n\n"
+    intro = "# Commands\n\nGenerated from the commands. `--help` after a command prints the same.\n\n"
     return intro + "\n".join(_commands(name, app) for name, app in COMMANDS.items())
 
 
@@ -93,23 +94,22 @@ def _commands(name: str, app: typer.Typer) -> str:
 
 
 REFUSED_BY = {
-    "Flags that the installed OpenRLHF cannot take": (refused_by_release,),
-    "Flags that would change the method's maths, or stop a run halfway": CONTRADICTIONS,
+    "Flags that the installed OpenRLHF does not support": (refused_by_release,),
+    "Flags that would change the maths, or stop a run halfway": CONTRADICTIONS,
     "Flags and keys of the configuration that contradict each other": KEYS,
-    "Layouts that OpenRLHF refuses, or hangs on": LAYOUT,
-    "What must be named": INPUTS,
+    "Layouts on which OpenRLHF fails or hangs": LAYOUT,
+    "Settings that must be given": INPUTS,
 }
 
 
 def refused_flags_page() -> str:
     """Every check of the gate: the flags that it reads, and its reason, with VALUE in the place of a flag's own."""
     intro = (
-        "# Refused flags\n\nMade from the checks. Whatever starts, shows or renders a run asks all of them, "
-        "in this order, before anything starts: `restrain train`, `show`, `integrate`, `k8s render`, `slurm "
-        "render`, `test-time adapt`, and `python -m restrain_openrlhf.hook.train_ppo_ray`. After them comes "
-        "the memory, where a GPU's is known, and what the [installed stack](../start/install.md#with-a-gpu) "
-        "cannot serve. `restrain integrate` prints the smallest change for [your "
-        "command](../journeys/integration.md).\n"
+        "# Refused flags\n\nGenerated from the checks. `restrain train`, `show`, `integrate`, `k8s render`, `slurm "
+        "render`, `test-time adapt` and `python -m restrain_openrlhf.hook.train_ppo_ray` apply all of them in this "
+        "order, before anything starts. Then they check the memory, if a GPU's is known, and what the [installed "
+        "stack](../start/install.md#with-a-gpu) does not support. `restrain integrate` prints the smallest change of "
+        "[your command](../journeys/integration.md) that passes.\n"
     )
     tables = (f"## {title}\n\n{_refused_rows(checks)}" for title, checks in REFUSED_BY.items())
     return "\n".join((intro, *tables))
@@ -166,19 +166,23 @@ HOSTS_BACKWARD = 16
 # Tokens of a prompt with its response, in the mean; assumed.
 TOKENS = 1_200
 HOURS = f"""
-Of the seconds of a step, the first is generation, rollouts × {TOKENS:,} tokens by the tokens a second of all engines.
-The second is the passes, by their operations a parameter and token: a forward pass has 2 (policy and reference policy;
-training, and again with checkpointing), backward 4, or with LoRA 2, because the base has no gradient. Padding is
-computed too: a micro-batch of k is as long as its longest rollout, which for lengths that are exponentially distributed
-is 1 + 1/2 + … + 1/k of the mean. Packed (by flash-attn or by torch's kernel, [which is not the
-default](../operations/running.md#packing)) there is none. Attention's own cost, the weight sync, checkpoints and
-evaluations are left out, and with Adam on the host so is what it takes: once a step the gradient goes there, and the
-weights come back. The other methods of a folder take as long, but for those that draw more rollouts than they train on.
+Seconds per step are generation plus passes:
+
+- **Generation**: rollouts × {TOKENS:,} tokens / the tokens per second of all engines.
+- **Passes**: operations per parameter and token. A forward pass takes 2 (for the policy, for the reference policy, in
+  training, and again with checkpointing). A backward pass takes 4, or 2 with LoRA, because the base has no gradient.
+- **Padding** is computed too. A micro-batch of k rollouts is as long as its longest, which for exponentially
+  distributed lengths is 1 + 1/2 + … + 1/k of the mean. Packing (by flash-attn, or by torch's kernel, [which is not the
+  default](../operations/running.md#packing)) avoids it.
+
+Not included: attention's own cost, the weight sync, checkpoints and evaluations; and with Adam in host memory the
+transfer of the gradient and the weights once per step. Other methods of the same folder take as long, unless they draw
+more rollouts than they train on.
 """
 LOGITS = """
-GiB of the logits in the backward pass on a GPU. OpenRLHF's own log-probabilities take 16 bytes a logit without
-flash-attn's cross entropy; `hook/fixes/log_probs.py` takes 6, or 10 with another temperature than 1 (both by torch's
-profiler, `tests/hook/test_log_probs.py`). The peak is that of the phase backward.
+GiB of the logits in the backward pass on a GPU. OpenRLHF alone takes 16 bytes per logit without flash-attn's cross
+entropy. With `hook/fixes/log_probs.py` it takes 6, or 10 at a temperature other than 1 (measured by torch's profiler,
+`tests/hook/test_log_probs.py`). The peak is that of the backward phase.
 """
 
 
@@ -189,8 +193,8 @@ def one_gpu_page() -> str:
     tables = (f"## `{name}`\n\n{memory_table(name)}" for name in names)
     return "\n".join(
         (
-            "# Hours of presets, and memory on one GPU\n\nMade from the presets; "
-            "[how to read it](../operations/one_gpu.md).",
+            "# Hours of presets, and memory on one GPU\n\nGenerated from the presets. "
+            "[How to read it](../operations/one_gpu.md).",
             f"**Estimates: nothing on this page was measured.**\n\n## Hours\n{HOURS}",
             "| preset | steps | seconds a step, padded: generation + passes | hours | packed |\n|---|---|---|--:|--:|",
             hours,

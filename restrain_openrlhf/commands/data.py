@@ -44,7 +44,7 @@ def prepare(
         Path, to_file("Training file (JSONL, Parquet): prompts only. Gold answers go to OUT's .gold.jsonl.")
     ],
     source: Annotated[str, typer.Option(help="hub, or a local file (JSONL, CSV, Parquet) or folder.")] = "hub",
-    hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the known one.")] = None,
+    hub_id: Annotated[str | None, typer.Option(help="Hub id, instead of the set's own.")] = None,
     config: Annotated[str | None, typer.Option(help="Configuration of the data set. Needs --hub-id.")] = None,
     split: Annotated[str, typer.Option(help="Split of the data set, with --hub-id.")] = "train",
     prompt_column: Annotated[str | None, typer.Option(help="Column of the prompts.")] = None,
@@ -62,12 +62,17 @@ def prepare(
         bool,
         typer.Option(
             "--drop-near-duplicates",
-            help="Of prompts equal up to case, punctuation and white space, keep the first; none if answers conflict.",
+            help=(
+                "Keep the first of prompts that differ only in case, punctuation and white space; none of them if "
+                "their answers conflict."
+            ),
         ),
     ] = False,
-    first: Annotated[int | None, typer.Option(min=1, help="Write so many prompts, the first of the set.")] = None,
+    first: Annotated[
+        int | None, typer.Option(min=1, help=("Write only this many prompts, the first of the set."))
+    ] = None,
     benchmark_dir: BenchmarkDir = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Do nothing where OUT is there already.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Do nothing if OUT exists.")] = False,
 ) -> None:
     """Write a training file without answers and a gold file beside it, joined by the prompt's hash.
 
@@ -148,9 +153,9 @@ def _chosen(
 @data.command()
 def benchmarks(
     names: Annotated[str, typer.Argument(help="Benchmarks, comma-separated.")],
-    out: Annotated[Path, to_folder("Folder for NAME.jsonl of each, as --benchmark-dir reads it.")],
+    out: Annotated[Path, to_folder("Folder to write, with NAME.jsonl for each, as --benchmark-dir reads it.")],
     problems_only: Annotated[
-        bool, typer.Option("--problems-only", help="Without answers: what `test-time adapt --prompts` reads.")
+        bool, typer.Option("--problems-only", help="Leave out answers, for `test-time adapt --prompts`.")
     ] = False,
 ) -> None:
     """Copy benchmarks from the hub into a folder. A copy that is there already is kept."""
@@ -176,7 +181,7 @@ def overlap(
     n: Annotated[int, typer.Option(min=1, help="n-gram length, in words.")] = NGRAM,
     out: Annotated[
         Path | None,
-        to_file("Write every pair with its texts to this file (JSONL, Parquet), those that share most first."),
+        to_file("Also write every pair with its texts to this file (JSONL, Parquet), the most similar first."),
     ] = None,
 ) -> None:
     """Count benchmark problems that share runs of words with a training prompt, by how much they share.
@@ -206,8 +211,10 @@ def overlap(
 @data.command()
 def similar(
     prompts: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL, CSV or Parquet.")],
-    out: Annotated[Path, to_file("Every pair with its texts (JSONL, Parquet), those that share most first.")],
-    least: Annotated[float, typer.Option(min=0.5, max=1.0, help="Share of runs of three words that both have.")] = 0.8,
+    out: Annotated[Path, to_file("File to write: every pair with its texts (JSONL, Parquet), the most similar first.")],
+    least: Annotated[
+        float, typer.Option(min=0.5, max=1.0, help=("Least share of runs of three words that both prompts must have."))
+    ] = 0.8,
     prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
 ) -> None:
     """Report pairs of prompts that share most of their words. Nothing is dropped: read them before you remove any.

@@ -44,7 +44,7 @@ class Finding:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a line instead of a table.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
 ) -> None:
     """Check versions, driver, GPUs and the OpenRLHF contract on this machine. Exits with status 1 if a check fails."""
     with Console(stderr=True).status("importing OpenRLHF"):
@@ -128,7 +128,7 @@ def _package(name: str, pinned: str) -> Finding:
 
 def _compiler() -> Finding:
     path = shutil.which("g++") or shutil.which("c++")
-    advice = "Install a C++ compiler (Debian: g++): DeepSpeed and torch.compile build with it."
+    advice = "Install a C++ compiler (Debian: g++), which DeepSpeed and torch.compile need."
     return _judged("C++ compiler", path or "none", path is not None, advice)
 
 
@@ -145,13 +145,14 @@ def _accelerator() -> str:
         return f"no GPU; stand-in {detect().name!r}"
     if cuda_of_torch() is None:
         raise HostError(
-            "The GPU stack is installed, and its torch is built without CUDA: nothing can run on a GPU. Remove it "
-            "(`pip uninstall torch`) and run `make install STACK=gpu` with an index that has CUDA's builds."
+            "The GPU stack is installed, but its torch is built without CUDA, so that nothing can run on a GPU. "
+            "Remove it (`pip uninstall torch`) and run `make install STACK=gpu` with a package index that has CUDA "
+            "builds."
         )
     import torch  # noqa: PLC0415 - costs seconds
 
     if not torch.cuda.is_available():
-        raise HostError("The CUDA stack is installed, and torch sees no GPU here. Fine for a head node only.")
+        raise HostError("The CUDA stack is installed, but torch sees no GPU here. That is right only on a head node.")
     return ", ".join(torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count()))
 
 
@@ -170,7 +171,7 @@ def _gpus() -> Iterator[Finding]:
     for number, gpu in enumerate(machine):
         found = f"{gpu.name}: {gpu.free / 1024:.1f} of {gpu.total / 1024:.1f} GiB free"
         ok = gpu.free >= FREE_SHARE * gpu.total
-        yield _judged(f"GPU {number}", found, ok, "`nvidia-smi` names the process that has the rest.")
+        yield _judged(f"GPU {number}", found, ok, "`nvidia-smi` names the process that uses the rest.")
 
 
 def _toolkit() -> Finding:

@@ -32,12 +32,12 @@ MethodKeys = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Set a method key, such as kappa=2. Repeatable."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print errors alone. A run's numbers are in its folder.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors. A run's numbers are in its folder.")]
 AnswersOption = Annotated[str | None, typer.Option("--answers", metavar="KIND", help=ANSWERS)]
 GOLD = "Gold answers, JSON Lines or CSV: rows {problem, answer} or {id, answer}, or a .gold.jsonl file."
 ShardOption = Annotated[str, typer.Option("--shard", metavar="I/K", help="Run only shard I of K, counted from 0.")]
 BenchmarkDir = Annotated[
-    Path | None, typer.Option(help="Folder with local copies, NAME.jsonl.", show_default="the hub")
+    Path | None, typer.Option(help="Folder with local copies, NAME.jsonl, instead of the hub.", show_default="the hub")
 ]
 
 

@@ -50,8 +50,10 @@ def score(
         Path,
         typer.Argument(
             metavar="ROLLOUTS",
-            help="Rows {id, problem, responses, answer?} (JSONL, Parquet, - for JSONL on standard input), or CSV "
-            "with a row for each response: problem, response, answer?.",
+            help=(
+                "Rows {id, problem, responses, answer?} (JSONL, Parquet, or - for JSONL from standard input), or CSV "
+                "with one row per response: problem, response, answer?."
+            ),
         ),
     ],
     out: Annotated[Path, to_file("Output file (JSONL, Parquet): one row per prompt, in the same order.")],

@@ -38,7 +38,7 @@ def serve(
 def agent_path(
     wrap: Annotated[
         Path | None,
-        typer.Option(metavar="AGENT", help="Your own agent's file: check that it can draw the rollouts."),
+        typer.Option(metavar="AGENT", help="Your own agent's file: check that it can draw the rollouts that vote."),
     ] = None,
 ) -> None:
     """Print the path of the agent file, for OpenRLHF's --train.agent_func_path.

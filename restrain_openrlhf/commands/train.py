@@ -31,15 +31,19 @@ def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False)
 def show(
     config: ConfigFile,
     overrides: Overrides = None,
-    memory: Annotated[bool, typer.Option("--memory", help="Print an estimate of the memory instead.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help=("Print an estimate of the memory that the run needs instead."))
+    ] = False,
     gpu_memory: Annotated[
         float | None,
-        typer.Option(metavar="GIB", min=1, help="With --memory: a GPU's memory.", show_default="this machine's"),
+        typer.Option(metavar="GIB", min=1, help="With --memory: the memory of one GPU.", show_default="this machine's"),
     ] = None,
     model_config: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="With --memory: the model's config.json.", show_default="as far as known here"
+            metavar="FILE",
+            help="With --memory: the model's config.json.",
+            show_default=("the model's folder, the package or the hub's cache"),
         ),
     ] = None,
 ) -> None:
@@ -58,7 +62,7 @@ def show(
     from restrain_openrlhf.training.train import command  # noqa: PLC0415
 
     if not memory and (gpu_memory is not None or model_config is not None):
-        raise ConfigError("--gpu-memory and --model-config belong to --memory. Add it.")
+        raise ConfigError("--gpu-memory and --model-config work only with --memory. Add it.")
     resolved = load_run_config(config, parse_overrides(overrides or []))
     if is_installed():
         check_version()
@@ -90,7 +94,7 @@ def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config:
     return f"{model}: {shape.parameters:,} parameters. GiB (2^30 bytes) on each GPU.\n\n{as_markdown(found)}"
 
 
-def presets(part: Annotated[str, typer.Argument(help="Only presets with this in their names.")] = "") -> None:
+def presets(part: Annotated[str, typer.Argument(help="List only presets whose name contains this.")] = "") -> None:
     """List the presets, with the GPUs that each asks for. A preset's name can stand for CONFIG in every command."""
     from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import flags_of  # noqa: PLC0415

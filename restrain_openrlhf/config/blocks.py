@@ -24,10 +24,10 @@ class EngineLimits(BaseModel):
 
     max_num_seqs: Count | None = Field(
         default=None,
-        description="Rollouts that an engine works on at a time; null: as many as it has of a step, 128 to 512.",
+        description="Concurrent rollouts per engine; null: as many as it gets in a step, at least 128 and at most 512.",
     )
     max_num_batched_tokens: Count | None = Field(
-        default=None, description="Tokens that an engine works on in one step of its own; null: 8192."
+        default=None, description="Tokens per vLLM step of an engine; null: 8192."
     )
 
     def options(self) -> dict[str, int]:
@@ -41,11 +41,13 @@ class KeepRollouts(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     keep: Literal["all", "none"] | Count = Field(
-        default=8, description="Groups kept of each step: a number, drawn at random by train.seed, or all, or none."
+        default=8, description="Groups kept per step: a number (drawn at random by train.seed), all, or none."
     )
     at_most_mib: Count | None = Field(
         default=1024,
-        description="MiB that the files take at most: a run that needs more leaves out steps, evenly; null: no bound.",
+        description=(
+            "Limit for all files together, in MiB. A run that needs more leaves out steps, evenly; null: no limit."
+        ),
     )
 
     def count(self, groups: int) -> int:
@@ -76,7 +78,9 @@ class MlflowSettings(BaseModel):
     tracking_uri: str = Field(
         min_length=1, description="MLflow's server, such as http://mlflow:5000, or a folder, or `databricks`."
     )
-    experiment: str = Field(default="restrain", min_length=1, description="The experiment; it is made if missing.")
+    experiment: str = Field(
+        default="restrain", min_length=1, description=("The experiment's name; it is created if missing.")
+    )
 
     @field_validator("tracking_uri")
     @classmethod
@@ -111,18 +115,21 @@ class Agent(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    path: AbsolutePath = Field(description="The Python file with a class AgentExecutor, on every node.")
+    path: AbsolutePath = Field(description="The Python file with a class AgentExecutor, available on every node.")
     turns: Literal["last", "all"] = Field(
         default="last",
-        description="Which of the policy's turns the kind of answer reads: the last one, or all, one after the other.",
+        description="Which of the policy's turns contain the answer: the last one, or all of them in order.",
     )
     tag: str | None = Field(
         default=None,
         pattern=r"^[\w-]+$",
-        description="Read nothing of these turns but what stands in the last <tag>...</tag>; null: all of them.",
+        description="Read only the content of the last <tag>...</tag> in these turns; null: the whole text.",
     )
     trajectory_seconds: Annotated[float, Field(gt=0)] = Field(
-        default=3600.0, description="A trajectory that takes longer has failed, as by an error of a tool."
+        default=3600.0,
+        description=(
+            "Time limit of a trajectory, in seconds. One that takes longer has failed, as after an error of a tool."
+        ),
     )
 
     @model_validator(mode="before")

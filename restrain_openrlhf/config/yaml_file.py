@@ -42,50 +42,63 @@ class HookConfig(BaseModel):
 
     method: Annotated[MethodSettings, Key.AGENT] = Field(description="The method's name and its settings.")
     reference: Annotated[AbsolutePath | None, Key.AGENT] = Field(
-        default=None, description="The reference file of the offline pass, for a method that reads one."
+        default=None, description="The reference file of the offline pass, for methods that read one."
     )
     reference_n: Annotated[Count | None, Key.AGENT] = Field(
         default=None, description="Rollouts per prompt in the reference; null: as many as in training."
     )
     reference_sampling: Annotated[Literal["same", "any"], Key.AGENT] = Field(
         default="same",
-        description="same: the reference must be sampled as the run draws (temperature, top_p, new tokens); any: not.",
+        description=(
+            "same: the reference must have been sampled as the run draws (temperature, top_p, new tokens); any: not "
+            "checked."
+        ),
     )
     answers: Annotated[AnyKind, Key.AGENT] = Field(
-        default=MATHEMATICS, description="The kind of answer that votes are made of, and its settings."
+        default=MATHEMATICS, description="The kind of answer that the votes are about, and its settings."
     )
     answer_rows: Annotated[AbsolutePath | None, Key.AGENT] = Field(
         default=None,
-        description="For the agent alone: the training file, where the kind of answer reads columns of it. Under the "
-        "hook they come with the prompts.",
+        description=(
+            "Only for the agent without the hook: the training file, if the kind of answer reads columns of it. The "
+            "hook gets them with the prompts."
+        ),
     )
     agent: Annotated[Agent | None, Key.AGENT] = Field(
         default=None,
-        description="Your own OpenRLHF agent (turns, tools, environments), which draws the trajectories that vote: its "
-        "file, or a block; null: a single turn.",
+        description=(
+            "Your own OpenRLHF agent (turns, tools, environments) that draws the voting trajectories: its file, or a "
+            "block; null: a single turn."
+        ),
     )
     metrics: AbsolutePath | None = Field(
-        default=None, description="File for one JSON line per step. `restrain train` sets it itself."
+        default=None, description="File that gets one JSON line per step. `restrain train` sets it itself."
     )
     steps: Count | None = Field(
-        default=None, description="End after so many steps (rollout batches), though the episodes would give more."
+        default=None, description="End after this many steps (rollout batches), even if the episodes would give more."
     )
     seeded_rollouts: StrictBool = Field(
-        default=False, description="Give every rollout a seed: a resumed run on the same machine has the same rollouts."
+        default=False,
+        description=("Give every rollout a seed, so that a resumed run on the same machine draws the same rollouts."),
     )
     evaluate_first: StrictBool = Field(
-        default=False, description="Evaluate the base model before the first step, where eval.dataset is set."
+        default=False, description="Evaluate the base model before the first step, if eval.dataset is set."
     )
     service: Annotated[str | None, Key.AGENT, Key.CHANGEABLE] = Field(
-        default=None, description="Address of the service that scores the groups; null: the rollout actors score them."
+        default=None, description="Address of a service that scores the groups; null: the rollout actors score them."
     )
     evaluation: Annotated[EvaluationDraws | None, Key.AGENT] = Field(
         default=None,
-        description="For the agent alone: how evaluation draws; its rows are graded. null: no label is ever read.",
+        description=(
+            "Only for the agent without the hook: how evaluation draws, so that its rows are graded; null: labels are "
+            "never read."
+        ),
     )
     logprob_gap_limit: Annotated[Annotated[float, Field(gt=0)] | None, Key.CHANGEABLE] = Field(
         default=LOGPROB_GAP_LIMIT,
-        description="Stop where vLLM's log-probabilities differ from the policy's by a larger share; null: never.",
+        description=(
+            "Stop the run if vLLM's log-probabilities differ from the policy's by more than this share; null: never."
+        ),
     )
     weight_digests: Annotated[StrictBool, Key.CHANGEABLE] = Field(
         default=False,
@@ -93,10 +106,10 @@ class HookConfig(BaseModel):
     )
 
     engine: Annotated[EngineLimits, Key.CHANGEABLE] = Field(
-        default=EngineLimits(), description="How much each vLLM engine works on at a time."
+        default=EngineLimits(), description="Limits of each vLLM engine."
     )
     rollouts: Annotated[KeepRollouts, Key.CHANGEABLE] = Field(
-        default=KeepRollouts(), description="Which groups are kept, to be looked at; training is the same."
+        default=KeepRollouts(), description="Which groups are kept for inspection. Training does not depend on it."
     )
 
     @classmethod
@@ -133,8 +146,8 @@ class HookConfig(BaseModel):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.username:
             raise ValueError(
-                "must be an address such as http://reward:8000, without a path and without a token (that is read from "
-                "RESTRAIN_TOKEN, or from the file that RESTRAIN_TOKEN_FILE names)"
+                "must be an address such as http://reward:8000, without a path and without a token (the token is read "
+                "from RESTRAIN_TOKEN, or from the file that RESTRAIN_TOKEN_FILE names)"
             )
         return url.rstrip("/")
 
@@ -145,19 +158,21 @@ class RunConfig(HookConfig):
     run_dir: AbsolutePath = Field(description="Folder for checkpoints, metrics, logs and the trained model.")
     share_gpus: StrictBool = Field(
         default=False,
-        description="Where this machine has fewer GPUs than the layout asks for, put all models on the same ones.",
+        description="If this machine has fewer GPUs than the layout needs, put all models on the same GPUs.",
     )
     deadline_days: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="Kubernetes ends the training job after so many days, restarts included; null: after 14.",
+        description="Days after which Kubernetes ends the training job, restarts included; null: 14.",
     )
     pass_n: Count | None = Field(
         default=None,
-        description="Rollouts per prompt of the pass that `restrain k8s render` makes, where the reference is cut from "
-        "a larger pass that other runs share; null: as many as the reference has.",
+        description=(
+            "Rollouts per prompt of the pass that `restrain k8s render` makes, if the reference is a subset of a "
+            "larger pass that other runs share; null: as many as the reference has."
+        ),
     )
     mlflow: Annotated[MlflowSettings | None, Key.CHANGEABLE] = Field(
-        default=None, description="An MLflow server that gets every step's numbers too; null: none."
+        default=None, description="An MLflow server that also gets every step's numbers; null: none."
     )
     openrlhf: Mapping[str, Any] = Field(
         default_factory=dict, description="OpenRLHF's own flags under their dotted names, such as actor.adam.lr."

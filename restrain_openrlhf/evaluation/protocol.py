@@ -43,22 +43,26 @@ class Request(BaseModel, frozen=True):
 
     model: str = Field(description="Model: a hub id or a local folder.")
     benchmarks: str = Field(
-        description="Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl; table1 and table3 are "
-        "those of the paper's tables."
+        description=(
+            "Comma-separated: names, NAME=PATH or paths, such as aime24,mine=m.jsonl. table1 and table3 stand for "
+            "those of the paper's tables."
+        )
     )
     out: Path = Field(description="Output folder for responses, grades and results.")
     protocol: str = Field("paper", description="paper (T 0.6, top-p 0.95, 16 responses), or greedy.")
-    n: int | None = Field(None, ge=1, description="Responses per problem; else the protocol's.")
+    n: int | None = Field(None, ge=1, description="Responses per problem; default: the protocol's.")
     shard: str = Field("0/1", description="I/K: run only shard I of K, counted from 0.")
     template: str = Field(
         "auto", description="Prompt template: a name, or a text with {} (docs/journeys/evaluation.md)."
     )
-    benchmark_dir: Path | None = Field(None, description="Folder with local copies, NAME.jsonl; else the hub.")
-    max_new_tokens: int | None = Field(None, ge=1, description="Longest response, in tokens; else the protocol's.")
-    context: int | None = Field(None, ge=2, description="Longest prompt with response, in tokens; else the model's.")
+    benchmark_dir: Path | None = Field(None, description="Folder with local copies, NAME.jsonl, instead of the hub.")
+    max_new_tokens: int | None = Field(None, ge=1, description="Longest response, in tokens; default: the protocol's.")
+    context: int | None = Field(
+        None, ge=2, description=("Longest prompt with response, in tokens; default: the model's.")
+    )
     seed: int = Field(42, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")
-    answers: str | None = Field(None, description=f"{ANSWERS} Else the benchmark's own; a file's are mathematics.")
+    answers: str | None = Field(None, description=f"{ANSWERS} Default: the benchmark's own; a file's are mathematical.")
 
     def chosen_protocol(self) -> SamplingProtocol:
         """The protocol with the user's n, length and seed.

@@ -59,14 +59,17 @@ class CommonSettings(BaseModel, ABC):
 
     name: str
     std: Literal["unbiased", "population"] = Field(
-        "unbiased", description="Standard deviation in the advantages: unbiased divides by n − 1, population by n."
+        "unbiased", description="Standard deviation of the advantages: unbiased divides by n − 1, population by n."
     )
     eps: Amount = Field(1e-6, description="Added to the standard deviation.")
     missing: Literal["exclude", "penalize"] = Field(
-        "exclude", description="A missing answer is no label, or no label and penalised by delta."
+        "exclude",
+        description=(
+            "A missing answer is never a label. exclude: nothing more; penalize: it also gets the penalty delta."
+        ),
     )
     delta: Amount = Field(
-        1.0, description="The penalty: of groups below kappa, and of missing answers with missing: penalize."
+        1.0, description="The penalty, for groups below kappa, and for missing answers with missing: penalize."
     )
 
     @abstractmethod

@@ -31,8 +31,8 @@ class Sampling(BaseModel):
     seed: int = Field(42, description="The same seed gives the same rollouts, sharded or not.")
     tensor_parallel_size: int = Field(1, alias="vllm.tensor_parallel_size", ge=1, description="GPUs per vLLM engine.")
     # vLLM's own for offline sampling where None: 256 rollouts, 1,024 on an H100.
-    max_num_seqs: int | None = Field(None, ge=1, description="Rollouts that an engine works on at a time.")
-    max_num_batched_tokens: int | None = Field(None, ge=1, description="Tokens of one step of an engine.")
+    max_num_seqs: int | None = Field(None, ge=1, description="Concurrent rollouts per engine.")
+    max_num_batched_tokens: int | None = Field(None, ge=1, description="Tokens per step of an engine.")
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,11 @@ class OfflineOptions(Sampling, ModelAndPrompts):
 
     answers: str = Field("math", description=ANSWERS)
     agent: str | None = Field(
-        None, description="Your own agent's file, or a block such as '{path: agent.py, turns: all}': it draws then."
+        None,
+        description=(
+            "Your own agent's file, or a block such as '{path: agent.py, turns: all}'. That agent then draws the "
+            "rollouts."
+        ),
     )
     shard: str = Field("0/1", description="I/K: sample only shard I of K, counted from 0.")
 

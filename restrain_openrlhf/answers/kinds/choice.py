@@ -63,8 +63,8 @@ class Choice(AnswerKind):
 
     version: ClassVar[str] = "1"
     reads: ClassVar[str] = (
-        'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last line, or '
-        "the option's own text; a letter beyond the options is none."
+        'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last line, '
+        "or the option's own text. A letter beyond the options is no answer."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"options", "choices"})
     without_effect: ClassVar[frozenset[str]] = frozenset({"gold"})
@@ -74,8 +74,10 @@ class Choice(AnswerKind):
     name: Literal["choice"] = "choice"
     gold: Literal["auto", "letter", "place", "text"] = Field(
         "auto",
-        description="How gold names an option: by its letter, by its place (0 is the first), or by its text. `auto` "
-        "takes whichever fits, and stops where gold could name two options.",
+        description=(
+            "How gold names an option: by its letter, by its place (0 is the first), or by its text. `auto` accepts "
+            "all of them, and stops if gold could name two options."
+        ),
     )
 
     def extract(self, response: str, row: Row) -> str | None:

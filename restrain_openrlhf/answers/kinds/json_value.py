@@ -39,8 +39,8 @@ class JsonValue(AnswerKind):
 
     version: ClassVar[str] = "1"
     reads: ClassVar[str] = (
-        "An answer is the last JSON object or array of a response; one that is invalid, has a key twice, lacks a "
-        "chosen key or is against the schema is none."
+        "An answer is the last JSON object or array of a response. It counts as missing if it is invalid, has a key "
+        "twice, lacks a chosen key, or violates the schema."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"schema"})
 
@@ -49,14 +49,17 @@ class JsonValue(AnswerKind):
     name: Literal["json"] = "json"
     keys: tuple[str, ...] = Field(
         (),
-        description="What alone is compared, as paths with dots: `name`, `address.city`, `items.0.price`. All of it "
-        "where there are none. An answer that lacks one is missing.",
+        description=(
+            "The only values to compare, as paths with dots: `name`, `address.city`, `items.0.price`; empty: the "
+            "whole answer. An answer without one of them is missing."
+        ),
     )
-    unordered: bool = Field(False, description="Whether an array's items may stand in any order.")
+    unordered: bool = Field(False, description="Whether the order of an array's items is ignored.")
     json_schema: dict[str, Any] | None = Field(
         None,
-        description="A JSON Schema that every answer must keep, where a row has none in its column `schema`. Needs the "
-        "extra `json`.",
+        description=(
+            "A JSON Schema that every answer must satisfy, for rows without a column `schema`. Needs the extra `json`."
+        ),
     )
 
     @field_validator("json_schema")

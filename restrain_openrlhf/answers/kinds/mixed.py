@@ -16,7 +16,7 @@ class Mixed(AnswerKind):
     """Each row's column `answers` names its kind, such as choice. A row without the column has the kind `default`."""
 
     version: ClassVar[str] = "1"
-    reads: ClassVar[str] = "What counts as an answer is said by the kind that each row names."
+    reads: ClassVar[str] = "The kind that each row names decides what counts as an answer."
 
     # Their identities are part of the version.
     without_effect: ClassVar[frozenset[str]] = frozenset({"kinds"})
@@ -24,7 +24,7 @@ class Mixed(AnswerKind):
     name: Literal["mixed"] = "mixed"
     default: str = Field("math", description="The kind of a row that names none.")
     kinds: dict[str, dict[str, Any]] = Field(
-        default_factory=dict, description="Settings of kinds that rows name, such as {text: {read: tag}}."
+        default_factory=dict, description="Settings of the kinds that rows name, such as {text: {read: tag}}."
     )
 
     @model_validator(mode="after")

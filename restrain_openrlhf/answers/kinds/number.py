@@ -68,8 +68,8 @@ class Number(AnswerKind):
 
     version: ClassVar[str] = "1"
     reads: ClassVar[str] = (
-        'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line; a '
-        "list, a range or a unit of another dimension is none."
+        'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line. '
+        "A list, a range, or a number with a unit of another dimension is no answer."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"unit"})
 
@@ -77,13 +77,22 @@ class Number(AnswerKind):
 
     name: Literal["number"] = "number"
     relative: float = Field(
-        1e-4, ge=0, lt=1, description="Equal numbers differ by at most this share of the smaller one, or of gold."
+        1e-4,
+        ge=0,
+        lt=1,
+        description=("Relative tolerance: equal numbers differ by at most this share of the smaller one, or of gold."),
     )
-    absolute: float = Field(0.0, ge=0, description="Numbers that differ by at most this are equal, in the unit if any.")
+    absolute: float = Field(
+        0.0,
+        ge=0,
+        description=("Absolute tolerance: numbers that differ by at most this are equal, in the unit if there is one."),
+    )
     unit: str | None = Field(
         None,
-        description="The unit of the answers where a row names none in its column `unit`, in Pint's spelling: km, "
-        "m/s^2, degC, percent. A number without a unit is in this one.",
+        description=(
+            "The unit of the answers of rows without a column `unit`, in Pint's spelling: km, m/s^2, degC, percent. A "
+            "number without a unit is read in this one."
+        ),
     )
 
     def extract(self, response: str, row: Row) -> str | None:

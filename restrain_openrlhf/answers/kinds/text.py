@@ -40,8 +40,8 @@ class Text(AnswerKind):
 
     version: ClassVar[str] = "1"
     reads: ClassVar[str] = (
-        'An answer is what stands in the last <answer>...</answer> or box, what follows "Answer:" or "the answer is", '
-        "or the last line; at most 2,000 characters."
+        'An answer is the content of the last <answer>...</answer> or box, what follows "Answer:" or "the answer '
+        'is", or the last line; at most 2,000 characters.'
     )
     columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
@@ -50,23 +50,29 @@ class Text(AnswerKind):
     name: Literal["text"] = "text"
     read: Literal["auto", "tag", "marker", "last_line"] = Field(
         "auto",
-        description="Where the answer stands: in a `tag`, after a `marker`, or on the last line. `auto` takes the "
-        "first that a response has: the tag, a box, the marker, the last line.",
+        description=(
+            "Where the answer is: in a `tag`, after a `marker`, or on the last line. `auto` takes the first of these "
+            "that a response has: tag, box, marker, last line."
+        ),
     )
     tag: str = Field("answer", min_length=1, description="The tag's name: `answer` reads `<answer>...</answer>`.")
     marker: str | None = Field(
         None,
         min_length=1,
-        description='What the answer follows on its line, such as `Sentiment:`. Left out: "Answer:", "the answer is" '
-        "and `####`.",
+        description=(
+            'The text on the answer\'s line that precedes it, such as `Sentiment:`. Default: "Answer:", "the answer '
+            'is" and `####`.'
+        ),
     )
-    ignore_case: bool = Field(True, description="Whether Paris is PARIS.")
-    ignore_articles: bool = Field(True, description="Whether the words a, an and the are left out.")
+    ignore_case: bool = Field(True, description="Whether upper and lower case are equal.")
+    ignore_articles: bool = Field(True, description="Whether the words a, an and the are ignored.")
     ignore_punctuation: bool = Field(
         True,
-        description="Whether punctuation is left out, but for what tells values apart: 1.5, 2024-03-01, -5, C++, C#.",
+        description=(
+            "Whether punctuation is ignored, except where it distinguishes values: 1.5, 2024-03-01, -5, C++, C#."
+        ),
     )
-    ignore_space: bool = Field(True, description="Whether any run of white space is one space.")
+    ignore_space: bool = Field(True, description="Whether any amount of white space equals one space.")
     unicode: bool = Field(True, description="Whether letters are compared in Unicode's form NFKC.")
 
     def check_row(self, row: Row) -> None:

@@ -13,19 +13,19 @@ from restrain_openrlhf.config.command_line import parse_overrides
 
 def demo(
     task: Annotated[
-        str, typer.Option(help="premise: small majorities are often wrong; addition: most majorities are right.")
+        str, typer.Option(help="Task. premise: small majorities are often wrong; addition: most majorities are right.")
     ] = "premise",
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="restrain, ttrl, srt_offline, srt_easy, or grpo_gold (trains on gold answers); may be repeated.",
+            help="restrain, ttrl, srt_offline, srt_easy, or grpo_gold (trains on gold answers). Repeatable.",
             show_default="restrain and ttrl; with addition, restrain",
         ),
     ] = None,
     out: Annotated[Path, to_folder("Output folder.")] = Path("runs/demo"),
     steps: Annotated[
         int | None,
-        typer.Option(min=1, help="Training steps, of 32 prompts x 16 rollouts.", show_default="40; with addition, 20"),
+        typer.Option(min=1, help="Training steps of 32 prompts x 16 rollouts.", show_default="40; with addition, 20"),
     ] = None,
     overrides: Overrides = None,
     quiet: Quiet = False,

@@ -17,20 +17,20 @@ from restrain_openrlhf.evaluation.table import build_table, text_of_table
 def table(
     runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of `restrain eval`, or NAME=FOLDER.")],
     style: Annotated[
-        Literal["markdown", "csv", "json"], typer.Option("--format", help="How it is written.")
+        Literal["markdown", "csv", "json"], typer.Option("--format", help="Format of the table.")
     ] = "markdown",
-    no_paper: Annotated[bool, typer.Option("--no-paper", help="Our numbers alone.")] = False,
+    no_paper: Annotated[bool, typer.Option("--no-paper", help="Leave out the paper's numbers.")] = False,
     base: Annotated[
         str | None,
-        typer.Option(help="Hub id of the model that training began from.", show_default="the run folder's"),
+        typer.Option(help="Hub id of the base model.", show_default="the run folder's"),
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="How the models were trained; `base`: not at all.", show_default="the run folder's"),
+        typer.Option(help="Method of training; `base`: no training.", show_default="the run folder's"),
     ] = None,
     data: Annotated[
         str | None,
-        typer.Option(help="What they were trained on: dapo14k, test-time, …", show_default="the run folder's"),
+        typer.Option(help="Training set: dapo14k, test-time, …", show_default="the run folder's"),
     ] = None,
 ) -> None:
     """Print a table of runs by benchmarks: pass@1 with its interval, and the paper's rows of the same models."""
@@ -55,7 +55,7 @@ def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
     out: Annotated[
         Path | None,
-        to_folder("Output folder.", show_default="plots/ in the run's folder, or in the one that all runs lie in"),
+        to_folder("Output folder.", show_default="plots/ in the run's folder, or in the folder that holds all runs"),
     ] = None,
 ) -> None:
     """Plot training curves and vote statistics of runs, and say where each collapses."""

@@ -15,7 +15,7 @@ from restrain_openrlhf.errors import ConfigError
 RUNS = Path("runs") / "gpu-check"
 # Checks that pass on a CPU would be taken for a GPU's.
 NO_GPU = (
-    "no GPU was found on this machine, so that nothing could be said of one. Run gpu-check on the machine that "
+    "no GPU was found on this machine, so that nothing about a GPU can be checked. Run gpu-check on the machine that "
     "will train (`restrain doctor` says what is missing there), or give --allow-cpu to try the CPU stack."
 )
 
@@ -26,7 +26,7 @@ def gpu_check(
         typer.Argument(
             metavar="[CONFIG]",
             parser=find_config,
-            help="The run to come: a YAML file, or a preset's name. Its training step's memory is measured.",
+            help="The run that you plan: a YAML file, or a preset's name. The memory of its training step is measured.",
             show_default=False,
         ),
     ] = None,
@@ -34,11 +34,11 @@ def gpu_check(
         Path | None, to_folder("Output folder; it must be new or empty.", show_default="runs/gpu-check/TIME")
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Run this check alone, such as gradient. Repeatable.")
+        list[str] | None, typer.Option(metavar="NAME", help="Run only this check, such as gradient. Repeatable.")
     ] = None,
     overrides: Overrides = None,
     allow_cpu: Annotated[
-        bool, typer.Option("--allow-cpu", help="Where there is no GPU, try the CPU stack instead of refusing.")
+        bool, typer.Option("--allow-cpu", help="If there is no GPU, try the CPU stack instead of refusing.")
     ] = False,
 ) -> None:
     """Try what a long run relies on, on the device that is there. Exits with status 1 if a check fails."""
@@ -50,7 +50,7 @@ def gpu_check(
     if not visible_gpus():
         if not allow_cpu:
             raise ConfigError(NO_GPU)
-        console.print("No GPU was found: what follows is about the CPU stack, and says nothing of a GPU.")
+        console.print("No GPU was found: the results are about the CPU stack, and say nothing about a GPU.")
     run = _startable(config, overrides or [])
     folder, results = _new_folder(out), []
     for name in checks:

@@ -46,12 +46,13 @@ Run your own command again: nothing in OpenRLHF or your files has changed. Name 
 
 
 def integrate(
-    command: Annotated[str | None, typer.Option(help="The whole command, as it is started today.")] = None,
+    command: Annotated[str | None, typer.Option(help="The complete command, as you start it today.")] = None,
     file: Annotated[
-        Path | None, typer.Option(help="A file with it: a shell or Slurm script, or the YAML of a RayJob.")
+        Path | None,
+        typer.Option(help=("A file that contains the command: a shell or Slurm script, or the YAML of a RayJob.")),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Your YAML file with `method:`.", show_default="one made of the options below")
+        Path | None, typer.Option(help="Your YAML file with `method:`.", show_default="one made from the options below")
     ] = None,
     method: Annotated[str | None, typer.Option(help="Name of the method.", show_default="restrain")] = None,
     overrides: MethodKeys = None,
@@ -95,7 +96,7 @@ def _configuration(
 def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConfig) -> Iterator[str]:
     method = build(ours.method)
     yield _title("The change")
-    yield diff(written.text, verdict.changed(written, str(path))) or "Nothing: the command has RESTRAIN in it."
+    yield diff(written.text, verdict.changed(written, str(path))) or "Nothing: the command already has RESTRAIN."
     if not path.is_file():
         yield _title(f"{path}, where the command runs; its paths are seen by every node")
         yield _file(ours)

@@ -24,7 +24,7 @@ from restrain_openrlhf.errors import ConfigError
 
 step_option = partial(typer.Option, rich_help_panel="What is run")
 k8s = typer.Typer(help="Write Kubernetes manifests.", no_args_is_help=True)
-cluster_file = typer.Typer(help="The file that says what differs from cluster to cluster.", no_args_is_help=True)
+cluster_file = typer.Typer(help="The cluster file, which holds what differs between clusters.", no_args_is_help=True)
 k8s.add_typer(cluster_file, name="cluster")
 
 ClusterFile = Annotated[
@@ -32,13 +32,16 @@ ClusterFile = Annotated[
     typer.Option(
         "--cluster",
         metavar="FILE",
-        help="What the cluster has, for all its experiments; options of 'The cluster' override it.",
+        help="What the cluster has, for all experiments. Options under 'The cluster' override it.",
     ),
 ]
-Tree = Annotated[Path, typer.Option(help="Kustomize tree: a copy of k8s/.", show_default="the package's")]
-Out = Annotated[Path, to_folder("New folder for one file per step, and `run.sh`.", metavar="DIR")]
+Tree = Annotated[
+    Path, typer.Option(help=("Kustomize tree: a copy of the repository's k8s/."), show_default="the package's")
+]
+Out = Annotated[Path, to_folder("New folder for `run.sh` and one file per step.", metavar="DIR")]
 ArgoCd = Annotated[
-    bool, typer.Option("--argo-cd", help="Mark each step as a wave of Argo CD, which applies them in place of run.sh.")
+    bool,
+    typer.Option("--argo-cd", help=("Mark each step as a wave of Argo CD, which then applies them instead of run.sh.")),
 ]
 on_a_cluster = with_options(Cluster, rich_help_panel="The cluster", show_default=False)
 
@@ -57,10 +60,12 @@ def render(
     only: Annotated[list[Stage] | None, step_option(metavar="STEP", help="Render only this step. Repeatable.")] = None,
     shards: Annotated[
         int | None,
-        step_option(min=1, help="Pods of the offline pass and of the evaluation.", show_default="the GPUs of a node"),
+        step_option(
+            min=1, help="Pods for the offline pass and for the evaluation.", show_default=("as many as a node has GPUs")
+        ),
     ] = None,
     benchmarks: Annotated[
-        str | None, step_option(help="Benchmarks of the evaluation, comma-separated.", show_default="the paper's")
+        str | None, step_option(help="Benchmarks to evaluate, comma-separated.", show_default="the paper's")
     ] = None,
     manifests: Tree = KUBERNETES,
     argo_cd: ArgoCd = False,
@@ -77,10 +82,10 @@ def render(
     steps = manifests_of(experiment, overlay, chosen, image or (), names, only or ())
     if argo_cd:
         write_waves({stage: objects for stage, objects in steps.items() if stage not in FIRST}, out)
-        _tell(f"Commit {out}, and make an Argo CD Application of it beside the platform's.")
+        _tell(f"Commit {out}, and create an Argo CD Application for it beside the platform's.")
         return
     write(steps, out)
-    _tell(f"In order, waiting for each, and as often as you like: {out / 'run.sh'}")
+    _tell(f"Apply the steps in order and wait for each (can be repeated at any time): {out / 'run.sh'}")
 
 
 @k8s.command()
@@ -93,7 +98,7 @@ def platform(
     steps = render_platform(load_overlay(chosen, manifests), chosen)
     if argo_cd:
         write_waves(steps, out)
-        _tell(f"Commit {out}, and make an Argo CD Application of it: it may write objects of the whole cluster.")
+        _tell(f"Commit {out}, and create an Argo CD Application for it that may write cluster-wide objects.")
         return
     write(steps, out)
     _tell(f"The cluster's administrator applies {out / '01-admin.yaml'}; then {out / 'run.sh'} applies the rest.")

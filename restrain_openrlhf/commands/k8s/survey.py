@@ -57,7 +57,7 @@ def _nodes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
     """Overlay, number, kind and memory of the most frequent nodes with GPUs."""
     nodes = [each for each in _items("nodes") if int(each["status"].get("allocatable", {}).get(GPU, 0))]
     if not nodes:
-        remarks.append("No node has GPUs now. Set overlay, max_nodes, gpu_product and gpu_memory yourself.")
+        remarks.append("No node has GPUs at present. Set overlay, max_nodes, gpu_product and gpu_memory yourself.")
         return {}
     alike = Counter(
         (each["metadata"]["labels"].get(PRODUCT), int(each["status"]["allocatable"][GPU])) for each in nodes
@@ -73,7 +73,7 @@ def _nodes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
         remarks.append("KubeRay is not installed: a run has one node.")
     if gpus not in (1, 8):
         remarks.append(
-            f"No overlay is made for nodes of {gpus} GPUs: a layout may have fewer GPUs than the overlay's node."
+            f"There is no overlay for nodes of {gpus} GPUs. A layout may use fewer GPUs than the overlay's node has."
         )
     several = "multi-node-h100" if "localqueues.kueue.x-k8s.io" in kinds else "8xa100-80g"
     return {
@@ -89,11 +89,15 @@ def _volumes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
     classes = list(_items("storageclasses"))
     shared = [_name(each) for each in classes if SHARED_VOLUMES.search(each["provisioner"])]
     usual = [_name(each) for each in classes if each["metadata"].get("annotations", {}).get(DEFAULT_CLASS) == "true"]
-    remarks.append(f"Storage classes: {', '.join(map(_name, classes)) or 'none'}. Shared by nodes, by their names: "
-                   f"{', '.join(shared) or 'none'}.")  # fmt: skip
+    remarks.append(
+        f"Storage classes: {', '.join(map(_name, classes)) or 'none'}. Shared between nodes, judging by their names: "
+        f"{', '.join(shared) or 'none'}."
+    )  # fmt: skip
     if "rayjobs.ray.io" in kinds:
         if not shared:
-            remarks.append("Runs with KubeRay need a class with ReadWriteMany and file locks: set storage_class.")
+            remarks.append(
+                "Runs with KubeRay need a storage class with ReadWriteMany and file locks: set storage_class."
+            )
         return {"storage_class": shared[0] if shared else None}
     if not usual:
         remarks.append("There is no default storage class: check storage_class.")
@@ -118,7 +122,9 @@ def _network(remarks: list[str]) -> dict[str, object]:
     servers = [address["ip"] for each in endpoints for part in each.get("subsets", []) for address in part["addresses"]]
     public = [each for each in [*(ranges or services), *servers] if ip_address(each.partition("/")[0]).is_global]
     if public and not ranges:
-        remarks.append("The range of the cluster's services is public and was not found: widen deny_egress to it.")
+        remarks.append(
+            "The address range of the cluster's services is public and could not be found: add it to deny_egress."
+        )
     cached = "node-local-dns" in map(_name, _items("daemonsets", "-n", "kube-system"))
     dns = [each["spec"]["clusterIP"] for each in _items("services", "-n", "kube-system") if _name(each) == "kube-dns"]
     return {"deny_egress": [str(ip_network(each)) for each in public], "dns": dns if cached else []}

@@ -25,19 +25,19 @@ def premise(
     reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass.")] = None,
     rollouts: Annotated[
         Path | None,
-        typer.Option(help="In its place, rows {id, problem, responses, answer?} (JSONL, Parquet)."),
+        typer.Option(help="Instead of --reference: rows {id, problem, responses, answer?} (JSONL, Parquet)."),
     ] = None,
     gold: Annotated[Path | None, typer.Option(help=f"{GOLD} Of all or some of the prompts.")] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            parser=find_config, metavar="CONFIG", help="A YAML file or preset, for its method and group size."
+            parser=find_config, metavar="CONFIG", help="A YAML file or preset that gives the method and the group size."
         ),
     ] = None,
     answers: AnswersOption = None,
     overrides: MethodKeys = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="End with status 2 where there is a warning.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with status 2 if there is a warning.")] = False,
 ) -> None:
     """Tell from the frozen model's rollouts whether training without labels can work.
 
@@ -96,8 +96,8 @@ def _refuse_warnings(found: "Premise") -> None:
 
     if any(finding.level == "warning" for finding in findings(found)):
         raise DataError(
-            "restrain premise warns, and --strict was given. Correct what the warnings name "
-            "(docs/concepts/premise.md), or leave --strict out to train all the same."
+            "restrain premise warns, and --strict was given. Fix the cause of each warning "
+            "(docs/concepts/premise.md), or leave out --strict to train in spite of them."
         )
 
 

@@ -33,14 +33,16 @@ LINKED = (".safetensors", ".bin")
 
 def publish(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of `restrain train`.")],
-    out: Annotated[Path | None, to_folder("The folder that is written.", show_default="RUN/hub")] = None,
+    out: Annotated[Path | None, to_folder("Folder to write.", show_default="RUN/hub")] = None,
     evaluation: Annotated[
         list[Path] | None,
-        typer.Option(help="`restrain eval` of this model. Repeatable.", show_default="RUN/evaluation, if it is there"),
+        typer.Option(
+            help=("Folder of `restrain eval` for this model. Repeatable."), show_default="RUN/evaluation, if it exists"
+        ),
     ] = None,
     base_model: Annotated[
         str | None,
-        typer.Option(metavar="OWNER/NAME", help="The base model on the hub, where training had it in a folder."),
+        typer.Option(metavar="OWNER/NAME", help="Hub id of the base model, if training read it from a folder."),
     ] = None,
     name: Annotated[
         str | None,

@@ -39,36 +39,41 @@ class JobOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    gpus_per_node: Annotated[int, node_option(min=1, help="GPUs of a node.")]
-    time: Annotated[str, typer.Option(help="The longest time of one start, as Slurm has it.")] = "24:00:00"
+    gpus_per_node: Annotated[int, node_option(min=1, help="GPUs per node.")]
+    time: Annotated[str, typer.Option(help="Time limit of one start, in Slurm's format.")] = "24:00:00"
     warning: Annotated[
-        int, typer.Option(min=60, metavar="SECONDS", help="So long before its end the job stops and is queued again.")
+        int,
+        typer.Option(
+            min=60,
+            metavar="SECONDS",
+            help=("Seconds before the time limit at which the job stops and is queued again."),
+        ),
     ] = 300
-    cpus_per_node: Annotated[int | None, node_option(min=1, help="CPUs of a node.", show_default="8 for each GPU")] = (
-        None
-    )
-    mem: Annotated[str, node_option(help="Memory of a node; 0 is all of it.")] = "0"
-    gpu_type: Annotated[str | None, node_option(help="Slurm's name of the GPU, such as h100.")] = None
+    cpus_per_node: Annotated[int | None, node_option(min=1, help="CPUs per node.", show_default="8 per GPU")] = None
+    mem: Annotated[str, node_option(help="Memory per node; 0: all of it.")] = "0"
+    gpu_type: Annotated[str | None, node_option(help="Slurm's name of the GPU type, such as h100.")] = None
     gpu_memory: Annotated[
-        int | None, node_option(min=1, metavar="GIB", help="Memory of a GPU: a CONFIG that cannot fit is refused.")
+        int | None, node_option(min=1, metavar="GIB", help="Memory of one GPU. A CONFIG that cannot fit is refused.")
     ] = None
     sbatch: Annotated[
         list[str],
         typer.Option(
-            metavar="KEY=VALUE", help="Another option of sbatch, such as partition=gpu. Repeatable.", show_default=False
+            metavar="KEY=VALUE",
+            help=("Any other option of sbatch, such as partition=gpu. Repeatable."),
+            show_default=False,
         ),
     ] = []
-    venv: Annotated[Path | None, runtime_option(help="Virtual environment that is activated.")] = None
-    apptainer: Annotated[str | None, runtime_option(metavar="IMAGE", help="Run in this image by apptainer.")] = None
-    pyxis: Annotated[str | None, runtime_option(metavar="IMAGE", help="Run in this image by Slurm's plugin pyxis.")] = (
-        None
-    )
+    venv: Annotated[Path | None, runtime_option(help="Virtual environment to activate.")] = None
+    apptainer: Annotated[str | None, runtime_option(metavar="IMAGE", help="Container image, run by apptainer.")] = None
+    pyxis: Annotated[
+        str | None, runtime_option(metavar="IMAGE", help=("Container image, run by Slurm's plugin pyxis."))
+    ] = None
     bind: Annotated[
         list[str],
-        runtime_option(metavar="FROM:TO", help="Folder that the container sees. Repeatable.", show_default=False),
+        runtime_option(metavar="FROM:TO", help="Folder that the container can see. Repeatable.", show_default=False),
     ] = []
     setup: Annotated[
-        Path | None, runtime_option(metavar="FILE", help="Shell file that is read first: modules, variables, secrets.")
+        Path | None, runtime_option(metavar="FILE", help="Shell file to source first: modules, variables, secrets.")
     ] = None
 
     @model_validator(mode="after")
@@ -109,7 +114,7 @@ slurm = typer.Typer(help="Write Slurm jobs.", no_args_is_help=True)
 def render(
     config: ConfigFile,
     options: JobOptions,
-    out: Annotated[Path, to_folder("New folder for the job, which all nodes see.", metavar="DIR")],
+    out: Annotated[Path, to_folder("New folder for the job, which all nodes must see.", metavar="DIR")],
     overrides: Overrides = None,
 ) -> None:
     """Write the Slurm job that trains CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs no Slurm."""

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 def view(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run that keeps rollouts.")],
     beside: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Another run, to compare on the same prompts.")
+        Path | None, typer.Option(metavar="RUN", help="Another run, shown beside this one on the same prompts.")
     ] = None,
     gold: Annotated[Path | None, typer.Option(help=GOLD)] = None,
     export: Annotated[
-        Path | None, to_file("Write one self-contained file, and serve nothing.", metavar="FILE.html")
+        Path | None, to_file("Write one self-contained file instead of serving the page.", metavar="FILE.html")
     ] = None,
-    max_mb: Annotated[int, typer.Option(min=1, help="With --export: MiB of responses in the file, at most.")] = 50,
+    max_mb: Annotated[int, typer.Option(min=1, help="With --export: the most MiB of responses in the file.")] = 50,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 lets other machines in, with a token.")
     ] = "127.0.0.1",
@@ -41,7 +41,7 @@ def view(
     if export:
         # Before minutes of reading: a place that cannot be written, and a file that somebody may need.
         if export.exists():
-            ways = ("is there already. Name another, or remove it", "is a folder. Name the file to write")
+            ways = ("exists already. Name another, or remove it", "is a folder. Name the file to write")
             raise ConfigError(f"--export {export}: {ways[export.is_dir()]}.")
         if not export.absolute().parent.is_dir():
             raise ConfigError(

@@ -31,7 +31,7 @@ def refused_if(holds: Callable[[Flags, HookConfig, Method], bool], message: str)
 
 
 def refused_by_release(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """What the table of releases (machine/host_releases.yaml) refuses in the installed one."""
+    """A flag that machine/host_releases.yaml refuses for the installed release."""
     given = ((name, reason) for name, reason in installed().refused.items() if flags[name] is not None)
     return next((f"{name} is {flags[name]!r}: {reason}. Leave it out." for name, reason in given), None)
 

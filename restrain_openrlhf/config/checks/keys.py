@@ -9,7 +9,7 @@ from restrain_openrlhf.method.rollout_plans import EntropyTrees, Independent, Ro
 
 
 def planned_rollouts(flags: Flags, _config: HookConfig, method: Method) -> str | None:
-    """A method that draws its rollouts itself (votes, trees) gives another number than the host expects."""
+    """The method draws its rollouts itself (votes, trees), and gives another number than OpenRLHF expects."""
     plan, n = method.rollouts, flags["rollout.n_samples_per_prompt"]
     return other_size(plan, n) if plan else None
 
@@ -37,12 +37,12 @@ def unfit_plan(plan: RolloutPlan | None) -> str | None:
 
 
 def agents_plan(_flags: Flags, config: HookConfig, method: Method) -> str | None:
-    """Before the plan's size, which would be changed in vain."""
+    """`agent:` names your own agent, which cannot draw the rollouts that the method needs."""
     return None if config.agent is None else unfit_plan(method.rollouts)
 
 
 def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | None:
-    """A method that penalises even a unanimous group (kappa above n): it would penalise all, and learn nothing."""
+    """The method would penalise even a unanimous group (kappa above n), so that it would learn nothing."""
     n = flags["rollout.n_samples_per_prompt"]
     facts = PromptFacts(ReferenceVote(n, n), stored_class=0, gold_class=0, entropies=(1.0,) * n)
     voters = method.rollouts.voters if method.rollouts else n

@@ -39,7 +39,7 @@ def missing_counts(flags: Flags, _config: HookConfig, _method: Method) -> str | 
 
 
 def other_reference(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """Policy and reference policy are on the same GPUs, and differ in nodes or GPUs of a node."""
+    """Policy and reference policy are on the same GPUs, but have different numbers of nodes or of GPUs per node."""
     colocated = next((name for name in ("train.colocate_all", "train.colocate_actor_ref") if flags[name]), None)
     same = all(flags[f"actor.{name}"] == flags[f"ref.{name}"] for name in ("num_nodes", "num_gpus_per_node"))
     if not colocated or not flags["algo.kl.init_coef"] or same:
@@ -53,7 +53,7 @@ def other_reference(flags: Flags, _config: HookConfig, _method: Method) -> str |
 
 
 def other_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """Policy and vLLM are on the same GPUs, and need different numbers of them."""
+    """Policy and vLLM are on the same GPUs, but need different numbers of them."""
     layout = GpuLayout.of(flags)
     if not layout.engines_share or layout.policy == layout.vllm:
         return None
@@ -71,7 +71,7 @@ def other_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | N
 
 
 def broken_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """GPUs that are no multiple of those of one rank, or of a ZeRO++ partition."""
+    """The number of GPUs is not a multiple of the GPUs of one rank, or of a ZeRO++ partition."""
     layout = GpuLayout.of(flags)
     for part, gpus in (("actor", layout.policy), ("ref", layout.reference)):
         if gpus % layout.gpus_per_rank:
@@ -89,7 +89,7 @@ def broken_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | No
 
 
 def idle_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """Ranks without a micro-batch of rollouts, or with other numbers of them.
+    """Some ranks would have no micro-batch of rollouts, or ranks would have different numbers of them.
 
     The host hands micro-batches of rollouts to ranks, and a rank without any ends the run.
     """
@@ -118,7 +118,7 @@ def idle_ranks(flags: Flags, _config: HookConfig, _method: Method) -> str | None
 
 
 def uneven_steps(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """A batch that ranks and micro-batches, or the rollouts of a step, do not come out even with."""
+    """A batch does not divide evenly into ranks and micro-batches, or a step's rollouts into batches."""
     layout = GpuLayout.of(flags)
     rollouts, batch, dynamic = rollouts_of_step(flags), flags["train.batch_size"], flags["train.dynamic_batch_enable"]
     # DeepSpeed's own sum of a batch: micro-batches of every rank, none of them cut.
@@ -138,7 +138,7 @@ def uneven_steps(flags: Flags, _config: HookConfig, _method: Method) -> str | No
 
 
 def idle_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """Engines that would never draw: the host sends all rollouts of a prompt to one engine."""
+    """Some engines would never draw, because OpenRLHF sends all rollouts of a prompt to one engine."""
     prompts, engines = prompts_drawn(flags), GpuLayout.of(flags).engines
     if prompts >= engines:
         return None
@@ -151,7 +151,7 @@ def idle_engines(flags: Flags, _config: HookConfig, _method: Method) -> str | No
 
 
 def many_handles(flags: Flags, _config: HookConfig, _method: Method) -> str | None:
-    """More CUDA handles than a weight sync can send, where policy and vLLM share GPUs.
+    """A weight sync would send too many CUDA handles, because policy and vLLM share GPUs.
 
     It is their CUDA IPC (trainer/ray/ppo_actor.py, use_cuda_ipc).
     """

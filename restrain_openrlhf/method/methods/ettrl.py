@@ -63,7 +63,7 @@ class Ettrl(MajoritySettings):
     """`etmr: false` draws `votes` independent rollouts instead of trees."""
 
     name: Literal["ettrl"] = "ettrl"
-    etmr: StrictBool = Field(default=True, description="Draw trees; false: votes independent rollouts.")
+    etmr: StrictBool = Field(default=True, description="Draw trees; false: draw `votes` independent rollouts.")
     trees: StrictInt = Field(default=12, ge=1, description="Trees per prompt.")
     forks: StrictInt = Field(default=2, ge=1, description="Forks per tree, at the tokens of highest entropy.")
     branches: StrictInt = Field(default=2, ge=1, description="Branches per fork.")
@@ -71,13 +71,13 @@ class Ettrl(MajoritySettings):
         default=20,
         ge=2,
         le=20,
-        description="Most likely tokens that make up a token's entropy; vLLM gives no more than 20.",
+        description="How many of the most likely tokens a token's entropy is computed from; vLLM gives at most 20.",
     )
     ear: Literal["residual", "clip", "both", "none"] = Field(
         "residual", description="How advantages are reshaped by entropy."
     )
     ear_bound: Number = Field(
-        default=2.0, gt=0, allow_inf_nan=False, description="Bound of the clipped advantages, with ear: clip or both."
+        default=2.0, gt=0, allow_inf_nan=False, description="Limit of the clipped advantages, with ear: clip or both."
     )
 
     def build(self) -> Method:

@@ -83,20 +83,34 @@ class Restrain(CommonSettings):
 
     name: Literal["restrain"] = "restrain"
     label_weights: Literal["gaussian", "majority", "uniform"] = Field(
-        "gaussian", description="How labels are weighted: by g of their vote share, the majority alone, or all alike."
+        "gaussian",
+        description=(
+            "How labels are weighted: by g of their vote share (gaussian), only the majority, or all equally (uniform)."
+        ),
     )
     sigma: Number = Field(0.5, ge=0, description="Width of the Gaussian g; 0 and inf are its limits.")
     k: Number = Field(1.0, ge=0, le=1, description="Centre of the Gaussian g.")
     kappa: Amount = Field(
-        3, description="A group with a smaller majority is penalised: a count of rollouts or a share below 1; 0: off."
+        3,
+        description=(
+            "A group with a smaller majority is penalised: a count of rollouts, or a share below 1; 0: no group."
+        ),
     )
     prompt_weight: Literal["offline", "online", "none"] | Amount = Field(
-        "offline", description="u_x: g of the frozen model's majority share, of the group's own, 1, or a number."
+        "offline",
+        description=(
+            "u_x is g of the frozen model's majority share (offline), g of the group's own (online), 1 (none), or a "
+            "number."
+        ),
     )
     prompt_sigma: Number | None = Field(None, ge=0, description="Width of the prompt weight's g; null: sigma.")
-    scale_kl: StrictBool = Field(True, description="Multiply the KL term by u_x too.")
+    scale_kl: StrictBool = Field(True, description="Whether u_x also multiplies the KL term.")
     ties: Ties = Field(
-        "first", description="With label_weights: majority, the first of tied labels to appear wins, or they share it."
+        "first",
+        description=(
+            "With label_weights: majority: among tied labels the first to appear wins (first), or they share the "
+            "weight (split)."
+        ),
     )
 
     def build(self) -> Method:

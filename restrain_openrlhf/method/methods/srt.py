@@ -55,10 +55,10 @@ class SrtEasy(MajoritySettings):
         default=1 / 3,
         gt=0,
         le=1,
-        description="Share of prompts trained on, those with the highest majority shares of the frozen model.",
+        description="Share of prompts to train on: those with the highest majority shares of the frozen model.",
     )
     easy_cutoff: Number | None = Field(
-        default=None, ge=0, le=1, description="In its place, the majority share that a prompt must have."
+        default=None, ge=0, le=1, description="Instead of easy_share: the majority share that a prompt must have."
     )
 
     def build(self) -> Method:

@@ -17,13 +17,14 @@ class MajoritySettings(OneLabelSettings):
     """
 
     ties: Ties = Field(
-        default="first", description="The first of tied labels to appear wins, or they share the weight."
+        default="first",
+        description=("Among tied labels the first to appear wins (first), or they share the weight (split)."),
     )
     votes: StrictInt | None = Field(
         default=None, ge=2, description="Rollouts that vote; null: rollout.n_samples_per_prompt."
     )
     train_on: StrictInt | None = Field(
-        default=None, ge=2, description="Rollouts that are trained on, the first of those that vote; null: all."
+        default=None, ge=2, description="Rollouts that are trained on: the first of those that vote; null: all."
     )
 
     def independent(self, top_k: int | None = None) -> Independent | None:

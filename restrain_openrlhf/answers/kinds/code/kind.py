@@ -54,30 +54,32 @@ class Code(AnswerKind):
 
     name: Literal["code"] = "code"
     inputs: Annotated[int, Field(ge=1, le=500)] = Field(
-        default=30, description="On how many inputs programs are compared. More tell more programs apart."
+        default=30, description="Number of inputs on which programs are compared. More inputs tell more programs apart."
     )
     ignore_order: bool = Field(
         default=False,
-        description="Whether lists that hold the same values in another order are equal, and printed lines likewise.",
+        description="Whether lists with the same values in another order are equal; the same for printed lines.",
     )
     call_seconds: Annotated[float, Field(gt=0, le=60)] = Field(
         default=0.5, description="CPU seconds of one call. A call that takes longer fails."
     )
     program_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
-        default=3.0, description="CPU seconds of one program on all inputs. The calls that are left then fail."
+        default=3.0, description="CPU seconds of one program on all inputs. Its remaining calls then fail."
     )
     test_seconds: Annotated[float, Field(gt=0, le=600)] = Field(
-        default=10.0, description="CPU seconds of one program under its tests, in an evaluation."
+        default=10.0, description="CPU seconds of one program on its tests, in an evaluation."
     )
     memory_mib: Annotated[int, Field(ge=64)] = Field(default=1024, description="Memory of one program, in MiB.")
     group_seconds: Annotated[float, Field(gt=0)] = Field(
         default=300.0,
-        description="Seconds that a group may take. Programs that have not begun by then have no answer.",
+        description="Seconds that a group may take. Programs that have not started by then have no answer.",
     )
     sandbox: Confinement = Field(
         default="bubblewrap",
-        description="What confines programs: bubblewrap, or (`container`) limits and a filter of system calls alone, "
-        "under which programs can read the files that the run can read.",
+        description=(
+            "What confines programs: `bubblewrap`; or `container`, only limits and a filter of system calls, under "
+            "which programs can read all files that the run can read."
+        ),
     )
 
     def check_machine(self) -> None:

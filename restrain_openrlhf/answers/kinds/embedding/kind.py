@@ -32,16 +32,20 @@ class Embedding(ComparedTexts):
         description="A sentence embedding model: a folder, or a hub id such as sentence-transformers/all-MiniLM-L6-v2.",
     )
     threshold: Annotated[float, Field(gt=-1, le=1, allow_inf_nan=False)] = Field(
-        description="The cosine similarity from which on two clusters are one. There is no default, as it differs from "
-        "model to model."
+        description=(
+            "Two clusters are merged if their cosine similarity is at least this. There is no default, because the "
+            "right value depends on the model."
+        )
     )
     linkage: Linkage = Field(
         default="complete",
-        description="How similar two clusters are: as their least similar texts (`complete`), so that any two of a "
-        "class are as similar as the threshold, or as all pairs on average (`average`).",
+        description=(
+            "Similarity of two clusters: of their least similar texts (`complete`), so that any two answers of a "
+            "class reach the threshold; or the average over all pairs (`average`)."
+        ),
     )
     prefix: str = Field(
-        default="", description='Text before every answer, where the model was trained with one: "query: " for E5.'
+        default="", description='Text put before every answer, if the model was trained with one: "query: " for E5.'
     )
     revision: str | None = Field(default=None, description="The hub's revision of the model; null: the newest.")
 

@@ -35,12 +35,14 @@ class Judge(ComparedTexts):
     name: Literal["judge"] = "judge"
     callable: str | None = Field(
         default=None,
-        description="The judge as `package.module:function`, which every process imports. With `asks: group` it is "
-        "called with a sorted list of different answers and the row, and returns a list of whole numbers, equal for "
-        "equal answers; with `asks: pairs` it is called with two answers and the row, and returns True or False.",
+        description=(
+            "The judge as `package.module:function`, importable in every process. With `asks: group` it gets a sorted "
+            "list of different answers and the row, and returns a list of whole numbers, equal for equal answers. "
+            "With `asks: pairs` it gets two answers and the row, and returns True or False."
+        ),
     )
     url: str | None = Field(
-        default=None, description="The judge's address, http:// or https://, in the place of `callable`."
+        default=None, description="The judge's address, http:// or https://, instead of `callable`."
     )
     asks: Literal["group", "pairs"] = Field(
         default="group",
@@ -48,11 +50,13 @@ class Judge(ComparedTexts):
     )
     contradictions: Literal["refuse", "connect"] = Field(
         default="refuse",
-        description="For pairs: what happens where A equals B, B equals C, and A does not equal C. `refuse` stops; "
-        "`connect` makes all that a chain of equal pairs connects one class.",
+        description=(
+            "For pairs: what happens if A equals B, B equals C, but A does not equal C. `refuse` stops with an error; "
+            "`connect` makes one class of everything that a chain of equal pairs connects."
+        ),
     )
     send: tuple[str, ...] = Field(
-        default=(), description="Columns of the row that the judge gets besides `problem`, such as a rubric."
+        default=(), description="Columns of the row that the judge gets in addition to `problem`, such as a rubric."
     )
     token_variable: str | None = Field(
         default=None,
@@ -64,16 +68,20 @@ class Judge(ComparedTexts):
     )
     tries: Annotated[int, Field(ge=1, strict=True)] = Field(
         default=5,
-        description="How often a request is tried where the judge is busy or away, at intervals that start at a second "
-        "and double, or as long as its Retry-After says.",
+        description=(
+            "How often a request is tried if the judge is busy or unreachable. The waits start at a second and "
+            "double, or are what Retry-After says."
+        ),
     )
     cache: str | None = Field(
         default=None, description="A folder that keeps verdicts for later runs; several processes may share it."
     )
     revision: str = Field(
         default="",
-        description="Anything that names the judge's version. Change it with the judge: verdicts that were "
-        "kept under another revision are asked again.",
+        description=(
+            "Any text that names the judge's version. Change it with the judge, so that verdicts of the old version "
+            "are not used again."
+        ),
     )
 
     @field_validator("callable")

@@ -45,25 +45,33 @@ class Sql(AnswerKind):
     name: Literal["sql"] = "sql"
     databases: str | None = Field(
         default=None,
-        description="The folder that the column `database` starts from where it is no absolute path, and in which "
-        "`db_id` names a folder with a file of its name, as Spider has them: concert_singer/concert_singer.sqlite. "
-        "The folder is looked for from where the run starts.",
+        description=(
+            "The folder in which relative paths of the column `database` start, and which has a folder and file for "
+            "each `db_id`, as Spider does: concert_singer/concert_singer.sqlite. Relative to where the run starts."
+        ),
     )
     steps: Count = Field(
         default=50_000_000,
-        description="Instructions of SQLite's machine that a query may take: about a second, and the same number on "
-        "every computer.",
+        description=(
+            "Instructions of SQLite's virtual machine that a query may execute: about a second, but the same number "
+            "on every computer."
+        ),
     )
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(
         default=5.0,
-        description="Seconds of processor time that a query may take, up to one more: for what is slow within one "
-        "instruction. It depends on the computer, so `steps` alone should end queries.",
+        description=(
+            "CPU seconds that a query may take (checked to within one second), for instructions that are slow. This "
+            "limit depends on the computer, so normally `steps` should end a query first."
+        ),
     )
-    rows: Count = Field(default=10_000, description="Rows that a result may have.")
+    rows: Count = Field(default=10_000, description="Most rows that a result may have.")
     empty: bool = Field(
         default=True,
         strict=True,
-        description="Whether a result without rows is an answer. Wrong conditions often bring none, and agree in that.",
+        description=(
+            "Whether a result without rows is an answer. Wrong conditions often give no rows, and would agree with "
+            "each other."
+        ),
     )
 
     def check_machine(self) -> None:
