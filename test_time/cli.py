@@ -52,7 +52,7 @@ def adapt(
     method: Annotated[str | None, training(help="restrain, ttrl, ettrl.", show_default="restrain, or CONFIG's")] = None,
     steps: Annotated[int | None, training(min=1, help="Training steps.")] = None,
     votes: Annotated[
-        int, training(min=2, help="Rollouts per problem of each vote. Answers are voted at T 0.6, top-p 0.95.")
+        int, training(min=2, help="Rollouts per problem that vote on its answer, drawn at T 0.6 and top-p 0.95.")
     ] = 64,
     overrides: Annotated[
         list[str] | None, training("--set", metavar="KEY=VALUE", help="As for `restrain train`. Repeatable.")
@@ -60,7 +60,7 @@ def adapt(
     stop: Annotated[
         list[str] | None,
         training(
-            metavar="NAME=NUMBER", help="Limits that end a run early: kl, template, entropy, patience. Repeatable."
+            metavar="NAME=NUMBER", help="A limit that ends a run early: kl, template, entropy or patience. Repeatable."
         ),
     ] = None,
     no_stop: Annotated[bool, training("--no-stop", help="Never end a run early.")] = False,
@@ -78,13 +78,13 @@ def adapt(
         bool | None,
         problems(
             "--boxed/--no-boxed",
-            help="Ask for an answer in the form that its kind is read in, such as a box.",
+            help="Ask in the prompt for an answer in the form that is read, such as a box.",
             show_default="with a chat template",
         ),
     ] = None,
     gold: Annotated[Path | None, evaluation(help=f"{GOLD} Known benchmarks have theirs.")] = None,
     heldout: Annotated[
-        list[str] | None, evaluation(help="A benchmark that is not trained on, evaluated too. Repeatable.")
+        list[str] | None, evaluation(help="Another benchmark to evaluate, not trained on. Repeatable.")
     ] = None,
     quiet: Quiet = False,
 ) -> None:

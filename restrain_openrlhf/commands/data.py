@@ -158,7 +158,7 @@ def benchmarks(
         bool, typer.Option("--problems-only", help="Leave out answers, for `test-time adapt --prompts`.")
     ] = False,
 ) -> None:
-    """Copy benchmarks from the hub into a folder. A copy that is there already is kept."""
+    """Copy benchmarks from the hub into a folder. Existing copies are kept."""
     refused = []
     for name in dict.fromkeys(word.strip() for word in names.split(",")):
         try:

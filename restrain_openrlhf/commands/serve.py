@@ -43,8 +43,8 @@ def agent_path(
 ) -> None:
     """Print the path of the agent file, for OpenRLHF's --train.agent_func_path.
 
-    Where that flag names an agent of yours (turns, tools, environments), --wrap AGENT loads it as OpenRLHF would, and
-    says which line lets it draw the trajectories that vote.
+    If that flag names your own agent (turns, tools, environments), --wrap AGENT loads it as OpenRLHF would, and prints
+    the line that lets it draw the trajectories that vote.
     """
     if wrap is not None:
         from restrain_openrlhf.config.blocks import Agent  # noqa: PLC0415

@@ -47,7 +47,7 @@ def show(
         ),
     ] = None,
 ) -> None:
-    """Print the resolved method and the exact OpenRLHF command, or with --memory what it needs. Starts nothing."""
+    """Print the resolved method and the exact OpenRLHF command, or with --memory its memory. Starts nothing."""
     from restrain_openrlhf.config.checks import refuse_settings  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import (  # noqa: PLC0415
         host_flags,
@@ -95,7 +95,7 @@ def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config:
 
 
 def presets(part: Annotated[str, typer.Argument(help="List only presets whose name contains this.")] = "") -> None:
-    """List the presets, with the GPUs that each asks for. A preset's name can stand for CONFIG in every command."""
+    """List the presets and the GPUs that each needs. A preset's name can stand for CONFIG in every command."""
     from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import flags_of  # noqa: PLC0415
 

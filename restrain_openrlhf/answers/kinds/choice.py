@@ -55,7 +55,7 @@ class Option:
 
 @register
 class Choice(AnswerKind):
-    """The option that a response chooses: its letter, or the option's own text where the row has options.
+    """The option that a response chooses: its letter, or the option's own text if the row has options.
 
     Two answers are equal where they choose the same option. With options in the row the vote is for the option's text,
     so that a problem whose options are shuffled keeps its votes.

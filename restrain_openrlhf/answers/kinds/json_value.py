@@ -31,7 +31,7 @@ class _JsonColumns(BaseModel):
 
 @register
 class JsonValue(AnswerKind):
-    """The last JSON object or array of a response, fenced or not. Equal values are one answer in any spelling.
+    """The last JSON object or array of a response, in a code block or not. Equal values are one answer.
 
     The order of an object's keys and the spelling of numbers do not count: 1.0 is 1, and 1e2 is 100. JSON that is
     invalid, has a key twice, or is against the schema is no answer.

@@ -59,7 +59,7 @@ class _NumberColumns(BaseModel):
 
 @register
 class Number(AnswerKind):
-    """One number, equal within a tolerance; in the row's unit, or the setting's, where either names one.
+    """One number, equal within a tolerance, in the unit of the row or of the setting if there is one.
 
     A vote sorts the values and goes through them once: a class is every value within the tolerance of its smallest.
     Whole and decimal numbers, fractions, powers of ten, thousands and words such as million are read. Without a unit,

@@ -32,7 +32,7 @@ class _TextColumns(BaseModel):
 
 @register
 class Text(AnswerKind):
-    """Short texts such as names, dates and labels: equal where they are the same words.
+    """Short texts such as names, dates and labels, equal if they are the same words.
 
     Case, articles, punctuation and white space do not count; each is a setting. Spellings in the row's column
     `aliases` are one answer.

@@ -22,7 +22,7 @@ def analyze(
     gold: Annotated[Path, typer.Option(help=GOLD)],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Count by gold: were the majorities that a run trained on right, and did it push right rollouts up?"""
+    """Count with gold: were the majorities that a run trained on right, and did training reward right rollouts?"""
     next(read_kept(run))
     answers = gold_for(kept_prompts(run), gold, RunFolder(run).flags(), RunFolder(run).kind)
     found = label_quality(run, gold, read_kept(run), answers)

@@ -58,7 +58,7 @@ def _words(benchmarks: str) -> list[str]:
 
 
 def regrade(run: Annotated[Path, typer.Argument(help="Folder of `restrain eval`.")]) -> None:
-    """Grade stored responses again, and say what changed. Joins the shards of an evaluation."""
+    """Grade stored responses again, and report what changed. Joins the shards of an evaluation."""
     _grade(benchmark_folders(run))
 
 

@@ -33,7 +33,7 @@ def table(
         typer.Option(help="Training set: dapo14k, test-time, …", show_default="the run folder's"),
     ] = None,
 ) -> None:
-    """Print a table of runs by benchmarks: pass@1 with its interval, and the paper's rows of the same models."""
+    """Print pass@1 of each run on each benchmark, with its interval, beside the paper's results of the same models."""
     found = build_table(_results(runs), Subject(base, method, data), with_paper=not no_paper)
     for note in found.notes if style == "csv" else ():
         typer.echo(f"note: {note}", err=True)

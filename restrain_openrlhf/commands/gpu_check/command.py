@@ -41,7 +41,7 @@ def gpu_check(
         bool, typer.Option("--allow-cpu", help="If there is no GPU, try the CPU stack instead of refusing.")
     ] = False,
 ) -> None:
-    """Try what a long run relies on, on the device that is there. Exits with status 1 if a check fails."""
+    """Try on this machine what a long run relies on. Exits with status 1 if a check fails."""
     from restrain_openrlhf.commands.gpu_check.checks import choose, run_check  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.commands.gpu_check.outcome import table, write_json  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect, visible_gpus  # noqa: PLC0415

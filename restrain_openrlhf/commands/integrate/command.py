@@ -60,7 +60,7 @@ def integrate(
 ) -> None:
     """Show how RESTRAIN is switched on in an existing training command, and what would be refused. Starts nothing.
 
-    OpenRLHF need not be installed. Exits with status 1 where something is left for you to decide.
+    OpenRLHF need not be installed. Exits with status 1 if you have to decide something.
     """
     if (command is None) == (file is None):
         raise ConfigError("Give either --command with the command, or --file with a file that contains it, not both.")

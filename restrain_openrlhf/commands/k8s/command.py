@@ -72,7 +72,7 @@ def render(
 ) -> None:
     """Write the manifests of CONFIG. Nodes and GPUs follow from its OpenRLHF flags. Needs kubectl, but no cluster.
 
-    With --argo-cd without what experiments share: `restrain k8s platform --argo-cd` writes that, once a namespace.
+    With --argo-cd, what experiments share is left out: `restrain k8s platform --argo-cd` writes it, once per namespace.
     """
     chosen = options.over(cluster)
     overlay = load_overlay(chosen, manifests)
@@ -109,7 +109,7 @@ def platform(
 def init(
     options: Cluster, out: Annotated[Path, to_file("File to write.", metavar="FILE")] = Path("cluster.yaml")
 ) -> None:
-    """Look at the cluster of kubectl's context and write its file; options are used unchanged."""
+    """Inspect the cluster of kubectl's context and write its cluster file. Options are written unchanged."""
     if out.exists():
         raise ConfigError(f"--out {out}: exists already. Edit it, or name another file.")
     found = survey()

@@ -41,9 +41,10 @@ def premise(
 ) -> None:
     """Tell from the frozen model's rollouts whether training without labels can work.
 
-    Warnings leave the status at 0 unless --strict is given.
+    Exits with status 0 even if there are warnings, unless --strict is given.
 
-    Without --config the method is RESTRAIN with the paper's settings. With it alone, its `reference:` is read.
+    Without --config the method is RESTRAIN with the paper's settings. If --config is given alone,
+    the reference that it names is read.
     """
     from restrain_openrlhf.commands.premise.diagnosis import diagnose  # noqa: PLC0415 - keeps `--help` quick
     from restrain_openrlhf.commands.premise.groups import from_reference, from_rollouts  # noqa: PLC0415

@@ -49,7 +49,7 @@ def publish(
         typer.Option(metavar="OWNER/NAME", help="What the model will be called on the hub.", show_default="OWNER/RUN"),
     ] = None,
 ) -> None:
-    """Write a run's model with its card as a folder for the Hugging Face hub. `hf upload` pushes it."""
+    """Write a run's model and its card into a folder for the Hugging Face hub. Push it with `hf upload`."""
     found = finished_run(run)
     if name is not None and not HUB_ID.fullmatch(name):
         raise ConfigError(f"--name {name!r}: is not a valid model name on the hub. Give OWNER/NAME.")

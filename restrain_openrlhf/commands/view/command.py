@@ -33,8 +33,8 @@ def view(
 ) -> None:
     """Look at a run's kept rollouts: filters, answer classes side by side, a prompt's vote over the steps.
 
-    Of a folder that holds runs, their folders are printed. The run may still be training: load the page again for its
-    new steps. Ctrl-C ends the command.
+    For a folder that contains runs, their folders are printed. The run may still be training: load the page again for
+    its new steps. Ctrl-C ends the command.
     """
     from restrain_openrlhf.commands.view.source import material  # noqa: PLC0415 - keeps `--help` quick
 

@@ -71,8 +71,8 @@ CONTRADICTIONS: tuple[Check, ...] = (
     *(
         refused_if(
             lambda flags, *_, name=name: flags[name] is not None,
-            f"{name} changes rewards, which the hook replaces, so that it would have no effect. Remove it: a truncated "
-            "rollout already counts as a missing answer.",
+            f"{name} changes rewards, which the hook replaces, so that the setting would have no effect. Remove it: a "
+            "truncated rollout already counts as a missing answer.",
         )
         for name in ("reward.overlong_buffer_len", "reward.stop_properly_penalty_coef")
     ),

@@ -9,7 +9,7 @@ from restrain_openrlhf.method.settings import OneLabelSettings, register
 
 @register
 class GrpoGold(OneLabelSettings):
-    """The gold answer is the label, where a rollout of the group gave it."""
+    """The gold answer is the label, if a rollout of the group gave it."""
 
     name: Literal["grpo_gold"] = "grpo_gold"
 

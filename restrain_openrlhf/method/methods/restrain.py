@@ -79,7 +79,7 @@ class WeighPrompt(Transform):
 
 @register
 class Restrain(CommonSettings):
-    """Eq. 3 has sigma and k, eq. 4 kappa and delta, eq. 5 the prompt weight."""
+    """The paper's method: sigma and k are those of eq. 3, kappa and delta of eq. 4, the prompt weight of eq. 5."""
 
     name: Literal["restrain"] = "restrain"
     label_weights: Literal["gaussian", "majority", "uniform"] = Field(

@@ -36,7 +36,7 @@ _LINES = TypeAdapter(list[str])
 
 @register
 class Code(AnswerKind):
-    """Programs in Python: two are equal where they return (or print) the same on the same inputs.
+    """Programs in Python, equal if they return (or print) the same on the same inputs.
 
     The inputs come from the prompt: the calls in its examples, others like them, or values of its parameters' types;
     from the row's column `examples` where there is one. Neither tests nor gold are read. Programs run in a sandbox.

@@ -18,7 +18,7 @@ DECIMALS = 6
 
 @register
 class Embedding(ComparedTexts):
-    """Short texts vote by the cluster that a sentence embedding model of your choice puts them into.
+    """Short texts are equal if a sentence embedding model of your choice puts them into the same cluster.
 
     The different texts of a group are clustered by the cosine of their vectors. The model runs on the CPU, once for
     each different text of a process. Needs the extra `embedding`.

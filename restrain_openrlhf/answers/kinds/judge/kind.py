@@ -23,7 +23,7 @@ _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 @register
 class Judge(ComparedTexts):
-    """Answers vote by what a judge of your own says of them: a function (`callable`) or a service (`url`).
+    """Your own judge decides which answers are equal: a function (`callable`) or a service (`url`).
 
     The judge is asked once for each group of different answers, and what it said is kept. A judge that fails, or says
     nothing that can be read, stops the scoring of the group with the reason: its silence is never a vote.

@@ -25,7 +25,7 @@ class SqlColumns(BaseModel):
 
 @register
 class Sql(AnswerKind):
-    """Queries vote by the rows that they bring from the prompt's own SQLite database.
+    """Queries are equal if they return the same rows from the prompt's own SQLite database.
 
     An answer is the query of the last fenced block of SQL, or the last bare SELECT or WITH. It is run: a query that is
     wrong, writes, holds several statements or exceeds the limits is no answer. Two queries are equal if they bring the
