@@ -153,7 +153,7 @@ def _chosen(
 @data.command()
 def benchmarks(
     names: Annotated[str, typer.Argument(help="Benchmarks, comma-separated.")],
-    out: Annotated[Path, to_folder("Folder to write, with NAME.jsonl for each, as --benchmark-dir reads it.")],
+    out: Annotated[Path, to_folder("Folder to write: one NAME.jsonl per benchmark, for --benchmark-dir.")],
     problems_only: Annotated[
         bool, typer.Option("--problems-only", help="Leave out answers, for `test-time adapt --prompts`.")
     ] = False,
