@@ -67,7 +67,7 @@ def test_the_agents_file_alone_draws_and_scores_groups_on_older_releases(release
 @pytest.mark.parametrize(
     ("release", "way", "said"),
     [
-        ("0.12.0", Way.HOOK, ["the hook works on 0.10.4 to 0.11.2", "Install openrlhf==0.11.2, the nearest"]),
+        ("0.12.0", Way.HOOK, ["the hook works only on 0.10.4 to 0.11.2", "Install openrlhf==0.11.2, the nearest"]),
         (
             "0.10.3",
             Way.HOOK,
@@ -75,7 +75,7 @@ def test_the_agents_file_alone_draws_and_scores_groups_on_older_releases(release
         ),
         ("0.9.8", Way.AGENT, ["Install openrlhf==0.9.9", "On 0.9.8, the scoring service as OpenRLHF's remote reward"]),
         ("0.8.5", Way.HOOK, ["OpenRLHF 0.8.5 is installed", "Install openrlhf==0.10.4"]),
-        ("0.7.5", Way.AGENT, ["works on 0.9.9 to 0.11.2", "Install openrlhf==0.9.9"]),
+        ("0.7.5", Way.AGENT, ["works only on 0.9.9 to 0.11.2", "Install openrlhf==0.9.9"]),
         (None, Way.HOOK, ["OpenRLHF is not installed. Install openrlhf 0.11.2"]),
     ],
 )

@@ -52,5 +52,5 @@ def test_a_pseudo_label_the_group_does_not_have_is_refused(label):
 
 @pytest.mark.parametrize(("majority", "n"), [(0, 0), (17, 16), (-1, 16)])
 def test_a_reference_that_is_no_vote_is_refused(majority, n):
-    with pytest.raises(ReferencePassError, match="no vote"):
+    with pytest.raises(ReferencePassError, match="which is impossible"):
         ReferenceVote(majority, n)

@@ -51,7 +51,7 @@ def test_a_benchmark_by_name_comes_without_hints_at_its_answers(tmp_path):
         ([], "has no problems"),
         (
             [{"id": 1, "question": "x", "choices": ["a", "b"]}],
-            "row 1: its choices are in choices, and 'question', which",
+            "row 1: its choices are in choices, but training sees only 'question', which",
         ),
     ],
 )
