@@ -91,6 +91,11 @@ from restrain_openrlhf.reference.artifact import subset
 subset(load_reference(Path("ref.jsonl")), Path("subset.jsonl"), ROLLOUTS // 2)
 """,
     "overlap": COMMAND.format("data overlap prompts.jsonl --benchmarks own=benchmark.jsonl --out o.jsonl"),
+    "similar": COMMAND.format("data similar prompts.jsonl --out similar.jsonl"),
+    "read a run's prompts": """
+from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
+load_prompts(PromptSource("prompts.jsonl", input_key="problem"))
+""",
     "prepare": COMMAND.format("data prepare own --source prompts.jsonl --answer-column answer --out train.jsonl"),
     "score": COMMAND.format("score rollouts.jsonl --out scores.jsonl"),
     "premise of a reference": COMMAND.format("premise --reference ref.jsonl --gold gold.jsonl --json"),
