@@ -15,7 +15,7 @@ from restrain_openrlhf.machine import cuda, flash_attention
 from restrain_openrlhf.machine.patching import expect
 
 # As many micro-batches of one GPU as a configuration may have, in the type that presets ask for.
-OWN = gradient.GradientCase("bf16", "micro-batches", stage=2, repeats=128, grad_accum_dtype="fp32")
+OWN = gradient.GradientCase("bf16", "micro-batches", stage=2, repeats=128, grad_accum_dtype="fp32", temperature=0.6)
 LINES = (*gradient.CASES, *gradient.TORCHS)
 
 
@@ -114,6 +114,20 @@ def old_policy_forgotten():
     return replaced(PairedLoss, "forward", on_policy)
 
 
+def temperature_forgotten():
+    """The policy that is trained is not the one that is sampled."""
+    from openrlhf.models import Actor
+
+    def at_one(forward):
+        def broken(actor, *args, **named):
+            with mock.patch.object(actor, "temperature", 1.0):
+                return forward(actor, *args, **named)
+
+        return broken
+
+    return replaced(Actor, "forward", at_one)
+
+
 @contextmanager
 def without(qualname):
     """The process has lost one of our functions."""
@@ -145,12 +159,13 @@ BREAKS = {
         packed_as_one_sequence,
         heads_of_other_groups,
         tokens_that_look_ahead,
+        temperature_forgotten,
         dynamic_mend_lost,
         sums_in_the_weights_type,
     )
 }
-# A configuration's own line takes as long as all others; these two are what it is there for.
-WITH_OWN = ("nullcontext", "sums_in_the_weights_type")
+# A configuration's own line takes as long as all others; these are what it is there for.
+WITH_OWN = ("nullcontext", "temperature_forgotten", "sums_in_the_weights_type")
 
 
 def main(order: str, *names: str) -> None:

@@ -30,6 +30,7 @@ FAIL = {
     "packed_as_one_sequence": PACKED,
     "heads_of_other_groups": PACKED,
     "tokens_that_look_ahead": EVERY,
+    "temperature_forgotten": {OWN.name},
     "dynamic_mend_lost": DYNAMIC & IN_BF16,
     "sums_in_the_weights_type": {OWN.name},
 }
