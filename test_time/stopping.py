@@ -80,6 +80,19 @@ def alarm(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) ->
     return min(found, key=lambda one: (one.step, one.since), default=None)
 
 
+def passed_since(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> list[int]:
+    """Of each limit that the last step passes, the step from which on it has been passed: an alarm may follow.
+
+    The model from before that step is needed then, whatever `patience` is.
+    """
+    found = []
+    for name, limit in _limits(rows, top_answer_share, rules).items():
+        within = [row.step for row in rows if not _passes(name, limit, row)]
+        after = [row.step for row in rows if row.step > max(within, default=0)]
+        found += after[:1]
+    return found
+
+
 def unwatched(rows: Sequence[StepRow]) -> list[str]:
     """Signals that no step logged, in words. Their rules could not fire."""
     return [SIGNALS[name] for name in ("kl", "template", "entropy") if all(_value(name, row) is None for row in rows)]
@@ -109,13 +122,21 @@ def _first_streak(name: str, limit: float, rows: Sequence[StepRow], patience: in
     since = None
     for place, row in enumerate(rows):
         value = _value(name, row)
-        if value is None or not (math.isnan(value) or (value < limit if name == "entropy" else value > limit)):
+        if value is None or not _passes(name, limit, row):
             since = None
             continue
         since = place if since is None else since
         if place - since + 1 == patience:
             return Alarm(name, rows[since].step, row.step, value, limit)
     return None
+
+
+def _passes(name: str, limit: float, row: StepRow) -> bool:
+    """Whether a step has a value beyond the rule's limit, or one that is not finite."""
+    value = _value(name, row)
+    if value is None:
+        return False
+    return math.isnan(value) or (value < limit if name == "entropy" else value > limit)
 
 
 def parse_stop_rules(items: Sequence[str]) -> StopRules:

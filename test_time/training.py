@@ -14,7 +14,7 @@ from restrain_openrlhf.records.metrics import StepRow, read_steps
 from restrain_openrlhf.reference import Reference
 from restrain_openrlhf.scoring.vote_statistics import top_answer_share
 from restrain_openrlhf.training.train import train
-from test_time.stopping import Alarm, StopRules, alarm, unwatched
+from test_time.stopping import Alarm, StopRules, alarm, passed_since, unwatched
 
 
 class Trained(BaseModel, frozen=True):
@@ -47,7 +47,7 @@ def train_watched(
 
     def should_stop(rows: Sequence[StepRow]) -> str | None:
         found = find_alarm(rows)
-        prune(RunFolder(config.run_dir), rows, found)
+        prune(RunFolder(config.run_dir), rows, found, passed_since(rows, base_share, rules) if rules else ())
         return str(found) if found else None
 
     run = train(config, on_step, should_stop)
@@ -98,10 +98,14 @@ def last_good(steps: Collection[int], rows: Sequence[StepRow], alarm: Alarm | No
     return max((step for step in before if broken.isdisjoint((step, step + 1))), default=0)
 
 
-def prune(folder: RunFolder, rows: Sequence[StepRow], alarm: Alarm | None) -> None:
-    """Delete saved models that are neither newest nor last good: they are large."""
+def prune(folder: RunFolder, rows: Sequence[StepRow], alarm: Alarm | None, passed_since: Collection[int] = ()) -> None:
+    """Delete saved models that are neither newest nor last good: they are large.
+
+    Limits have been passed since these steps without an alarm yet: what would be last good then is kept too.
+    """
     models = saved_models(folder, rows)
     kept = {max(models, default=0), last_good(models, rows, alarm)}
+    kept |= {last_good([step for step in models if step < since], rows, alarm) for since in passed_since}
     for step, path in models.items():
         if step not in kept:
             shutil.rmtree(path)

@@ -56,6 +56,28 @@ wrapt.register_post_import_hook(leave_out, "openrlhf.trainer.ray.ppo_actor")
 """
 
 
+# What a checkpoint says of the run is read, and the policy keeps the base model's weights.
+FORGETS_THE_WEIGHTS = """
+import functools
+import wrapt
+
+def forget(module):
+    host = module.DeepspeedStrategy.load_ckpt
+
+    @functools.wraps(host)
+    def load_ckpt(self, model, *args, **kwargs):
+        kept = {name: each.detach().clone() for name, each in model.module.named_parameters()}
+        found = host(self, model, *args, **kwargs)
+        for name, each in model.module.named_parameters():
+            each.data.copy_(kept[name])
+        return found
+
+    module.DeepspeedStrategy.load_ckpt = load_ckpt
+
+wrapt.register_post_import_hook(forget, "openrlhf.utils.deepspeed.deepspeed")
+"""
+
+
 def lines(folder) -> dict[str, dict]:
     document = json.loads((folder / "gpu-check.json").read_text())
     return {line["name"]: line for check in document["checks"] for line in check["outcomes"]}
@@ -97,3 +119,9 @@ def test_one_weight_that_is_not_sent_is_named(tmp_path):
     bits = found["weights in vLLM, bits"]
     assert (bits["verdict"], bits["numbers"]["other"]) == ("fail", 1)
     assert bits["found"].endswith("; not model.layers.1.mlp.down_proj (computed)")
+
+
+def test_a_policy_that_goes_on_from_the_base_models_weights_is_seen(tmp_path):
+    found = training_with(FORGETS_THE_WEIGHTS, tmp_path)
+    assert [name for name, line in found.items() if line["verdict"] == "fail"] == ["SIGKILL and resume"]
+    assert "the policy's weights were lost" in found["SIGKILL and resume"]["found"]

@@ -59,7 +59,9 @@ class ToyEngine:
             seed += 1000
         if self.fault == "one seed ignored" and seed == 107:
             seed = self.calls
-        generator, context = random.Random(seed), list(prompt_token_ids)
+        is_branch = len(prompt_token_ids) > len(QUESTION.prompt)
+        seen = QUESTION.prompt if self.fault == "chain forgotten" else prompt_token_ids
+        generator, context = random.Random(seed), list(seen)
         tokens, entries, reason = [], [], "length"
         limit = sampling_params.max_tokens + (self.fault == "limit ignored")
         while len(tokens) < limit and reason == "length":
@@ -73,7 +75,8 @@ class ToyEngine:
             ends = token == EOS and self.fault != "end ignored"
             reason = "stop" if ends or token in stops else "length"
         self.running -= 1
-        reason = "" if self.fault == "says nothing" else reason
+        unsaid = self.fault == "says nothing" or (self.fault == "end unsaid in a tree" and is_branch)
+        reason = "" if unsaid else reason
         logprobs = entries if sampling_params.logprobs is not None else None
         return SimpleNamespace(outputs=[SimpleNamespace(token_ids=tokens, finish_reason=reason, logprobs=logprobs)])
 
@@ -131,13 +134,14 @@ def test_an_honest_engine_passes():
         ("nineteen", ["vLLM: top-20 ranks"]),
         ("ranks swapped", ["vLLM: top-20 ranks"]),
         ("another model", ["vLLM: top-20 ranks", "vLLM: one tree"]),
+        ("chain forgotten", ["vLLM: one tree"]),
+        ("end unsaid in a tree", ["vLLM: one tree"]),
         ("stops ignored", ["vLLM: stop tokens"]),
         ("limit ignored", ["vLLM: stop tokens"]),
     ],
 )
 def test_a_broken_engine_fails_where_it_is_broken(fault, lines):
-    found = failures(ToyEngine(fault))
-    assert set(lines) <= set(found), found
+    assert failures(ToyEngine(fault)) == lines
 
 
 def test_a_policy_whose_log_probabilities_are_no_numbers_fails():
@@ -164,8 +168,8 @@ def test_one_seed_of_eight_that_draws_something_else_fails():
     assert (line.verdict, line.numbers["alone"]) == ("fail", 0.875)
 
 
-@pytest.mark.parametrize("line", [judge_tree(5, 1, 0.02), judge_tree(1, 0, 0.02), judge_tree(5, 0, 0.3)])
-def test_a_tree_whose_leaves_are_apart_or_missing_or_another_models_fails(line):
+@pytest.mark.parametrize("line", [judge_tree(5, 1, 0.02), judge_tree(4, 0, 0.02), judge_tree(5, 0, 0.3)])
+def test_a_tree_whose_leaves_have_no_end_or_are_missing_or_another_models_fails(line):
     assert failed_lines([line]) == ["vLLM: one tree"]
 
 

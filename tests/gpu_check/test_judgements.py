@@ -36,7 +36,7 @@ from restrain_openrlhf.commands.gpu_check.small_run import (  # noqa: E402
     judge_syncs,
     on_one_gpu,
 )
-from restrain_openrlhf.commands.gpu_check.stack import judge_kernels, kernel_error  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.stack import judge_kernels, kernel_error, measure  # noqa: E402
 from restrain_openrlhf.config.memory import (  # noqa: E402
     CONTEXT,
     GIB,
@@ -125,11 +125,37 @@ def test_a_kernels_error_is_that_of_its_result_and_of_every_gradient(kernel, sha
     assert [outcome.verdict for outcome in judge_kernels({"kernel": error})] == [verdict]
 
 
+def only_in_bf16(kernel, broken):
+    """The device's kernel is broken, and the exact one in double precision is not."""
+    return lambda *each, **named: (broken if each[0].dtype is torch.bfloat16 else kernel)(*each, **named)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "broken", "line"),
+    [
+        (torch, "matmul", lambda one, other: one @ other * 1.05, "kernel: matrix product"),
+        (
+            torch.nn.functional,
+            "scaled_dot_product_attention",
+            lambda query, key, value, **_: without_scale(query, key, value),
+            "kernel: attention",
+        ),
+    ],
+    ids=["product", "attention"],
+)
+def test_each_kernels_line_fails_by_its_own_kernel(monkeypatch, owner, name, broken, line):
+    assert failures(judge_kernels(measure())) == []
+    monkeypatch.setattr(owner, name, only_in_bf16(getattr(owner, name), broken))
+    assert failures(judge_kernels(measure())) == [line]
+
+
 def rows(*gaps, kl=0.1, factor=1.002):
-    """Of each gap a step; None where a step has none."""
+    """Of each gap a step, on prompts of its own; None where a step has none."""
     found = [{} if gap is None else {"restrain/logprob_gap_relative": gap} for gap in gaps]
     common = {"restrain/kl": kl, "restrain/token_mult_prob_error": factor}
-    return [StepRow(step, {**numbers, **common}, {}) for step, numbers in enumerate(found, 1)]
+    return [
+        StepRow(step, {**numbers, **common}, {"prompts_digest": f"{step}"}) for step, numbers in enumerate(found, 1)
+    ]
 
 
 @pytest.mark.parametrize("broken", [(0.01, 0.2, 0.01), (0.01, None, 0.01), (0.01, math.nan), ()])
@@ -184,16 +210,54 @@ def test_a_run_that_was_killed_must_go_on_from_its_checkpoint():
         (whole[:3], [*whole, whole[-1]], True, True),
         (whole[:3], whole, False, True),
         (rows(0.03, 0.01, 0.01), whole, True, True),
+        (rows(0.01, 0.03, 0.01), whole, True, True),
         (whole[:3], whole, True, False),
     ]
     assert len(failures([judge_resume(*each) for each in broken])) == len(broken)
 
 
+def with_prompts_of(step, row):
+    return replace(row, votes={"prompts_digest": f"{step}"})
+
+
+@pytest.mark.parametrize(
+    ("again", "said"),
+    [
+        ([1, 2, 1, 2, 3], "same prompts"),
+        ([1, 2, 4, 3, 5], "step 3 was taken again with other prompts"),
+        ([1, 2, 3, 3, 4], "same prompts"),
+    ],
+)
+def test_a_resumed_run_that_lost_its_place_among_the_prompts_fails(again, said):
+    whole = rows(*[0.01] * STEPS)
+    resumed = [with_prompts_of(step, row) for step, row in zip(again, whole, strict=True)]
+    outcome = judge_resume(whole[:3], resumed, True, True)
+    assert (outcome.verdict, said in outcome.found) == ("fail", True)
+
+
+@pytest.mark.parametrize(("kl", "verdict"), [(0.1, "pass"), (0.05, "pass"), (1e-6, "fail"), (math.nan, "fail")])
+def test_a_resumed_run_that_went_on_with_the_base_models_weights_fails(kl, verdict):
+    before, resumed = rows(*[0.01] * 3), rows(*[0.01] * STEPS)
+    resumed[2] = replace(resumed[2], numbers={**resumed[2].numbers, "restrain/kl": kl})
+    assert judge_resume(before, resumed, True, True).verdict == verdict
+
+
+def test_a_policy_that_had_not_moved_before_it_was_killed_says_nothing_of_its_weights():
+    before, resumed = rows(*[0.01] * 3, kl=1e-5), rows(*[0.01] * STEPS, kl=1e-7)
+    assert judge_resume(before, [*before[:2], *resumed[2:]], True, True).verdict == "pass"
+
+
 def test_an_adaptation_without_its_votes_fails():
     votes = [{"vote_share": 0.5}] * ADAPTED_PROBLEMS
-    assert judge_adaptation(votes, {"steps": ADAPTED_STEPS}).verdict == "pass"
-    broken = [(votes[1:], ADAPTED_STEPS), ([*votes[1:], {"vote_share": 0}], ADAPTED_STEPS), (votes, ADAPTED_STEPS - 1)]
-    assert len(failures([judge_adaptation(found, {"steps": steps}) for found, steps in broken])) == 3
+    fine = {"steps": ADAPTED_STEPS, "chosen_step": ADAPTED_STEPS}
+    assert judge_adaptation(votes, fine).verdict == "pass"
+    broken = [(votes[1:], fine), ([*votes[1:], {"vote_share": 0}], fine), (votes, {**fine, "steps": ADAPTED_STEPS - 1})]
+    assert len(failures([judge_adaptation(*each) for each in broken])) == 3
+
+
+def test_an_adaptation_whose_votes_are_the_base_models_fails():
+    outcome = judge_adaptation([{"vote_share": 0.5}] * ADAPTED_PROBLEMS, {"steps": ADAPTED_STEPS, "chosen_step": 0})
+    assert (outcome.verdict, "by the base model" in outcome.found) == ("fail", True)
 
 
 def test_memory_is_extrapolated_along_the_line_through_two_measurements():

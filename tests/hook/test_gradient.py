@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests.conftest import ROOT
-from tests.processes import needs_its_accelerator
+from tests.processes import free_port, needs_its_accelerator
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
@@ -39,9 +39,11 @@ TWO_TURNS = [
     GradientCase(batching="dynamic", two_turns=True),
     GradientCase("bf16", "packed", attention=BY_TORCH, two_turns=True),
 ]
+# As ETTRL's and the TTRL line's presets sample.
+TEMPERED = [GradientCase(temperature=0.6), GradientCase("bf16", "packed, dynamic", attention=BY_TORCH, temperature=0.6)]
 # OpenRLHF before 0.11.2 has no other than the token mean.
 BY_SEQUENCES = [GradientCase(token_mean=False)] if "actor.loss_agg_mode" in record(installed()) else []
-TRIED = [*CASES, *PACKED, *TORCHS, *TWO_TURNS, *BY_SEQUENCES, OF_A_PRESET]
+TRIED = [*CASES, *PACKED, *TORCHS, *TWO_TURNS, *TEMPERED, *BY_SEQUENCES, OF_A_PRESET]
 # fp32, so that ZeRO's stages can be held to the paper's gradient to seven digits; bf16 as it is trained.
 BATCHINGS = {"micro-batches": "sdpa", "dynamic": "sdpa", "packed, micro-batches": BY_TORCH, "packed, dynamic": BY_TORCH}
 ON_CUDA = [
@@ -53,6 +55,16 @@ ON_CUDA = [
     ),
     GradientCase("bf16", "dynamic"),
     GradientCase("bf16", "packed, dynamic", attention=BY_TORCH),
+]
+# Two data-parallel ranks, whose micro-batches have other numbers of tokens, under every stage.
+ON_TWO_RANKS = [
+    *(
+        GradientCase(batching=batching, stage=stage, attention=attention)
+        for stage in (0, 1, 2, 3)
+        for batching, attention in BATCHINGS.items()
+    ),
+    GradientCase("bf16", "micro-batches"),
+    GradientCase("bf16", "dynamic"),
 ]
 # The mend's stages, without the mend; a stage that needs none beside them.
 UNMENDED = [GradientCase(batching="dynamic", stage=stage) for stage in (1, 2, 3)]
@@ -107,6 +119,32 @@ def taken(words, cases):
     return dict(zip(cases, gaps, strict=True)) | patches
 
 
+@pytest.fixture(scope="module")
+def distances_on_two_ranks():
+    needs_its_accelerator()
+    words = [sys.executable, "-m", "tests.hook.two_ranks_case", str(free_port())]
+    running = [
+        subprocess.Popen(
+            [*words, rank, "2", *as_words(ON_TWO_RANKS)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for rank in ("0", "1")
+    ]
+    outputs = [process.communicate() for process in running]
+    assert [process.returncode for process in running] == [0, 0], outputs[0][1][-3000:]
+    found = [float(line.split()[1]) for line in outputs[0][0].splitlines() if line.startswith("distance ")]
+    return dict(zip(ON_TWO_RANKS, found, strict=True))
+
+
+@pytest.mark.parametrize("case", ON_TWO_RANKS, ids=lambda case: case.name)
+def test_two_ranks_step_by_the_papers_gradient_of_all_their_rollouts(distances_on_two_ranks, case):
+    """The mean over ranks of each one's own token mean would be another gradient."""
+    assert distances_on_two_ranks[case] < (1e-5 if case.dtype == "fp32" else LIMITS["bf16"])
+
+
 @pytest.mark.parametrize("case", TRIED, ids=lambda case: case.name)
 def test_the_gradient_of_a_real_step_is_the_papers(steps, case):
     apart, limit = steps[case], LIMITS[case.dtype]
@@ -153,6 +191,11 @@ def test_a_configurations_own_sum_of_micro_batches_is_tried(preset, case):
     assert sum_of(flags_of(load_run_config(find_config(preset)))) == case
 
 
+def test_a_configurations_own_temperature_is_tried():
+    flags = flags_of(load_run_config(find_config("test_time/llama3.1-8b-instruct/aime24/ttrl_protocol/restrain")))
+    assert sum_of(flags).temperature == 0.6
+
+
 def test_packed_micro_batches_are_counted_at_their_longest():
     flags = flags_of(load_run_config(find_config("dapo14k/qwen3-4b-base/restrain")))
     tokens = 8 * flags["data.max_len"]
@@ -163,5 +206,6 @@ def test_packed_micro_batches_are_counted_at_their_longest():
 def test_a_case_is_named_in_words():
     assert GradientCase(token_mean=False).name == "fp32, whole, mean of sequences"
     assert TORCHS[1].name == "bf16, packed, dynamic, torch_flash_attention"
+    assert TEMPERED[0].name == "fp32, whole, temperature 0.6"
     assert OF_A_PRESET.name == "bf16, micro-batches, ZeRO 3, 64 of them, summed in fp32"
     assert GradientCase(batching="micro-batches", stage=3).name == "fp32, micro-batches, ZeRO 3"

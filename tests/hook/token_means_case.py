@@ -146,8 +146,8 @@ def pack_without_flash_attention(torch) -> None:
         setattr(ring_attn_utils, name, function)
 
 
-if __name__ == "__main__":
-    port, rank, ranks = sys.argv[1:]
+def process_of(port: str, rank: str, ranks: str) -> None:
+    """Make this process one of the ranks, hooked; to be called before the host is imported."""
     os.environ |= {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": port,
@@ -158,6 +158,11 @@ if __name__ == "__main__":
     os.environ |= to_environment(HookConfig(method=parse_settings({"name": "restrain", "kappa": 2})))
     detect().install()
     install()
+
+
+if __name__ == "__main__":
+    port, rank, ranks = sys.argv[1:]
+    process_of(port, rank, ranks)
     found = main(int(rank), int(ranks))
     if rank == "0":
         print(json.dumps(found))

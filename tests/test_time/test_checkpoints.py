@@ -6,7 +6,7 @@ import math
 import pytest
 
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from test_time.stopping import Alarm
+from test_time.stopping import Alarm, StopRules, alarm, passed_since
 from test_time.training import last_good, prune, saved_models
 from tests.test_time.steps import steps
 
@@ -50,6 +50,35 @@ def test_pruning_keeps_newest_and_last_good(run):
 def test_pruning_leaves_one_that_is_being_written(run):
     prune(run, steps(6), None)
     assert (run.checkpoints / "global_step6_hf").exists()
+
+
+def kept_step_by_step(run, rules, **series):
+    """A model is saved after every step, and the rules are asked after each; what is chosen in the end."""
+    (count,) = {len(values) for values in series.values()}
+    for number in range(1, count + 1):
+        rows = steps(number, **{name: values[:number] for name, values in series.items()})
+        (run.checkpoints / f"global_step{number}_hf").mkdir(parents=True, exist_ok=True)
+        found = alarm(rows, 0.1, rules)
+        prune(run, rows, found, passed_since(rows, 0.1, rules))
+        if found is not None:
+            return last_good(saved_models(run, rows), rows, found)
+    return None
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3, 5])
+def test_the_last_good_model_is_still_there_when_a_patient_rule_fires(tmp_path, patience):
+    """KL passes its limit from step 5 on: the model of step 4 is the last good one, however late that is known."""
+    run = RunFolder(tmp_path / "train")
+    assert kept_step_by_step(run, StopRules(patience=patience), kl=[0.1] * 4 + [0.2] * 6) == 4
+
+
+def test_a_streak_that_ends_does_not_take_along_what_another_needs(tmp_path):
+    """KL is too high from step 3 to 6, the entropy too low from step 5 to 9: the second rule fires."""
+    run = RunFolder(tmp_path / "train")
+    kl, entropy = [0.1, 0.1, 0.2, 0.2, 0.2, 0.2, 0.1, 0.1, 0.1], [1.0] * 4 + [0.1] * 5
+    assert kept_step_by_step(run, StopRules(patience=5), kl=kl, entropy=entropy) == 4
+    names = sorted(path.name for path in run.checkpoints.iterdir())
+    assert names == ["global_step4_hf", "global_step8_hf", "global_step9_hf"]
 
 
 NAN = math.nan

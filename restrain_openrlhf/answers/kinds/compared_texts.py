@@ -70,6 +70,8 @@ class ComparedTexts(AnswerKind):
         return number_classes([None if key is None else found[written[key]] for key in keys])
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
-        """Whether answer and gold, by themselves, are equal."""
+        """Whether answer and gold, by themselves, are equal, or the kind that reads says that the answer is right."""
+        if self.read.is_right(answer, gold, row):
+            return True
         first, second = self.classes([answer, gold], row)
         return first == second

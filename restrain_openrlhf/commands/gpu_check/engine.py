@@ -137,19 +137,27 @@ def _gap(question: Question, chains: Sequence[Chain], policy: Policy) -> float:
 async def ask_tree(engine: Engine, question: Question, policy: Policy) -> CheckOutcome:
     """A tree, drawn by the code that draws those of ETTRL."""
     sampler = Sampler(engine, question.prompt, question.parameters(), None, TOP_K, seed=7)
-    root, *branches = await TREE.draw(sampler)
-    forks = [position for position in TREE.fork_positions(root) for _ in range(TREE.branches)]
-    apart = sum(
-        leaf.tokens[:fork] != root.tokens[:fork] or not leaf.tokens for leaf, fork in zip(branches, forks, strict=True)
-    )
-    return judge_tree(1 + len(branches), apart, _gap(question, [root, *branches], policy))
+    leaves = await TREE.draw(sampler)
+    broken = sum(not _is_whole(leaf, question) for leaf in leaves)
+    return judge_tree(len(leaves), broken, _gap(question, leaves, policy))
 
 
-def judge_tree(leaves: int, apart: int, gap: float) -> CheckOutcome:
-    """`apart`: leaves that do not share their chain up to the fork."""
-    found = f"{leaves} leaves, {apart} that leave the chain before their fork; log-probabilities {gap:.1%} from "
+def _is_whole(leaf: Chain, question: Question) -> bool:
+    """Whether it ends as a response does, with the tokens of its chain counted: by its end, or at the limit."""
+    ended = leaf.tokens[-1:] == (question.eos,) and leaf.finish_reason == "stop"
+    cut = len(leaf.tokens) == LENGTH and leaf.is_truncated
+    return len(leaf.tokens) <= LENGTH and (ended or cut)
+
+
+def judge_tree(leaves: int, broken: int, gap: float) -> CheckOutcome:
+    """`broken`: leaves that do not end as a response does.
+
+    A leaf that the engine did not continue from its chain has other log-probabilities than the policy gives it.
+    """
+    found = f"{leaves} leaves, {broken} that do not end as a response does; log-probabilities {gap:.1%} from "
     found += "the policy's"
-    return judged("vLLM: one tree", leaves > 1 and apart == 0 and gap < GAP_LIMIT, found, leaves=leaves, gap=gap)
+    holds = leaves == TREE.voters and broken == 0 and gap < GAP_LIMIT
+    return judged("vLLM: one tree", holds, found, leaves=leaves, gap=gap)
 
 
 async def ask_stops(engine: Engine, question: Question) -> CheckOutcome:

@@ -58,6 +58,7 @@ class GradientCase:
     sharded states, and 0 in fp32. The two prompts come `repeats` times, with other tokens each time.
     `grad_accum_dtype` and `adam_offload` are DeepSpeed's. With `lora` an adapter alone is trained, one that is not new:
     both of its matrices have a gradient. With `two_turns` a rollout has an agent's observation between its tokens.
+    The policy is the one that is sampled at `temperature`.
     """
 
     dtype: str = "fp32"
@@ -70,6 +71,7 @@ class GradientCase:
     attention: str = "sdpa"
     lora: bool = False
     two_turns: bool = False
+    temperature: float = 1.0
 
     @property
     def rollouts(self) -> int:
@@ -88,6 +90,7 @@ class GradientCase:
             self.attention: self.attention != "sdpa",
             "LoRA": self.lora,
             "two turns": self.two_turns,
+            f"temperature {self.temperature:g}": self.temperature != 1,
         }
         return ", ".join([self.dtype, self.batching, *(word for word, applies in other.items() if applies)])
 
@@ -115,7 +118,7 @@ def check_gradient(out: Path, config: RunConfig | None = None) -> list[CheckOutc
 
 
 def sum_of(flags: Flags) -> GradientCase:
-    """As many micro-batches as each GPU adds up in a step of these flags, at least four, in the same numeric type."""
+    """As many micro-batches as each GPU adds up in a step of these flags, at least four, in their type, temperature."""
     gpus = max(GpuLayout.of(flags).policy, 1)
     if flags["train.dynamic_batch_enable"]:
         count = flags["train.batch_size"] * flags["data.max_len"] // (flags["train.max_tokens_per_gpu"] * gpus)
@@ -128,6 +131,7 @@ def sum_of(flags: Flags) -> GradientCase:
         repeats=max(1, min(count, MOST_MICRO_BATCHES) * MICRO_BATCH // ROLLOUTS),
         grad_accum_dtype=flags["ds.grad_accum_dtype"],
         adam_offload=flags["ds.adam_offload"],
+        temperature=flags["rollout.temperature"],
     )
 
 
@@ -174,6 +178,7 @@ def _arguments(case: GradientCase) -> Any:
     flags = {
         "rollout.batch_size": len(GROUPS) * case.repeats,
         "rollout.n_samples_per_prompt": N,
+        "rollout.temperature": case.temperature,
         "train.batch_size": case.rollouts,
         "train.micro_batch_size": MICRO_BATCH if "micro-batches" in case.batching else case.rollouts,
         "train.dynamic_batch_enable": "dynamic" in case.batching,
@@ -270,7 +275,7 @@ def _direct(policy: Any, experience: Any, formula: PapersLoss) -> Any:
         getattr(experience, name).to(torch.cuda.current_device()) for name in names
     )
     policy.model.zero_grad()
-    logits = policy.model(sequences, attention_mask=attention).logits[:, :-1].float()
+    logits = policy.model(sequences, attention_mask=attention).logits[:, :-1].float() / policy.temperature
     log_probs = logits.log_softmax(-1).gather(-1, sequences[:, 1:, None])[..., 0] * mask
     loss: Any = formula.loss(log_probs, old, base, mask)
     loss.backward()

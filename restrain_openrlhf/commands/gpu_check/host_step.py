@@ -50,7 +50,10 @@ def strategy_of(args: Any) -> Any:
 
 
 def small_model(args: Any, vocabulary: int, lora: bool) -> Any:
-    """A small Qwen3 with random weights; with `lora`, below an adapter on every linear layer, some steps old."""
+    """A small Qwen3 with random weights; with `lora`, below an adapter on every linear layer, some steps old.
+
+    As in every preset's model, several query heads share their keys and values.
+    """
     import torch  # noqa: PLC0415
     from transformers import AutoModelForCausalLM, Qwen3Config  # noqa: PLC0415
 
@@ -59,7 +62,7 @@ def small_model(args: Any, vocabulary: int, lora: bool) -> Any:
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,
-        num_attention_heads=2,
+        num_attention_heads=4,
         num_key_value_heads=2,
         head_dim=16,
         tie_word_embeddings=False,

@@ -27,7 +27,7 @@ from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import KL, StepRow, read_steps
 
 # Killed in the step after a checkpoint, and two steps beyond it.
-STEPS, KILLED_AFTER = 5, 3
+STEPS, SAVED, KILLED_AFTER = 5, 2, 3
 PROMPTS = 8
 # A step moves the policy so far that weights which are not sent are seen in the next step's log-probabilities.
 LEARNING_RATE = 5e-4
@@ -37,7 +37,7 @@ SIZES: Mapping[str, object] = {
     "rollout.micro_batch_size": 32,
     "train.batch_size": 64,
     "train.micro_batch_size": 32,
-    "ckpt.save_steps": 2,
+    "ckpt.save_steps": SAVED,
     "actor.adam.lr": LEARNING_RATE,
 }
 
@@ -54,6 +54,8 @@ LEAST_KL = 0.003
 ARRIVED = "restrain/update_arrived"
 # Of the policy's move: what rounding leaves of a move that is twice its size is within an eighth of the whole.
 LEAST_ARRIVED = 0.8
+# Of the KL of a step that is taken again from the same checkpoint, with other rollouts; of the base model it is 0.
+LEAST_KL_AGAIN = 0.25
 
 ADAPTED_PROBLEMS, ADAPTED_STEPS, VOTES = 8, 2, 4
 
@@ -147,15 +149,36 @@ def judge_syncs(rows: Sequence[StepRow]) -> CheckOutcome:
 
 
 def judge_resume(before: Sequence[StepRow], rows: Sequence[StepRow], loaded: bool, has_model: bool) -> CheckOutcome:
-    """Each step once, from the checkpoint on; the steps before it as they were."""
+    """Each step once, from the checkpoint on, on the prompts of its own; the steps before it as they were."""
     name, steps = "SIGKILL and resume", [row.step for row in rows]
     if steps != list(range(1, STEPS + 1)):
         return failed(name, f"metrics.jsonl has the steps {steps}, not 1 to {STEPS} once each")
-    if not loaded or rows[0] != before[0]:
+    if not loaded or rows[:SAVED] != before[:SAVED]:
         return failed(name, "the run began again from the base model instead of its checkpoint")
+    if wrong := _resumed_wrongly(before, rows):
+        return failed(name, wrong)
     if not has_model:
         return failed(name, "no trained model was written")
     return judged(name, True, f"killed after step {before[-1].step}, continued to step {STEPS} from its checkpoint")
+
+
+def _resumed_wrongly(before: Sequence[StepRow], rows: Sequence[StepRow]) -> str | None:
+    """What the checkpoint did not bring back: the place among the prompts, or the policy's weights; None for neither.
+
+    The killed run had taken the first step after the checkpoint, and the resumed run took it again.
+    """
+    digests = [row.votes["prompts_digest"] for row in rows]
+    if len(set(digests)) < len(digests):
+        return "two steps of one episode were trained on the same prompts: the place among the prompts was lost"
+    if digests[SAVED] != before[SAVED].votes["prompts_digest"]:
+        return f"step {SAVED + 1} was taken again with other prompts: the place among the prompts was lost"
+    then, again = (each[SAVED].numbers[KL] for each in (before, rows))
+    if then >= LEAST_KL and not again >= LEAST_KL_AGAIN * then:
+        return (
+            f"step {SAVED + 1} had a KL of {then:.2g} to the base model, and {again:.2g} when it was taken again: the "
+            "policy's weights were lost"
+        )
+    return None
 
 
 def check_adaptation(out: Path, _config: RunConfig | None = None) -> list[CheckOutcome]:
@@ -175,8 +198,9 @@ def check_adaptation(out: Path, _config: RunConfig | None = None) -> list[CheckO
 
 
 def judge_adaptation(predictions: Sequence[dict[str, Any]], result: dict[str, Any]) -> CheckOutcome:
-    """Every problem has a vote after training, which took its steps."""
-    voted, steps = sum(row["vote_share"] > 0 for row in predictions), result["steps"]
-    found = f"{steps} steps, then {voted} of {ADAPTED_PROBLEMS} problems voted on by the adapted model"
-    holds = voted == ADAPTED_PROBLEMS and steps == ADAPTED_STEPS
+    """Every problem has a vote after training, which took its steps, of the model that the last of them left."""
+    voted, steps, chosen = sum(row["vote_share"] > 0 for row in predictions), result["steps"], result["chosen_step"]
+    model = f"the model of step {chosen}" if chosen else "the base model"
+    found = f"{steps} steps, then {voted} of {ADAPTED_PROBLEMS} problems voted on by {model}"
+    holds = voted == ADAPTED_PROBLEMS and steps == chosen == ADAPTED_STEPS
     return judged("test-time adapt", holds, found, steps=steps, voted=voted)
