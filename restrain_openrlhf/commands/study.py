@@ -101,7 +101,7 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
     same command resumes them. Raises it before anything trains where a folder, of a complete run too, holds one of
     another configuration or other content.
     """
-    from restrain_openrlhf.training.train import refuse_another_run  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.hook.launch.train import refuse_another_run  # noqa: PLC0415 - keeps `restrain --help` quick
 
     for run in runs:
         make_reference(run.config, console)

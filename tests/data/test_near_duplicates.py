@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from restrain_openrlhf.data.identity import Digests
 from restrain_openrlhf.data.near_duplicates import NearDuplicates, near_duplicates, normal_form
 from restrain_openrlhf.data.prepare import Columns, Entry
-from tests.commands import refused, restrain
+from tests.command_line import refused, restrain
 
 EQUAL = [
     ("Find $x-1$.", "find  x - 1"),

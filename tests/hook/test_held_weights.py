@@ -1,4 +1,4 @@
-"""When digests of vLLM's weights are written; that they are of the bits it computes with is in tests/cpu."""
+"""When digests of vLLM's weights are written; that they are of the bits it computes with is in tests/machine/cpu."""
 
 import asyncio
 import json

@@ -17,10 +17,10 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer  # noqa: E40
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig  # noqa: E402
 from restrain_openrlhf.hook.install import worker  # noqa: E402
 from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
+from restrain_openrlhf.hook.launch.train import total_steps  # noqa: E402
 from restrain_openrlhf.hook.logging import trainer  # noqa: E402
 from restrain_openrlhf.hook.rollout import samples  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
-from restrain_openrlhf.training.train import total_steps  # noqa: E402
 
 HOST = PPOTrainer.__ray_metadata__.modified_class
 TTRL = parse_settings({"name": "ttrl"})
