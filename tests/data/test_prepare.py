@@ -131,9 +131,7 @@ def test_the_copy_that_is_known_is_told_from_another_and_recorded(write_jsonl, t
 
 def test_the_copy_is_compared_before_prompts_are_left_out(write_jsonl, tmp_path):
     rows = [*ROWS, {"problem": "1 + 1 =", "answer": "2"}]
-    made = prepare(
-        known(rows), str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl", first=1, drop_near_duplicates=True
-    )
+    made = prepare(known(rows), str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl", first=1)
     assert (made.whole_set.is_another, made.whole_set.count, made.count) == (False, 3, 1)
     assert made.digest == set_digest(["1+1="])
 

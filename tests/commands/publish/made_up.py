@@ -6,7 +6,6 @@ from pathlib import Path
 
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
-from restrain_openrlhf.data.near_duplicates import NearDuplicates
 from restrain_openrlhf.data.prepare import CopyCheck, Prepared
 from restrain_openrlhf.evaluation.result import EvaluationProvenance, Result, Scores
 from restrain_openrlhf.records.folder import Completion, RunFolder
@@ -74,7 +73,6 @@ def prepared_prompts(path: Path, source: str = "open-r1/DAPO-Math-17k-Processed 
         digest=DIGEST,
         whole_set=whole,
         dropped_duplicates=0,
-        near_duplicates=NearDuplicates(groups=0, prompts=0, conflicting=0, dropped=0),
     )
     path.with_name(f"{path.stem}.about.json").write_text(about.model_dump_json())
     return path
