@@ -17,7 +17,6 @@ from restrain_openrlhf.evaluation.figures.curves import (
 )
 from restrain_openrlhf.evaluation.figures.page import save_figures
 from restrain_openrlhf.evaluation.grade import GradeRow
-from restrain_openrlhf.records.collapse import Collapse
 from restrain_openrlhf.records.metrics import KL
 from tests.test_time.steps import steps
 
@@ -55,29 +54,16 @@ def test_the_reliability_figure_of_majorities_that_are_all_right_is_drawn(tmp_pa
     assert image.imread(picture).std() > 0.01
 
 
-def test_a_runs_collapse_is_marked_in_every_curve_of_it():
-    rows = steps(4, kl=[0.1, 0.2, 0.3, 0.4])
-    panels = [Panel("KL", number(KL)), Panel("not logged", lambda _row: None)] * 3
-    runs = [
-        RunCurves.of("fell", rows, Collapse(2, 4), panels),
-        RunCurves.of("held", rows, Collapse(None, 4), panels),
-    ]
-    first, second = draw_panels(runs, panels).axes[:2]
-    assert [list(line.get_xdata()) for line in first.lines if line.get_linestyle() == ":"] == [[2, 2]]
-    assert not second.lines
-    assert draw_panels(runs, panels).get_supxlabel() == "dotted: Model Collapse Step"
-    assert draw_panels(runs[1:], panels).get_supxlabel() == ""
-
-
 def test_a_step_whose_number_was_not_finite_is_marked_even_where_every_step_is_such():
     rows = steps(4, kl=[0.1, float("nan"), 0.2, float("nan")])
     panels = [Panel("KL", number(KL))]
-    run = RunCurves.of("one", rows, Collapse(None, 4), panels)
-    lost = RunCurves.of("other", steps(4, kl=float("nan")), Collapse(None, 4), panels)
+    run = RunCurves.of("one", rows, panels)
+    lost = RunCurves.of("other", steps(4, kl=float("nan")), panels)
     figure = draw_panels([run, lost], panels * 6)
     marks = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "x"]
     assert marks == [[2, 4], [1, 2, 3, 4]]
-    assert "no finite number" in figure.get_supxlabel()
+    assert figure.get_supxlabel() == "×: no finite number"
+    assert draw_panels([RunCurves.of("whole", steps(4, kl=0.1), panels)], panels * 6).get_supxlabel() == ""
 
 
 @pytest.mark.parametrize(

@@ -58,13 +58,11 @@ def plot(
         to_folder("Output folder.", show_default="plots/ in the run's folder, or in the folder that holds all runs"),
     ] = None,
 ) -> None:
-    """Plot training curves and vote statistics of runs, and say where each collapses."""
+    """Plot training curves and vote statistics of runs."""
     from restrain_openrlhf.evaluation.figures import curves  # noqa: PLC0415 - imports matplotlib
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     folder = out or Path(commonpath([run.absolute() for run in runs])) / "plots"
     loaded = [curves.load_curves(run, name) for run, name in zip(runs, curves.distinct_names(runs), strict=True)]
-    for run in loaded:
-        console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
     for path in curves.save_run_figures(loaded, folder):
         console.print(path)

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 
 from restrain_openrlhf.commands.study import (
-    HEADER,
     accuracies,
-    accuracy_row,
-    collapse_cell,
     draw,
     plan_study,
     write_study,
@@ -59,24 +56,6 @@ def test_configurations_keep_their_order_and_the_unevaluated_are_left_out(study)
     found = accuracies(runs)
     assert [curve.name for curve in found] == ["z", "a"]
     assert [len(curve.values) for curve in found] == [1, 1]
-
-
-def test_every_seed_has_its_collapse_step_in_the_table(study):
-    runs = study({"ttrl": "{name: ttrl}"}, seeds=3)
-    evaluated(runs[0], {0: 0.4, 10: 0.6, 20: 0.1, 30: 0.0})
-    evaluated(runs[1], {0: 0.4, 10: 0.5, 20: 0.6, 30: 0.6})
-    evaluated(runs[2], {0: 0.5, 10: 0.1, 20: 0.0, 30: 0.0})
-    (curve,) = accuracies(runs)
-    assert accuracy_row(curve)[HEADER.index("collapse step")] == "10, –, 0"
-
-
-@pytest.mark.parametrize(("measured", "cell"), [({0: 0.5, 10: 0.6, 20: 0.7}, "–"), ({0: 0.5, 10: 0.6}, "?")])
-def test_seeds_without_a_collapse_share_one_word(study, measured, cell):
-    runs = study({"ttrl": "{name: ttrl}"})
-    for run in runs:
-        evaluated(run, measured)
-    (curve,) = accuracies(runs)
-    assert collapse_cell(curve.collapses) == cell
 
 
 def test_each_group_is_drawn_with_a_line_for_each_configuration(study):
