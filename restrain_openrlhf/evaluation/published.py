@@ -1,25 +1,18 @@
-"""The numbers that RESTRAIN's paper prints, cell by cell as in its nine tables, and which of them an evaluation has."""
+"""The numbers that RESTRAIN's paper prints, cell by cell as in its nine tables, and what keeps ours apart from them."""
 
 import csv
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
-from restrain_openrlhf.config.shipped import CONFIGS
-from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
-from restrain_openrlhf.data.sources import TRAINING_SETS
-from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation.protocol import PROTOCOLS
 from restrain_openrlhf.evaluation.result import EvaluationProvenance
-from restrain_openrlhf.method import METHODS, parse_settings
-from restrain_openrlhf.method.settings import CommonSettings
-from restrain_openrlhf.records.folder import VOTES_BEFORE
+from restrain_openrlhf.records.folder import RunFolder
 
 FILE = Path(__file__).with_name("paper.csv")
 MEAN = "mean"
@@ -28,15 +21,6 @@ BASE = "base"
 TEST_TIME = "test-time"
 # What the cells are rounded to, in points.
 HALF_A_DIGIT = 0.05
-ABLATIONS = CONFIGS / "ablations"
-# The presets with the paper's own settings: of its sweeps the values it chose, and its 3 of 16 as 6 of 32 rollouts.
-PAPERS_SETTINGS = (
-    CONFIGS / "dapo14k" / "qwen3-4b-base" / "restrain.yaml",
-    *(ABLATIONS / f"{name}.yaml" for name in ("sigma-0.5", "delta-1", "kappa-3")),
-    CONFIGS / "test_time" / "llama3.1-8b-instruct" / "aime24" / "ttrl_protocol" / "restrain.yaml",
-)
-# The presets' files of prompts that are not called as their sets.
-PROMPT_FILES = {"s1k": "synthetic-s1k"}
 # A trained model lies in <run>/model, <run>/checkpoints/<one>, or in an adaptation's <out>/train/ below them.
 LEVELS = 3
 
@@ -109,19 +93,15 @@ class PaperLine:
     values: Mapping[str, float]
 
 
-def lines_of(model: str, training: str | None, ablation: str | None, benchmarks: Collection[str]) -> list[PaperLine]:
-    """The paper's rows of a model, by these benchmarks alone: all methods with the paper's settings, and one ablation.
+def lines_of(model: str, benchmarks: Collection[str], with_ablations: bool = False) -> list[PaperLine]:
+    """The paper's rows of a model, by these benchmarks alone: all methods with the paper's settings, then ablations.
 
-    `training`, where known, leaves out what was trained on something else. A row that two tables print with different
-    numbers is two lines.
+    A row that two tables print with different numbers is two lines.
     """
     cells = [
         cell
         for cell in accuracies()
-        if cell.model == model
-        and cell.benchmark in benchmarks
-        and (training is None or cell.training in (None, training))
-        and cell.ablation in (None, ablation)
+        if cell.model == model and cell.benchmark in benchmarks and (with_ablations or cell.ablation is None)
     ]
     rows: dict[tuple[str | None, ...], dict[int, list[PaperCell]]] = {}
     for cell in sorted(cells, key=lambda cell: cell.ablation is not None):
@@ -162,19 +142,13 @@ def tables_words(tables: Sequence[int]) -> str:
     return f"Tables {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What was evaluated, in the paper's terms; None where it is not known. `base` is what training began from.
+def base_of(model: str) -> str:
+    """What an evaluated model was trained from, by the run whose folder it lies in; itself where it lies in none.
 
-    `ablation` is the preset in configs/ablations with these settings of RESTRAIN. `own_settings`: they are neither the
-    paper's nor an ablation's.
+    Raises DataError where the run.json there cannot be read.
     """
-
-    base: str | None = None
-    method: str | None = None
-    training: str | None = None
-    ablation: str | None = None
-    own_settings: bool = False
+    flags = (RunFolder(folder).flags() for folder in Path(model).absolute().parents[:LEVELS])
+    return next((str(found["actor.model_name_or_path"]) for found in flags if found), model)
 
 
 def subject_of(how: EvaluationProvenance, given: Subject) -> Subject:

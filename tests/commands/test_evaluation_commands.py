@@ -246,7 +246,7 @@ def test_runs_are_set_beside_the_paper_unasked(tmp_path):
     run = write_run(tmp_path / "base", *results)
     done = restrain("table", run)
     assert "| RESTRAIN, on dapo14k | paper, Table 5 | 20.3 | – | – |" in done.stdout
-    assert "base, AMC (83): the paper has no amc83 of base of Qwen/Qwen3-4B-Base" in done.stdout
+    assert "base, AMC (83): the paper has no amc83 of Qwen/Qwen3-4B-Base" in done.stdout
     assert "paper" not in restrain("table", run, "--no-paper", "--format", "csv").stdout
     assert "note: base, AMC (83): the paper has no amc83" in restrain("table", run, "--format", "csv").stderr
     done = restrain("table", run, "--method", "restrain", "--data", "dapo14k", "--format", "json")

@@ -9,7 +9,6 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_folder
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.published import Subject
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.evaluation.table import build_table, text_of_table
 
