@@ -249,8 +249,9 @@ def test_runs_are_set_beside_the_paper_unasked(tmp_path):
     assert "base, AMC (83): the paper has no amc83 of Qwen/Qwen3-4B-Base" in done.stdout
     assert "paper" not in restrain("table", run, "--no-paper", "--format", "csv").stdout
     assert "note: base, AMC (83): the paper has no amc83" in restrain("table", run, "--format", "csv").stderr
-    done = restrain("table", run, "--method", "restrain", "--data", "dapo14k", "--format", "json")
+    done = restrain("table", run, "--ablations", "--format", "json")
     assert json.loads(done.stdout)["lines"][0]["cells"][1]["value"] == 40.0
+    assert "κ = 8, on dapo14k" not in done.stdout, "it has none of these benchmarks"
     assert restrain("table", run, "--format", "csv").stdout.startswith("run,origin,benchmark,pass_at_1,")
     assert "'grop': is not a method. Known: base (no training), ttrl" in refused("table", run, "--method", "grop")
 
