@@ -54,7 +54,7 @@ class Trainer(HOST):
         self.args = SimpleNamespace(rollout=batch, train=episodes, algo=nothing, eval=nothing, logger=logger)
         self.prompts_dataloader = Dataloader()
         self.eval_dataloader = self.wandb_logger = self.tensorboard_logger = None
-        self.generate_kwargs, self.experience_maker = {}, None
+        self.generate_kwargs, self.experience_maker = {}, SimpleNamespace(initial_model_group=None)
         self.samples_generator = Generator()
         self.checkpoint = checkpoint
         self.trained = []
