@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from matplotlib import image
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import reliability
 from restrain_openrlhf.evaluation.figures.curves import (
@@ -22,7 +23,8 @@ from tests.test_time.steps import steps
 
 
 def graded(*answers, gold="1"):
-    return GradeRow(id="p", gold=gold, answers=answers, correct=[answer == gold for answer in answers])
+    classes, correct = MATHEMATICS.classes(answers, {}), [answer == gold for answer in answers]
+    return GradeRow(id="p", gold=gold, answers=answers, classes=classes, correct=correct)
 
 
 def test_reliability_by_majority_size():
