@@ -198,8 +198,7 @@ def _write(
 def _first(entry: TrainingSet, places: NDArray[np.intp], first: int | None) -> NDArray[np.intp]:
     if not len(places):
         raise DataError(
-            f"{entry.name}: after removing near-duplicates no prompt is left, because all have conflicting answers. "
-            "Check the column of the answers, or leave out --drop-near-duplicates."
+            f"{entry.name}: no prompt is left: all are problems of {entry.apart_from}. Give the training set itself."
         )
     if (first or 0) > len(places):
         raise DataError(

@@ -37,7 +37,8 @@ def similar(read: Callable[[], Iterable[tuple[str, str]]], least: float) -> list
         from rensa import RMinHash, RMinHashLSH  # noqa: PLC0415 - optional
     except ImportError:
         raise DataError(
-            "Similar prompts are found by rensa. Install it: `pip install restrain-openrlhf[similar]`."
+            "Finding similar prompts needs rensa, which is not installed. Install it with `pip install "
+            "restrain-openrlhf[similar]`."
         ) from None
     index = RMinHashLSH(threshold=least, num_perm=PERMUTATIONS, num_bands=BANDS)
     pairs: list[tuple[int, int]] = []

@@ -151,42 +151,13 @@ def base_of(model: str) -> str:
     return next((str(found["actor.model_name_or_path"]) for found in flags if found), model)
 
 
-def subject_of(how: EvaluationProvenance, given: Subject) -> Subject:
-    """From what the user gives, else the model's run folder.
-
-    Raises ConfigError for a given method that there is none of, RunError for a run folder that cannot be read.
-    """
-    if given.method not in (None, BASE, *METHODS):
-        known = f"{BASE} (no training), {', '.join(METHODS)}"
-        raise ConfigError(f"--method {given.method!r}: is not a method. Known: {known}.")
-    found = Subject()
-    if None in (given.base, given.method, given.training):
-        found = _of_run(Path(how.model)) or _of_hub_id(how.model)
-    method = given.method or found.method
-    same = method == found.method
-    return Subject(
-        base=given.base or found.base,
-        method=method,
-        training=given.training or found.training,
-        ablation=found.ablation if same else None,
-        own_settings=found.own_settings if same else False,
-    )
-
-
-def counterparts(subject: Subject) -> list[PaperCell]:
-    """The paper's accuracies of the same model, method, ablation and, where it is known, training."""
-    if subject.own_settings:
-        return []
-    return [
-        cell
-        for cell in accuracies()
-        if (cell.model, cell.method, cell.ablation) == (subject.base, subject.method, subject.ablation)
-        and subject.training in (None, cell.training)
-    ]
-
-
-def what_differs(cells: Sequence[PaperCell], how: EvaluationProvenance) -> Iterator[str]:
-    """What keeps the paper's numbers of this benchmark, one or more, from being the same measurement as ours."""
+def what_differs(model: str, how: EvaluationProvenance) -> Iterator[str]:
+    """What keeps the paper's numbers of this model and benchmark from being the same measurement as ours."""
+    cells = [cell for cell in accuracies() if cell.model == model and cell.benchmark == how.benchmark]
+    if not cells:
+        known = "" if model in models() else f"; its models are {', '.join(models())}"
+        yield f"the paper has no {how.benchmark} of {model}{known}"
+        return
     cell = cells[0]
     if (how.protocol, how.n) != (cell.protocol, cell.responses):
         theirs = f"the paper's by {cell.protocol} with {cell.responses}"
@@ -195,77 +166,7 @@ def what_differs(cells: Sequence[PaperCell], how: EvaluationProvenance) -> Itera
         yield f"ours of {how.problems} problems, the paper's taken as of {cell.problems}"
     if cell.column == "AMC23" and cell.benchmark == "amc83":
         yield "printed as AMC23; taken as the 83 problems of the TTRL line"
-    for value in dict.fromkeys(each.value for each in cells if not each.is_a_share):
-        yield f"{value:g} is the share of no whole number of {cell.problems} × {cell.responses} responses"
-    if cell.training == TEST_TIME:
-        yield "the paper's is adapted to this benchmark itself"
-
-
-def why_none(subject: Subject, how: EvaluationProvenance) -> str:
-    """Why the paper has no number for this benchmark of this subject."""
-    if subject.base is None or subject.method is None:
-        return (
-            f"it is not known what {how.model} is: it lies in no run's folder. Say it with --base, --method and --data"
-        )
-    if subject.base not in models():
-        return f"the paper has nothing on the model {subject.base}; it has {', '.join(models())}"
-    if subject.own_settings:
-        return f"the paper has no {subject.method} with these settings; `run.json` has them"
-    same = counterparts(subject)
-    what = " ".join(filter(None, (subject.method, subject.ablation)))
-    if not same:
-        trained = f" trained on {subject.training}" if subject.training else ""
-        return f"the paper has no {what} of {subject.base}{trained}"
-    hint = "; its test-time column AMC23 is shown for amc83" if how.benchmark == "amc23" else ""
-    return f"the paper has no {how.benchmark} of {what} of {subject.base}{hint}"
-
-
-def _of_hub_id(model: str) -> Subject:
-    """A hub id is that model untrained; of a folder outside a run nothing is known."""
-    is_hub_id = model in models() or (model.count("/") == 1 and not model.startswith(".") and not Path(model).exists())
-    return Subject(model, BASE) if is_hub_id else Subject()
-
-
-def _of_run(model: Path) -> Subject | None:
-    """By the nearest run.json above a model's folder."""
-    places = [folder / "run.json" for folder in model.absolute().parents[:LEVELS]]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        return None
-    try:
-        run = json.loads(path.read_text(encoding="utf-8"))
-        flags, settings = run["openrlhf"], parse_settings(run["method"])
-        base = str(flags["actor.model_name_or_path"])
-    except (ValueError, KeyError, TypeError, ConfigError) as error:
-        raise RunError(
-            f"{path}: cannot be read as the record of a run ({error}). Say what was evaluated with --base, --method "
-            "and --data, or move the model out of that folder."
-        ) from None
-    ablation, own = _ablation(settings)
-    return Subject(base, settings.name, _training(run, flags), ablation, own)
-
-
-def _ablation(settings: CommonSettings) -> tuple[str | None, bool]:
-    """RESTRAIN's ablation with these settings, and whether they are neither one's nor the paper's."""
-    papers = [_method_of(path) for path in PAPERS_SETTINGS]
-    if settings in papers or type(settings) is not type(papers[0]):
-        return None, False
-    name = next((path.stem for path in sorted(ABLATIONS.glob("*.yaml")) if _method_of(path) == settings), None)
-    return name, name is None
-
-
-@cache
-def _method_of(preset: Path) -> CommonSettings:
-    return load_run_config(preset).method
-
-
-def _training(run: Mapping[str, Any], flags: Mapping[str, Any]) -> str | None:
-    if Path(str(run.get("reference") or "")).name == VOTES_BEFORE:
-        return TEST_TIME
-    prompts = Path(str(flags.get("data.prompt_dataset") or ""))
-    about = prompts.with_name(f"{prompts.stem}.about.json")
-    if about.is_file():
-        return str(json.loads(about.read_text(encoding="utf-8")).get("name"))
-    stem = prompts.name.partition(".")[0]
-    name = PROMPT_FILES.get(stem, stem)
-    return name if name in TRAINING_SETS else None
+    if odd := dict.fromkeys(f"{each.value:g}" for each in cells if not each.is_a_share):
+        yield f"shares of no whole number of {cell.problems} × {cell.responses} responses: {', '.join(odd)}"
+    if any(each.training == TEST_TIME for each in cells):
+        yield "the paper's are adapted to this benchmark itself"
