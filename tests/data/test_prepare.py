@@ -147,43 +147,6 @@ def test_the_digest_is_of_the_prompts_in_any_order():
     assert set_digest(["π", "a"]) == hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
-NEAR = [
-    {"id": "a", "problem": "Find $x-1$.", "answer": "2"},
-    {"id": "b", "problem": "Find x+1.", "answer": "4"},
-    {"id": "c", "problem": "find  $x - 1$", "answer": " 2"},
-    {"id": "d", "problem": "How many?", "answer": "5"},
-    {"id": "e", "problem": "how many", "answer": "6"},
-]
-
-
-def test_near_duplicates_are_counted_and_stay(write_jsonl, tmp_path):
-    made = prepare(WITH_GOLD, str(write_jsonl("o.jsonl", NEAR)), tmp_path / "t.jsonl")
-    assert made.count == 5
-    assert json.loads((tmp_path / "t.about.json").read_text())["near_duplicates"] == {
-        "groups": 2,
-        "prompts": 4,
-        "conflicting": 1,
-        "dropped": 0,
-    }
-
-
-def test_of_near_duplicates_the_first_stays_and_none_where_answers_conflict(write_jsonl, tmp_path):
-    source, out = str(write_jsonl("o.jsonl", NEAR)), tmp_path / "t.jsonl"
-    made = prepare(WITH_GOLD, source, out, drop_near_duplicates=True)
-    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["a", "b"]
-    assert (made.count, made.near_duplicates.dropped, len(load_gold(made.gold).by_problem)) == (2, 3, 2)
-    without = prepare(OWN, source, out, drop_near_duplicates=True)
-    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["a", "b", "d"]
-    assert (without.near_duplicates.conflicting, without.near_duplicates.dropped) == (None, 2)
-
-
-def test_a_set_of_conflicting_near_duplicates_alone_is_refused(write_jsonl, tmp_path):
-    source = str(write_jsonl("o.jsonl", NEAR[3:]))
-    with pytest.raises(DataError, match=r"no prompt is left.* leave out --drop-near-duplicates"):
-        prepare(WITH_GOLD, source, tmp_path / "t.jsonl", drop_near_duplicates=True)
-    assert not (tmp_path / "t.jsonl").exists()
-
-
 def test_gold_in_a_box_is_the_boxs_content_and_an_empty_one_is_none(write_jsonl, tmp_path):
     """CoT-Self-Instruct writes answers so; a box in the gold would make every response wrong."""
     rows = [{"problem": f"p{place}", "answer": text} for place, text in enumerate((r"\boxed{\frac{1}{2}}", " ", "x"))]

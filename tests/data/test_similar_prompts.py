@@ -78,7 +78,7 @@ def test_layout_case_and_punctuation_make_no_difference(write_jsonl, tmp_path):
 def test_without_rensa_the_command_says_how_to_get_it(write_jsonl, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rensa", None)
     prompts = write_jsonl("p.jsonl", [{"problem": "a"}])
-    assert "Install it: `pip install restrain-openrlhf[similar]`" in refused(
+    assert "Install it with `pip install restrain-openrlhf[similar]`" in refused(
         "data", "similar", prompts, "--out", tmp_path / "o.jsonl"
     )
     assert "is the file of the prompts" in refused("data", "similar", prompts, "--out", prompts)

@@ -57,31 +57,12 @@ def test_other_models_are_what_they_are_called(tmp_path):
 
 def test_a_users_word_counts_more_than_the_runs_folder(tmp_path):
     model = trained(tmp_path / "run", "dapo14k/qwen3-4b-base/ttrl")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "dapo14k.about.json").write_text(json.dumps({"name": "own"}))
-    assert subject(model).training == "own"
-
-
-def test_hub_ids_and_what_a_user_says(tmp_path):
-    assert subject(QWEN) == Subject(QWEN, "base", None)
-    assert subject("./somewhere") == Subject(None, None, None)
-    given = Subject(QWEN, "ttrl", "synthetic-s1k")
-    assert subject("./somewhere", given) == given
-    ablation = trained(tmp_path / "run", "ablations/sigma-inf")
-    assert subject(ablation, Subject(method="restrain")).ablation == "sigma-inf"
-    assert subject(ablation, Subject(method="ttrl")).ablation is None
-    with pytest.raises(ConfigError, match=r"--method 'grop': is not a method. Known: base"):
-        subject("./somewhere", Subject(method="grop"))
-
-
-def test_a_run_folder_that_cannot_be_read_is_refused(tmp_path):
-    model = trained(tmp_path / "run", "dapo14k/qwen3-4b-base/ttrl")
-    (tmp_path / "run" / "run.json").write_text("{}")
-    with pytest.raises(
-        RunError, match=r"run.json: cannot be read as the record of a run .*--base, --method and --data"
-    ):
-        subject(model)
-    assert subject(model, Subject(QWEN, "ttrl", "dapo14k")) == Subject(QWEN, "ttrl", "dapo14k")
+    runs = [("mine", write_run(tmp_path / "e", measured("math500", 0.7, model)))]
+    assert "TTRL, at test time" in [line.run for line in build_table(runs, base=LLAMA).lines]
+    (tmp_path / "run" / "run.json").write_text("{")
+    assert build_table(runs, base=QWEN).notes == ()
+    with pytest.raises(DataError, match=r"run.json: is not valid JSON"):
+        build_table(runs)
 
 
 def test_a_base_model_as_the_paper_measured_it_needs_no_note(tmp_path):
