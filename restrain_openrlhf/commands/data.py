@@ -58,16 +58,6 @@ def prepare(
     drop_duplicates: Annotated[
         bool, typer.Option("--drop-duplicates", help="Keep the first of equal prompts.")
     ] = False,
-    drop_near_duplicates: Annotated[
-        bool,
-        typer.Option(
-            "--drop-near-duplicates",
-            help=(
-                "Keep the first of prompts that differ only in case, punctuation and white space; none of them if "
-                "their answers conflict."
-            ),
-        ),
-    ] = False,
     first: Annotated[
         int | None, typer.Option(min=1, help=("Write only this many prompts, the first of the set."))
     ] = None,

@@ -19,21 +19,14 @@ def table(
         Literal["markdown", "csv", "json"], typer.Option("--format", help="Format of the table.")
     ] = "markdown",
     no_paper: Annotated[bool, typer.Option("--no-paper", help="Leave out the paper's numbers.")] = False,
+    ablations: Annotated[bool, typer.Option("--ablations", help="Also print the paper's ablations.")] = False,
     base: Annotated[
         str | None,
         typer.Option(help="Hub id of the base model.", show_default="the run folder's"),
     ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="Method of training; `base`: no training.", show_default="the run folder's"),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Training set: dapo14k, test-time, …", show_default="the run folder's"),
-    ] = None,
 ) -> None:
     """Print pass@1 of each run on each benchmark, with its interval, beside the paper's results of the same models."""
-    found = build_table(_results(runs), Subject(base, method, data), with_paper=not no_paper)
+    found = build_table(_results(runs), base, not no_paper, ablations)
     for note in found.notes if style == "csv" else ():
         typer.echo(f"note: {note}", err=True)
     typer.echo(text_of_table(found, style), nl=False)
