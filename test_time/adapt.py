@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.model_files import ensure_model
+from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
-from restrain_openrlhf.training.progress import OnPhase, OnStep, numbered
 from test_time.accuracy import BASE, BASE_RESPONSES, TEST, Policy, check_gold, gold_of, measure
 from test_time.adaptation import (
     PREDICTIONS,

@@ -12,10 +12,10 @@ from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.data.gold import PromptOnly
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation.protocol import PAPER
+from restrain_openrlhf.hook.launch.train import check_flags
 from restrain_openrlhf.method import build
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference.offline_pass import offline_pass
-from restrain_openrlhf.training.train import check_flags
 from test_time.problems import Source, instructed, keep_problems
 from test_time.stopping import StopRules
 

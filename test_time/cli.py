@@ -11,7 +11,7 @@ from restrain_openrlhf.commands.main import RESUMED, run_app
 from restrain_openrlhf.commands.options import GOLD, Quiet, split_answers, to_folder
 from restrain_openrlhf.config.command_line import ANSWERS, find_config, parse_overrides
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.training.progress import step_progress
+from restrain_openrlhf.hook.launch.progress import step_progress
 from test_time.adaptation import PREDICTIONS, REPORT, Adaptation
 from test_time.problems import Source
 from test_time.stopping import parse_stop_rules

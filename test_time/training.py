@@ -9,11 +9,11 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.hook.launch.train import train
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import StepRow, read_steps
 from restrain_openrlhf.reference import Reference
 from restrain_openrlhf.scoring.vote_statistics import top_answer_share
-from restrain_openrlhf.training.train import train
 from test_time.stopping import Alarm, StopRules, alarm, passed_since, unwatched
 
 

@@ -22,8 +22,8 @@ from restrain_openrlhf.config.this_machine import limits_of_run
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.install.instrument import install
+from restrain_openrlhf.hook.launch.train import flags_here
 from restrain_openrlhf.machine.devices import detect
-from restrain_openrlhf.training.train import flags_here
 from tests.config.test_presets import CONTEXTS
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}

@@ -64,7 +64,6 @@ def room(module: str) -> str | None:
 FLOORS = (
     ("test_time",),
     ("commands",),
-    ("training",),
     ("evaluation", "hook"),
     ("records", "scoring"),
     ("reference",),

@@ -13,10 +13,10 @@ from restrain_openrlhf.data.benchmarks import BENCHMARKS, copy_benchmark, copy_p
 from restrain_openrlhf.data.contamination import NGRAM, Band, Overlap, overlaps, words
 from restrain_openrlhf.data.gold import sidecar_path
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.near_duplicates import similar as similar_prompts
 from restrain_openrlhf.data.prepare import Prepared, each_entry
 from restrain_openrlhf.data.prepare import prepare as write
 from restrain_openrlhf.data.problems import without_kind
+from restrain_openrlhf.data.similar_prompts import similar as similar_prompts
 from restrain_openrlhf.data.sources import OWN, TRAINING_SETS, HubSet, TrainingSet, training_set
 from restrain_openrlhf.errors import ConfigError, DataError
 
@@ -58,16 +58,6 @@ def prepare(
     drop_duplicates: Annotated[
         bool, typer.Option("--drop-duplicates", help="Keep the first of equal prompts.")
     ] = False,
-    drop_near_duplicates: Annotated[
-        bool,
-        typer.Option(
-            "--drop-near-duplicates",
-            help=(
-                "Keep the first of prompts that differ only in case, punctuation and white space; none of them if "
-                "their answers conflict."
-            ),
-        ),
-    ] = False,
     first: Annotated[
         int | None, typer.Option(min=1, help=("Write only this many prompts, the first of the set."))
     ] = None,
@@ -77,9 +67,8 @@ def prepare(
     """Write a training file without answers and a gold file beside it, joined by the prompt's hash.
 
     The set is compared with the copy that is known, by the number and the
-    digest of its prompts. Another copy is a warning. Near-duplicates are
-    counted, and stay unless --drop-near-duplicates. OUT's .about.json records
-    all of it.
+    digest of its prompts. Another copy is a warning. OUT's .about.json records
+    all of it. `restrain data similar` reports prompts that are nearly the same.
     """
     _refuse_bad_files(source, out, supervised)
     if keep and all(path.exists() for path in (out, supervised or out)):
@@ -95,7 +84,6 @@ def prepare(
         _held_out(entry, benchmark_dir),
         any_count=any_count,
         drop_duplicates=drop_duplicates,
-        drop_near_duplicates=drop_near_duplicates,
     )
     _print_summary(made)
     if entry.apart_from:
@@ -106,11 +94,6 @@ def prepare(
 def _print_summary(made: Prepared) -> None:
     typer.echo(f"{made.count:,} prompts: {made.prompts}, digest {made.digest}")
     typer.echo(f"gold: {made.gold or 'none'}; {made.dropped_duplicates} equal prompts dropped")
-    near = made.near_duplicates
-    conflicts = "" if near.conflicting is None else f", {near.conflicting} groups with conflicting answers"
-    typer.echo(
-        f"near-duplicates: {near.groups} groups of {near.prompts} prompts{conflicts}; {near.dropped} prompts dropped"
-    )
     another = made.whole_set.is_another
     typer.echo(f"{'warning: ' if another else ''}{made.whole_set.verdict(made.name)}", err=another)
 

@@ -17,7 +17,6 @@ from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.machine.processes import Command, run_together
 from restrain_openrlhf.method import build
-from restrain_openrlhf.records.collapse import Collapse, of_evaluations
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import HeldOutAccuracy, read_held_out
 
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST_SEED = 42
-HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step", "steps", "collapse step")
+HEADER = ("group", "method", "seeds", "before", "after", "sd", "best", "at step", "steps")
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ def run_study(runs: Sequence[StudyRun], jobs: int, out: Path, console: Console) 
     same command resumes them. Raises it before anything trains where a folder, of a complete run too, holds one of
     another configuration or other content.
     """
-    from restrain_openrlhf.training.train import refuse_another_run  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.hook.launch.train import refuse_another_run  # noqa: PLC0415 - keeps `restrain --help` quick
 
     for run in runs:
         make_reference(run.config, console)
@@ -136,13 +135,12 @@ def make_reference(config: RunConfig, console: Console) -> None:
 
 @dataclass(frozen=True)
 class Curve:
-    """pass@1 of one configuration: each seed's `values` at `steps`, which every seed has; a collapse for each seed."""
+    """pass@1 of one configuration: each seed's `values` at `steps`, which every seed has."""
 
     group: str
     name: str
     steps: tuple[int, ...]
     values: tuple[tuple[float, ...], ...]
-    collapses: tuple[Collapse, ...]
 
     @property
     def mean(self) -> list[float]:
@@ -166,7 +164,7 @@ def accuracies(runs: Sequence[StudyRun]) -> list[Curve]:
         by_seed = [{row.step: row.pass_at_1 for row in rows} for rows in seeds]
         if steps := sorted(set.intersection(*map(set, by_seed))):
             values = tuple(tuple(by_step[step] for step in steps) for by_step in by_seed)
-            found.append(Curve(group, name, tuple(steps), values, tuple(map(of_evaluations, seeds))))
+            found.append(Curve(group, name, tuple(steps), values))
     return found
 
 
@@ -186,7 +184,7 @@ def write_study(runs: Sequence[StudyRun], out: Path) -> None:
 
 
 def accuracy_row(curve: Curve) -> list[str]:
-    """Means over seeds; `sd` is the standard deviation of `after` over seeds. Collapse steps are each seed's."""
+    """Means over seeds; `sd` is the standard deviation of `after` over seeds."""
     means = curve.mean
     best = means.index(max(means))
     return [
@@ -199,14 +197,7 @@ def accuracy_row(curve: Curve) -> list[str]:
         f"{means[best]:.1%}",
         str(curve.steps[best]),
         str(curve.steps[-1]),
-        collapse_cell(curve.collapses),
     ]
-
-
-def collapse_cell(collapses: Sequence[Collapse]) -> str:
-    """Each seed's Model Collapse Step, or one word for all: "–" without a collapse, "?" with too few evaluations."""
-    words = ["?" if not one.is_known else "–" if one.step is None else str(one.step) for one in collapses]
-    return words[0] if len(set(words)) == 1 else ", ".join(words)
 
 
 def draw(curves: Sequence[Curve]) -> "Figure":

@@ -13,12 +13,12 @@ from restrain_openrlhf.commands.options import ConfigFile, Overrides, Quiet
 from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.training.progress import step_progress
+from restrain_openrlhf.hook.launch.progress import step_progress
 
 
 def train(config: ConfigFile, overrides: Overrides = None, quiet: Quiet = False) -> None:
     """Train a policy with OpenRLHF and RESTRAIN. To resume a run that was stopped, run the same command."""
-    from restrain_openrlhf.training.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.hook.launch.train import train as run  # noqa: PLC0415 - keeps `restrain --help` quick
 
     resolved = load_run_config(config, parse_overrides(overrides or []))
     console = Console(stderr=True, quiet=quiet)
@@ -56,10 +56,10 @@ def show(
         to_arguments,
     )
     from restrain_openrlhf.config.this_machine import on_this_machine  # noqa: PLC0415
+    from restrain_openrlhf.hook.launch.train import command  # noqa: PLC0415
     from restrain_openrlhf.machine.devices import detect  # noqa: PLC0415 - imports torch
     from restrain_openrlhf.machine.host_releases import NEWEST, check_version  # noqa: PLC0415
     from restrain_openrlhf.records.folder import RunFolder  # noqa: PLC0415
-    from restrain_openrlhf.training.train import command  # noqa: PLC0415
 
     if not memory and (gpu_memory is not None or model_config is not None):
         raise ConfigError("--gpu-memory and --model-config work only with --memory. Add it.")

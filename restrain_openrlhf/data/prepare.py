@@ -17,7 +17,6 @@ from restrain_openrlhf.data.contamination import words
 from restrain_openrlhf.data.gold import GoldAnswer, PromptOnly, write_separated
 from restrain_openrlhf.data.identity import Digests, text_hash
 from restrain_openrlhf.data.jsonl import write_rows
-from restrain_openrlhf.data.near_duplicates import NearDuplicates, near_duplicates, normal_form
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.data.sources import Row, TrainingSet, each_row_of
@@ -39,7 +38,7 @@ class Entry:
 class CopyCheck(BaseModel):
     """A set's own count and digest (`identity.set_digest` of its prompts), and the known copy's; None: none is known.
 
-    It is of the whole set without equal prompts, before near-duplicates are dropped or its first prompts are taken.
+    It is of the whole set without equal prompts, before its first prompts are taken.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -85,7 +84,6 @@ class Prepared(BaseModel):
     digest: str
     whole_set: CopyCheck
     dropped_duplicates: int
-    near_duplicates: NearDuplicates
     dropped_held_out: int = 0
 
 
@@ -99,14 +97,13 @@ def prepare(
     *,
     any_count: bool = False,
     drop_duplicates: bool = False,
-    drop_near_duplicates: bool = False,
 ) -> Prepared:
     """Write `out` (prompts only), its gold sidecar and its description; `supervised` gets prompts with their answers.
 
     The whole set is checked; with `first`, so many of its prompts are written. A prompt that is one of the problems
-    `held_out` is left out; of equal prompts the first is kept, of near ones what `near_duplicates` leaves. Raises
-    DataError for missing columns, empty prompts, duplicates, another count than the known set's, fewer prompts than
-    `first`, and for prompts without an answer where `supervised` is asked for.
+    `held_out` is left out; of equal prompts the first is kept. Raises DataError for missing columns, empty prompts,
+    duplicates, another count than the known set's, fewer prompts than `first`, and for prompts without an answer where
+    `supervised` is asked for.
     """
     read = partial(each_entry, entry, source)
     rows = Columns.of(read(), held_out)
@@ -118,14 +115,9 @@ def prepare(
     repeated = rows.prompts.alike()
     whole = np.setdiff1d(np.arange(len(rows)), [place for group in repeated for place in group[1:]])
     apart = whole[~rows.is_held_out[whole]]
-    alike = rows.forms.alike(apart)
-    answers = _answers(read(), {place for group in (*repeated, *alike) for place in group})
-    _refuse_repeated(repeated, answers, drop_duplicates)
+    _refuse_repeated(repeated, _answers(read(), {place for group in repeated for place in group}), drop_duplicates)
     _refuse_ids(rows.ids.alike(whole), read)
-    near, going = near_duplicates(alike, answers, bool(rows.has_answer[apart].any()))
-    if drop_near_duplicates:
-        near = near.model_copy(update={"dropped": len(going)})
-    kept = _first(entry, np.setdiff1d(apart, list(going)) if drop_near_duplicates else apart, first)
+    kept = _first(entry, apart, first)
     prepared = Prepared(
         name=entry.name,
         source=str(entry.hub) if source == "hub" else source,
@@ -141,7 +133,6 @@ def prepare(
             known_digest=entry.digest,
         ),
         dropped_duplicates=len(rows) - len(whole),
-        near_duplicates=near,
         dropped_held_out=len(whole) - len(apart),
     )
     about = out.with_name(f"{out.stem}.about.json")
@@ -152,10 +143,9 @@ def prepare(
 
 @dataclass(frozen=True)
 class Columns:
-    """What is in memory of each row: the hashes of its prompt, of that text's normal form and of its id, and marks."""
+    """What is in memory of each row: the hashes of its prompt and of its id, and marks."""
 
     prompts: Digests
-    forms: Digests
     ids: Digests
     has_answer: NDArray[np.bool_]
     is_held_out: NDArray[np.bool_]
@@ -166,15 +156,14 @@ class Columns:
     @classmethod
     def of(cls, entries: Iterable[Entry], held_out: Sequence[str]) -> Self:
         """Of these rows; held out are the prompts that are one of these problems, word by word."""
-        prompts, forms, ids, answered, out = Digests(), Digests(), Digests(), bytearray(), bytearray()
+        prompts, ids, answered, out = Digests(), Digests(), bytearray(), bytearray()
         problems = {tuple(words(text)) for text in held_out}
         for item in entries:
             prompts.add(item.problem)
-            forms.add(normal_form(item.problem) or item.problem)
             ids.add(item.id)
             answered.append(item.answer is not None)
             out.append(bool(problems) and tuple(words(item.problem)) in problems)
-        return cls(prompts, forms, ids, np.array(answered, dtype=bool), np.array(out, dtype=bool))
+        return cls(prompts, ids, np.array(answered, dtype=bool), np.array(out, dtype=bool))
 
 
 def _answers(entries: Iterable[Entry], places: Collection[int]) -> dict[int, str | None]:
@@ -209,8 +198,7 @@ def _write(
 def _first(entry: TrainingSet, places: NDArray[np.intp], first: int | None) -> NDArray[np.intp]:
     if not len(places):
         raise DataError(
-            f"{entry.name}: after removing near-duplicates no prompt is left, because all have conflicting answers. "
-            "Check the column of the answers, or leave out --drop-near-duplicates."
+            f"{entry.name}: no prompt is left: all are problems of {entry.apart_from}. Give the training set itself."
         )
     if (first or 0) > len(places):
         raise DataError(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.data.jsonl import Identified, at, each_identified_row
@@ -23,14 +23,6 @@ class GradeRow(BaseModel, frozen=True):
     answers: tuple[str | None, ...]
     classes: tuple[int | None, ...]
     correct: tuple[bool, ...]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_before_there_were_kinds(cls, row: Any) -> Any:
-        """Grades that earlier versions wrote are of mathematics, and without classes."""
-        if not isinstance(row, dict) or "classes" in row or "answers" not in row:
-            return row
-        return {**row, "classes": MATHEMATICS.classes(row["answers"], {})}
 
     @property
     def group(self) -> GroupAnswers:

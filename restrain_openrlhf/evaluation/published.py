@@ -1,25 +1,18 @@
-"""The numbers that RESTRAIN's paper prints, cell by cell as in its nine tables, and which of them an evaluation has."""
+"""The numbers that RESTRAIN's paper prints, cell by cell as in its nine tables, and what keeps ours apart from them."""
 
 import csv
-import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel
 
-from restrain_openrlhf.config.shipped import CONFIGS
-from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.benchmarks import BENCHMARKS
-from restrain_openrlhf.data.sources import TRAINING_SETS
-from restrain_openrlhf.errors import ConfigError, RunError
 from restrain_openrlhf.evaluation.protocol import PROTOCOLS
 from restrain_openrlhf.evaluation.result import EvaluationProvenance
-from restrain_openrlhf.method import METHODS, parse_settings
-from restrain_openrlhf.method.settings import CommonSettings
-from restrain_openrlhf.records.folder import VOTES_BEFORE
+from restrain_openrlhf.records.folder import RunFolder
 
 FILE = Path(__file__).with_name("paper.csv")
 MEAN = "mean"
@@ -28,15 +21,6 @@ BASE = "base"
 TEST_TIME = "test-time"
 # What the cells are rounded to, in points.
 HALF_A_DIGIT = 0.05
-ABLATIONS = CONFIGS / "ablations"
-# The presets with the paper's own settings: of its sweeps the values it chose, and its 3 of 16 as 6 of 32 rollouts.
-PAPERS_SETTINGS = (
-    CONFIGS / "dapo14k" / "qwen3-4b-base" / "restrain.yaml",
-    *(ABLATIONS / f"{name}.yaml" for name in ("sigma-0.5", "delta-1", "kappa-3")),
-    CONFIGS / "test_time" / "llama3.1-8b-instruct" / "aime24" / "ttrl_protocol" / "restrain.yaml",
-)
-# The presets' files of prompts that are not called as their sets.
-PROMPT_FILES = {"s1k": "synthetic-s1k"}
 # A trained model lies in <run>/model, <run>/checkpoints/<one>, or in an adaptation's <out>/train/ below them.
 LEVELS = 3
 
@@ -109,19 +93,15 @@ class PaperLine:
     values: Mapping[str, float]
 
 
-def lines_of(model: str, training: str | None, ablation: str | None, benchmarks: Collection[str]) -> list[PaperLine]:
-    """The paper's rows of a model, by these benchmarks alone: all methods with the paper's settings, and one ablation.
+def lines_of(model: str, benchmarks: Collection[str], with_ablations: bool = False) -> list[PaperLine]:
+    """The paper's rows of a model, by these benchmarks alone: all methods with the paper's settings, then ablations.
 
-    `training`, where known, leaves out what was trained on something else. A row that two tables print with different
-    numbers is two lines.
+    A row that two tables print with different numbers is two lines.
     """
     cells = [
         cell
         for cell in accuracies()
-        if cell.model == model
-        and cell.benchmark in benchmarks
-        and (training is None or cell.training in (None, training))
-        and cell.ablation in (None, ablation)
+        if cell.model == model and cell.benchmark in benchmarks and (with_ablations or cell.ablation is None)
     ]
     rows: dict[tuple[str | None, ...], dict[int, list[PaperCell]]] = {}
     for cell in sorted(cells, key=lambda cell: cell.ablation is not None):
@@ -162,57 +142,22 @@ def tables_words(tables: Sequence[int]) -> str:
     return f"Tables {', '.join(numbers[:-1])} and {numbers[-1]}"
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What was evaluated, in the paper's terms; None where it is not known. `base` is what training began from.
+def base_of(model: str) -> str:
+    """What an evaluated model was trained from, by the run whose folder it lies in; itself where it lies in none.
 
-    `ablation` is the preset in configs/ablations with these settings of RESTRAIN. `own_settings`: they are neither the
-    paper's nor an ablation's.
+    Raises DataError where the run.json there cannot be read.
     """
-
-    base: str | None = None
-    method: str | None = None
-    training: str | None = None
-    ablation: str | None = None
-    own_settings: bool = False
+    flags = (RunFolder(folder).flags() for folder in Path(model).absolute().parents[:LEVELS])
+    return next((str(found["actor.model_name_or_path"]) for found in flags if found), model)
 
 
-def subject_of(how: EvaluationProvenance, given: Subject) -> Subject:
-    """From what the user gives, else the model's run folder.
-
-    Raises ConfigError for a given method that there is none of, RunError for a run folder that cannot be read.
-    """
-    if given.method not in (None, BASE, *METHODS):
-        known = f"{BASE} (no training), {', '.join(METHODS)}"
-        raise ConfigError(f"--method {given.method!r}: is not a method. Known: {known}.")
-    found = Subject()
-    if None in (given.base, given.method, given.training):
-        found = _of_run(Path(how.model)) or _of_hub_id(how.model)
-    method = given.method or found.method
-    same = method == found.method
-    return Subject(
-        base=given.base or found.base,
-        method=method,
-        training=given.training or found.training,
-        ablation=found.ablation if same else None,
-        own_settings=found.own_settings if same else False,
-    )
-
-
-def counterparts(subject: Subject) -> list[PaperCell]:
-    """The paper's accuracies of the same model, method, ablation and, where it is known, training."""
-    if subject.own_settings:
-        return []
-    return [
-        cell
-        for cell in accuracies()
-        if (cell.model, cell.method, cell.ablation) == (subject.base, subject.method, subject.ablation)
-        and subject.training in (None, cell.training)
-    ]
-
-
-def what_differs(cells: Sequence[PaperCell], how: EvaluationProvenance) -> Iterator[str]:
-    """What keeps the paper's numbers of this benchmark, one or more, from being the same measurement as ours."""
+def what_differs(model: str, how: EvaluationProvenance) -> Iterator[str]:
+    """What keeps the paper's numbers of this model and benchmark from being the same measurement as ours."""
+    cells = [cell for cell in accuracies() if cell.model == model and cell.benchmark == how.benchmark]
+    if not cells:
+        known = "" if model in models() else f"; its models are {', '.join(models())}"
+        yield f"the paper has no {how.benchmark} of {model}{known}"
+        return
     cell = cells[0]
     if (how.protocol, how.n) != (cell.protocol, cell.responses):
         theirs = f"the paper's by {cell.protocol} with {cell.responses}"
@@ -221,77 +166,7 @@ def what_differs(cells: Sequence[PaperCell], how: EvaluationProvenance) -> Itera
         yield f"ours of {how.problems} problems, the paper's taken as of {cell.problems}"
     if cell.column == "AMC23" and cell.benchmark == "amc83":
         yield "printed as AMC23; taken as the 83 problems of the TTRL line"
-    for value in dict.fromkeys(each.value for each in cells if not each.is_a_share):
-        yield f"{value:g} is the share of no whole number of {cell.problems} × {cell.responses} responses"
-    if cell.training == TEST_TIME:
-        yield "the paper's is adapted to this benchmark itself"
-
-
-def why_none(subject: Subject, how: EvaluationProvenance) -> str:
-    """Why the paper has no number for this benchmark of this subject."""
-    if subject.base is None or subject.method is None:
-        return (
-            f"it is not known what {how.model} is: it lies in no run's folder. Say it with --base, --method and --data"
-        )
-    if subject.base not in models():
-        return f"the paper has nothing on the model {subject.base}; it has {', '.join(models())}"
-    if subject.own_settings:
-        return f"the paper has no {subject.method} with these settings; `run.json` has them"
-    same = counterparts(subject)
-    what = " ".join(filter(None, (subject.method, subject.ablation)))
-    if not same:
-        trained = f" trained on {subject.training}" if subject.training else ""
-        return f"the paper has no {what} of {subject.base}{trained}"
-    hint = "; its test-time column AMC23 is shown for amc83" if how.benchmark == "amc23" else ""
-    return f"the paper has no {how.benchmark} of {what} of {subject.base}{hint}"
-
-
-def _of_hub_id(model: str) -> Subject:
-    """A hub id is that model untrained; of a folder outside a run nothing is known."""
-    is_hub_id = model in models() or (model.count("/") == 1 and not model.startswith(".") and not Path(model).exists())
-    return Subject(model, BASE) if is_hub_id else Subject()
-
-
-def _of_run(model: Path) -> Subject | None:
-    """By the nearest run.json above a model's folder."""
-    places = [folder / "run.json" for folder in model.absolute().parents[:LEVELS]]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        return None
-    try:
-        run = json.loads(path.read_text(encoding="utf-8"))
-        flags, settings = run["openrlhf"], parse_settings(run["method"])
-        base = str(flags["actor.model_name_or_path"])
-    except (ValueError, KeyError, TypeError, ConfigError) as error:
-        raise RunError(
-            f"{path}: cannot be read as the record of a run ({error}). Say what was evaluated with --base, --method "
-            "and --data, or move the model out of that folder."
-        ) from None
-    ablation, own = _ablation(settings)
-    return Subject(base, settings.name, _training(run, flags), ablation, own)
-
-
-def _ablation(settings: CommonSettings) -> tuple[str | None, bool]:
-    """RESTRAIN's ablation with these settings, and whether they are neither one's nor the paper's."""
-    papers = [_method_of(path) for path in PAPERS_SETTINGS]
-    if settings in papers or type(settings) is not type(papers[0]):
-        return None, False
-    name = next((path.stem for path in sorted(ABLATIONS.glob("*.yaml")) if _method_of(path) == settings), None)
-    return name, name is None
-
-
-@cache
-def _method_of(preset: Path) -> CommonSettings:
-    return load_run_config(preset).method
-
-
-def _training(run: Mapping[str, Any], flags: Mapping[str, Any]) -> str | None:
-    if Path(str(run.get("reference") or "")).name == VOTES_BEFORE:
-        return TEST_TIME
-    prompts = Path(str(flags.get("data.prompt_dataset") or ""))
-    about = prompts.with_name(f"{prompts.stem}.about.json")
-    if about.is_file():
-        return str(json.loads(about.read_text(encoding="utf-8")).get("name"))
-    stem = prompts.name.partition(".")[0]
-    name = PROMPT_FILES.get(stem, stem)
-    return name if name in TRAINING_SETS else None
+    if odd := dict.fromkeys(f"{each.value:g}" for each in cells if not each.is_a_share):
+        yield f"shares of no whole number of {cell.problems} × {cell.responses} responses: {', '.join(odd)}"
+    if any(each.training == TEST_TIME for each in cells):
+        yield "the paper's are adapted to this benchmark itself"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, parse_kind
 from restrain_openrlhf.answers.gold import GRADER_VERSION
@@ -30,9 +30,6 @@ from restrain_openrlhf.reference.sampling_pass import RowsByKey, Shard, shared_p
 class EvaluationProvenance(Provenance):
     """What responses were drawn with. Where files lie makes no difference."""
 
-    # Files of earlier versions have labels, which say nothing of the responses.
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
     about = "Responses"
     remedy = "Remove it and its responses, and run again."
     error = RunError
@@ -43,7 +40,7 @@ class EvaluationProvenance(Provenance):
     source: str
     problems_digest: str
     problems: int
-    # The kind of answer with its settings; earlier versions, which knew mathematics alone, wrote none.
+    # The kind of answer with its settings.
     answers: dict[str, Any] = Field(default_factory=lambda: MATHEMATICS.model_dump(mode="json"))
     model: str
     model_fingerprint: str
@@ -56,8 +53,6 @@ class EvaluationProvenance(Provenance):
     max_new_tokens: int
     context: int
     seed: int
-    # Worked examples before each problem, in results of earlier versions.
-    shots: int = 0
 
     @property
     def kind(self) -> AnswerKind:
@@ -69,8 +64,7 @@ class Scores(BaseModel, frozen=True):
     """Means over problems, in [0, 1]. Lengths in tokens, shares of responses.
 
     `low` and `high` bound pass@1 at 95 % over problems: other problems of the kind, and other responses.
-    `samples_low` and `samples_high`: over samples, other responses to these problems; None for one response a problem,
-    and in results of before there was such an interval (`restrain regrade` adds it).
+    `samples_low` and `samples_high`: over samples, other responses to these problems; None for one response a problem.
     """
 
     pass_at_1: float

@@ -6,17 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from restrain_openrlhf.evaluation.published import (
-    PaperLine,
-    Subject,
-    counterparts,
-    lines_of,
-    row_words,
-    subject_of,
-    tables_words,
-    what_differs,
-    why_none,
-)
+from restrain_openrlhf.evaluation.published import PaperLine, base_of, lines_of, row_words, tables_words, what_differs
 from restrain_openrlhf.evaluation.result import Result
 
 
@@ -42,7 +32,7 @@ class TableLine:
 class Table:
     """Columns are benchmarks' titles and the mean over them; `how` says with what the numbers were made.
 
-    `notes`: what the paper lacks, and what keeps its numbers from being the same measurement.
+    `notes`: what keeps the paper's numbers from being the same measurement, and what it lacks.
     """
 
     columns: tuple[str, ...]
@@ -51,8 +41,13 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def build_table(runs: Mapping[str, Sequence[Result]], given: Subject, with_paper: bool = True) -> Table:
-    """The results of the named runs, and below them the paper's rows of the same models."""
+def build_table(
+    runs: Mapping[str, Sequence[Result]], base: str | None = None, with_paper: bool = True, with_ablations: bool = False
+) -> Table:
+    """The results of the named runs, and below them the paper's rows of the models that they were trained from.
+
+    `base` is that model where the runs' folders do not say it.
+    """
     every = [result for results in runs.values() for result in results]
     titles = {result.provenance.benchmark: result.provenance.title for result in every}
     lines = []
@@ -62,22 +57,17 @@ def build_table(runs: Mapping[str, Sequence[Result]], given: Subject, with_paper
     how = dict.fromkeys(_how(name, result) for name, results in runs.items() for result in results)
     notes: list[str] = []
     if with_paper:
-        lines += _published_lines(every, list(titles), given)
-        notes = _notes(runs, given)
+        bases = {result.provenance.model: base or base_of(result.provenance.model) for result in every}
+        lines += _published_lines(list(dict.fromkeys(bases.values())), list(titles), with_ablations)
+        notes = _notes(runs, bases)
     return Table((*titles.values(), "mean"), tuple(lines), tuple(how), tuple(notes))
 
 
-def _published_lines(results: Iterable[Result], benchmarks: Sequence[str], given: Subject) -> list[TableLine]:
-    """Every row of the paper once, of the runs' models, trainings and ablations, that has one of these benchmarks."""
-    subjects = dict.fromkeys(subject_of(result.provenance, given) for result in results)
-    rows = {
-        (subject.base, line.tables, line.row, line.training): line
-        for subject in subjects
-        if subject.base is not None
-        for line in lines_of(subject.base, subject.training, subject.ablation, benchmarks)
-    }
-    several = len({base for base, *_ in rows}) > 1
-    return [_published(line, base if several else None, benchmarks) for (base, *_), line in rows.items()]
+def _published_lines(models: Sequence[str], benchmarks: Sequence[str], with_ablations: bool) -> list[TableLine]:
+    """Every row of the paper, of these models, that has one of these benchmarks."""
+    rows = [(model, line) for model in models for line in lines_of(model, benchmarks, with_ablations)]
+    several = len({model for model, _ in rows}) > 1
+    return [_published(line, model if several else None, benchmarks) for model, line in rows]
 
 
 def _published(line: PaperLine, model: str | None, benchmarks: Sequence[str]) -> TableLine:
@@ -88,13 +78,11 @@ def _published(line: PaperLine, model: str | None, benchmarks: Sequence[str]) ->
     return _line(name, f"paper, {tables_words(line.tables)}", cells)
 
 
-def _notes(runs: Mapping[str, Sequence[Result]], given: Subject) -> list[str]:
+def _notes(runs: Mapping[str, Sequence[Result]], bases: Mapping[str, str]) -> list[str]:
     """What the paper lacks and where it differs: one line a note and run, with the benchmarks that it is about."""
     about: dict[tuple[str, str], list[str]] = {}
     for name, how in ((name, result.provenance) for name, results in runs.items() for result in results):
-        subject = subject_of(how, given)
-        cells = [cell for cell in counterparts(subject) if cell.benchmark == how.benchmark]
-        for note in what_differs(cells, how) if cells else [why_none(subject, how)]:
+        for note in what_differs(bases[how.model], how):
             about.setdefault((name, note), []).append(how.title)
     return [f"{name}, {', '.join(dict.fromkeys(titles))}: {note}" for (name, note), titles in about.items()]
 

@@ -16,14 +16,14 @@ import ray
 
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, parse, to_arguments
-from restrain_openrlhf.config.this_machine import refuse_here, with_limits
+from restrain_openrlhf.config.this_machine import with_limits
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
 from restrain_openrlhf.hook.install.environment import VARIABLE, to_environment
 from restrain_openrlhf.hook.install.instrument import install
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK
-from restrain_openrlhf.hook.preflight import CHECKED, RunInputs
+from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
 from restrain_openrlhf.hook.wait_for_gpus import refuse_shortage
 from restrain_openrlhf.machine.device import Device
 from restrain_openrlhf.machine.devices import detect
@@ -43,8 +43,8 @@ def main(words: Sequence[str] | None = None) -> None:
         host_words = [*host_words, *missing_words(host_words, {**device.host_flags, **agent_flag()})]
         flags = vars(parse(host_words))
         if not ours.is_checked:
-            refuse_here(config, flags)
-        run(with_limits(config, flags, device), flags, device, host_words, is_checked=ours.is_checked)
+            check_run(config, flags)
+        run(with_limits(config, flags, device), flags, device, host_words)
     except RestrainError as error:
         sys.exit(f"error: {error}")
 
@@ -66,23 +66,19 @@ def split_words(words: Sequence[str]) -> tuple[OurWords, list[str]]:
     return OurWords(Path(ours.config), ours.is_checked), host_words
 
 
-def run(
-    config: HookConfig, flags: dict[str, Any], device: Device, host_words: Sequence[str], is_checked: bool = False
-) -> None:
-    """Check what the run is made from, start Ray with the hook in every worker, and run the host's program.
+def run(config: HookConfig, flags: dict[str, Any], device: Device, host_words: Sequence[str]) -> None:
+    """Start Ray with the hook in every worker, and run the host's program; `flags` are those of `host_words`.
 
-    The settings have passed the gate; `flags` are those of `host_words`.
+    All of it has been checked (hook/launch/preflight.py: check_run).
     """
-    inputs = RunInputs.of(config, flags)
-    if not is_checked:
-        inputs.check()
     os.environ.update(to_environment(config))
     drop_unfinished(flags)
-    claim_checkpoints(flags, inputs.kind, inputs.reference, inputs.agent)
+    claim_checkpoints(flags, config.answers, config.reference, config.agent)
     device.install()
     install()
     start_ray(device, GpuLayout.of(flags).needed)
-    print(f"RESTRAIN is on: the method {config.method.name}, votes of {inputs.n} rollouts a prompt", flush=True)
+    n = flags["rollout.n_samples_per_prompt"]
+    print(f"RESTRAIN is on: the method {config.method.name}, votes of {n} rollouts a prompt", flush=True)
     sys.argv = [ENTRY_POINT, *host_words]
     runpy.run_module(ENTRY_POINT, run_name="__main__", alter_sys=True)
 

@@ -12,7 +12,6 @@ from restrain_openrlhf.data.outputs import replacing
 
 HELD_OUT_FILE = "evaluations.jsonl"
 PASS_AT_1 = "_pass1"
-SAMPLES = "eval_num_samples"
 # Means over all response tokens that a step trained on; hook/policy/token_means.py makes them, and
 # docs/operations/running.md says what each is.
 KL = "restrain/kl"
@@ -66,17 +65,16 @@ def step_row(line: str) -> StepRow:
 
 @dataclass(frozen=True)
 class HeldOutAccuracy:
-    """pass@1 in [0, 1] after `step` training steps: the mean over its evaluation sets, of `samples` responses."""
+    """pass@1 in [0, 1] after `step` training steps: the mean over its evaluation sets."""
 
     step: int
     pass_at_1: float
-    samples: int
 
 
 def read_held_out(run_dir: Path) -> list[HeldOutAccuracy]:
     """All whole rows, in order of steps; none where nothing was evaluated."""
     return [
-        HeldOutAccuracy(int(row["step"]), _mean_pass(row), int(row[SAMPLES]))
+        HeldOutAccuracy(int(row["step"]), _mean_pass(row))
         for row in map(_numbers, FollowedFile(run_dir / HELD_OUT_FILE).new_lines())
     ]
 

@@ -10,8 +10,8 @@ pytestmark = pytest.mark.host
 
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.training.train import check_flags  # noqa: E402
-from tests.commands import call, restrain  # noqa: E402
+from restrain_openrlhf.hook.launch.train import check_flags  # noqa: E402
+from tests.command_line import call, restrain  # noqa: E402
 from tests.config.presets import preset_file  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 

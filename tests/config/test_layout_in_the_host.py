@@ -24,9 +24,9 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: E402
 from restrain_openrlhf.config.host_flags import parse  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import ConfigError  # noqa: E402
-from restrain_openrlhf.hook.preflight import check_run  # noqa: E402
-from restrain_openrlhf.training.train import check_flags  # noqa: E402
-from tests.commands import refused  # noqa: E402
+from restrain_openrlhf.hook.launch.preflight import check_run  # noqa: E402
+from restrain_openrlhf.hook.launch.train import check_flags  # noqa: E402
+from tests.command_line import refused  # noqa: E402
 from tests.config.test_layout import first_reason, words_of  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 

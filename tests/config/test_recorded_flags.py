@@ -7,7 +7,7 @@ from restrain_openrlhf.config.host_flags import host_flags, host_parser, parse, 
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.errors import ConfigError, HostError
 from restrain_openrlhf.machine.host_releases import RELEASES, installed
-from tests.commands import restrain
+from tests.command_line import restrain
 from tools.record_flags import TIMED, differences, installed_parser, record_text
 
 
@@ -56,8 +56,8 @@ def test_the_record_refuses_what_openrlhf_refuses(words, message):
 @pytest.mark.parametrize("command", ["train", "show", "adapt"])
 def test_another_openrlhf_is_refused_before_anything_else(command, monkeypatch, tmp_path):
     from restrain_openrlhf.config import host_flags
+    from restrain_openrlhf.hook.launch import train
     from restrain_openrlhf.machine import host_releases
-    from restrain_openrlhf.training import train
 
     monkeypatch.setattr(host_releases, "version", lambda _name: "0.12.0")
     monkeypatch.setattr(host_flags, "is_installed", lambda: True)

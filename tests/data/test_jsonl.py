@@ -9,7 +9,7 @@ from restrain_openrlhf.data import jsonl
 from restrain_openrlhf.data.jsonl import read_rows, write_rows
 from restrain_openrlhf.data.outputs import whole_file
 from restrain_openrlhf.errors import DataError
-from tests.commands import refused, restrain
+from tests.command_line import refused, restrain
 
 
 class Row(BaseModel):

@@ -131,9 +131,7 @@ def test_the_copy_that_is_known_is_told_from_another_and_recorded(write_jsonl, t
 
 def test_the_copy_is_compared_before_prompts_are_left_out(write_jsonl, tmp_path):
     rows = [*ROWS, {"problem": "1 + 1 =", "answer": "2"}]
-    made = prepare(
-        known(rows), str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl", first=1, drop_near_duplicates=True
-    )
+    made = prepare(known(rows), str(write_jsonl("o.jsonl", rows)), tmp_path / "t.jsonl", first=1)
     assert (made.whole_set.is_another, made.whole_set.count, made.count) == (False, 3, 1)
     assert made.digest == set_digest(["1+1="])
 
@@ -147,43 +145,6 @@ def test_the_digest_is_of_the_prompts_in_any_order():
     """By hand: SHA-256 over the sorted SHA-256 of the prompts in hex, a line each. A known digest rests on it."""
     hashes = sorted(hashlib.sha256(text.encode()).hexdigest() for text in ("a", "π"))
     assert set_digest(["π", "a"]) == hashlib.sha256("\n".join(hashes).encode()).hexdigest()
-
-
-NEAR = [
-    {"id": "a", "problem": "Find $x-1$.", "answer": "2"},
-    {"id": "b", "problem": "Find x+1.", "answer": "4"},
-    {"id": "c", "problem": "find  $x - 1$", "answer": " 2"},
-    {"id": "d", "problem": "How many?", "answer": "5"},
-    {"id": "e", "problem": "how many", "answer": "6"},
-]
-
-
-def test_near_duplicates_are_counted_and_stay(write_jsonl, tmp_path):
-    made = prepare(WITH_GOLD, str(write_jsonl("o.jsonl", NEAR)), tmp_path / "t.jsonl")
-    assert made.count == 5
-    assert json.loads((tmp_path / "t.about.json").read_text())["near_duplicates"] == {
-        "groups": 2,
-        "prompts": 4,
-        "conflicting": 1,
-        "dropped": 0,
-    }
-
-
-def test_of_near_duplicates_the_first_stays_and_none_where_answers_conflict(write_jsonl, tmp_path):
-    source, out = str(write_jsonl("o.jsonl", NEAR)), tmp_path / "t.jsonl"
-    made = prepare(WITH_GOLD, source, out, drop_near_duplicates=True)
-    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["a", "b"]
-    assert (made.count, made.near_duplicates.dropped, len(load_gold(made.gold).by_problem)) == (2, 3, 2)
-    without = prepare(OWN, source, out, drop_near_duplicates=True)
-    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == ["a", "b", "d"]
-    assert (without.near_duplicates.conflicting, without.near_duplicates.dropped) == (None, 2)
-
-
-def test_a_set_of_conflicting_near_duplicates_alone_is_refused(write_jsonl, tmp_path):
-    source = str(write_jsonl("o.jsonl", NEAR[3:]))
-    with pytest.raises(DataError, match=r"no prompt is left.* leave out --drop-near-duplicates"):
-        prepare(WITH_GOLD, source, tmp_path / "t.jsonl", drop_near_duplicates=True)
-    assert not (tmp_path / "t.jsonl").exists()
 
 
 def test_gold_in_a_box_is_the_boxs_content_and_an_empty_one_is_none(write_jsonl, tmp_path):

@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from restrain_openrlhf.config.shipped import KUBERNETES
-from tests.commands import restrain
+from tests.command_line import restrain
+from tests.commands.k8s.manifests import needs_kustomize
+from tests.commands.k8s.stand_in_api import StandIn
 from tests.conftest import ROOT
-from tests.k8s.manifests import needs_kustomize
-from tests.k8s.stand_in_api import StandIn
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
 MOST = {"One node": 5, "One node, of eight GPUs": 5, "Several nodes, or one with KubeRay": 7}

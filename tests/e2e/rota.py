@@ -14,7 +14,7 @@ PARTS: dict[str, frozenset[str]] = {
             "e2e/test_own_answers.py",
             "e2e/test_wrapped_agent.py",
             "hook/test_host_releases.py",
-            "reward/test_host_releases.py",
+            "scoring/service/test_host_releases.py",
         }
     ),
     "3": frozenset(
@@ -26,7 +26,7 @@ PARTS: dict[str, frozenset[str]] = {
             "e2e/test_single_node.py",
             "e2e/test_training.py",
             "e2e/test_two_hosts.py",
-            "reward/test_openapi.py",
+            "scoring/service/test_openapi.py",
         }
     ),
 }

@@ -12,8 +12,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, Pair, run, skip_without, with_this_checkout
 from tests.e2e.test_resume import result
-from tests.reward.conftest import services  # noqa: F401 - a fixture
 from tests.round_robin import RoundRobin
+from tests.scoring.service.conftest import services  # noqa: F401 - a fixture
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(1200)]
 TWO_STEPS = "openrlhf.data.max_samples=16"

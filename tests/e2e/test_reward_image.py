@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.commands.k8s.manifests import overlay, pick
+from tests.commands.k8s.test_images import pins
 from tests.conftest import ROOT
-from tests.k8s.manifests import overlay, pick
-from tests.k8s.test_images import pins
 from tests.processes import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(2400)]

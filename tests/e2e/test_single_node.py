@@ -12,11 +12,11 @@ import pytest
 from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from tests.commands.k8s.experiments import rendered
+from tests.commands.k8s.manifests import Object, Pod, of_kind, pick, pods, runs
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, kill_when, run
 from tests.e2e.ray_cluster import SMALL_MACHINE
-from tests.k8s.experiments import rendered
-from tests.k8s.manifests import Object, Pod, of_kind, pick, pods, runs
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 STEPS = 6

@@ -16,13 +16,13 @@ import yaml
 from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from tests.commands.k8s.firewall import rules_for
+from tests.commands.k8s.manifests import Object, Pod, of_kind, pick, pods
+from tests.commands.k8s.rules_experiments import identity, own
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL
 from tests.e2e.hosts import Host, hosts
 from tests.e2e.ray_cluster import TOKEN, Cluster, http, takes_connections, wait_for
-from tests.k8s.firewall import rules_for
-from tests.k8s.manifests import Object, Pod, of_kind, pick, pods
-from tests.k8s.rules_experiments import identity, own
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(1800)]
 DIGEST = "registry.example/restrain-train@sha256:" + "1" * 64

@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from restrain_openrlhf.data.benchmarks import copy_benchmark, copy_problems, load_benchmark
-from tests.commands import restrain
+from tests.command_line import restrain
 
 ROWS = [{"problem": "1+1?", "answer": "2", "unique_id": "a/1"}, {"problem": "2+2?", "answer": "4", "unique_id": "a/2"}]
 

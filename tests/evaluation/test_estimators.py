@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import (
     interval_over_problems,
@@ -21,7 +22,8 @@ from restrain_openrlhf.evaluation.grade import GradeRow
 
 
 def row(answers, gold="1"):
-    return GradeRow(id="p", gold=gold, answers=answers, correct=[answer == gold for answer in answers])
+    classes, correct = MATHEMATICS.classes(answers, {}), [answer == gold for answer in answers]
+    return GradeRow(id="p", gold=gold, answers=answers, classes=classes, correct=correct)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +70,8 @@ def test_maj_at_k_votes_in_consecutive_groups():
 
 
 def test_votes_are_over_equal_answers_and_missing_ones_do_not_vote():
-    halves = GradeRow(id="p", gold="1/2", answers=["3", "0.5", r"\frac12", None], correct=[False, True, True, False])
+    answers, correct = ["3", "0.5", r"\frac12", None], [False, True, True, False]
+    halves = GradeRow(id="p", gold="1/2", answers=answers, classes=[0, 1, 1, None], correct=correct)
     assert maj_at_k(halves, 4) == 1.0
     assert maj_at_k(row([None, None, None, "1"]), 4) == 1.0
     assert maj_at_k(row([None, None]), 2) == 0.0

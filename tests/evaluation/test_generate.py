@@ -156,14 +156,3 @@ def test_a_result_that_is_missing_or_damaged_is_told(toy):
     toy.folder.result.write_text("{}")
     with pytest.raises(RunError, match="is damaged"):
         load_results(toy.run)
-
-
-def test_a_result_of_before_is_read(toy):
-    toy.sampling().run(Engine)
-    grade_folder(toy.folder)
-    kept = json.loads(toy.folder.result.read_text())
-    del kept["scores"]["samples_low"], kept["scores"]["samples_high"], kept["provenance"]["shots"]
-    kept["second"], kept["provenance"]["labels"] = None, {"sigma": "0.5"}
-    toy.folder.result.write_text(json.dumps(kept))
-    (result,) = load_results(toy.run)
-    assert (result.scores.samples_low, result.provenance.shots) == (None, 0)

@@ -5,7 +5,7 @@ import pytest
 from restrain_openrlhf.errors import RunError
 from restrain_openrlhf.evaluation import job
 from restrain_openrlhf.evaluation.protocol import Request
-from tests.commands import restrain
+from tests.command_line import restrain
 
 
 @pytest.fixture

@@ -144,26 +144,22 @@ def test_some_numbers_are_no_share_of_16_responses_to_each_problem():
 
 
 def test_rows_that_agree_are_one_line_and_others_are_two():
-    lines = {(line.row, line.tables) for line in lines_of(OCTOTHINKER, "dapo14k", None, BENCHMARKS)}
+    lines = {(line.row, line.tables) for line in lines_of(OCTOTHINKER, BENCHMARKS)}
     assert ("RESTRAIN", (1,)) in lines
     assert ("RESTRAIN", (5,)) in lines
     assert ("GRPO", (1, 5)) in lines
-    (ours,) = [line for line in lines_of(QWEN, "dapo14k", None, BENCHMARKS) if line.row.startswith("RESTRAIN")]
+    (ours, other) = [line for line in lines_of(QWEN, BENCHMARKS) if line.row.startswith("RESTRAIN")]
+    assert (other.training, other.tables) == ("synthetic-s1k", (2, 6))
     assert ours.tables == (1, 4, 5, 7, 8, 9)
     assert len(ours.values) == 9
-    (alone,) = [line for line in lines_of(QWEN, "dapo14k", None, ["aime24"]) if line.row.startswith("RESTRAIN")]
+    alone, _ = [line for line in lines_of(QWEN, ["aime24"]) if line.row.startswith("RESTRAIN")]
     assert (alone.tables, alone.values) == ((5,), {"aime24": 20.3})
 
 
-def test_an_ablations_row_comes_where_it_is_asked_for():
-    assert [line.row for line in lines_of(QWEN, "dapo14k", "kappa-8", BENCHMARKS)][-1] == "κ = 8"
-    assert not any("κ = 8" in line.row for line in lines_of(QWEN, "dapo14k", None, BENCHMARKS))
-
-
-def test_another_training_is_left_out_and_the_base_model_stays():
-    assert {line.training for line in lines_of(QWEN, "synthetic-s1k", None, BENCHMARKS)} == {None, "synthetic-s1k"}
-    assert {line.training for line in lines_of(QWEN, None, None, BENCHMARKS)} == {None, "dapo14k", "synthetic-s1k"}
-    assert lines_of("no-one/nothing", None, None, BENCHMARKS) == []
+def test_ablations_rows_come_where_they_are_asked_for():
+    assert [line.row for line in lines_of(QWEN, BENCHMARKS, with_ablations=True)][-1] == "κ = 8"
+    assert not any("κ = 8" in line.row for line in lines_of(QWEN, BENCHMARKS))
+    assert lines_of("no-one/nothing", BENCHMARKS) == []
 
 
 def test_words():

@@ -2,7 +2,6 @@
 
 import pytest
 
-from restrain_openrlhf.evaluation.published import Subject
 from restrain_openrlhf.evaluation.result import Result, Scores, load_results
 from restrain_openrlhf.evaluation.table import build_table, text_of_table
 from tests.evaluation.conftest import provenance
@@ -40,7 +39,7 @@ def table(tmp_path):
     write_run(tmp_path / "a", result("aime24", "AIME24", 0.2), result("amc23", "AMC23", 0.5))
     write_run(tmp_path / "b", result("aime24", "AIME24", 0.25, model="n_1"))
     runs = {"base": load_results(tmp_path / "a"), "R & D": load_results(tmp_path / "b")}
-    return build_table(runs, Subject(), with_paper=False)
+    return build_table(runs, with_paper=False)
 
 
 def test_markdown(table):

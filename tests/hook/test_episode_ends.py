@@ -2,6 +2,7 @@
 
 import pickle
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
@@ -58,7 +59,7 @@ class Trainer(HOST):
         )
         self.eval_dataloader = self.wandb_logger = self.tensorboard_logger = None
         self.best_eval_metric_value, self.best_eval_metric_key = 0, "none"
-        self.generate_kwargs, self.experience_maker = {}, None
+        self.generate_kwargs, self.experience_maker = {}, SimpleNamespace(initial_model_group=None)
         self.samples_generator = Generator(strategy, self.prompts_dataloader, None, None, [])
         nothing = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
         self.actor_model_group = Policy(states or nothing)

@@ -17,7 +17,7 @@ from restrain_openrlhf.hook import train_ppo_ray  # noqa: E402
 from restrain_openrlhf.hook.install import instrument  # noqa: E402
 from restrain_openrlhf.hook.install.environment import VARIABLE  # noqa: E402
 from restrain_openrlhf.hook.install.worker import SETUP_HOOK  # noqa: E402
-from restrain_openrlhf.hook.preflight import CHECKED, RunInputs  # noqa: E402
+from restrain_openrlhf.hook.launch.preflight import CHECKED, RunInputs  # noqa: E402
 from restrain_openrlhf.machine.device import Device  # noqa: E402
 
 

@@ -1,4 +1,4 @@
-"""When digests of vLLM's weights are written; that they are of the bits it computes with is in tests/cpu."""
+"""When digests of vLLM's weights are written; that they are of the bits it computes with is in tests/machine/cpu."""
 
 import asyncio
 import json
@@ -13,62 +13,65 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
-from restrain_openrlhf.hook.rollout import held_weights  # noqa: E402
+from restrain_openrlhf.hook.rollout import held_weights, samples  # noqa: E402
 from restrain_openrlhf.machine.host_methods import ORIGINAL  # noqa: E402
 
 
-class Rollouts:
-    """A rollout actor whose host methods answer with what they were given, over an engine of two workers."""
+class Engine:
+    """An engine of two workers, which answer with what they were given."""
 
     def __init__(self):
         self.asked = []
-        self.llm = SimpleNamespace(collective_rpc=self.collective_rpc)
 
-    async def collective_rpc(self, method):
+    async def collective_rpc(self, method, timeout=None, args=(), kwargs=None):
         self.asked.append(method)
-        return [{"lm_head.weight": "ab"}, {"lm_head.weight": "cd"}]
-
-    async def host_method(self, *arguments):
-        return arguments
-
-
-for name in ("update_weight", "update_weight_cuda_ipc"):
-    setattr(Rollouts, ORIGINAL + name, Rollouts.host_method)
+        return [{"lm_head.weight": "ab"}, {"lm_head.weight": "cd"}] if callable(method) else args
 
 
 @pytest.fixture
 def actor(monkeypatch):
+    """The host's own rollout actor over that engine, begun as the hook begins it."""
+    from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
+
     context = SimpleNamespace(get_actor_id=lambda: "a1")
     monkeypatch.setattr(held_weights.ray, "get_runtime_context", lambda: context)
-    return Rollouts()
+
+    async def begin(actor, **_):
+        actor.llm = Engine()
+
+    host = RolloutRayActor.__ray_metadata__.modified_class
+    rollouts = type("Rollouts", (host,), {ORIGINAL + "__init__": begin})
+    made = rollouts.__new__(rollouts)
+    return lambda: asyncio.run(samples.initialise(made)) or made
 
 
 def send(actor, by_ipc, is_last):
     """As the host's policy calls it (trainer/ray/ppo_actor.py, broadcast_to_vllm)."""
     given = {"dtype": "bf16", "shape": (2, 3), "empty_cache": is_last}
     if by_ipc:
-        sent = held_weights.update_weight_cuda_ipc(actor, "w", ipc_handles={"gpu": 1}, **given)
-    else:
-        sent = held_weights.update_weight(actor, "w", **given)
-    return asyncio.run(sent)
+        return asyncio.run(actor.update_weight_cuda_ipc("w", ipc_handles={"gpu": 1}, **given))
+    return asyncio.run(actor.update_weight("w", **given))
 
 
 @pytest.mark.parametrize("by_ipc", [False, True])
 def test_digests_are_written_after_the_last_weight_of_a_sync(hooked, actor, by_ipc, tmp_path):
     hooked({"name": "ttrl"}, metrics=tmp_path / "metrics.jsonl", weight_digests=True)
+    actor = actor()
     handles = [{"gpu": 1}] if by_ipc else []
     assert send(actor, by_ipc, is_last=False) == ("w", "bf16", (2, 3), *handles, False)
     assert not (tmp_path / "weight_digests").exists()
     assert send(actor, by_ipc, is_last=True) == ("w", "bf16", (2, 3), *handles, True)
-    assert actor.asked == [held_weights.held]
+    name = "update_weight_cuda_ipc" if by_ipc else "update_weight"
+    assert actor.llm.asked == [name, name, held_weights.held]
     assert json.loads((tmp_path / "weight_digests" / "a1.json").read_text()) == [
         {"lm_head.weight": "ab"},
         {"lm_head.weight": "cd"},
     ]
 
 
-@pytest.mark.parametrize("settings", [{}, {"weight_digests": True, "metrics": None}])
-def test_nobody_is_asked_for_digests_that_nobody_wants(hooked, actor, settings, tmp_path):
-    hooked({"name": "ttrl"}, **{"metrics": tmp_path / "metrics.jsonl", **settings})
+def test_an_engine_that_nobody_wants_digests_of_is_left_as_it_is(hooked, actor, tmp_path):
+    hooked({"name": "ttrl"}, metrics=tmp_path / "metrics.jsonl")
+    actor = actor()
     send(actor, by_ipc=False, is_last=True)
-    assert actor.asked == []
+    assert actor.llm.asked == ["update_weight"]
+    assert "collective_rpc" not in vars(actor.llm)

@@ -25,6 +25,7 @@ from restrain_openrlhf.errors import ConfigError  # noqa: E402
 from restrain_openrlhf.hook.fixes.lora import (  # noqa: E402
     MergedWeight,
     WholeModel,
+    make_policy_the_reference,
     refuse_shared_weights,
     rounded,
     whole_weights,
@@ -351,19 +352,20 @@ def groups(hooked):
         policy.duplicate_actors = reference.duplicate_actors = 1
         maker = maker_of(host_arguments(1, 2, **{"ds.lora.rank": rank}))
         maker.actor_model_group, maker.initial_model_group = policy, reference
+        make_policy_the_reference(maker)
         return maker, policy, reference
 
     return made
 
 
 def test_what_is_for_the_reference_policy_goes_to_the_policy_without_its_adapter(groups):
-    maker, policy, reference = groups(rank=8)
+    maker, policy, _ = groups(rank=8)
     batch = {"sequences": ["a", "b", "c"]}
     assert maker._dispatch_forward(policy, True, **batch) == [
         [("policy", True, "a"), ("policy", True, "b")],
         [("policy", True, "c")],
     ]
-    assert maker._dispatch_forward(reference, True, **batch) == [
+    assert maker._dispatch_forward(maker.initial_model_group, True, **batch) == [
         [("policy", False, "a"), ("policy", False, "b")],
         [("policy", False, "c")],
     ]
@@ -373,6 +375,7 @@ def test_what_is_for_the_reference_policy_goes_to_the_policy_without_its_adapter
 
 def test_without_lora_the_reference_policy_is_asked(groups):
     maker, _, reference = groups(rank=0)
+    assert maker.initial_model_group is reference
     assert maker._dispatch_forward(reference, False, sequences=["a", "b"]) == [
         [("reference", True, "a")],
         [("reference", True, "b")],

@@ -27,7 +27,7 @@ from tests.reference.test_doors import (  # noqa: E402
     PROMPT,
     made_by_hand,
 )
-from tests.reward.conftest import NEEDED, Services  # noqa: E402
+from tests.scoring.service.conftest import NEEDED, Services  # noqa: E402
 
 
 @pytest.fixture

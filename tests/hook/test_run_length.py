@@ -17,10 +17,10 @@ from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer  # noqa: E40
 from restrain_openrlhf.config.yaml_file import HookConfig, RunConfig  # noqa: E402
 from restrain_openrlhf.hook.install import worker  # noqa: E402
 from restrain_openrlhf.hook.install.environment import to_environment  # noqa: E402
+from restrain_openrlhf.hook.launch.train import total_steps  # noqa: E402
 from restrain_openrlhf.hook.logging import trainer  # noqa: E402
 from restrain_openrlhf.hook.rollout import samples  # noqa: E402
 from restrain_openrlhf.method import parse_settings  # noqa: E402
-from restrain_openrlhf.training.train import total_steps  # noqa: E402
 
 HOST = PPOTrainer.__ray_metadata__.modified_class
 TTRL = parse_settings({"name": "ttrl"})
@@ -54,7 +54,7 @@ class Trainer(HOST):
         self.args = SimpleNamespace(rollout=batch, train=episodes, algo=nothing, eval=nothing, logger=logger)
         self.prompts_dataloader = Dataloader()
         self.eval_dataloader = self.wandb_logger = self.tensorboard_logger = None
-        self.generate_kwargs, self.experience_maker = {}, None
+        self.generate_kwargs, self.experience_maker = {}, SimpleNamespace(initial_model_group=None)
         self.samples_generator = Generator()
         self.checkpoint = checkpoint
         self.trained = []

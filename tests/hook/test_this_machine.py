@@ -8,7 +8,7 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.this_machine import flags_to_share, on_this_machine
 from restrain_openrlhf.config.yaml_file import load_run_config
-from tests.commands import restrain
+from tests.command_line import restrain
 from tests.config.presets import preset_file, presets
 
 SMALL = [name for name in presets() if name.startswith("cpu/")]
@@ -73,7 +73,7 @@ def test_show_prints_what_this_machine_would_be_given(machine):
 @pytest.mark.host
 def test_training_is_started_with_it(machine, tmp_path, monkeypatch):
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-    from restrain_openrlhf.training import train
+    from restrain_openrlhf.hook.launch import train
 
     asked = []
     monkeypatch.setattr(train, "check_run", lambda _config, flags: asked.append(flags))

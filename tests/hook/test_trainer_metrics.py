@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from restrain_openrlhf.data.jsonl import TAIL_BYTES, FollowedFile
+from restrain_openrlhf.hook.launch.train import Watched
 from restrain_openrlhf.hook.logging.trainer import append_step
 from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.scoring.vote_statistics import step_votes
-from restrain_openrlhf.training.train import Watched
 
 
 def vote(count, missing=0, truncated=0, voters=4, penalized=0, residual_timeouts=0, residual_deaths=0):

@@ -2,6 +2,7 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,8 +21,8 @@ from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: 
 from restrain_openrlhf.hook.logging.step_records import tokens_per_second  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
+from tests.commands.k8s import known_metrics  # noqa: E402
 from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
-from tests.k8s import known_metrics  # noqa: E402
 
 RESTRAIN = {"name": "restrain", "kappa": 2, "prompt_weight": "none", "delta": 0.5}
 SCRIPTS = (
@@ -149,6 +150,20 @@ def test_the_hosts_own_trackers_get_our_numbers_as_often_as_they_are_to(hooked, 
         assert tracker.steps[2]["restrain/majority_share_mean"] == 2 / 3
         assert tracker.evaluations == {1: {"eval_default_pass1": 0.75}}
         assert tracker.closed
+
+
+@pytest.mark.parametrize(("rank", "asked"), [(8, "policy"), (0, "reference")])
+def test_a_lora_runs_reference_policy_is_its_policy_from_its_begin_on(hooked, rank, asked):
+    hooked(RESTRAIN)
+    arguments = host_arguments(1, 3, **{"train.async_enable": True, "ds.lora.rank": rank})
+    trainer = trainer_of(TrainingActor, arguments)
+    maker = trainer.experience_maker
+    maker.actor_model_group._actor_handlers = ["policy"]
+    maker.initial_model_group = SimpleNamespace(_actor_handlers=["reference"])
+    trainer.init_checkpoint_states()
+    (process,) = maker.initial_model_group._actor_handlers
+    assert getattr(process, "actor", process) == asked
+    assert maker.actor_model_group._actor_handlers == ["policy"]
 
 
 def test_what_took_no_time_or_was_not_done_has_no_speed():

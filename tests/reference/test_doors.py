@@ -15,10 +15,10 @@ from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.checks import NeededReference
 from restrain_openrlhf.scoring.wire import ScoreRequest
-from tests.commands import refused
+from tests.command_line import refused
 from tests.reference import by_hand
-from tests.reward.conftest import END, Services
-from tests.reward.conftest import NEEDED as WEB_STACK
+from tests.scoring.service.conftest import END, Services
+from tests.scoring.service.conftest import NEEDED as WEB_STACK
 
 PROMPT = "1+1="
 NINE_TO_SEVEN = ["12"] * 9 + ["13"] * 7

@@ -14,7 +14,7 @@ from restrain_openrlhf.machine import processes
 from restrain_openrlhf.reference import all_gpus
 from restrain_openrlhf.reference.offline_engine import Rollout, Sampling
 from restrain_openrlhf.reference.prompts import Prompt
-from tests.commands import Done, call, restrain
+from tests.command_line import Done, call, restrain
 from tests.conftest import ROOT
 
 CONFIG = ROOT / "configs" / "cpu" / "test_time.yaml"
@@ -63,9 +63,9 @@ def stand_ins(tmp_path, monkeypatch) -> StandIns:
     """In the two places where an adaptation starts a process, and where our own commands start an engine."""
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")
     from restrain_openrlhf.evaluation import job
+    from restrain_openrlhf.hook.launch import train
     from restrain_openrlhf.hook.logging.trainer import append_step
     from restrain_openrlhf.reference import offline_pass
-    from restrain_openrlhf.training import train
     from tests.hook.test_trainer_metrics import votes
 
     append_step(tmp_path / "row.jsonl", 1, {"restrain/policy_entropy": 1.0}, votes())

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from test_time.cli import app, main
-from tests.commands import call
+from tests.command_line import call
 from tests.conftest import ROOT
 
 MODEL = ROOT / "restrain_openrlhf" / "data" / "demo_tasks" / "models" / "addition"

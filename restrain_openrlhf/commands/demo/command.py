@@ -34,7 +34,7 @@ def demo(
     from restrain_openrlhf.commands.demo.report import sentence  # noqa: PLC0415
     from restrain_openrlhf.commands.demo.run import Demo, run_demo  # noqa: PLC0415
     from restrain_openrlhf.data.demo_tasks.tasks import task_named  # noqa: PLC0415
-    from restrain_openrlhf.training.progress import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick
+    from restrain_openrlhf.hook.launch.progress import step_progress  # noqa: PLC0415 - keeps `restrain --help` quick
 
     console = Console(stderr=True, quiet=quiet)
     own = task_named(task)

@@ -11,12 +11,12 @@ from restrain_openrlhf.data.demo_tasks.problems import write_gold, write_prompts
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE, DemoTask
 from restrain_openrlhf.data.gold import load_gold
 from restrain_openrlhf.evaluation.result import accuracy
+from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
+from restrain_openrlhf.hook.launch.train import train
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.records.metrics import read_steps
 from restrain_openrlhf.reference import load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
-from restrain_openrlhf.training.progress import OnPhase, OnStep, numbered
-from restrain_openrlhf.training.train import train
 
 ROLLOUTS = 16
 HELD_OUT_PROBLEMS = 200

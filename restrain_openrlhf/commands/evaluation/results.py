@@ -9,7 +9,6 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.options import to_folder
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.published import Subject
 from restrain_openrlhf.evaluation.result import Result, load_results
 from restrain_openrlhf.evaluation.table import build_table, text_of_table
 
@@ -20,21 +19,14 @@ def table(
         Literal["markdown", "csv", "json"], typer.Option("--format", help="Format of the table.")
     ] = "markdown",
     no_paper: Annotated[bool, typer.Option("--no-paper", help="Leave out the paper's numbers.")] = False,
+    ablations: Annotated[bool, typer.Option("--ablations", help="Also print the paper's ablations.")] = False,
     base: Annotated[
         str | None,
         typer.Option(help="Hub id of the base model.", show_default="the run folder's"),
     ] = None,
-    method: Annotated[
-        str | None,
-        typer.Option(help="Method of training; `base`: no training.", show_default="the run folder's"),
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="Training set: dapo14k, test-time, …", show_default="the run folder's"),
-    ] = None,
 ) -> None:
     """Print pass@1 of each run on each benchmark, with its interval, beside the paper's results of the same models."""
-    found = build_table(_results(runs), Subject(base, method, data), with_paper=not no_paper)
+    found = build_table(_results(runs), base, not no_paper, ablations)
     for note in found.notes if style == "csv" else ():
         typer.echo(f"note: {note}", err=True)
     typer.echo(text_of_table(found, style), nl=False)
@@ -58,13 +50,11 @@ def plot(
         to_folder("Output folder.", show_default="plots/ in the run's folder, or in the folder that holds all runs"),
     ] = None,
 ) -> None:
-    """Plot training curves and vote statistics of runs, and say where each collapses."""
+    """Plot training curves and vote statistics of runs."""
     from restrain_openrlhf.evaluation.figures import curves  # noqa: PLC0415 - imports matplotlib
 
     console = Console(soft_wrap=True, highlight=False, markup=False)
     folder = out or Path(commonpath([run.absolute() for run in runs])) / "plots"
     loaded = [curves.load_curves(run, name) for run, name in zip(runs, curves.distinct_names(runs), strict=True)]
-    for run in loaded:
-        console.print(f"{run.name}: Model Collapse Step: {run.collapse}")
     for path in curves.save_run_figures(loaded, folder):
         console.print(path)

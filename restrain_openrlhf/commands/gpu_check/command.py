@@ -66,8 +66,8 @@ def gpu_check(
 
 def _startable(path: Path | None, overrides: list[str]) -> RunConfig | None:
     """The configuration of a run that could be started here, but for its reference file. Raises RestrainError."""
-    from restrain_openrlhf.hook.preflight import RunInputs  # noqa: PLC0415
-    from restrain_openrlhf.training.train import check_flags, flags_here  # noqa: PLC0415
+    from restrain_openrlhf.hook.launch.preflight import RunInputs  # noqa: PLC0415
+    from restrain_openrlhf.hook.launch.train import check_flags, flags_here  # noqa: PLC0415
 
     if path is None:
         if overrides:

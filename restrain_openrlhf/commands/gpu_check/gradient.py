@@ -23,12 +23,12 @@ from restrain_openrlhf.config.host_flags import Flags, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.hook.install.instrument import unpatched
+from restrain_openrlhf.hook.launch.train import flags_here
 from restrain_openrlhf.machine import flash_attention
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.method.papers_loss import PapersLoss
 from restrain_openrlhf.method.types import Classes
-from restrain_openrlhf.training.train import flags_here
 
 # What a wrong implementation would do instead of the paper's formula.
 WRONG: Mapping[str, Mapping[str, Any]] = {

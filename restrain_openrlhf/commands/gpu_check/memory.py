@@ -26,9 +26,9 @@ from restrain_openrlhf.config.memory import CONTEXT, GIB, TRAINING, NoEstimateEr
 from restrain_openrlhf.config.this_machine import on_this_machine, visible_memory
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.jsonl import dump
+from restrain_openrlhf.hook.launch.train import flags_here
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.scoring.wire import KL_WEIGHT, NEGATIVE, POSITIVE
-from restrain_openrlhf.training.train import flags_here
 
 LAYERS = (2, 4)
 # What is measured: the policy on one GPU, alone with its states.

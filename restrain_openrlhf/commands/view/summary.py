@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from restrain_openrlhf.answers import canonical_key
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold
 from restrain_openrlhf.records.kept import KeptGroup, KeptRollout
 
@@ -83,7 +82,7 @@ class Summaries:
         votes = []
         for members in ranked_classes(group):
             answer = members[0].answer
-            number = numbers.setdefault(key_of(members[0]), len(numbers))
+            number = numbers.setdefault(members[0].key, len(numbers))
             right = self._gold.right(group.prompt, answer)
             votes.append((answer, AnswerVotes(number, _shown(answer), len(members), right)))
         return GroupSummary(
@@ -107,13 +106,8 @@ class Summaries:
             return None
         before = self._last.get((run, group.prompt_id)) or self._references[run](group.prompt_id)
         answer, key = before or (None, None)
-        self._last[run, group.prompt_id] = (first.answer, key_of(first) or "")
-        return answer if answer is not None and key != key_of(first) else None
-
-
-def key_of(rollout: KeptRollout) -> str | None:
-    """A key that is equal for equal answers; None for a missing one. Files without keys are of mathematics."""
-    return rollout.key or (None if rollout.answer is None else canonical_key(rollout.answer))
+        self._last[run, group.prompt_id] = (first.answer, first.key or "")
+        return answer if answer is not None and key != first.key else None
 
 
 def _shown(answer: str | None) -> str | None:

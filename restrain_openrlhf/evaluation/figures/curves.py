@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.estimators import SizeRow
 from restrain_openrlhf.evaluation.figures.page import save_figures
-from restrain_openrlhf.records.collapse import Collapse, read_collapse
 from restrain_openrlhf.records.metrics import ENTROPY, KL, LOSS, StepRow, each_step
 
 
@@ -66,14 +65,13 @@ ALL = (*TRAINING, *VOTES, *SPEED)
 
 @dataclass(frozen=True)
 class RunCurves:
-    """What is drawn of one run, and its Model Collapse Step, under the name that the legend shows.
+    """What is drawn of one run, under the name that the legend shows.
 
     `steps` are all steps; `curves` has the steps and the values of each panel by its title; `sizes` has the share of
     groups by the size of their majority, flat, step by step.
     """
 
     name: str
-    collapse: Collapse
     steps: "array[int]"
     curves: Mapping[str, tuple["array[int]", "array[float]"]]
     sizes: "array[float]"
@@ -83,12 +81,11 @@ class RunCurves:
         cls,
         name: str,
         rows: Iterable[StepRow],
-        collapse: Collapse,
         panels: Sequence[Panel] = (*TRAINING, *VOTES, *SPEED),
     ) -> Self:
         """Of a run's rows, of which no more is kept than the numbers that the panels show."""
         curves = {panel.title: (array("q"), array("d")) for panel in panels}
-        run = cls(name, collapse, array("q"), curves, array("d"))
+        run = cls(name, array("q"), curves, array("d"))
         values = {panel.title: panel.value for panel in panels}
         for row in rows:
             run.steps.append(row.step)
@@ -122,14 +119,14 @@ def distinct_names(runs: Sequence[Path]) -> list[str]:
 
 def load_curves(run_dir: Path, name: str | None = None) -> RunCurves:
     """A run's curves under a name, by default its folder's. Raises DataError where it has no metrics yet."""
-    run = RunCurves.of(name or run_dir.name, each_step(run_dir / "metrics.jsonl"), read_collapse(run_dir))
+    run = RunCurves.of(name or run_dir.name, each_step(run_dir / "metrics.jsonl"))
     if not run.steps:
         raise DataError(f"{run_dir}: has no metrics.jsonl with a finished step. Give the folder of a run.")
     return run
 
 
 def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
-    """One small plot per panel, one line per run; dotted where the run collapses."""
+    """One small plot per panel, one line per run."""
     figure = Figure(figsize=(11, 6), layout="constrained")
     for axes, panel in zip(figure.subplots(2, 3).flat, panels, strict=True):
         for run in runs:
@@ -139,12 +136,8 @@ def draw_panels(runs: Sequence[RunCurves], panels: Sequence[Panel]) -> Figure:
         axes.grid(alpha=0.3)
     if len(runs) > 1:
         figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
-    signs = {
-        "dotted: Model Collapse Step": any(run.collapse.step is not None for run in runs),
-        "×: no finite number": any(run.lost(panel) for run in runs for panel in panels),
-    }
-    if any(signs.values()):
-        figure.supxlabel("; ".join(words for words, is_there in signs.items() if is_there), fontsize=8)
+    if any(run.lost(panel) for run in runs for panel in panels):
+        figure.supxlabel("×: no finite number", fontsize=8)
     return figure
 
 
@@ -156,8 +149,6 @@ def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
     if lost := run.lost(panel):
         middle = [0.5] * len(lost)
         axes.plot(lost, middle, "x", color=line.get_color(), transform=axes.get_xaxis_transform(), markersize=9)
-    if run.collapse.step is not None:
-        axes.axvline(run.collapse.step, color=line.get_color(), linestyle=":", linewidth=1.5)
 
 
 def draw_majority_sizes(run: RunCurves) -> Figure:

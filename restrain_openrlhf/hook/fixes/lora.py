@@ -226,12 +226,10 @@ def _drop_second_names(model: torch.nn.Module, state: dict[str, torch.Tensor], *
         state.pop(name, None)
 
 
-def dispatch_forward(wrapped: Callable[..., Any], maker: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """RemoteExperienceMaker._dispatch_forward: in a LoRA run, what is for the reference policy goes to the policy."""
-    group, *rest = args
-    if group is maker.initial_model_group and maker.args.ds.lora.rank > 0:
-        group = without_adapter(maker.actor_model_group)
-    return wrapped(group, *rest, **kwargs)
+def make_policy_the_reference(maker: Any) -> None:
+    """In a LoRA run, what a RemoteExperienceMaker asks the reference policy goes to the policy from here on."""
+    if maker.initial_model_group is not None and maker.args.ds.lora.rank > 0:
+        maker.initial_model_group = without_adapter(maker.actor_model_group)
 
 
 def without_adapter(group: Any) -> Any:

@@ -1,7 +1,7 @@
 """In rollout actors and vLLM's workers: digests of the weights that vLLM computes with, written after each sync."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ray
@@ -9,38 +9,35 @@ import ray
 from restrain_openrlhf.data.jsonl import dump
 from restrain_openrlhf.data.outputs import replacing
 from restrain_openrlhf.hook.install.environment import config_here
-from restrain_openrlhf.machine.patching import original_of
 from restrain_openrlhf.records.folder import RunFolder
 
 # Of one vLLM worker: SHA-256 by the weight's name in vLLM.
 Digests = dict[str, str]
 
 
-async def update_weight(actor: Any, name: str, dtype: Any, shape: Any, empty_cache: bool = False) -> Any:
-    """Takes the place of RolloutRayActor.update_weight: the host calls it for every parameter, marking the last."""
-    answer = await original_of(actor, "update_weight")(actor, name, dtype, shape, empty_cache)
-    if empty_cache:
-        await write_digests(actor)
-    return answer
+# The workers' methods that the host calls for every weight, with the mark of the last one as their last argument
+# (trainer/ray/vllm_engine.py).
+TAKES_A_WEIGHT = ("update_weight", "update_weight_cuda_ipc")
 
 
-async def update_weight_cuda_ipc(
-    actor: Any, name: str, dtype: Any, shape: Any, ipc_handles: Any, empty_cache: bool = False
-) -> Any:
-    """Takes the place of RolloutRayActor.update_weight_cuda_ipc, as `update_weight`."""
-    answer = await original_of(actor, "update_weight_cuda_ipc")(actor, name, dtype, shape, ipc_handles, empty_cache)
-    if empty_cache:
-        await write_digests(actor)
-    return answer
+def watch(engine: Any) -> None:
+    """From here on a file is written after each weight sync, with the digests of each of the engine's workers."""
+    call = engine.collective_rpc
+
+    async def collective_rpc(method: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = await call(method, *args, **kwargs)
+        if method in TAKES_A_WEIGHT and kwargs["args"][-1]:
+            write_digests(await call(held))
+        return answer
+
+    engine.collective_rpc = collective_rpc
 
 
-async def write_digests(actor: Any) -> None:
-    """Where the configuration asks for it: a file for the actor's engine, with the digests of each of its workers."""
-    config = config_here()
-    if not config.weight_digests or config.metrics is None:
-        return
-    workers: list[Digests] = await actor.llm.collective_rpc(held)
-    folder = RunFolder(config.metrics.parent).weight_digests
+def write_digests(workers: Sequence[Digests]) -> None:
+    """The file of this rollout actor's engine, below the run's folder."""
+    metrics = config_here().metrics
+    assert metrics is not None, "the gate refuses digests without it"
+    folder = RunFolder(metrics.parent).weight_digests
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / f"{ray.get_runtime_context().get_actor_id()}.json") as file:
         file.write(dump(workers))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from restrain_openrlhf.hook.install.environment import config_here
+from restrain_openrlhf.hook.rollout import held_weights
 from restrain_openrlhf.hook.rollout.group_columns import PLACE
 from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_by_reference
 from restrain_openrlhf.hook.rollout.training_data import PROGRESS, Progress, with_visits
@@ -42,7 +43,10 @@ async def initialise(actor: Any, *args: Any, **kwargs: Any) -> None:
     """Takes the place of RolloutRayActor.__init__: log-probabilities are those of the distribution that is sampled.
 
     vLLM would give those before the temperature, which the policy's never are (models/actor.py). OpenRLHF leaves the
-    engine's limits at vLLM's choice, which is 128 rollouts.
+    engine's limits at vLLM's choice, which is 128 rollouts. With `weight_digests` its weight syncs are watched.
     """
-    kwargs = {"logprobs_mode": "processed_logprobs", **config_here().engine.options(), **kwargs}
+    config = config_here()
+    kwargs = {"logprobs_mode": "processed_logprobs", **config.engine.options(), **kwargs}
     await original_of(actor, "__init__")(actor, *args, **kwargs)
+    if config.weight_digests:
+        held_weights.watch(actor.llm)

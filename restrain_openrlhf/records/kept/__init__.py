@@ -15,8 +15,6 @@ from restrain_openrlhf.records.kept.groups import KeptGroup as KeptGroup
 from restrain_openrlhf.records.kept.groups import KeptRollout as KeptRollout
 
 FOLDER = "rollouts"
-# A column that files of earlier versions lack.
-KEY = "key"
 FILE = re.compile(r"step-(\d+)\.parquet")
 
 
@@ -106,8 +104,6 @@ def groups_with(path: Path, text: str) -> list[int]:
 def read_file(path: Path) -> list[KeptGroup]:
     """The groups of one step's file. Raises DataError where it is damaged or of something else."""
     table = _table(path)
-    if KEY not in table.column_names:
-        table = table.append_column(schema().field(KEY), arrow().nulls(len(table), arrow().string()))
     _refuse_other_columns(path, table.schema)
     return [_group(list(rows)) for _, rows in groupby(table.to_pylist(), key=lambda row: row["group"])]
 

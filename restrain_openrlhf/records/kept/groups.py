@@ -11,12 +11,11 @@ from restrain_openrlhf.data.jsonl import arrow
 class KeptRollout:
     """One rollout of a group; `rollout` is its place there, and the trained ones come first.
 
-    `answer`, `label`, `class_votes` and `label_weight` are None where the answer is missing: `label` numbers the
+    `answer`, `label`, `class_votes`, `label_weight` and `key` are None where the answer is missing: `label` numbers the
     group's answer classes by first appearance, `class_votes` is the size of its class, `label_weight` w_j of its class
-    (eq. 3 of the paper). `key` is equal for equal answers of one prompt at all steps; files of earlier versions have
-    none. `advantage_pos` and `advantage_neg` are A⁺ and A⁻, u_x included, None where the rollout only
-    voted. `log_prob_gap` is the mean over its tokens of |log p_vLLM − log π| in nats, `entropy` H_i in nats; None
-    where they were not measured.
+    (eq. 3 of the paper). `key` is equal for equal answers of one prompt at all steps. `advantage_pos` and
+    `advantage_neg` are A⁺ and A⁻, u_x included, None where the rollout only voted. `log_prob_gap` is the mean over its
+    tokens of |log p_vLLM − log π| in nats, `entropy` H_i in nats; None where they were not measured.
     """
 
     rollout: int

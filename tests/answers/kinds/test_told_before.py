@@ -21,7 +21,7 @@ from restrain_openrlhf.reference.sampling_pass import WHOLE
 from test_time.accuracy import check_gold
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
-from tests.commands import restrain
+from tests.command_line import restrain
 
 
 class Pressed(AnswerKind):
@@ -61,7 +61,7 @@ LACKING = [
 
 def train(kind, rows, tmp_path, flags=(), **given):
     pytest.importorskip("openrlhf", reason="needs the training stack (make install)")
-    from restrain_openrlhf.hook.preflight import check_run
+    from restrain_openrlhf.hook.launch.preflight import check_run
 
     own = {
         "actor.model_name_or_path": str(ADDITION.model),

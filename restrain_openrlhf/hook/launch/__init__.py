@@ -1,0 +1,1 @@
+"""A run from outside: checked, started, followed and resumed; what it looks like on the terminal."""

@@ -1,0 +1,160 @@
+"""Trains one configuration, from the start or the last checkpoint: checks it, starts OpenRLHF, follows its steps."""
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from restrain_openrlhf.config.gpu_layout import rollout_batches
+from restrain_openrlhf.config.host_flags import flags_of, host_flags, to_arguments
+from restrain_openrlhf.config.this_machine import on_this_machine, refuse_here
+from restrain_openrlhf.config.yaml_file import RunConfig
+from restrain_openrlhf.data.jsonl import FollowedFile
+from restrain_openrlhf.errors import RunError
+from restrain_openrlhf.hook.launch.preflight import CHECKED, check_run
+from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep
+from restrain_openrlhf.machine.devices import detect
+from restrain_openrlhf.machine.host_releases import check_version
+from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
+from restrain_openrlhf.records.folder import Completion, RunFolder
+from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
+from restrain_openrlhf.records.mlflow_run import tracked
+
+POLL_SECONDS = 0.5
+ENTRY_POINT = "restrain_openrlhf.hook.train_ppo_ray"
+
+
+# Gets all steps so far; returns why the run should end now, or None.
+StopRule = Callable[[Sequence[StepRow]], str | None]
+
+
+def train(
+    config: RunConfig,
+    on_step: OnStep = lambda _row, _total: None,
+    should_stop: StopRule | None = None,
+    on_phase: OnPhase = lambda _name: None,
+) -> RunFolder:
+    """Train to the end. A folder with part of this run is resumed; one with a completed run is returned unchanged.
+
+    `on_phase` hears that the host is started, once everything is checked. `on_step` gets each step's row, including
+    those of an earlier start, and the run's number of steps. `should_stop`
+    is called after each step; a reason from it ends the run for good (`RunFolder.completion`), without a last model.
+    Raises ConfigError, DataError or ReferencePassError before anything heavy starts, RunError if the host stops early.
+    """
+    folder = RunFolder(config.run_dir)
+    check_version()
+    config = on_this_machine(config)
+    flags = host_flags(config)
+    words = to_arguments(flags)
+    prompts = check_run(config, flags_of(config, detect().host_flags))
+    lock = folder.lock()
+    try:
+        folder.claim(config, flags)
+        if not folder.completed.exists():
+            total = total_steps(config, prompts)
+            on_phase("starting Ray and vLLM")
+            with tracked(config.mlflow, folder.path) as send:
+
+                def report(row: StepRow) -> None:
+                    send()
+                    on_step(row, total)
+
+                stopped = _run_host(folder, words, lock, report, should_stop)
+            steps = max((row.step for row in each_step(folder.metrics)), default=0)
+            folder.mark_completed(Completion(steps=steps, stopped=stopped))
+    finally:
+        os.close(lock)
+    return folder
+
+
+def refuse_another_run(config: RunConfig) -> None:
+    """Raises RunError where the run's folder holds a run with another configuration, or one made from other content."""
+    config = on_this_machine(config)
+    RunFolder(config.run_dir).refuse_another(config, host_flags(config))
+
+
+def check_flags(config: RunConfig) -> None:
+    """The checks of a run that read no file.
+
+    Raises HostError for another OpenRLHF than the hook's, ConfigError for a flag that it does not take, flags that
+    contradict the method or other settings, and a layout that it could not run, or this machine.
+    """
+    check_version()
+    refuse_here(config, flags_here(config))
+
+
+def flags_here(config: RunConfig) -> dict[str, Any]:
+    """The value of every flag of OpenRLHF in a run of this configuration on this machine."""
+    return flags_of(on_this_machine(config), detect().host_flags)
+
+
+def total_steps(config: RunConfig, prompts: int) -> int:
+    """Rollout batches of the whole run with so many prompts an episode; `steps` ends it earlier."""
+    every = rollout_batches(prompts, flags_of(config))
+    return every if config.steps is None else min(config.steps, every)
+
+
+def command(folder: RunFolder, words: list[str]) -> list[str]:
+    """The process that trains: OpenRLHF's entry point with the hook on."""
+    return python_module(ENTRY_POINT, ["--restrain.config", str(folder.hook_config), *words])
+
+
+def _run_host(
+    folder: RunFolder, words: list[str], lock: int, on_step: Callable[[StepRow], None], should_stop: StopRule | None
+) -> str | None:
+    """Returns why the run was stopped, or None where the host came to its end."""
+    watched = Watched(FollowedFile(folder.metrics), on_step, should_stop)
+    with folder.log.open("ab") as log:
+        start = folder.log.stat().st_size
+        with ending_with_us() as running:
+            host = subprocess.Popen(
+                [*command(folder, words), CHECKED],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                pass_fds=(lock,),
+                env=python_environment(),
+            )
+            running.append(host)
+            while host.poll() is None:
+                if reason := watched.look():
+                    return reason
+                time.sleep(POLL_SECONDS)
+            watched.report()
+    if host.returncode != 0:
+        why = error_tail(folder.log, start)
+        raise RunError(f"OpenRLHF stopped with status {host.returncode}.\n{why}\nLog: {folder.log}")
+    return None
+
+
+@dataclass
+class Watched:
+    """The steps that a run writes: each is read once and reported once; all so far are kept only for a stop rule."""
+
+    file: FollowedFile
+    on_step: Callable[[StepRow], None]
+    should_stop: StopRule | None
+    _reported: int = 0
+    _rows: list[StepRow] = field(default_factory=list)
+
+    def look(self) -> str | None:
+        """Report the new steps; why the run should end now, or None."""
+        return self.should_stop(self._rows) if self.report() and self.should_stop else None
+
+    def report(self) -> bool:
+        """Whether there were new steps. Those that a resumed run repeats are not reported again."""
+        before = self._reported
+        for row in map(step_row, self.file.new_lines()):
+            self._keep(row)
+            if row.step > self._reported:
+                self._reported = row.step
+                self.on_step(row)
+        return self._reported > before
+
+    def _keep(self, row: StepRow) -> None:
+        """A step takes the place of itself and of those after it: the run went back to a checkpoint."""
+        if self.should_stop is not None:
+            while self._rows and self._rows[-1].step >= row.step:
+                self._rows.pop()
+            self._rows.append(row)

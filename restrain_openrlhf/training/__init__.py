@@ -1,1 +1,0 @@
-"""A training run from outside: started, followed and resumed."""

@@ -1,0 +1,239 @@
+"""The checks as a whole: chosen by name, one after the other, told in a table and in JSON, no process left behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.commands.gpu_check import checks, children, stack  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.checks import CHECKS, choose, run_check  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.children import kill_when, run_module  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.memory import check_memory  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.outcome import failed, judged, skipped  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.small_run import SmallRun, on_one_gpu  # noqa: E402
+from restrain_openrlhf.commands.gpu_check.stack import check_doctor  # noqa: E402
+from restrain_openrlhf.config.command_line import find_config, parse_overrides  # noqa: E402
+from restrain_openrlhf.config.host_flags import flags_of, parse  # noqa: E402
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.errors import RunError  # noqa: E402
+from restrain_openrlhf.machine.devices import detect  # noqa: E402
+from tests.command_line import refused, restrain  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+from tests.processes import HEEDS_CTRL_C  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--only", "gradiant"), "Did you mean 'gradient'"),
+        (("--only", "x"), "is not a check"),
+        (("absent",), "no such file, and no preset of this name"),
+        (("cpu/demo", "--set", "openrlhf.actor.adam.lrr=1"), "Did you mean 'openrlhf.actor.adam.lr'"),
+        (("--set", "method.kappa=2"), "no configuration is given"),
+        (
+            ("cpu/demo", "--set", "openrlhf.actor.model_name_or_path=/absent/model"),
+            "/absent/model: no such model folder",
+        ),
+        (("cpu/demo", "--set", "openrlhf.data.prompt_dataset=/absent/prompts.jsonl"), "/absent/prompts.jsonl"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_starts(words, message, tmp_path):
+    assert message in refused("gpu-check", "--allow-cpu", *words, "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_without_a_gpu_it_is_refused_or_says_first_that_there_is_none(monkeypatch, tmp_path):
+    monkeypatch.setattr("restrain_openrlhf.machine.devices.visible_gpus", lambda: ())
+    pretend(monkeypatch, fine=fine)
+    assert "no GPU was found on this machine" in refused("gpu-check", "--out", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    done = restrain("gpu-check", "--allow-cpu", "--out", tmp_path / "out")
+    assert done.returncode == 0
+    assert done.stderr.startswith("No GPU was found")
+
+
+def test_on_a_gpu_nothing_is_said_of_its_absence(monkeypatch, tmp_path):
+    monkeypatch.setattr("restrain_openrlhf.machine.devices.visible_gpus", lambda: ("0",))
+    pretend(monkeypatch, fine=fine)
+    done = restrain("gpu-check", "--out", tmp_path / "out")
+    assert (done.returncode, "No GPU" in done.stderr) == (0, False)
+
+
+def test_a_folder_with_something_in_it_is_refused(tmp_path):
+    """Its results would pass for new ones."""
+    (tmp_path / "old").touch()
+    assert "not an empty folder" in refused("gpu-check", "--allow-cpu", "--out", tmp_path)
+
+
+def test_checks_keep_their_order_whatever_the_users():
+    assert choose(("adapt", "doctor")) == ["doctor", "adapt"]
+    assert choose(()) == list(CHECKS)
+
+
+def broken(_out, _config):
+    raise RunError("vLLM stopped")
+
+
+def pretend(monkeypatch, **made):
+    monkeypatch.setattr(checks, "CHECKS", made)
+
+
+def fine(_out, _config):
+    return [judged("one", True, "good", number=1.5), skipped("two", "no GPU")]
+
+
+def test_a_check_that_fails_stops_no_other_and_gives_a_status(monkeypatch, tmp_path):
+    pretend(monkeypatch, broken=broken, fine=fine)
+    done = restrain("gpu-check", "--allow-cpu", "--out", tmp_path)
+    assert done.returncode == 1
+    assert "vLLM stopped" in done.stdout
+    assert "no GPU" in done.stdout
+    found = json.loads((tmp_path / "gpu-check.json").read_text())
+    assert found["ok"] is False
+    assert [line["verdict"] for check in found["checks"] for line in check["outcomes"]] == ["fail", "pass", "skipped"]
+    assert found["checks"][1]["outcomes"][0]["numbers"] == {"number": 1.5}
+
+
+def test_with_nothing_failed_the_status_is_0(monkeypatch, tmp_path):
+    pretend(monkeypatch, fine=fine)
+    assert restrain("gpu-check", "--allow-cpu", "--out", tmp_path).returncode == 0
+    assert json.loads((tmp_path / "gpu-check.json").read_text())["ok"] is True
+
+
+def test_a_defect_of_a_check_is_not_taken_for_a_finding(monkeypatch, tmp_path):
+    def defect(_out, _config):
+        raise KeyError("x")
+
+    pretend(monkeypatch, defect=defect)
+    with pytest.raises(KeyError):
+        run_check("defect", tmp_path)
+
+
+def test_one_failed_line_fails_its_check(monkeypatch, tmp_path):
+    pretend(monkeypatch, mixed=lambda _out, _config: [judged("a", True, ""), failed("b", "")])
+    assert not run_check("mixed", tmp_path).ok
+
+
+def doctor_that_prints(folder, monkeypatch, *findings, status):
+    """A child in the doctor's place."""
+    lines = "".join(json.dumps(finding) + "\n" for finding in findings)
+    (folder / "pretended_doctor.py").write_text(f"import sys\nsys.stdout.write({lines!r})\nsys.exit({status})\n")
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(stack, "RESTRAIN", "pretended_doctor")
+
+
+FOUND = {"name": "Python", "found": "3.12", "ok": True, "advice": ""}
+OLD = {"name": "NVIDIA driver", "found": "550.54", "ok": False, "advice": "Install R580 or newer."}
+
+
+def test_what_the_doctor_finds_wrong_is_a_line_each(monkeypatch, tmp_path):
+    shm = {**OLD, "name": "/dev/shm", "found": "64 MiB"}
+    doctor_that_prints(tmp_path, monkeypatch, FOUND, OLD, shm, status=1)
+    driver, memory = check_doctor(tmp_path)
+    assert (driver.verdict, driver.name) == ("fail", "stack: NVIDIA driver")
+    assert driver.found == "550.54. Install R580 or newer."
+    assert memory.name == "stack: /dev/shm"
+
+
+def test_a_doctor_that_finds_nothing_wrong_passes(monkeypatch, tmp_path):
+    doctor_that_prints(tmp_path, monkeypatch, FOUND, status=0)
+    (outcome,) = check_doctor(tmp_path)
+    assert (outcome.verdict, outcome.found) == ("pass", "all 1 lines of `restrain doctor` are ok")
+
+
+def test_a_doctor_that_ends_with_nothing_said_fails(monkeypatch, tmp_path):
+    doctor_that_prints(tmp_path, monkeypatch, FOUND, status=3)
+    with pytest.raises(RunError, match="status 3"):
+        check_doctor(tmp_path)
+
+
+def test_memory_says_why_it_was_not_measured(tmp_path):
+    (without,) = check_memory(tmp_path, None)
+    assert (without.verdict, without.found) == ("skipped", "no CONFIG was given")
+    if not detect().has_gpus:
+        (on_cpu,) = check_memory(tmp_path, load_run_config(ROOT / "configs" / "cpu" / "demo.yaml"))
+        assert "GPU's memory" in on_cpu.found
+
+
+def test_on_a_gpu_the_small_run_shares_one(tmp_path):
+    """The flags alone: OpenRLHF's parser takes them, one GPU is enough, and weights go by CUDA IPC."""
+    from restrain_openrlhf.config.gpu_layout import GpuLayout
+
+    _, preset, *words = SmallRun(tmp_path, on_one_gpu()).words()
+    flags = flags_of(load_run_config(find_config(preset), parse_overrides(words[1::2])))
+    assert GpuLayout.of(flags).needed == 1
+    assert "vllm.sync_backend" not in on_one_gpu()
+    assert vars(parse([]))["vllm.sync_backend"] == "nccl"
+    assert flags["vllm.enable_sleep"]
+    assert flags["ds.enable_sleep"]
+    assert flags["ds.zero_stage"] == 2
+
+
+def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
+    with pytest.raises(RunError, match=r"tests\.run\.sleeper` stopped with status 3"):
+        run_module("tests.machine.sleeper", ["0", "3"], tmp_path / "log")
+
+
+def test_a_measurement_that_hangs_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(children, "LIMIT_SECONDS", 1.0)
+    log = tmp_path / "log"
+    with pytest.raises(RunError, match=r"still running after .* minutes, and was ended"):
+        run_module("tests.machine.sleeper", ["600"], log)
+    assert not is_alive(int(log.read_text()))
+
+
+PARENT = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_run_is_killed_with_all_that_it_started(tmp_path, monkeypatch):
+    (tmp_path / "parent_of_another.py").write_text(PARENT)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    log = tmp_path / "log"
+    kill_when(lambda: bool(log.read_text().strip()), "parent_of_another", [], log)
+    assert not is_alive(int(log.read_text()))
+
+
+def test_a_run_that_ends_before_it_can_be_killed_is_told(tmp_path):
+    with pytest.raises(RunError, match="ended before it could be killed"):
+        kill_when(lambda: False, "tests.machine.sleeper", ["0"], tmp_path / "log")
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_check_leaves_no_process(tmp_path, sent):
+    script = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from restrain_openrlhf.commands.gpu_check.children import run_module\n"
+        f"run_module('tests.machine.sleeper', ['600'], Path({str(tmp_path / 'log')!r}))\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", HEEDS_CTRL_C + script], stderr=subprocess.DEVNULL, cwd=ROOT)
+    log = tmp_path / "log"
+    while not (log.exists() and log.read_text().strip()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    child = int(log.read_text())
+    process.send_signal(sent)
+    process.wait()
+    assert not is_alive(child)
+    assert Path(log).exists()

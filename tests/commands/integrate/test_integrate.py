@@ -1,0 +1,328 @@
+"""`restrain integrate`: the changed command is read by the shell itself, and asked of the gate that a run passes."""
+
+import os
+import re
+import subprocess
+import textwrap
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import yaml
+
+from restrain_openrlhf.commands.integrate.changes import CommandReview
+from restrain_openrlhf.commands.integrate.command import SEEN
+from restrain_openrlhf.commands.integrate.written import Written
+from restrain_openrlhf.config.checks import CHECKS, refuse_settings
+from restrain_openrlhf.config.checks.contradictions import refused_if
+from restrain_openrlhf.config.checks.remedies import refusals
+from restrain_openrlhf.config.host_flags import agent_path, parse
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.scoring.vote_statistics import StepVotes
+from tests.command_line import refused, restrain
+from tests.config.test_flags import CONTRADICTED, flags_with
+from tests.conftest import ROOT
+
+OURS = HookConfig(method=parse_settings({"name": "restrain"}), reference=Path("/shared/ref.jsonl"))
+SCRIPT = r"""#!/bin/bash
+#SBATCH --nodes=1
+# python -m openrlhf.cli.train_ppo_ray is what this starts
+MODEL="some model/7b"   # with a space
+set -x
+CUDA_VISIBLE_DEVICES=0 ray job submit --address="http://127.0.0.1:8265" \
+   --runtime-env-json='{"working_dir": "/openrlhf"}' \
+   -- python3 -m openrlhf.cli.train_ppo_ray \
+   --actor.model_name_or_path "$MODEL" \
+   --data.prompt_dataset 'my prompts.jsonl' \
+   --reward.remote_url http://reward:5000/get_reward \
+   --vllm.num_engines 4 \
+   --vllm.tensor_parallel_size 2 \
+   --train.colocate_all \
+   --rollout.max_new_tokens=1024 \
+   --rollout.n_samples_per_prompt 16 \
+   --reward.clip_range -0.5 0.5 \
+   --actor.adam.betas 0.9 0.95 \
+   --algo.advantage.estimator=reinforce_baseline \
+   --algo.dynamic_filtering_enable 2>&1 | tee train.log
+echo done
+"""
+
+
+def changed(written, config=OURS):
+    return CommandReview.of(written, config).changed(written, "method.yaml")
+
+
+def argv(script, folder):
+    """The words that a shell hands to the program, behind its name."""
+    stand_in = folder / "stand_in"
+    stand_in.write_text('#!/bin/sh\nfor word; do printf "%s\\0" "$word" >> "$OUT"; done\n')
+    stand_in.chmod(0o755)
+    for name in ("ray", "python", "python3"):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(stand_in)
+    out = folder / "out"
+    out.unlink(missing_ok=True)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "OUT": str(out)}
+    subprocess.run(["bash", "-c", script], check=True, env=environment, cwd=folder, capture_output=True)
+    words = out.read_text().split("\0")[:-1]
+    place = next(number for number, word in enumerate(words) if word.endswith(".train_ppo_ray"))
+    return words[place], words[place + 1 :]
+
+
+def refuse_words(words, config=OURS):
+    """What a run is refused for. The first two words are ours."""
+    assert words[:2] == ["--restrain.config", "method.yaml"]
+    refuse_settings(config, vars(parse(words[2:])))
+
+
+@pytest.fixture
+def script(tmp_path):
+    path = tmp_path / "train.sh"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_script_becomes_one_that_the_gate_takes_and_the_shell_reads_alike(script, tmp_path):
+    before, after = argv(SCRIPT, tmp_path), argv(changed(Written.of_file(script)), tmp_path)
+    assert (before[0], after[0]) == ("openrlhf.cli.train_ppo_ray", "restrain_openrlhf.hook.train_ppo_ray")
+    refuse_words(after[1])
+    flags, old = (vars(parse(words)) for words in (after[1][2:], before[1]))
+    assert {name: (old[name], flags[name]) for name in flags if flags[name] != old[name]} == {
+        "algo.advantage.estimator": ("reinforce_baseline", "group_norm"),
+        "algo.kl.use_loss": (False, True),
+        "algo.dynamic_filtering_enable": (True, False),
+        "reward.remote_url": ("http://reward:5000/get_reward", None),
+        "reward.clip_range": ([-0.5, 0.5], [-10, 10]),
+    }
+    assert flags["actor.model_name_or_path"] == "some model/7b"
+
+
+def test_only_what_changes_is_in_the_diff(script):
+    done = restrain("integrate", "--file", script)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line for line in lines if line.startswith("-   ")] == [
+        "-   -- python3 -m openrlhf.cli.train_ppo_ray \\",
+        "-   --reward.remote_url http://reward:5000/get_reward \\",
+        "-   --reward.clip_range -0.5 0.5 \\",
+        "-   --algo.advantage.estimator=reinforce_baseline \\",
+        "-   --algo.dynamic_filtering_enable 2>&1 | tee train.log",
+    ]
+    for said in (
+        "RESTRAIN is on",
+        "restrain/majority_share_mean",
+        "restrain reference",
+        "u_x on the KL term",
+        "Run your own command again",
+    ):
+        assert said in done.stdout
+    assert script.read_text() == SCRIPT
+    assert sorted(path.name for path in script.parent.iterdir()) == ["train.sh"]
+
+
+def test_the_metrics_that_are_named_are_logged():
+    named = re.findall(r"restrain/(\w+)", SEEN)
+    assert named == ["majority_share_mean", "voters"]
+    # Of the agent alone, as tests/e2e/test_agent.py reads it in the host's own log.
+    assert f'"restrain/{named[1]}"' in (ROOT / "restrain_openrlhf/hook/rollout/group_columns.py").read_text()
+    assert named[0] in {field.name for field in fields(StepVotes)}
+
+
+def test_the_reference_step_draws_as_the_command_trains(script):
+    step = restrain("integrate", "--file", script).stdout.split("restrain reference")[1].split("\n==")[0]
+    for word in ("'--model=some model/7b'", "'--prompts=my prompts.jsonl'", "--n=16", "--max-new-tokens=1024"):
+        assert word in step
+    assert "restrain reference" not in restrain("integrate", "--file", script, "--method", "ttrl").stdout
+
+
+def test_a_changed_command_needs_no_change(script, tmp_path):
+    script.write_text(changed(Written.of_file(script)))
+    done = restrain("integrate", "--file", script)
+    assert done.returncode == 0
+    assert "Nothing: the command has RESTRAIN in it." in done.stdout
+    assert "None." in done.stdout
+
+
+def test_a_hooked_command_is_asked_with_its_own_method(script, tmp_path):
+    (tmp_path / "mine.yaml").write_text("method: {name: ttrl, votes: 64, train_on: 32}\n")
+    hooked = changed(Written.of_file(script)).replace("method.yaml", str(tmp_path / "mine.yaml"))
+    script.write_text(hooked)
+    done = restrain("integrate", "--file", script)
+    assert "draws 64 rollouts of a prompt and trains on 32" in done.stdout
+    assert "=> --rollout.n_samples_per_prompt 32" in done.stdout
+
+
+@pytest.mark.parametrize("style", [">-", "|", '"', ""])
+def test_a_rayjob_keeps_all_but_its_entry_point(style, tmp_path):
+    flags = [
+        "--actor.model_name_or_path m",
+        "--data.prompt_dataset p",
+        "--vllm.num_engines 8",
+        "--train.colocate_all",
+        "--algo.advantage.estimator rloo",
+    ]
+    command = ["python -m openrlhf.cli.train_ppo_ray", *flags]
+    inside = (" \\\n" if style == "|" else "\n").join(f"    {line}" for line in command)
+    scalar = f"{style}\n{inside}" if style in (">-", "|") else f"{style}{inside.strip()}{style}"
+    (tmp_path / "job.yaml").write_text(
+        f"kind: RayJob\nspec:\n  entrypoint: {scalar}\n  shutdown: true\n---\nkind: ConfigMap\n"
+    )
+    text = changed(Written.of_file(tmp_path / "job.yaml"))
+    old, new = (list(yaml.safe_load_all(each)) for each in ((tmp_path / "job.yaml").read_text(), text))
+    program, words = argv(new[0]["spec"].pop("entrypoint"), tmp_path)
+    assert program == "restrain_openrlhf.hook.train_ppo_ray"
+    refuse_words(words)
+    del old[0]["spec"]["entrypoint"]
+    assert new == old
+
+
+GOOD = (
+    "--actor.model_name_or_path m --data.prompt_dataset p --vllm.num_engines 8 --train.colocate_all "
+    "--algo.advantage.estimator group_norm --algo.kl.use_loss --rollout.n_samples_per_prompt 16"
+)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        f"python -m openrlhf.cli.train_ppo_ray {GOOD}",
+        f"srun bash -c 'cd /x && exec python -m openrlhf.cli.train_ppo_ray {GOOD}'",
+        f'bash -lc "python -m openrlhf.cli.train_ppo_ray {GOOD}"',
+        f"A=1 B='x y' nohup python -u -m openrlhf.cli.train_ppo_ray {GOOD} > log 2>&1 &",
+        f"python -m openrlhf.cli.train_ppo_ray {GOOD} --train.agent_func_path $(restrain agent-path)",
+        f"python -m openrlhf.cli.train_ppo_ray {GOOD} --train.agent_func_path {agent_path()}",
+        f"python -m openrlhf.cli.train_ppo_ray {GOOD} --algo.advantage.est group_norm",
+    ],
+)
+def test_ways_to_write_a_good_command(command):
+    done = restrain("integrate", "--command", command)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "+" in done.stdout
+    assert "restrain_openrlhf.hook.train_ppo_ray" in done.stdout
+    assert "None." in done.stdout
+
+
+def test_the_page_shows_what_is_printed():
+    page = (ROOT / "docs" / "journeys" / "integration.md").read_text(encoding="utf-8")
+    command = page.split("    restrain integrate --command '")[1].split("'\n")[0]
+    done = restrain("integrate", "--command", command)
+    assert done.returncode == 0
+    shown = page.split("```diff\n")[1].split("\n```")[0]
+    refusals = page.split("    == Flags that would be refused\n")[1].split("\n\n")[0]
+    assert f"== The change\n{shown}\n" in done.stdout
+    assert f"{textwrap.dedent(refusals)}\n\n== Once before" in done.stdout
+
+
+def test_a_value_that_only_the_shell_knows_is_said_and_left():
+    command = (
+        f"python -m openrlhf.cli.train_ppo_ray {GOOD} --ckpt.path $SOMEWHERE/x --rollout.batch_size ${{BATCH:-64}}"
+    )
+    done = restrain("integrate", "--command", command)
+    assert done.returncode == 0
+    assert "== Not checked: only your shell knows the value\n--ckpt.path $SOMEWHERE/x\n\n" in done.stdout
+    assert "+    --ckpt.path" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--actor.adam.lr fast", "invalid float value: 'fast'"),
+        ("--algo.kl.estimator k9", "invalid choice: 'k9'"),
+        ("--rollout.batchsize 3", "Did you mean 'rollout.batch_size'?"),
+        ("--n_samples_per_prompt 8", "OpenRLHF up to 0.10.1 has names without a dot"),
+        ("--train.colocate_all true", "'true' belongs to no flag"),
+        ("--actor.adam.lr", "expected one argument"),
+        ("--train.async_enable --train.partial_rollout_enable --vllm.enable_sleep", "Remove one of"),
+        ("--train.batch_size 100", "no multiple of the policy's 8 ranks"),
+    ],
+)
+def test_what_only_the_user_can_decide_is_said_so_and_ends_with_status_1(flags, said):
+    done = restrain("integrate", "--command", f"python -m openrlhf.cli.train_ppo_ray {GOOD} {flags}")
+    assert done.returncode == 1
+    assert said in done.stdout
+    assert "=> for you to decide" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("", "no command with `-m openrlhf.cli.train_ppo_ray`"),
+        ("python train.py", "no command with"),
+        ("python -m openrlhf.cli.train_sft --x 1", "starts openrlhf.cli.train_sft, but RESTRAIN works only inside"),
+        ("python openrlhf/cli/train_ppo_ray.py --x 1", "Write `-m openrlhf.cli.train_ppo_ray` instead"),
+        ("deepspeed --module openrlhf.cli.train_ppo_ray", "deepspeed would start"),
+        ("/opt/bin/torchrun -m openrlhf.cli.train_ppo_ray", "torchrun would start"),
+        ("python -m openrlhf.cli.train_ppo_ray --a 'b", "a quote is opened here and never closed"),
+        (
+            "python -m openrlhf.cli.train_ppo_ray\n --x 1",
+            "--command, line 2: begins with a flag. End the previous line",
+        ),
+        ("python -m openrlhf.cli.train_ppo_ray; python -m openrlhf.cli.train_ppo_ray", "has 2 commands"),
+        (r'bash -c "python -m openrlhf.cli.train_ppo_ray --a \"b\""', "inside nested quotes"),
+    ],
+)
+def test_what_is_no_command_is_one_line(command, said):
+    message = refused("integrate", "--command", command)
+    assert said in " ".join(message.split())
+
+
+def test_wrong_files_and_options(tmp_path):
+    (tmp_path / "list.yaml").write_text("command: [python, -m, openrlhf.cli.train_ppo_ray, --a]\n")
+    (tmp_path / "bad.yaml").write_text("a: [\n")
+    (tmp_path / "none.yaml").write_text("kind: Pod\n")
+    (tmp_path / "binary.sh").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "mine.yaml").write_text("method: {name: ttrl}\n")
+    for words, said in (
+        (("--file", tmp_path / "absent.sh"), "no such file"),
+        (("--file", tmp_path / "list.yaml"), "as a list of words"),
+        (("--file", tmp_path / "bad.yaml"), "is not valid YAML"),
+        (("--file", tmp_path / "none.yaml"), "no command with"),
+        (("--file", tmp_path / "binary.sh"), "is not a text file"),
+        ((), "Give either --command"),
+        (("--command", "x", "--file", "y"), "not both"),
+        (
+            ("--command", f"python -m openrlhf.cli.train_ppo_ray {GOOD}", "--method", "restrian"),
+            "Did you mean 'restrain'",
+        ),
+        (
+            (
+                "--command",
+                f"python -m openrlhf.cli.train_ppo_ray {GOOD}",
+                "--config",
+                tmp_path / "mine.yaml",
+                "--method",
+                "ttrl",
+            ),
+            "already sets the method",
+        ),
+    ):
+        assert said in " ".join(refused("integrate", *words).split())
+
+
+@pytest.mark.parametrize(("flags", "message"), CONTRADICTED, ids=range(len(CONTRADICTED)))
+def test_a_change_is_one_that_the_gate_takes(flags, message):
+    """Of each flag that is refused: a change under which it is not, or none where the reason leaves a choice."""
+    config = HookConfig(method=parse_settings({"name": "ttrl"}))
+    named = {
+        "actor.model_name_or_path": "m",
+        "data.prompt_dataset": "p",
+        "vllm.num_engines": 8,
+        "rollout.n_samples_per_prompt": 16,
+    }
+    values = flags_with({**named, **flags})
+    first, *_ = found = refusals(CHECKS, config, values, build(config.method))
+    assert message in first.reason
+    if first.change:
+        refuse_settings(config, {**values, **{name: value for each in found for name, value in each.change.items()}})
+    else:
+        assert "one of" in first.reason or "Install it" in first.reason
+
+
+def test_a_change_that_does_not_help_is_none_though_it_would_help_another_check():
+    config = HookConfig(method=parse_settings({"name": "ttrl"}))
+    always = refused_if(lambda *_: True, "rollout.n_samples_per_prompt is wrong. Set it to 4.")
+    large = refused_if(lambda flags, *_: flags["rollout.n_samples_per_prompt"] > 4, "It is large.")
+    first, second = refusals((always, large), config, flags_with({}), build(config.method))
+    assert (first.reason[:5], first.change) == ("rollo", {})
+    assert (second.reason, second.change) == ("It is large.", {})

@@ -1,0 +1,394 @@
+"""`restrain k8s render`: what it writes for a configuration, and what it refuses in one line."""
+
+import contextlib
+import re
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from restrain_openrlhf.commands.k8s.experiment import load_experiment, on_volume
+from restrain_openrlhf.commands.k8s.render import BY_DIGEST, configured_images, refuse_old_kubectl
+from restrain_openrlhf.commands.k8s.stages import COMPONENT, OFFLINE_PASS, Stage, stage_of, stages_of
+from restrain_openrlhf.config.host_flags import parse
+from restrain_openrlhf.config.nodes import LONGEST_NAME, Layout, NodeShape, plan, run_name
+from restrain_openrlhf.config.shipped import KUBERNETES
+from restrain_openrlhf.errors import ConfigError
+from tests.commands.k8s import rules_jobs, rules_names, rules_pods
+from tests.commands.k8s.experiments import (
+    IMAGE,
+    LARGER,
+    ONE_GPU_PRESETS,
+    PRESETS,
+    experiment,
+    job_of,
+    needs_kustomize,
+    render,
+    rendered,
+    steps,
+)
+from tests.commands.k8s.manifests import pick
+from tests.conftest import ROOT
+
+# OpenRLHF's defaults are 8 GPUs for each model, nothing colocated; 2304 rollouts are whole batches on 3 GPUs and on 32.
+FLAGS = vars(parse([])) | {
+    "vllm.num_engines": 8,
+    "rollout.batch_size": 144,
+    "rollout.n_samples_per_prompt": 16,
+    "train.batch_size": 2304,
+}
+NODE_OF_8 = NodeShape(gpus_per_node=8, max_nodes=4, cpus_per_node=80)
+
+
+def refused(*words, out="nowhere/new", **kwargs):
+    needs_kustomize()
+    done = render(*words, out=out, **kwargs)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"train.colocate_all": True}, Layout(1, 8)),
+        ({}, Layout(3, 8)),
+        ({"train.colocate_actor_ref": True}, Layout(2, 8)),
+        ({"algo.kl.init_coef": 0}, Layout(2, 8)),
+        ({"train.colocate_all": True, "train.async_enable": True}, Layout(2, 8)),
+        (
+            {"train.colocate_all": True, "actor.num_nodes": 4, "ref.num_nodes": 4, "vllm.num_engines": 32},
+            Layout(4, 8),
+        ),
+        (
+            {
+                "train.colocate_all": True,
+                "actor.num_gpus_per_node": 3,
+                "ref.num_gpus_per_node": 3,
+                "vllm.num_engines": 3,
+            },
+            Layout(1, 3),
+        ),
+    ],
+)
+def test_nodes_and_gpus_follow_from_the_placement_groups(changed, expected):
+    assert plan({**FLAGS, **changed}, NODE_OF_8) == expected
+
+
+@pytest.mark.parametrize(
+    ("changed", "shape", "message"),
+    [
+        ({"vllm.num_engines": 4}, NODE_OF_8, "is not a multiple of the 8"),
+        ({"actor.num_nodes": 4}, NODE_OF_8, "this overlay allows 4"),
+        ({"actor.num_gpus_per_node": 16}, NODE_OF_8, "actor.num_gpus_per_node is 16"),
+        ({"vllm.tensor_parallel_size": 16}, NODE_OF_8, "vllm.tensor_parallel_size is 16"),
+        ({"train.colocate_all": True}, NodeShape(gpus_per_node=8, max_nodes=1, cpus_per_node=11), "have 11 CPUs"),
+    ],
+)
+def test_a_layout_that_does_not_fit_is_refused(changed, shape, message):
+    with pytest.raises(ConfigError, match=message):
+        plan({**FLAGS, **changed}, shape)
+
+
+@pytest.mark.host
+def test_the_experiment_is_in_every_step(tmp_path):
+    sets = {
+        "run_dir": "runs/mine",
+        "openrlhf.actor.num_nodes": 2,
+        "openrlhf.ref.num_nodes": 2,
+        "openrlhf.vllm.num_engines": 16,
+    }
+    words = [word for name, value in sets.items() for word in ("--set", f"{name}={value}")]
+    objects = rendered("--shards", 4, *words, overlay="multi-node-h100")
+    job = pick(objects, "RayJob", "train-mine")
+    assert rules_jobs.worker_gpus(job) == 16
+    config = rules_jobs.experiment_of(objects, job, tmp_path)
+    assert str(config.run_dir) == "/mnt/work/runs/mine"
+    assert PASS.fullmatch(str(config.reference))[2] == ".first-16"
+    whole = str(config.reference).replace(".first-16", "")
+    words = args_of(objects, "reference-mine")
+    assert pick(objects, "Job", "reference-mine")["spec"]["completions"] == 4
+    assert {"--n=32", f"--out={whole}", "--shard=$(JOB_COMPLETION_INDEX)/4"} <= set(words)
+    assert f"--input-template={config.openrlhf['data.input_template']}" in words
+    parts = [whole.replace(".jsonl", f".shard-{index}-of-4.jsonl") for index in range(4)]
+    assert args_of(objects, "merge-reference-mine") == [f"--out={whole}", *parts]
+    assert args_of(objects, "subset-reference-mine") == [f"--out={config.reference}", "--n=16", whole]
+    assert "--model=/mnt/work/runs/mine/model" in args_of(objects, "evaluation-mine")
+    assert args_of(objects, "prefetch-mine") == ["Qwen/Qwen3-4B-Base"]
+    assert [
+        p for rule in (rules_pods.images_by_digest, rules_pods.pod_security_restricted) for p in rule(objects)
+    ] == []
+
+
+# The pass of a preset: prompts, model, what it is drawn with, rollouts of each prompt, and those of them that are read.
+PASS = re.compile(r"/mnt/work/passes/dapo14k\.qwen3-4b-base\.([0-9a-f]{8})\.n\d+(\.first-\d+)?\.jsonl")
+
+
+def args_of(objects, name):
+    return pick(objects, "Job", name)["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+QWEN = "configs/dapo14k/qwen3-4b-base"
+
+
+def pass_of(preset, **changed):
+    sets = {f"openrlhf.{name}": value for name, value in changed.pop("openrlhf", {}).items()}
+    shards = changed.pop("shards", 8)
+    with contextlib.chdir(ROOT):
+        return load_experiment(ROOT / preset, {**sets, **changed}, NODE_OF_8, shards).offline
+
+
+@pytest.mark.host
+def test_one_pass_serves_every_method_of_a_preset():
+    srt, ours, ablated = (
+        pass_of(f"{QWEN}/srt_offline.yaml"),
+        pass_of(f"{QWEN}/restrain.yaml"),
+        pass_of("configs/ablations/kappa-5.yaml"),
+    )
+    assert srt.file == ours.file == ablated.file
+    assert (srt.reference, srt.is_cut) == (srt.file, False)
+    assert ours.reference == ablated.reference == srt.file.with_name(f"{srt.file.stem}.first-16.jsonl")
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"openrlhf": {"actor.model_name_or_path": "Qwen/Qwen3-8B-Base"}},
+        {"openrlhf": {"actor.model_name_or_path": "Other/Qwen3-4B-Base"}},
+        {"openrlhf": {"data.prompt_dataset": "data/s1k.jsonl"}},
+        {"openrlhf": {"data.prompt_dataset": "other/dapo14k.jsonl"}},
+        {"openrlhf": {"data.input_template": "{}"}},
+        {"openrlhf": {"rollout.temperature": 0.6}},
+        {"openrlhf": {"rollout.max_new_tokens": 2048}},
+        {"openrlhf": {"data.apply_chat_template": True}},
+        {"pass_n": 48},
+        {"shards": 4},
+    ],
+    ids=str,
+)
+def test_passes_that_differ_lie_in_different_files(changed):
+    usual, other = pass_of(f"{QWEN}/restrain.yaml"), pass_of(f"{QWEN}/restrain.yaml", **changed)
+    assert {usual.file, usual.reference, *usual.parts}.isdisjoint({other.file, other.reference, *other.parts})
+    assert usual.key != other.key
+
+
+@pytest.mark.host
+def test_what_does_not_change_the_draws_does_not_change_the_pass():
+    usual = pass_of(f"{QWEN}/restrain.yaml")
+    changed = {"actor.adam.lr": 1e-5, "train.num_episodes": 2, "vllm.num_engines": 8, "actor.num_nodes": 1}
+    assert pass_of(f"{QWEN}/restrain.yaml", openrlhf=changed) == usual
+
+
+@pytest.mark.host
+def test_the_offline_pass_has_the_runs_limits_of_engines_and_is_the_same_pass():
+    words = ("--set", "engine={max_num_seqs: 64, max_num_batched_tokens: 4096}", "--only", "reference")
+    name = "reference-dapo14k-qwen3-4b-restrain"
+    limited, usual = (args_of(rendered(*each), name) for each in (words, words[2:]))
+    assert set(limited) - set(usual) == {"--max-num-seqs=64", "--max-num-batched-tokens=4096"}
+    assert set(usual) <= set(limited)
+
+
+@pytest.mark.host
+def test_an_offline_pass_may_have_rollouts_of_its_own_number():
+    objects = rendered("--set", "pass_n=64", config=f"{QWEN}/srt_offline.yaml")
+    name = "dapo14k-qwen3-4b-srt-offline-"
+    (reference,) = [each for each in objects if each["metadata"]["name"].startswith(f"reference-{name}")]
+    assert "--n=64" in reference["spec"]["template"]["spec"]["containers"][0]["args"]
+    (cut,) = [each for each in objects if each["metadata"]["name"].startswith(f"subset-reference-{name}")]
+    assert "--n=32" in cut["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
+@pytest.mark.host
+def test_a_reference_on_a_volume_is_used_as_it_is():
+    objects = rendered("--set", "reference=/mnt/work/data/mine.jsonl")
+    assert not {each["metadata"]["labels"][COMPONENT] for each in objects} & set(OFFLINE_PASS)
+    (config,) = [each for each in objects if "experiment.yaml" in each.get("data", {})]
+    assert yaml.safe_load(config["data"]["experiment.yaml"])["reference"] == "/mnt/work/data/mine.jsonl"
+
+
+@pytest.mark.host
+def test_test_time_presets_render_to_a_job_that_the_command_line_takes():
+    config = "configs/test_time/llama3.1-8b-instruct/math500/ttrl_protocol/ettrl.yaml"
+    objects = rendered(config=config)
+    (job,) = [each for each in objects if each["kind"] == "RayJob"]
+    assert re.fullmatch("test-time-math500-ttrl-protocol-ettrl-[0-9a-f]{6}", job["metadata"]["name"])
+    jobs = [each["metadata"]["name"] for each in objects if each["kind"] == "Job"]
+    assert jobs == [f"{step}-{job['metadata']['name'].removeprefix('test-time-')}" for step in ("prefetch", "data")]
+    words = job["spec"]["entrypoint"].split()
+    assert words[words.index("--out") + 1] == "/mnt/work/runs/test-time-math500-ttrl_protocol-ettrl"
+    assert words[words.index("--prompts") + 1] == "/mnt/work/data/math500.jsonl"
+    assert list(rules_names.names_resolve([job])) == []
+    assert rules_jobs.worker_gpus(job) == 8
+
+
+@pytest.mark.host
+def test_a_dollar_in_a_template_reaches_the_pod():
+    objects = rendered("--set", "openrlhf.data.input_template=$(HOME) {} costs 5$", "--only", "reference")
+    words = args_of(objects, "reference-dapo14k-qwen3-4b-restrain")
+    assert "--input-template=$$(HOME) {} costs 5$$" in words
+
+
+@pytest.mark.host
+def test_a_folder_gets_a_file_for_each_step_in_order(tmp_path):
+    needs_kustomize()
+    done = render("--image", IMAGE, out=tmp_path / "new")
+    assert done.returncode == 0, done.stderr
+    names = [path.name for path in sorted((tmp_path / "new").iterdir())]
+    offline = ["reference", "merge-reference", "subset-reference"]
+    first = ["admin", "platform", "claims", "prefetch", "data", "benchmarks"]
+    files = [*first, *offline, "premise", "train", "evaluation", "regrade"]
+    assert names == [*(f"{number:02}-{step}.yaml" for number, step in enumerate(files, start=1)), "run.sh"]
+    kinds = [each["kind"] for each in yaml.safe_load_all((tmp_path / "new" / "11-train.yaml").read_text())]
+    assert (sorted(set(kinds)), kinds[-1]) == (["ConfigMap", "NetworkPolicy", "RayJob"], "RayJob")
+    assert done.stderr.splitlines()[-1].endswith(f"{tmp_path}/new/run.sh")
+    name = "dapo14k-qwen3-4b-restrain"
+    script = (tmp_path / "new" / "run.sh").read_text()
+    assert (tmp_path / "new" / "run.sh").stat().st_mode & 0o111
+    assert re.search(
+        rf'\nstep 13-regrade.yaml job/regrade-{name} [0-9a-f]{{12}}\nsay "Everything is complete."\n\Z', script
+    )
+    assert "is not empty" in refused("--image", IMAGE, out=tmp_path / "new")
+
+
+@pytest.mark.host
+def test_what_only_the_clusters_administrator_may_write_is_apart(tmp_path):
+    needs_kustomize()
+    done = render("--image", IMAGE, overlay="multi-node-h100", out=tmp_path / "new")
+    assert done.returncode == 0, done.stderr
+    kinds = {
+        path.stem.partition("-")[2]: {each["kind"] for each in yaml.safe_load_all(path.read_text())}
+        for path in (tmp_path / "new").glob("*.yaml")
+    }
+    admin = kinds.pop("admin")
+    assert admin >= rules_jobs.CLUSTER_WIDE
+    assert admin - rules_jobs.CLUSTER_WIDE == {"ResourceQuota", "LocalQueue"}
+    assert admin.isdisjoint(set().union(*kinds.values()))
+
+
+@pytest.mark.host
+def test_steps_that_nothing_needs_are_left_out():
+    own = {"actor.model_name_or_path": "/mnt/work/models/mine", "data.prompt_dataset": "data/mine.jsonl"}
+    sets = [word for key, value in own.items() for word in ("--set", f"openrlhf.{key}={value}")]
+    words = ("--set", "method={name: ttrl}", *sets)
+    name = "dapo14k-qwen3-4b-restrain"
+    objects = rendered(*words)
+    jobs = [each["metadata"]["name"] for each in objects if each["kind"] == "Job"]
+    assert jobs == [f"{step}-{name}" for step in ("benchmarks", "evaluation", "regrade")]
+    (job,) = [each for each in rendered("--set", "reference=runs/before.jsonl", *words) if each["kind"] == "RayJob"]
+    assert re.fullmatch(f"test-time-{name}-[0-9a-f]{{6}}", job["metadata"]["name"])
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("words", "overlay", "message"),
+    [
+        ((), "8xa100-80g", "restrain-train has no digest"),
+        (("--benchmarks", "math500,minerva"), "8xa100-80g", "'minerva' is no known benchmark. Known: math500"),
+        (
+            ("--set", "method.prompt_weight=none", "--only", "reference"),
+            "8xa100-80g",
+            "--only reference: this run has no such step",
+        ),
+        (
+            ("--only", "subset-reference", "--set", "pass_n=16"),
+            "8xa100-80g",
+            "more rollouts per prompt than the run reads",
+        ),
+        (("--image", IMAGE), "8xh100", "unknown overlay. Give --overlay, or `overlay:` in --cluster FILE: 8xa100-80g"),
+        (("--image", IMAGE), "single-node", "a node has 1 GPUs"),
+        (("--gpu-memory", 8), "8xa100-80g", "A GPU has 8.0 GiB, and what is certain alone needs"),
+        (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),
+        (("--image", IMAGE.replace("train=", "trein=")), "8xa100-80g", "The images are restrain-train"),
+        (("--image", IMAGE, "--only", "reward"), "8xa100-80g", "restrain-reward has no digest"),
+        (("--image", IMAGE, "--only", "reward"), "multi-node-h100-rdma", "has no reward step"),
+        (("--set", "openrlhf.ckpt.save_steps=-1"), "8xa100-80g", "start again from the beginning"),
+        (("--set", "openrlhf.logger.wandb.key=0123456789abcdef"), "8xa100-80g", "readable in the cluster"),
+        (("--set", "run_dir=/home/somebody/run"), "8xa100-80g", "is outside the working folder"),
+        (("--manifests", "docs"), "8xa100-80g", "has no overlays/"),
+    ],
+)
+def test_bad_input_is_one_line(words, overlay, message):
+    assert message in refused(*words, overlay=overlay)
+
+
+@pytest.mark.host
+@pytest.mark.parametrize("overlay", ["single-node", "single-node-8gpu"])
+@pytest.mark.parametrize("preset", ONE_GPU_PRESETS)
+def test_a_preset_for_one_gpu_asks_for_one(preset, overlay):
+    needs_kustomize()
+    made = experiment(preset, overlay)
+    assert made.layout == Layout(1, 1)
+    (run,) = [each for each in steps(preset, overlay) if each["kind"] == "Job" and stage_of(each) == made.job]
+    (container,) = run["spec"]["template"]["spec"]["containers"]
+    assert {each["nvidia.com/gpu"] for each in container["resources"].values()} == {"1"}
+
+
+@pytest.mark.host
+def test_what_a_gpu_of_24_gb_cannot_hold_is_refused_where_its_memory_is_given(tmp_path):
+    words = ("--image", IMAGE, "--gpu-memory", 24)
+    message = refused(*words, config="configs/one_gpu/80gb/qwen3-4b-base.yaml", overlay="single-node")
+    assert "A GPU has 24.0 GiB, and what is certain alone needs" in message
+    larger = refused("--image", IMAGE, config=LARGER, overlay="single-node")
+    assert "A GPU has 80.0 GiB, and what is certain alone needs" in larger
+    needs_kustomize()
+    for number, preset in enumerate(ONE_GPU_PRESETS):
+        if "/24gb/" in preset:
+            assert render(*words, config=preset, overlay="single-node", out=tmp_path / str(number)).returncode == 0
+
+
+def test_a_missing_or_old_kubectl_is_named(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"kubectl is not on PATH; .* Install kubectl"):
+        refuse_old_kubectl()
+    (tmp_path / "kubectl").write_text("#!/bin/sh\necho Kustomize Version: v4.5.4\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    with pytest.raises(ConfigError, match="kubectl brings Kustomize 4; Kustomize 5 is needed"):
+        refuse_old_kubectl()
+
+
+def test_names_are_ones_that_kubernetes_accepts():
+    assert run_name("dapo14k-qwen3-4b-restrain") == "dapo14k-qwen3-4b-restrain"
+    assert re.fullmatch("dapo-14k-0-5-[0-9a-f]{6}", run_name("DAPO_14k/σ=0.5"))
+    assert re.fullmatch("run-3-seeds-[0-9a-f]{6}", run_name("3-seeds"))
+    long = run_name("a" * 60)
+    assert len(f"test-time-{long}") <= LONGEST_NAME
+    assert long != run_name("a" * 61)
+
+
+@given(st.lists(st.text(min_size=1), unique=True, min_size=2, max_size=2), st.sampled_from(["/", "-", "_", "."]))
+def test_other_folders_have_other_names(texts, joint):
+    names = [run_name(text) for text in [*texts, joint.join(texts), joint.join(texts).upper()]]
+    assert len(set(names)) == len({*texts, joint.join(texts), joint.join(texts).upper()})
+    assert all(re.fullmatch("[a-z]([-a-z0-9]{0,35}[a-z0-9])?", name) for name in names)
+
+
+@pytest.mark.host
+def test_a_training_is_told_from_test_time_rl_by_its_configuration():
+    config = "configs/test_time/llama3.1-8b-instruct/aime24/restrain.yaml"
+    assert "This overlay has no test-time step." in refused(config=config, overlay="multi-node-h100-rdma")
+    for preset in PRESETS:
+        assert experiment(preset, "8xa100-80g").job == job_of(preset), preset
+
+
+def test_paths_move_to_the_work_volume(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert on_volume(tmp_path / "runs" / "a") == "/mnt/work/runs/a"
+    assert on_volume(tmp_path.parent.__class__("/mnt/models/m")) == "/mnt/models/m"
+    with pytest.raises(ConfigError, match="outside the working folder"):
+        on_volume(tmp_path.parent)
+
+
+@pytest.mark.host
+def test_a_model_that_can_be_no_id_of_the_hub_is_not_downloaded():
+    study = experiment("configs/cpu/study/spurious/ttrl.yaml", "8xa100-80g")
+    assert study.model == "/mnt/work/runs/study/spurious/model"
+    assert Stage.PREFETCH not in stages_of(study)
+
+
+def test_the_trees_own_images_are_unset_on_purpose():
+    for name, image in configured_images(KUBERNETES).items():
+        assert BY_DIGEST.fullmatch(image)
+        assert image == f"registry.invalid/{name}@sha256:{'0' * 64}"

@@ -1,0 +1,176 @@
+"""The rule for shared shortcuts: a planted one is found, and answers that are common for another reason are not."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from restrain_openrlhf.answers import parse_kind
+from restrain_openrlhf.commands.premise.groups import from_rollouts
+from restrain_openrlhf.commands.premise.shared import common_answers
+from restrain_openrlhf.data.jsonl import dump
+from tests.commands.premise.passes import counted, frozen
+
+N = 16
+LETTERS = ("A", "B", "C", "D")
+
+
+def shortcuts(folder, groups, gold=None):
+    return [one.text for one in common_answers(frozen(folder, groups, gold)) if one.is_shortcut]
+
+
+def own_answers(place, majority):
+    """A prompt's own answers: a majority, and others that no other prompt has."""
+    return counted({f"own {place}": majority, **{f"other {place} {each}": 1 for each in range(N - majority)}})
+
+
+def with_shortcut(place, majority, shortcut, answer="?"):
+    """As `own_answers`, `shortcut` of the other rollouts giving an answer that prompts share."""
+    return [*own_answers(place, majority)[: N - shortcut], *[answer] * shortcut]
+
+
+def multiple_choice(rng, prompts, bias=0.0):
+    """Each prompt has a right letter, known with its own certainty; where a rollout does not know, it guesses.
+
+    A guess is C with chance `bias`, else any letter alike. Returns the groups and the right letters.
+    """
+    right = [rng.choice(LETTERS) for _ in range(prompts)]
+    sure = [rng.random() for _ in range(prompts)]
+
+    def rollout(letter, known):
+        guess = "C" if rng.random() < bias else rng.choice(LETTERS)
+        return letter if rng.random() < known else guess
+
+    return [[rollout(letter, known) for _ in range(N)] for letter, known in zip(right, sure, strict=True)], right
+
+
+def test_a_planted_shortcut_is_found_and_its_numbers_are_counted(tmp_path):
+    """Ten prompts: '?' is 5 of 16 at six of them and there the majority, and never where majorities are large."""
+    unsure = [with_shortcut(place, 4, 5) for place in range(6)]
+    sure = [own_answers(place, 12) for place in range(6, 10)]
+    found = common_answers(frozen(tmp_path, unsure + sure))[0]
+    assert (found.text, found.prompts, found.next_prompts) == ("?", 6, 1)
+    assert found.share == 30 / 160
+    assert found.majorities == 6
+    assert found.excess is None
+    assert found.is_shortcut
+
+
+def test_without_the_shortcut_nothing_is_found(tmp_path):
+    assert shortcuts(tmp_path, [own_answers(place, place % 16 + 1) for place in range(40)]) == []
+
+
+def test_a_shortcut_of_few_rollouts_is_none(tmp_path):
+    assert shortcuts(tmp_path, [with_shortcut(place, 6, 1) for place in range(40)]) == []
+
+
+def test_an_answer_of_few_prompts_is_none(tmp_path):
+    """4 of 8 prompts give it in 3 of 16: .09 of the rollouts; a fifth prompt makes it common and shared."""
+    four = [with_shortcut(place, 4, 5) for place in range(4)]
+    rest = [own_answers(place, 9) for place in range(4, 8)]
+    assert shortcuts(tmp_path, four + rest) == []
+    assert shortcuts(tmp_path, [*four, with_shortcut(9, 4, 5), *rest]) == ["?"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_letters_of_a_multiple_choice_are_no_shortcut(tmp_path, seed):
+    groups, right = multiple_choice(random.Random(seed), 300)
+    assert shortcuts(tmp_path, groups) == []
+    assert shortcuts(tmp_path, groups, right) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_letter_that_is_guessed_where_nothing_is_known_is_seen_with_gold_alone(tmp_path, seed):
+    """Without gold it may be the right letter that often: the page says that this cannot be seen."""
+    groups, right = multiple_choice(random.Random(seed), 400, bias=0.5)
+    assert shortcuts(tmp_path, groups) == []
+    assert shortcuts(tmp_path, groups, right) == ["C"]
+
+
+def test_small_numbers_that_are_often_right_are_no_shortcut(tmp_path):
+    """A fifth of the prompts has the answer 2, a tenth the answer 1, known to different degrees."""
+    values = ["2", "2", "1", *(f"{place}7" for place in range(3, 10))] * 10
+    groups = [counted({value: 4 + place % 12, f"{place}.5": 12 - place % 12}) for place, value in enumerate(values)]
+    assert shortcuts(tmp_path, groups) == []
+    assert shortcuts(tmp_path, groups, values) == []
+
+
+def test_gold_explains_an_answer_that_is_at_far_more_prompts_than_others(tmp_path):
+    """Half of the prompts really have the answer 0: without gold it looks like a shortcut, with gold it is none."""
+    values = [f"own {place}" if place % 2 else "0" for place in range(60)]
+    groups = [counted({value: 9, f"other {place}": 7}) for place, value in enumerate(values)]
+    assert shortcuts(tmp_path, groups) == ["0"]
+    assert shortcuts(tmp_path, groups, values) == []
+
+
+def test_gold_of_few_prompts_does_not_decide(tmp_path):
+    groups = [counted({"0": 9, f"other {place}": 7}) for place in range(60)]
+    assert shortcuts(tmp_path, groups, ["0"] * 29 + [None] * 31) == ["0"]
+    assert shortcuts(tmp_path, groups, ["0"] * 30 + [None] * 30) == []
+
+
+def test_missing_answers_are_no_common_answer(tmp_path):
+    groups = [counted({f"own {place}": 6, None: 10}) for place in range(20)]
+    assert shortcuts(tmp_path, groups) == []
+    assert None not in [one.text for one in common_answers(frozen(tmp_path, groups))]
+
+
+WORDS = [f"word{letter}" for letter in "abcdefgh"]
+VOTES = st.lists(st.lists(st.sampled_from([*WORDS, None]), min_size=8, max_size=8), min_size=5, max_size=12)
+
+
+@settings(max_examples=40)
+@given(VOTES, st.permutations([f"name{letter}" for letter in "stuvwxyz"]))
+def test_renaming_answers_changes_nothing_but_names(tmp_path_factory, groups, names):
+    renamed = dict(zip(WORDS, names, strict=True)) | {None: None}
+    first = common_answers(frozen(tmp_path_factory.mktemp("pass"), groups))
+    second = common_answers(frozen(tmp_path_factory.mktemp("pass"), [[renamed[one] for one in g] for g in groups]))
+    assert [renamed[one.text] for one in first] == [one.text for one in second]
+    assert [numbers(one) for one in first] == [numbers(one) for one in second]
+
+
+def numbers(one):
+    return (one.share, one.prompts, one.next_prompts, one.majorities, one.is_shortcut)
+
+
+def test_a_common_answer_that_is_right_is_no_shortcut_where_gold_names_it_in_another_way(tmp_path):
+    """Gold is the option's place, as MMLU has it: of 30 prompts half are Ada, and are answered so."""
+    rows = [
+        {
+            "id": str(place),
+            "problem": f"problem {place}",
+            "choices": ["Ada", "Bea", "Cy"],
+            "answer": place % 2,
+            "responses": [f"The answer is ({'AB'[place % 2]})"] * 3 + ["The answer is (C)"],
+        }
+        for place in range(30)
+    ]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("".join(map(dump, rows)))
+    found = {one.text: one for one in common_answers(from_rollouts(path, kind=parse_kind({"name": "choice"})))}
+    assert {text: one.excess.gold_share for text, one in found.items()} == {"Ada": 0.5, "Bea": 0.5, "Cy": 0.0}
+    assert {text: one.is_shortcut for text, one in found.items()} == {"Ada": False, "Bea": False, "Cy": True}
+
+
+def test_tests_are_no_answer_and_programs_are_right_where_they_pass(tmp_path):
+    """`return 0` is what the prompt asks for at 15 of 30 prompts, and what half of all programs do."""
+    rows = [
+        {
+            "id": str(place),
+            "problem": f"def f{place}(x: int):\n    pass",
+            "examples": ["1", "2"],
+            "answer": f"assert f{place}(5) == {0 if place % 2 else 6}",
+            "responses": [
+                f"```python\ndef f{place}(x): return {body}\n```" for body in ("0", "0 * x", "x + 1", "x + 1")
+            ],
+        }
+        for place in range(30)
+    ]
+    path = tmp_path / "rollouts.jsonl"
+    path.write_text("".join(map(dump, rows)))
+    frozen_pass = from_rollouts(path, kind=parse_kind({"name": "code", "sandbox": "container", "inputs": 2}))
+    found = common_answers(frozen_pass)
+    assert [one.excess.gold_share for one in found] == [0.5, 0.5]
+    assert [one.share for one in found] == [0.5, 0.5]
+    assert {group.gold_key for group in frozen_pass.groups} == {None}

@@ -1,0 +1,80 @@
+"""`restrain analyze RUN --gold FILE`: what a user sees of a run's labels, and what bad input gets."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.records.kept import as_parquet, write_step
+from tests.command_line import refused, restrain
+from tests.evaluation.test_label_quality import RUN
+
+ANSWERS = {"1+1=": "2", "2+2=": "4", "3+3=": "6", "5+5=": "10"}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The run that is counted by hand in tests/evaluation/test_label_quality.py."""
+    folder = tmp_path / "run"
+    for step in (1, 2):
+        write_step(folder, step, as_parquet([group for group in RUN if group.step == step]))
+    return folder
+
+
+@pytest.fixture
+def gold(write_jsonl):
+    return write_jsonl("gold.jsonl", [{"problem": problem, "answer": answer} for problem, answer in ANSWERS.items()])
+
+
+def test_tables_and_numbers(run, gold):
+    done = restrain("analyze", run, "--gold", gold)
+    assert done.returncode == 0, done.stderr
+    cells = [[cell.strip() for cell in line.split("│")] for line in done.stdout.splitlines()]
+    assert ["", "label accuracy: the majority is right", "40.0% [11.8%, 76.9%]", ""] in cells
+    assert ["", "reward accuracy: the signal's sign agrees", "68.8% of 16 rollouts", ""] in cells
+    assert ["", "prompts without gold, of all", "1 of 5", ""] in cells
+    assert ["", "penalised groups that had a right rollout", "1 of 2", ""] in cells
+    assert ["", "2 of 4", "1", "100.0%", "100.0%", "100.0%", "70.0%", ""] in cells
+    assert ["", "2", "3", "33.3%", "66.7%", "87.5%", "41.7%", ""] in cells
+
+
+def test_numbers_for_programs(run, gold):
+    done = restrain("analyze", run, "--gold", gold, "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["total"]["reward_accuracy"] == 11 / 16
+    assert [row["first"] for row in found["by_window"]] == [1, 2]
+
+
+def test_gold_is_joined_by_the_problem_where_the_run_had_a_template(tmp_path, gold, write_jsonl):
+    """And by the sidecar's hashes, which are of problems too."""
+    folder, template = tmp_path / "run", "Question: {} Answer:"
+    texts = [template.format(group.prompt) for group in RUN]
+    groups = [
+        replace(group, prompt=text, prompt_id=text_hash(text), step=1) for group, text in zip(RUN, texts, strict=True)
+    ]
+    write_step(folder, 1, as_parquet(groups))
+    prompts = write_jsonl("prompts.jsonl", [{"problem": problem} for problem in [*ANSWERS, "9+9="]])
+    flags = {"data.prompt_dataset": str(prompts), "data.input_key": "problem", "data.input_template": template}
+    (folder / "run.json").write_text(json.dumps({"method": {"name": "restrain"}, "openrlhf": flags}))
+    sidecar = [{"prompt_hash": text_hash(problem), "answer": answer} for problem, answer in ANSWERS.items()]
+    for file in (gold, write_jsonl("prompts.gold.jsonl", sidecar)):
+        found = json.loads(restrain("analyze", folder, "--gold", file, "--json").stdout)
+        assert (found["total"]["groups"], found["prompts_without_gold"]) == (5, 1)
+        assert found["total"]["label_accuracy"] == 2 / 5
+
+
+def test_bad_input_is_one_line(run, gold, write_jsonl, tmp_path):
+    (tmp_path / "empty").mkdir()
+    wrong = write_jsonl("wrong.jsonl", [{"question": "1+1=", "answer": "2"}])
+    other = write_jsonl("other.jsonl", [{"problem": "7+7=", "answer": "14"}])
+    assert "has no kept rollouts" in refused("analyze", tmp_path / "empty", "--gold", gold)
+    assert "Missing option '--gold'" in refused("analyze", run)
+    assert "no such file" in refused("analyze", run, "--gold", tmp_path / "absent.jsonl")
+    assert "line 1: has none of the columns `problem`, `prompt_hash` and `id`" in refused(
+        "analyze", run, "--gold", wrong
+    )
+    assert "answers none of the 5 prompts that were kept" in refused("analyze", run, "--gold", other)
+    assert "has no kept rollouts" in refused("analyze", tmp_path / "absent", "--gold", gold)
+    assert not (run / "analysis").exists()

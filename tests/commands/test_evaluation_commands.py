@@ -1,0 +1,264 @@
+"""What a user types around data and evaluation, and what bad input gets."""
+
+import csv
+import json
+
+import pytest
+
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
+from tests.command_line import refused, restrain
+from tests.commands.test_commands import boxed, rows_of
+from tests.evaluation.test_table import result, write_run
+
+OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]
+
+
+def test_every_set_is_listed():
+    done = restrain("data", "list")
+    assert done.returncode == 0, done.stderr
+    for name in (
+        "dapo14k",
+        "math12k",
+        "synthetic-s1k",
+        "math500",
+        "amc23",
+        "amc83",
+        "aime24",
+        "aime25",
+        "olympiadbench",
+    ):
+        assert name in done.stdout
+    for name in ("olympiadbench", "minerva_math", "mmlu_stem", "gpqa_diamond", "s1k", "14116"):
+        assert name in done.stdout
+
+
+def test_prepare_keeps_gold_apart(write_jsonl, tmp_path):
+    source = write_jsonl("own.jsonl", [{"q": row["problem"], "a": row["answer"]} for row in OWN])
+    words = ("--prompt-column", "q", "--answer-column", "a", "--out", tmp_path / "t.jsonl")
+    done = restrain("data", "prepare", "own", "--source", source, *words)
+    assert done.returncode == 0, done.stderr
+    assert rows_of(tmp_path / "t.jsonl") == [{"id": "0", "problem": "1+1="}, {"id": "1", "problem": "2+2="}]
+    assert [row["answer"] for row in rows_of(tmp_path / "t.gold.jsonl")] == ["2", "4"]
+    assert "digest" in done.stdout
+
+
+def test_a_prepared_csv_and_its_sidecar_serve_premise(tmp_path, write_jsonl):
+    (tmp_path / "own.csv").write_text("problem,answer\n1+1=,2\n")
+    out = tmp_path / "t.jsonl"
+    words = ("--source", tmp_path / "own.csv", "--answer-column", "answer", "--out", out)
+    assert restrain("data", "prepare", "own", *words).returncode == 0
+    rollouts = write_jsonl("r.jsonl", [{"id": 1, "problem": "1+1=", "responses": boxed("2", "2", "3")}])
+    words = ("--rollouts", rollouts, "--gold", tmp_path / "t.gold.jsonl", "--set", "kappa=2")
+    done = restrain("premise", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)["gold"]["by_size"]
+    assert (row["size"], row["n"], row["pass_at_n"], row["majority_accuracy"]) == (2, 3, 1, 1)
+
+
+def test_math12k_is_kept_apart_from_math500(tmp_path, write_jsonl):
+    write_jsonl("math500.jsonl", [{"problem": "What is $3$?", "answer": "3", "unique_id": "t/1.json"}])
+    source = write_jsonl("math.jsonl", [{"problem": text, "answer": "3"} for text in ("What is 3?", "What is 4?")])
+    words = ("data", "prepare", "math12k", "--source", source, "--any-count", "--out", tmp_path / "t.jsonl")
+    done = restrain(*words, "--benchmark-dir", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert rows_of(tmp_path / "t.jsonl") == [{"id": "1", "problem": "What is 4?"}]
+    assert [row["answer"] for row in rows_of(tmp_path / "t.gold.jsonl")] == ["3"]
+    assert "1 prompts were problems of math500 and are left out; for near ones: restrain data overlap" in done.stdout
+    (tmp_path / "none").mkdir()
+    message = refused(*words, "--benchmark-dir", tmp_path / "none")
+    assert "math12k: its prompts must be compared with math500, which could not be read." in message
+    assert "Name a folder that has a copy with --benchmark-dir." in message
+
+
+def test_overlap_names_what_is_shared(write_jsonl, tmp_path):
+    text = "a b c d e f g h i j k l m n"
+    prompts = write_jsonl("p.jsonl", [{"id": "t", "problem": f"{text}!"}])
+    bench = write_jsonl("bench.jsonl", [{"id": "q", "problem": text, "answer": "1"}, {**OWN[0]}])
+    done = restrain("data", "overlap", prompts, "--benchmarks", bench, "--out", tmp_path / "o.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert ["bench", "2", "1", "0", "0", "0", "1 (1 shorter than 13 words)"] in cells(done.stdout)
+    assert rows_of(tmp_path / "o.jsonl")[0]["problem_id"] == "q"
+    shown = restrain("data", "overlap", prompts, "--benchmarks", f"one={bench},two={bench}")
+    assert [row[:3] for row in cells(shown.stdout)][-2:] == [["one", "2", "1"], ["two", "2", "1"]]
+
+
+def cells(table):
+    """The cells of each row of a printed table."""
+    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in table.splitlines() if "│" in line]
+
+
+def test_prepare_says_which_copy_it_is(write_jsonl, tmp_path):
+    rows = [{"prompt": f"Find x{mark}", "solution": "2", "n": mark} for mark in ("?", ".", " + 1", "- 1")]
+    words = ("--source", write_jsonl("own.jsonl", rows), "--any-count", "--out", tmp_path / "t.jsonl")
+    done = restrain("data", "prepare", "dapo14k", *words)
+    assert done.returncode == 0, done.stderr
+    assert "warning: dapo14k: this is another copy than the one known. This one: 4 prompts, digest" in done.stderr
+    known = "The known one: 14,116 prompts, digest cb8006ca3d13115bf283c1cdc3597d37364d97db56d27b749e454936d8bd3390"
+    assert known in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words", "message"),
+    [
+        ("p.jsonl", '{"q": "x"}\n', (), "p.jsonl, row 1: has no column 'problem'; its columns are q"),
+        ("p.jsonl", '{"problem": ""}\n', (), "row 1: 'problem' is ''"),
+        ("p.jsonl", '{"problem": "x"}\n', ("--prompt-column", "q"), "has no column 'q'"),
+        ("p.jsonl", "", (), "has no rows"),
+        ("p.jsonl", "{", (), "line 1: not valid JSON"),
+        ("p.jsonl.gz", "", (), "is not a .jsonl, .csv or .parquet file"),
+    ],
+)
+def test_prompts_that_cannot_be_compared_are_refused(tmp_path, write_jsonl, name, content, words, message):
+    (tmp_path / name).write_text(content)
+    benchmark = write_jsonl("own.jsonl", OWN)
+    assert message in refused("data", "overlap", tmp_path / name, "--benchmarks", benchmark, *words)
+
+
+def test_two_benchmarks_of_one_name_are_refused(write_jsonl):
+    own = write_jsonl("own.jsonl", OWN)
+    assert "two have one name" in refused("data", "overlap", own, "--benchmarks", f"{own},{own}")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("data", "prepare", "dapo", "--out", "x.jsonl"), "no known training set"),
+        (("data", "prepare", "own", "--out", "x.csv"), "name a .jsonl or a .parquet file"),
+        (("data", "prepare", "own", "--out", "x.jsonl"), "No place on the hub is known"),
+        (("data", "prepare", "own", "--config", "en", "--out", "x.jsonl"), "needs --hub-id"),
+        (("data", "prepare", "synthetic-s1k", "--out", "x.jsonl"), "Give your own copy"),
+        (("data", "prepare", "own", "--source", "absent.csv", "--out", "x.jsonl"), "no such file"),
+        (("data", "prepare", "own", "--source", "x.jsonl", "--out", "x.jsonl"), "is the input file"),
+        (
+            ("data", "prepare", "own", "--source", "x.jsonl", "--out", "t.jsonl", "--supervised", "t.gold.jsonl"),
+            "--supervised t.gold.jsonl: is one of the files of --out",
+        ),
+        (
+            ("data", "prepare", "own", "--source", "x.jsonl", "--out", "t.jsonl", "--supervised", "x.jsonl"),
+            "--supervised x.jsonl: is the input file",
+        ),
+        (("data", "prepare", "own", "--source", "x.jsonl", "--first", "0", "--out", "t.jsonl"), "--first"),
+        (("data", "overlap", "absent.jsonl", "--benchmarks", "absent.jsonl"), "no such file"),
+        (("data", "overlap", "absent.jsonl", "--benchmarks", " , "), "give one or more names or paths"),
+        (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--out", "x.jsonl"), "is the file of the prompts"),
+        (("data", "overlap", "x.jsonl", "--benchmarks", "math500", "--n", "0"), "--n"),
+        (("regrade", "absent.jsonl"), "holds no evaluation"),
+        (("analyze", "absent.jsonl", "--gold", "absent.jsonl"), "has no kept rollouts"),
+        (("table", "absent"), "holds no evaluation"),
+        (("table", "a=absent", "a=absent"), "Two runs have the same name"),
+        (("plot", "absent", "--out", "x"), "has no metrics.jsonl with a finished step"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, words, message):
+    assert message in refused(*words)
+
+
+EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tokens", "8")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--benchmarks", "aime42"), "no known benchmark. Known: math500"),
+        (("--benchmarks", " , "), "give one or more names"),
+        (("--benchmarks", "aime24,aime24=x.jsonl"), "each once"),
+        (("--benchmarks", "table3,amc83=x.jsonl"), "each once"),
+        (("--benchmarks", "table3", "--benchmark-dir", "."), "has no aime24.jsonl"),
+        (("--benchmarks", "x=absent.jsonl"), "no such file"),
+        (("--benchmarks", "../x=absent.jsonl"), "'../x' cannot name a folder"),
+        (("--benchmarks", "OWN", "--shard", "2/2"), "--shard '2/2'"),
+        (("--benchmarks", "OWN", "--protocol", "beam"), "Known: paper, greedy"),
+        (("--benchmarks", "OWN", "--protocol", "greedy", "--n", "4"), "all equal"),
+        (("--benchmarks", "OWN", "--model", "./absent"), "no such model folder"),
+    ],
+)
+def test_bad_evaluations_are_one_line(tmp_path, write_jsonl, words, message):
+    own = write_jsonl("own.jsonl", OWN)
+    words = [str(own) if word == "OWN" else word for word in words]
+    assert message in refused(*EVAL, "--out", tmp_path / "out", *words)
+
+
+@pytest.mark.host
+def test_prompts_longer_than_the_context_are_named_and_none_is_cut(tmp_path, write_jsonl):
+    pytest.importorskip("transformers", reason="needs transformers: make install")
+    rows = [
+        *OWN,
+        {"id": "long-1", "problem": "1" * 1500, "answer": "1"},
+        {"id": "long-2", "problem": "1" * 1900, "answer": "1"},
+    ]
+    words = ("--benchmarks", write_jsonl("own.jsonl", rows), "--max-new-tokens", "600", "--out", tmp_path / "out")
+    message = refused(*EVAL, *words)
+    assert (
+        "2 of 4 prompts are too long: a context of 2048 tokens with 600 new tokens leaves 1448 for the prompt"
+        in message
+    )
+    assert "long-1 (1500), long-2 (1900)" in message
+    assert not list((tmp_path / "out").rglob("responses*"))
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--template", "llama"), "is not a template. Known: auto, qwen25-math-cot"),
+        (("--template", "chat-boxed"), "no chat template"),
+        (("--context", "4096"), "allows at most 2048 tokens"),
+    ],
+)
+def test_what_the_model_cannot_do_is_one_line(tmp_path, write_jsonl, words, message):
+    pytest.importorskip("transformers", reason="needs transformers: make install")
+    assert message in refused(*EVAL, "--benchmarks", write_jsonl("own.jsonl", OWN), "--out", tmp_path / "o", *words)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "message"),
+    [
+        ([{"id": 1, "problem": "p", "responses": []}], (), "line 1: responses is empty"),
+        ([{"id": 1, "problem": "p", "responses": ["x"]}], ("--gold", "GOLD"), "none of its"),
+        ([], (), "has no rows"),
+    ],
+)
+def test_rollouts_that_cannot_be_graded_are_refused(write_jsonl, rows, words, message):
+    path = write_jsonl("r.jsonl", rows)
+    gold = write_jsonl("gold.jsonl", OWN)
+    words = [{"GOLD": str(gold)}.get(word, word) for word in words]
+    assert message in refused("premise", "--rollouts", path, *words)
+
+
+def test_tables_of_runs(tmp_path):
+    runs = [
+        write_run(tmp_path / name, result("aime24", "AIME24", value)) for name, value in (("half", 0.2), ("one", 0.3))
+    ]
+    done = restrain("table", *runs, "--format", "csv")
+    assert done.returncode == 0, done.stderr
+    rows = list(csv.DictReader(done.stdout.splitlines()))
+    assert [(row["run"], row["origin"], row["pass_at_1"]) for row in rows if row["benchmark"] == "AIME24"] == [
+        ("half", "ours", "20.00"),
+        ("one", "ours", "30.00"),
+    ]
+    assert "| x | ours |" in restrain("table", f"x={runs[0]}").stdout
+    assert "'html' is not one of 'markdown'" in refused("table", *runs, "--format", "html")
+
+
+def test_runs_are_set_beside_the_paper_unasked(tmp_path):
+    qwen = "Qwen/Qwen3-4B-Base"
+    results = (result("aime24", "AIME24", 0.2, model=qwen), result("amc83", "AMC (83)", 0.4, model=qwen))
+    run = write_run(tmp_path / "base", *results)
+    done = restrain("table", run)
+    assert "| RESTRAIN, on dapo14k | paper, Table 5 | 20.3 | – | – |" in done.stdout
+    assert "base, AMC (83): the paper has no amc83 of Qwen/Qwen3-4B-Base" in done.stdout
+    assert "paper" not in restrain("table", run, "--no-paper", "--format", "csv").stdout
+    assert "note: base, AMC (83): the paper has no amc83" in restrain("table", run, "--format", "csv").stderr
+    done = restrain("table", run, "--ablations", "--format", "json")
+    assert json.loads(done.stdout)["lines"][0]["cells"][1]["value"] == 40.0
+    assert "κ = 8, on dapo14k" not in done.stdout, "it has none of these benchmarks"
+    assert restrain("table", run, "--format", "csv").stdout.startswith("run,origin,benchmark,pass_at_1,")
+    assert "'grop': is not a method. Known: base (no training), ttrl" in refused("table", run, "--method", "grop")
+
+
+def test_reliability_of_the_shared_rollouts(shared):
+    done = restrain("premise", "--rollouts", shared / "rollouts" / "math_50x8.jsonl", "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["gold"]["by_size"]
+    assert sum(row["problems"] for row in rows) == 50
+    assert (rows[-1]["size"], rows[-1]["problems"]) == (8, 42)

@@ -1,0 +1,214 @@
+"""Where --out points: links are written through, and what is no file is refused before anything is computed."""
+
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from restrain_openrlhf.data.outputs import whole_file
+from tests.command_line import refused, restrain
+from tests.commands.k8s.manifests import needs_kustomize
+from tests.conftest import ROOT
+
+ROLLOUTS = [{"id": 1, "problem": "p", "responses": [f"so \\boxed{{{n % 3}}}" for n in range(16)]}]
+SCORE = ("--method", "restrain", "--set", "prompt_weight=1.0")
+
+
+@pytest.fixture
+def rollouts(write_jsonl):
+    return write_jsonl("r.jsonl", ROLLOUTS)
+
+
+def make(kind, path):
+    """Something that is no file, under `path`."""
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.bind(str(path))
+    elif kind == "loop":
+        path.symlink_to(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        try:
+            os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+        except PermissionError:
+            pytest.skip("only root makes device nodes")
+
+
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device", "folder", "loop"])
+def test_what_is_no_file_is_refused_and_stays(rollouts, tmp_path, kind, linked):
+    target = tmp_path / "target.jsonl"
+    make(kind, target)
+    before, out = target.lstat(), target
+    if linked:
+        out = tmp_path / "link.jsonl"
+        out.symlink_to(target)
+    for command in (("score", rollouts, *SCORE), ("merge-reference", rollouts)):
+        assert "not a file that can be written" in refused(*command, "--out", out).replace("\n", " ")
+    assert (target.lstat().st_mode, target.lstat().st_ino) == (before.st_mode, before.st_ino)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({"r.jsonl", "target.jsonl", out.name})
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_link_stays_and_its_target_is_written(rollouts, tmp_path, there):
+    (tmp_path / "data").mkdir()
+    target, link = tmp_path / "data" / "scores.jsonl", tmp_path / "link.jsonl"
+    if there:
+        target.write_text("old\n")
+    link.symlink_to("data/scores.jsonl")
+    assert restrain("score", rollouts, *SCORE, "--out", link).returncode == 0
+    assert link.is_symlink()
+    assert json.loads(target.read_text())["id"] == 1
+
+
+def into(stdout, *words, folder):
+    """Runs a command as a process of its own, whose standard output goes to `stdout`."""
+    command = [sys.executable, "-m", "restrain_openrlhf.commands.main", *map(str, words)]
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        command, stdout=stdout, stderr=subprocess.PIPE, text=True, check=False, cwd=folder, env=here
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["w", "a"])
+@pytest.mark.parametrize("out", ["/dev/stdout", "redirected.jsonl"])
+def test_the_file_behind_standard_output_keeps_what_it_holds(rollouts, tmp_path, mode, out):
+    redirected = tmp_path / "redirected.jsonl"
+    redirected.write_text("earlier\n")
+    with redirected.open(mode) as stdout:
+        done = into(stdout, "score", rollouts, *SCORE, "--out", out, folder=tmp_path)
+    assert done.returncode == 2
+    assert "the shell writes this command's own output to" in done.stderr.replace("\n", " ")
+    assert redirected.read_text() == ("earlier\n" if mode == "a" else "")
+
+
+def test_standard_output_into_a_pipe_is_refused(rollouts, tmp_path):
+    done = into(subprocess.PIPE, "score", rollouts, *SCORE, "--out", "/dev/stdout", folder=tmp_path)
+    assert done.returncode == 2
+    assert "is a pipe, not a file" in done.stderr.replace("\n", " ")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("beside", ["prompts.gold.jsonl", "prompts.about.json"])
+def test_what_is_written_beside_an_output_is_a_file_too(tmp_path, beside):
+    (tmp_path / "own.jsonl").write_text('{"problem": "1+1=", "answer": "2"}\n')
+    make("fifo", tmp_path / beside)
+    words = ("data", "prepare", "own", "--source", tmp_path / "own.jsonl", "--out", tmp_path / "prompts.jsonl")
+    assert "is a pipe, not a file" in refused(*words).replace("\n", " ")
+    assert stat.S_ISFIFO((tmp_path / beside).stat().st_mode)
+
+
+@pytest.mark.timeout(60)
+def test_a_references_file_is_checked_before_the_model_is_looked_for(tmp_path):
+    make("fifo", tmp_path / "reference.jsonl")
+    words = ("reference", "--model", tmp_path / "none", "--prompts", tmp_path / "none.jsonl")
+    assert "is a pipe, not a file" in refused(*words, "--out", tmp_path / "reference.jsonl").replace("\n", " ")
+
+
+def test_a_folder_behind_a_link_is_written_into_and_a_dangling_link_is_refused(tmp_path):
+    needs_kustomize()
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    words = ("k8s", "platform", "--overlay", "single-node", "--out", link)
+    assert "is a symbolic link to" in refused(*words)
+    (tmp_path / "real").mkdir()
+    assert restrain(*words).returncode == 0
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "run.sh").is_file()
+
+
+BELOW_A_FILE = [
+    ("score", "r.jsonl", *SCORE, "--out", "r.jsonl/scores.jsonl"),
+    ("data", "prepare", "own", "--source", "r.jsonl", "--out", "r.jsonl/prompts.jsonl"),
+    ("k8s", "render", "dapo14k/qwen3-4b-base/restrain", "--overlay", "8xa100-80g", "--out", "r.jsonl/manifests"),
+    ("slurm", "render", "dapo14k/qwen3-4b-base/restrain", "--gpus-per-node", 8, "--out", "r.jsonl/job"),
+    ("study", "cpu/demo", "--out", "r.jsonl/study"),
+    ("show", "r.jsonl/config.yaml"),
+]
+
+
+@pytest.mark.parametrize("words", BELOW_A_FILE, ids=lambda words: words[0])
+def test_a_place_below_a_file_is_refused(rollouts, words):
+    done = restrain(*words, cwd=rollouts.parent)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert rollouts.read_text().count("\n") == 1
+
+
+@pytest.fixture
+def as_nobody():
+    """Runs a command as a user who may read this machine's files and write nowhere: for root nothing is forbidden."""
+    if os.geteuid() != 0 or shutil.which("setpriv") is None:
+        pytest.skip("only root can become another user (setpriv)")
+    command = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", sys.executable]
+    here = {**os.environ, "PYTHONPATH": str(ROOT), "HOME": "/nonexistent", "MPLCONFIGDIR": "/nonexistent"}
+
+    def run(*words):
+        whole = [*command, *map(str, words)]
+        return subprocess.run(whole, env=here, cwd="/", capture_output=True, text=True, check=False)
+
+    if run("-c", "import restrain_openrlhf.commands.main").returncode != 0:
+        pytest.skip("another user cannot run this environment's Python")
+    return lambda *words: run(
+        "-m", "test_time.cli" if words[0] == "adapt" else "restrain_openrlhf.commands.main", *words
+    )
+
+
+@pytest.fixture
+def readable():
+    """A folder that every user may read: pytest's own is its user's."""
+    with TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+PRESET = "dapo14k/qwen3-4b-base/restrain"
+PLACES = ("r.jsonl", "secret.yaml", "secret.jsonl", "locked", "open")
+WITHOUT_PERMISSION = [
+    ("show", "secret.yaml"),
+    ("score", "r.jsonl", *SCORE, "--out", "locked/scores.jsonl"),
+    ("slurm", "render", PRESET, "--gpus-per-node", 8, "--out", "locked/job"),
+    ("k8s", "render", PRESET, "--overlay", "8xa100-80g", "--out", "locked/manifests"),
+    ("data", "prepare", "own", "--source", "r.jsonl", "--out", "locked/prompts.jsonl"),
+    ("data", "prepare", "own", "--source", "secret.jsonl", "--out", "open/prompts.jsonl"),
+    ("adapt", "--model", "x", "--prompts", "secret.jsonl", "--out", "open/adapted"),
+    ("adapt", "--model", "x", "--prompts", "r.jsonl", "--out", "locked/adapted"),
+    ("reference", "--model", "x", "--prompts", "r.jsonl", "--out", "locked/reference.jsonl"),
+]
+
+
+def test_without_permission_there_is_a_message(as_nobody, rollouts, readable):
+    (readable / "r.jsonl").write_bytes(rollouts.read_bytes())
+    for secret in ("secret.yaml", "secret.jsonl"):
+        (readable / secret).write_text("run_dir: x\n")
+        (readable / secret).chmod(0o600)
+    (readable / "locked").mkdir(mode=0o755)
+    (readable / "open").mkdir()
+    (readable / "open").chmod(0o777)
+    for words in WITHOUT_PERMISSION:
+        placed = [readable / word if word.partition("/")[0] in PLACES else word for word in map(str, words)]
+        done = as_nobody(*placed)
+        said = done.stderr.replace("\n", "")
+        assert (done.returncode, "Traceback" in said) == (2, False), done.stderr
+        forbidden = "locked" if "locked" in str(words) else "secret"
+        assert f"{readable}/{forbidden}" in said, words
+        assert "this user may not write to" in said or "Permission denied" in said, words
+    assert list((readable / "locked").iterdir()) == []
+
+
+def test_two_names_of_one_folder_are_one_place(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to("real")
+    with whole_file(tmp_path / "alias" / "x") as file:
+        file.write("1")
+    assert Path(tmp_path / "real" / "x").read_text() == "1"

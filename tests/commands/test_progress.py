@@ -1,0 +1,91 @@
+"""Progress as people see it: a bar on a terminal, plain lines elsewhere."""
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from restrain_openrlhf.hook.launch.progress import numbered, step_progress
+from restrain_openrlhf.records.metrics import StepRow
+
+VOTES = {
+    "majority_share_mean": 0.5,
+    "low_consensus_share": 0.1,
+    "missing_share_of_voters": 0.0,
+    "top_answer_share": 0.2,
+}
+
+
+def shown(terminal, *last_phase):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=160, color_system=None)
+    with step_progress("run", console) as (on_phase, on_step):
+        on_phase("starting")
+        on_step(StepRow(3, {}, VOTES), 20)
+        for name in last_phase:
+            on_phase(name)
+    return screen.getvalue()
+
+
+def test_a_terminal_shows_the_step_and_its_votes():
+    text = shown(True)
+    assert "3/20" in text
+    assert "majority 0.50  penalised 0.10" in text
+
+
+def test_a_new_phase_starts_without_the_old_ones_total():
+    last_frame = shown(True, "voting").rsplit("\r", 1)[-1]
+    assert "run: voting" in last_frame
+    assert "20" not in last_frame
+
+
+def test_elsewhere_every_event_is_a_line():
+    lines = [re.split(" {2,}", line) for line in shown(False, "voting").splitlines()]
+    assert [event for _, event, *_ in lines] == ["run: starting", "run: step 3/20", "run: voting"]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", time) for time, *_ in lines)
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_time_left_is_that_of_the_steps_that_are_left(terminal):
+    """41 steps, of which the first was slow, and the last 21 take 100 s each; 59 are left."""
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=200, color_system=None)
+    with step_progress("run", console) as (_, on_step):
+        for step, seconds in enumerate([500, *[90] * 19, *[100] * 21], start=1):
+            on_step(StepRow(step, {"timing/step_total": seconds}, VOTES), 100)
+    assert "100 s a step  1:38:20 left" in screen.getvalue()
+
+
+def test_the_last_step_has_no_time_left():
+    screen = io.StringIO()
+    with step_progress("run", Console(file=screen, force_terminal=False, width=200)) as (_, on_step):
+        on_step(StepRow(5, {"timing/step_total": 4.0}, VOTES), 5)
+    assert "4 s a step  majority" in screen.getvalue()
+
+
+def test_phases_are_numbered():
+    heard = []
+    on_phase = numbered(heard.append, 2)
+    on_phase("voting")
+    on_phase("training")
+    assert heard == ["1 of 2: voting", "2 of 2: training"]
+
+
+def test_quiet_prints_nothing():
+    screen = io.StringIO()
+    with step_progress("run", Console(file=screen, quiet=True)) as (on_phase, on_step):
+        on_phase("starting")
+        on_step(StepRow(1, {}, {**VOTES, "missing_share_of_voters": 1.0}), 1)
+    assert screen.getvalue() == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_the_first_step_with_many_missing_answers_is_warned_of_and_no_other(terminal):
+    screen = io.StringIO()
+    console = Console(file=screen, force_terminal=terminal, width=300, color_system=None)
+    with step_progress("run", console) as (_, on_step):
+        for step, share in enumerate([0.2, 0.21, 0.9], start=1):
+            on_step(StepRow(step, {}, {**VOTES, "missing_share_of_voters": share}), 3)
+    assert screen.getvalue().count("have no answer and do not vote") == 1
+    assert "warning: 21% of the rollouts of step 2" in screen.getvalue()

@@ -1,0 +1,282 @@
+"""`restrain score`: where u_x comes from, which labels it reads, and options that contradict.
+
+The command's shape, a row of the golden table and its errors for malformed rows are in test_commands.py.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
+from restrain_openrlhf.commands.main import app
+from restrain_openrlhf.data.identity import text_hash
+from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError
+from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow
+from tests.command_line import refused
+from tests.processes import HEEDS_CTRL_C
+
+N = 16
+
+
+def responses(*counts, missing=0):
+    answers = [label for label, count in enumerate(counts) for _ in range(count)]
+    return [f"so \\boxed{{{answer + 40}}}" for answer in answers] + ["I give up"] * missing
+
+
+def row(*counts, missing=0, **more):
+    return {"id": "a", "problem": "p", "responses": responses(*counts, missing=missing), **more}
+
+
+def score(*words):
+    """Run the command; an error of ours is raised as it is."""
+    done = CliRunner().invoke(app, ["score", *map(str, words)])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done
+
+
+@pytest.fixture
+def scored(write_jsonl, tmp_path):
+    """Score rows with the given options; returns the rows written."""
+
+    def run(rows, *words):
+        done = score(write_jsonl("r.jsonl", rows), "--out", tmp_path / "o.jsonl", *words)
+        assert done.exit_code == 0, done.stderr
+        return [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+
+    return run
+
+
+@pytest.fixture
+def reference(tmp_path):
+    """A complete artifact for the problem "p" with the given vote."""
+
+    def make(majority, count):
+        path = tmp_path / "ref.jsonl"
+        counts = (count, N - count) if count < N else (count,)
+        answers = (majority,) * count + (None,) * (N - count)
+        vote = ReferenceRow(
+            prompt_hash=text_hash("p"), problem_hash=text_hash("p"), n=N, answers=answers, counts=counts,
+            majority=majority, majority_count=count, majority_share=count / N, missing_share=0.0,
+        )  # fmt: skip
+        provenance = ReferenceProvenance(
+            model="m", model_fingerprint="f", template="", prompt_set_hash="h", prompt_count=1, n=N, temperature=1.0,
+            top_p=1.0, max_new_tokens=8, max_len=8, seed=0, extractor_version=EXTRACTOR_VERSION, restrain_version="0",
+        )  # fmt: skip
+        path.write_text(vote.model_dump_json() + "\n")
+        provenance.write(path)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(("count", "weight"), [(3, 0.267), (8, 0.607), (16, 1.0)])
+def test_advantages_include_the_prompt_weight_of_the_reference(scored, reference, count, weight):
+    (got,) = scored([row(12, 4)], "--reference", reference("40", count))
+    (plain,) = scored([row(12, 4)], "--set", "prompt_weight=1")
+    assert got["prompt_weight"] == pytest.approx(weight, abs=6e-4)
+    assert got["advantage_neg"] == pytest.approx([value * got["prompt_weight"] for value in plain["advantage_neg"]])
+
+
+def test_srt_trains_on_the_label_of_the_reference(scored, reference):
+    (got,) = scored([row(12, 4)], "--method", "srt_offline", "--reference", reference("41.0", 9))
+    assert got["label_weights"] == [0.0, 1.0]
+    (absent,) = scored([row(12, 4)], "--method", "srt_offline", "--reference", reference("77", 9))
+    assert not any(absent["advantage_pos"] + absent["advantage_neg"])
+
+
+def test_gold_is_read_by_grpo_gold_alone(scored):
+    (gold,) = scored([row(12, 4, answer=41)], "--method", "grpo_gold")
+    assert gold["label_weights"] == [0.0, 1.0]
+    for method in ("restrain", "ttrl"):
+        assert scored([row(12, 4, answer="40")], "--method", method) == scored([row(12, 4)], "--method", method)
+
+
+def test_ids_stay_as_they_are_and_other_keys_are_let_through(scored):
+    rows = [row(4, 4, level=3), {**row(8), "id": 7}]
+    assert [got["id"] for got in scored(rows)] == ["a", 7]
+
+
+def test_a_missing_answer_has_no_class_and_u_x_is_1_where_nothing_says_otherwise(scored):
+    (got,) = scored([row(2, missing=1)])
+    assert (got["classes"], got["prompt_weight"]) == ([0, 0, None], 1.0)
+
+
+def test_a_group_without_answers_has_no_majority(scored):
+    (got,) = scored([row(missing=N)])
+    assert (got["majority"], got["majority_count"], got["counts"], got["penalized"]) == (None, 0, [], True)
+
+
+def test_settings_are_read_as_yaml(scored):
+    (got,) = scored([row(12, 4)], "--set", "sigma=.inf", "--set", "eps=1e-6", "--set", "prompt_weight=none")
+    assert got["label_weights"] == pytest.approx([0.5, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        (("--set", "name=ttrl"), ConfigError, "--method ttrl"),
+        (("--method", "ttrl", "--set", "prompt_weight=1"), ConfigError, "'prompt_weight' is not a setting of ttrl"),
+        (("--set", "prompt_weight=offline"), ReferencePassError, "line 1: The method 'restrain' reads the frozen"),
+        (("--method", "srt_offline"), ReferencePassError, "line 1: The method 'srt_offline' reads the frozen"),
+        (("--method", "grpo_gold"), DataError, "line 1: The method 'grpo_gold' learns from gold answers"),
+        *((("--set", f"prompt_weight={each}"), ConfigError, "prompt_weight") for each in (".inf", "-1", "much")),
+        (("--set", "sigma=wide"), ConfigError, "sigma: Input should be a valid number"),
+        (("--set", "kappa=[3"), ConfigError, "not valid YAML"),
+        (("--set", "=3"), ConfigError, "KEY=VALUE"),
+    ],
+)
+def test_options_that_cannot_be_right_are_refused(write_jsonl, tmp_path, words, error, message):
+    with pytest.raises(error, match=message):
+        score(write_jsonl("r.jsonl", [row(12, 4)]), "--out", tmp_path / "o.jsonl", *words)
+    assert not (tmp_path / "o.jsonl").exists()
+
+
+def test_a_problem_the_reference_lacks_is_named_by_its_line(write_jsonl, tmp_path, reference):
+    path = write_jsonl("r.jsonl", [row(12, 4), row(12, 4) | {"id": "b", "problem": "q"}])
+    with pytest.raises(ReferencePassError, match=r"r\.jsonl, line 2"):
+        score(path, "--out", tmp_path / "o.jsonl", "--reference", reference("40", 8))
+
+
+def test_a_file_without_rows_is_refused(write_jsonl, tmp_path):
+    with pytest.raises(DataError, match="no rows"):
+        score(write_jsonl("r.jsonl", []), "--out", tmp_path / "o.jsonl")
+
+
+def test_rollouts_are_never_overwritten(write_jsonl):
+    path = write_jsonl("r.jsonl", [row(12, 4)])
+    before = path.read_bytes()
+    with pytest.raises(ConfigError, match="is an input file"):
+        score(path, "--out", path.parent / "elsewhere" / ".." / path.name)
+    assert path.read_bytes() == before
+
+
+def test_a_folder_and_a_place_that_cannot_be_written_are_refused(write_jsonl, tmp_path):
+    path = write_jsonl("r.jsonl", [row(12, 4)])
+    with pytest.raises(DataError, match="is a folder"):
+        score(path, "--out", tmp_path)
+    with pytest.raises(DataError, match="is not a folder"):
+        score(path, "--out", path / "o.jsonl")
+
+
+def test_scores_of_before_survive_a_failure(write_jsonl, tmp_path):
+    out = tmp_path / "o.jsonl"
+    out.write_text("before\n")
+    with pytest.raises(DataError, match="line 2"):
+        score(write_jsonl("r.jsonl", [row(2), {**row(), "id": "b", "responses": []}]), "--out", out)
+    assert out.read_text() == "before\n"
+
+
+def test_the_note_and_no_progress_bar_go_to_stderr_where_it_is_no_terminal(write_jsonl, tmp_path):
+    done = score(write_jsonl("r.jsonl", [row(12, 4)]), "--out", tmp_path / "o.jsonl")
+    assert done.stdout == ""
+    assert "u_x is not applied: u_x is 1" in done.stderr
+    assert "scoring" not in done.stderr
+
+
+def test_help_says_that_the_advantages_include_u_x():
+    assert "Advantages include the prompt weight u_x" in " ".join(score("--help").stdout.split())
+
+
+def test_the_same_id_twice_is_refused_by_its_lines(write_jsonl, tmp_path):
+    path = write_jsonl("r.jsonl", [row(2), row(3) | {"id": "b"}, row(4)])
+    with pytest.raises(DataError, match=r"r\.jsonl: lines 1 and 3 have the same id 'a'"):
+        score(path, "--out", tmp_path / "o.jsonl")
+
+
+def test_nul_characters_are_refused_by_line(write_jsonl, tmp_path):
+    wrong = row(2) | {"id": "b", "responses": ["so \\boxed{4\0}"]}
+    with pytest.raises(DataError, match=r"r\.jsonl, line 2: responses\.0 has a NUL character"):
+        score(write_jsonl("r.jsonl", [row(2), wrong]), "--out", tmp_path / "o.jsonl")
+
+
+INTERRUPTED = (
+    HEEDS_CTRL_C
+    + """
+import time
+from restrain_openrlhf.commands import main
+import restrain_openrlhf.{module} as module
+def slow(*given):
+    print("started", flush=True)
+    time.sleep(60)
+module.{name} = slow
+main.main()
+"""
+)
+
+
+def interrupted(module, name, *words):
+    """What a real process says of a real Ctrl-C in the middle of its work."""
+    command = [sys.executable, "-c", INTERRUPTED.format(module=module, name=name), *map(str, words)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "started\n" in process.stdout
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    return " ".join(said.split())
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_says_that_nothing_is_kept_and_that_is_so(write_jsonl, tmp_path):
+    path, out = write_jsonl("r.jsonl", [row(2)]), tmp_path / "o.jsonl"
+    out.write_text("before\n")
+    said = interrupted("commands.score", "score_row", "score", path, "--out", out)
+    assert "interrupted: the same command starts again from its beginning." in said
+    assert "resume" not in said
+    assert sorted(tmp_path.iterdir()) == [out, path]
+    assert out.read_text() == "before\n"
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_in_a_command_that_goes_on_says_so():
+    said = interrupted("commands.train", "load_run_config", "train", "cpu/demo")
+    assert "interrupted: run the same command to resume." in said
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_between_two_benchmarks_keeps_the_first(tmp_path):
+    """The copy that is there is not fetched again: only the one that was interrupted is."""
+    (tmp_path / "aime24.jsonl").write_text("kept\n")
+    words = ("data", "benchmarks", "aime24,amc23", "--problems-only", "--out", tmp_path)
+    said = interrupted("data.benchmarks", "load_benchmark", *words)
+    assert "interrupted: run the same command to resume." in said
+    assert (tmp_path / "aime24.jsonl").read_text() == "kept\n"
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_in_gpu_check_says_that_it_needs_another_folder(tmp_path):
+    words = ("gpu-check", "--allow-cpu", "--only", "gradient", "--out", tmp_path / "out")
+    said = interrupted("commands.gpu_check.checks", "run_check", *words)
+    assert "interrupted: a check is not resumed; start again in another folder (--out)." in said
+    (tmp_path / "out" / "begun").touch()
+    assert "is not an empty folder" in refused(*words)
+
+
+def test_a_csv_file_has_a_row_for_each_response(tmp_path):
+    """As people have it in a spreadsheet; quotes, commas and formulas inside cells included."""
+    (tmp_path / "r.csv").write_text(
+        'problem,response,answer\n"2+2, say it",\\boxed{4},4\n"2+2, say it","so, \\boxed{5}",4\n'
+        '"2+2, say it",\\boxed{4.0},4\nhow many?,\\boxed{7},\n'
+    )
+    assert score(tmp_path / "r.csv", "--out", tmp_path / "o.jsonl").exit_code == 0
+    first, second = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert (first["id"], first["classes"], first["counts"]) == (1, [0, 1, 0], [2, 1])
+    assert (second["id"], second["majority"]) == (2, "7")
+
+
+def test_a_csv_file_without_a_column_is_refused(tmp_path):
+    (tmp_path / "r.csv").write_text("problem,answer\na,b\n")
+    assert "has no column 'response' (it has problem, answer)" in refused(
+        "score", tmp_path / "r.csv", "--out", tmp_path / "o"
+    )
+
+
+def test_rows_come_from_standard_input(tmp_path):
+    script = "from restrain_openrlhf.commands.main import main\nmain()"
+    command = [sys.executable, "-c", script, "score", "-", "--out", str(tmp_path / "o.jsonl")]
+    subprocess.run(command, input=json.dumps(row(3, 1)), text=True, check=True, capture_output=True)
+    assert json.loads((tmp_path / "o.jsonl").read_text())["counts"] == [3, 1]

@@ -1,0 +1,107 @@
+"""`restrain serve`: what a wrong configuration, option or token gets."""
+
+import logging
+import resource
+
+import pytest
+
+from tests.command_line import refused, restrain
+
+pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[service]")
+
+
+@pytest.fixture(autouse=True)
+def process_of_its_own(monkeypatch):
+    """A service takes over its process's log and raises its limit of open files; this process goes on after it."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    monkeypatch.setattr(logging.root, "handlers", [])
+    monkeypatch.setattr(logging.root, "level", logging.root.level)
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+GOOD = "method: {name: ttrl}\nservice: {group_size: 4, end_of_text: []}\n"
+GATHERS = "service: {group_size: 4, end_of_text: x"
+
+
+@pytest.mark.parametrize(
+    ("service", "message"),
+    [
+        ("service: {group_size: 4}", "service: give both group_size and end_of_text"),
+        ("service: {end_of_text: x}", "service: give both group_size and end_of_text"),
+        ("service: {group_size: 1, end_of_text: x}", "service.group_size is 1: input should be greater"),
+        ("service: {group_size: true, end_of_text: x}", "service.group_size is True: input should be a valid integer"),
+        ("service: 3", "service is 3: input should be a valid dictionary"),
+        (GATHERS + ", timing: {hold: 180}}", "service.timing.hold is 180: input should be less than 180"),
+        (GATHERS + ", timing: {hold: '9'}}", "service.timing.hold is '9': input should be a valid number"),
+        (GATHERS + ", timing: {keep: .inf}}", "service.timing.keep is inf: input should be a finite number"),
+        (
+            GATHERS + ", labelled_rows: drop}",
+            "service.labelled_rows is 'drop': input should be 'refuse' or 'vote'",
+        ),
+        (GATHERS + ", speed: 9}", "unknown key 'service.speed'."),
+        (GATHERS + ", timing: {admission: 9}}", "unknown key 'service.timing.admission'."),
+        (GATHERS + ", log_text: true}", "unknown key 'service.log_text'."),
+        (
+            GATHERS + ", limits: {pendin: 9}}",
+            "unknown key 'service.limits.pendin'. Did you mean 'service.limits.pending'?",
+        ),
+        ("server: {}", "Did you mean 'service'?"),
+    ],
+)
+def test_a_wrong_configuration_is_refused(tmp_path, service, message):
+    (tmp_path / "service.yaml").write_text(f"method: {{name: ttrl}}\n{service}\n")
+    assert message in refused("serve", "--config", tmp_path / "service.yaml")
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("{name: restrain}", "no reference was given"),
+        ("{name: ettrl}", "'ettrl' draws its own rollouts or chooses prompts, which service.group_size"),
+        ("{name: ttrl, votes: 8, train_on: 4}", "'ttrl' draws its own rollouts"),
+        ("{name: srt_easy}", "'srt_easy' draws its own rollouts or chooses prompts"),
+    ],
+)
+def test_a_method_that_single_rollouts_cannot_serve_is_refused(tmp_path, method, message):
+    (tmp_path / "service.yaml").write_text(f"method: {method}\n{GATHERS}}}\n")
+    assert message in refused("serve", "--config", tmp_path / "service.yaml")
+
+
+@pytest.mark.parametrize("method", ["{name: ettrl}", "{name: ttrl, votes: 8, train_on: 4}", "{name: srt_easy}"])
+def test_whole_groups_of_any_method_are_served_without_a_service_block(tmp_path, method):
+    from restrain_openrlhf.scoring.service.service_config import load_service_config
+
+    for service in ("", "service:\n", "service: {limits: {groups: 9}}\n"):
+        (tmp_path / "service.yaml").write_text(f"method: {method}\n{service}")
+        assert load_service_config(tmp_path / "service.yaml").service.group_size is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--host", "203.0.113.1"], "--host 203.0.113.1 --port 8000: the server cannot listen there"),
+        (["--host", "no such host"], "the server cannot listen there"),
+        (["--token-file", "/absent"], "--token-file /absent: cannot be read"),
+    ],
+)
+def test_a_wrong_option_is_refused(tmp_path, words, message):
+    (tmp_path / "service.yaml").write_text(GOOD)
+    assert message in refused("serve", "--config", tmp_path / "service.yaml", *words)
+
+
+@pytest.mark.parametrize("option", ["--store", "--probe-port", "--reuse-port"])
+def test_what_went_is_unknown(option):
+    assert "No such option" in restrain("serve", option).stderr
+
+
+def test_a_short_token_is_refused_and_not_repeated(tmp_path):
+    (tmp_path / "service.yaml").write_text(GOOD)
+    (tmp_path / "token").write_text("sesame")
+    message = refused("serve", "--config", tmp_path / "service.yaml", "--token-file", tmp_path / "token")
+    assert "the token has 6 characters" in message
+    assert "sesame" not in message
+
+
+def test_an_absent_configuration_is_named(tmp_path):
+    assert "no such file" in refused("serve", "--config", tmp_path / "absent.yaml")

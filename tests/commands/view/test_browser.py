@@ -1,0 +1,417 @@
+"""The page in a real browser: filters, an open group, the chart, gold, keys, hostile text, and a run that goes on."""
+
+import re
+import socket
+import threading
+
+import pytest
+
+from restrain_openrlhf.commands.view import source
+from restrain_openrlhf.commands.view.export import export
+from restrain_openrlhf.commands.view.source import ViewedRuns, material
+from restrain_openrlhf.records.kept import step_file
+from tests.commands.view.browser import chromium, missing, watched
+from tests.commands.view.runs import boxed, scored_group, small_run, write_run
+
+if missing() is not None:
+    pytest.skip(missing(), allow_module_level=True)
+
+from playwright.sync_api import expect
+
+PROMPT = "What is \\(2 + 3\\)?"
+HOSTILE = (
+    "</script><script>document.title = 'ran'</script>",
+    "<img src=x onerror=\"document.title = 'ran'\"><svg onload=\"document.title = 'ran'\">",
+    "\\(\\href{javascript:document.title='ran'}{click}\\) \\(\\url{https://evil.example/a}\\)",
+    "\\(\\includegraphics{https://evil.example/b.png}\\) \\(\\htmlStyle{position:fixed}{x}\\)",
+    "\\(\\def\\x{\\x\\x}\\x\\) \\(\\rule{99999em}{99999em}\\) \\(" + "{" * 20_000 + "\\)",
+    "\u202e reversed \x00 and $ alone \\boxed{<b>1</b>}",
+)
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture
+def page(browser):
+    made = watched(browser)
+    yield made
+    made.page.close()
+
+
+@pytest.fixture
+def serving():
+    """Serves a run in a thread; returns the address."""
+    uvicorn = pytest.importorskip("uvicorn", reason="needs the web stack: pip install restrain-openrlhf[service]")
+    from restrain_openrlhf.commands.view.server import application
+
+    ends = []
+
+    def serve(found, token=None):
+        listening = socket.create_server(("127.0.0.1", 0))
+        server = uvicorn.Server(
+            uvicorn.Config(application(ViewedRuns(found), token), log_level="error", lifespan="off")
+        )
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        ends.append((server, thread))
+        return f"http://127.0.0.1:{listening.getsockname()[1]}/"
+
+    yield serve
+    for server, thread in ends:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(params=["served", "exported"])
+def opened(request, tmp_path, write_jsonl, page):
+    """The small run with gold for one prompt, on the server and as a file."""
+    gold = write_jsonl("gold.jsonl", [{"problem": PROMPT, "answer": "5"}])
+    found = material(small_run(tmp_path / "run"), gold)
+    if request.param == "served":
+        page.open(request.getfixturevalue("serving")(found))
+    else:
+        export(found, tmp_path / "view.html", 50)
+        page.open((tmp_path / "view.html").as_uri())
+    yield page
+    assert page.troubles == []
+    own = page.page.url.split("#")[0].removesuffix("view.html")
+    assert [url for url in page.requests if not url.startswith((own, "data:"))] == []
+
+
+def rows(page):
+    return page.texts(".row .where")
+
+
+def test_filters_choose_groups(opened):
+    form = opened.page.locator("#filters")
+    assert opened.texts("#reading") == ["9 groups of 3 prompts at 3 steps"]
+    assert opened.texts("output") == ["2", "2", "3"]
+    for name, expected in {
+        "flipped": ["step 2 · group 0", "step 2 · group 1"],
+        "penalized": ["step 1 · group 1", "step 2 · group 1"],
+        "missing": [f"step {step} · group 1" for step in (1, 2, 3)],
+    }.items():
+        form.locator(f"[name={name}]").check()
+        assert rows(opened) == expected
+        form.locator(f"[name={name}]").uncheck()
+    form.locator("[name=first_step]").fill("2")
+    form.locator("[name=last_step]").fill("2")
+    assert rows(opened) == [f"step 2 · group {group}" for group in range(3)]
+    form.locator("[name=most_votes]").fill("3")
+    form.locator("[name=least_votes]").fill("3")
+    assert rows(opened) == ["step 2 · group 0"]
+    form.get_by_role("button", name="Clear").click()
+    expect(opened.page.locator(".row")).to_have_count(9)
+    form.locator("[name=text]").fill("SHEEP")
+    assert rows(opened) == [f"step {step} · group 1" for step in (1, 2, 3)]
+    form.locator("[name=text]").fill("")
+    form.locator("[name=order]").select_option("smallest")
+    assert rows(opened)[0] == "step 1 · group 1"
+    opened.page.get_by_label("majority of 2: 1 group").click()
+    assert rows(opened) == ["step 2 · group 1"]
+
+
+def test_gold_says_what_was_right(opened):
+    form = opened.page.locator("#filters")
+    for value, expected in {
+        "right": ["step 2 · group 0", "step 3 · group 0"],
+        "wrong": ["step 1 · group 0"],
+        "lost": ["step 1 · group 0"],
+        "none": [f"step {step} · group {group}" for step in (1, 2, 3) for group in (1, 2)],
+    }.items():
+        form.locator("[name=gold]").select_option(value)
+        assert rows(opened) == expected
+    form.locator("[name=gold]").select_option("lost")
+    opened.page.locator(".row").click()
+    opened.page.wait_for_selector(".class")
+    assert ["right" in text for text in opened.texts(".class .marks")] == [False, True]
+    assert "gold" in opened.page.locator("main > .facts").inner_text()
+
+
+def test_an_open_group_has_its_classes_side_by_side(opened):
+    opened.page.locator(".row").first.click()
+    opened.page.wait_for_selector(".class")
+    assert opened.texts("h2")[0].startswith("Step 1, group 0")
+    assert opened.texts(".class h4") == ["4", "5"]
+    assert "3 votes" in opened.texts(".class .marks")[0]
+    facts = opened.texts(".class .facts")
+    assert all(name in facts[0] for name in ("A⁺", "A⁻", "log-prob gap", "0.0020"))
+    # At one moment: what is above may still move when fonts come.
+    places = opened.page.locator(".class").evaluate_all(
+        "all => all.map(each => [each.getBoundingClientRect().x, each.getBoundingClientRect().y])"
+    )
+    assert places[0][1] == places[1][1]
+    assert places[0][0] < places[1][0]
+    # Formulas are drawn; the other responses are there when they are opened.
+    expect(opened.page.locator(".class").first.locator(".written .katex")).to_have_count(1)
+    opened.page.locator(".class").nth(1).locator("summary").click()
+    opened.page.locator(".class").nth(1).locator("summary").click()
+    expect(opened.page.locator(".class").nth(1).locator(".written .katex")).to_have_count(1)
+
+
+def test_the_chart_follows_a_prompt_over_the_steps(opened):
+    opened.page.locator(".row").first.click()
+    columns = opened.page.locator(".columns button")
+    expect(columns).to_have_count(3)
+    assert [each.get_attribute("aria-label") for each in columns.all()] == [
+        "step 1: 4 3, 5 1",
+        "step 2: 5 3, 4 1",
+        "step 3: 5 4",
+    ]
+    bottoms = [each.locator(".stack span").first.get_attribute("class") for each in columns.all()]
+    assert bottoms[0] != bottoms[1] == bottoms[2]
+    columns.nth(2).click()
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 3, group 0"))
+    opened.page.get_by_role("button", name="List this prompt's 3 groups").click()
+    assert rows(opened) == [f"step {step} · group 0" for step in (1, 2, 3)]
+    opened.page.get_by_role("button", name="All prompts").click()
+    assert len(rows(opened)) == 9
+
+
+def test_keys_do_what_the_mouse_does(opened):
+    keys = opened.page.keyboard
+    opened.page.locator("#list").focus()
+    keys.press("ArrowDown")
+    keys.press("ArrowDown")
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 1"))
+    expect(opened.page.locator("#list")).to_have_attribute("aria-activedescendant", "row-1")
+    keys.press("End")
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 3, group 2"))
+    keys.press("k")
+    keys.press("r")
+    expect(opened.page.locator("main .written .katex")).to_have_count(0)
+    keys.press("/")
+    keys.type("frac")
+    assert rows(opened) == [f"step {step} · group 2" for step in (1, 2, 3)]
+
+
+def test_responses_that_come_late_leave_the_group_that_was_opened_meanwhile(tmp_path, page, serving):
+    page.open(serving(material(small_run(tmp_path), None)))
+    late = []
+
+    def hold(route):
+        late.append(route)
+
+    page.page.route(re.compile(r"/groups/0/1/0$"), hold)
+    page.page.locator(".row").nth(0).click()
+    page.page.locator(".row").nth(1).click()
+    expect(page.page.locator("h2")).to_have_text(re.compile("^Step 1, group 1"))
+    assert late, "the first group's responses were never asked for"
+    with page.page.expect_response(late[0].request.url):
+        late[0].continue_()
+    page.page.evaluate("new Promise(requestAnimationFrame)")
+    expect(page.page.locator("#list")).to_have_attribute("aria-activedescendant", "row-1")
+    assert page.texts("h2")[0].startswith("Step 1, group 1")
+
+
+def test_a_reload_keeps_filters_and_the_open_group_and_finds_new_steps(tmp_path, page, serving):
+    page.open(serving(material(small_run(tmp_path), None)))
+    page.page.locator("[name=flipped]").check()
+    page.page.locator(".row").nth(1).click()
+    page.page.wait_for_selector(".class")
+    write_run(tmp_path, [scored_group(4, 0, PROMPT, boxed("6"))])
+    page.page.reload()
+    page.page.wait_for_selector(".class")
+    assert page.texts("#reading") == ["10 groups of 3 prompts at 4 steps"]
+    assert rows(page) == ["step 2 · group 0", "step 2 · group 1", "step 4 · group 0"]
+    assert page.texts("h2")[0].startswith("Step 2, group 1")
+    assert page.troubles == []
+
+
+@pytest.mark.parametrize("way", ["served", "exported"])
+def test_text_of_rollouts_never_runs(tmp_path, page, serving, way):
+    groups = [scored_group(1, 0, "\n".join(HOSTILE), [*HOSTILE, *boxed(*HOSTILE[:4])])]
+    found = material(write_run(tmp_path / "<i>run", groups), None)
+    if way == "exported":
+        export(found, tmp_path / "view.html", 50)
+    page.open((tmp_path / "view.html").as_uri() if way == "exported" else serving(found))
+    page.page.locator(".row").click()
+    page.page.wait_for_selector(".class")
+    for closed in page.page.locator("details:not([open])").element_handles():
+        closed.query_selector("summary").click()
+    for panel in page.page.locator("details .panel").all():
+        panel.scroll_into_view_if_needed()
+        expect(panel.locator(".written")).not_to_have_count(0)
+    assert page.page.title() == f"Rollouts of {tmp_path.name}/<i>run"
+    assert page.page.locator("main img, main script, main a, main iframe, main svg[onload], main b").count() == 0
+    assert [url for url in page.requests if "evil" in url] == []
+    assert all(text in page.page.locator("main").inner_text() for text in ("<img src=x", "</script>", "\\url{https:"))
+    assert page.troubles == []
+    # A formula draws inside its panel alone, however large.
+    assert page.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_told_from_what_is_behind_it(tmp_path, browser, scheme):
+    """A contrast of 4.5, as WCAG 2 asks for at level AA."""
+    export(material(small_run(tmp_path), None), tmp_path / "view.html", 50)
+    made = watched(browser, color_scheme=scheme)
+    made.open((tmp_path / "view.html").as_uri())
+    made.page.locator(".row").nth(1).click()
+    made.page.wait_for_selector(".class")
+    low = made.page.evaluate(LOW_CONTRAST)
+    made.page.close()
+    assert low == []
+
+
+LOW_CONTRAST = """() => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((each) => each / 255)
+    .map((each) => each <= 0.04045 ? each / 12.92 : ((each + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, each, place) => sum + each * [0.2126, 0.7152, 0.0722][place], 0);
+  const behind = (element) => {
+    for (; element; element = element.parentElement) {
+      const found = numbers(getComputedStyle(element).backgroundColor);
+      if (found.length === 3) return found;
+    }
+    return [255, 255, 255];
+  };
+  const shown = [...document.querySelectorAll("body *")].filter((element) =>
+    [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && element.checkVisibility()
+    && !["SCRIPT", "STYLE", "OPTION"].includes(element.tagName));
+  return shown.map((element) => {
+    const both = [light(numbers(getComputedStyle(element).color)), light(behind(element))];
+    const [one, other] = both.sort((a, b) => b - a);
+    return [element.className || element.tagName, element.textContent.slice(0, 20), (one + 0.05) / (other + 0.05)];
+  }).filter((found) => found[2] < 4.5);
+}"""
+
+
+def one_group(folder, *responses, prompt="How much?"):
+    return material(write_run(folder, [scored_group(1, 0, prompt, responses)]), None)
+
+
+def opened_group(page, serving, found):
+    page.open(serving(found))
+    page.page.locator(".row").first.click()
+    page.page.wait_for_selector(".class")
+    return page.page.locator("main")
+
+
+def test_a_long_text_without_a_space_is_shown_in_pieces(tmp_path, page, serving):
+    """A megabyte at once kept the page from answering for minutes."""
+    text = "x" * 1_000_000
+    main = opened_group(page, serving, one_group(tmp_path, f"{text}\\boxed{{1}}", "\\boxed{2}"))
+    written = main.locator(".class").first.locator(".written")
+    expect(written).to_have_count(1)
+    assert len(written.inner_text()) == 20_000
+    main.get_by_role("button", name="Show more: 980,009 characters left").click()
+    expect(written).to_have_count(2)
+    assert [len(each) for each in written.all_inner_texts()] == [20_000, 20_000]
+
+
+@pytest.mark.parametrize(
+    ("text", "formulas"),
+    [
+        ("It costs $5 and the other $6.", 0),
+        ("Between $5 and $10, so $5/$10.", 0),
+        ("Here $x + 1$ is it.", 1),
+        ("It costs $5, and $x$ is $2^3$.", 2),
+        ("$$x$$ and \\(y\\) for $3", 2),
+        ("Compute $ \\frac{1}{31} \\div 2 $.", 1),
+        ("For $5 and 2^3 more it is $8.", 0),
+    ],
+)
+def test_money_is_no_formula(tmp_path, page, serving, text, formulas):
+    main = opened_group(page, serving, one_group(tmp_path, f"{text} [done]", "none"))
+    written = main.locator(".class .written").first
+    expect(written.locator(".katex")).to_have_count(formulas)
+    if not formulas:
+        assert written.inner_text() == f"{text} [done]"
+
+
+def test_back_leads_to_the_group_before_and_an_address_to_its_group(opened):
+    opened.page.locator(".row").nth(0).click()
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 0"))
+    opened.page.locator(".row").nth(4).click()
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
+    opened.page.go_back()
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 1, group 0"))
+    opened.page.evaluate("location.hash = '#penalized=on&open=0/2/1'")
+    expect(opened.page.locator("h2")).to_have_text(re.compile("^Step 2, group 1"))
+    assert rows(opened) == ["step 1 · group 1", "step 2 · group 1"]
+
+
+def test_on_a_phone_the_opened_group_comes_into_sight(tmp_path, page, serving):
+    page.page.set_viewport_size({"width": 390, "height": 800})
+    opened_group(page, serving, material(small_run(tmp_path), None))
+    expect(page.page.locator("h2")).to_be_in_viewport()
+    assert page.page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_an_answer_is_found_and_the_list_has_each_groups_majority(opened):
+    opened.page.locator("[name=text]").fill("frac{3}")
+    assert rows(opened) == [f"step {step} · group 2" for step in (1, 2, 3)]
+    opened.page.locator("[name=text]").fill("")
+    assert opened.texts(".row .top")[:2] == ["4", "1"]
+
+
+def test_equal_responses_are_one_and_can_be_copied(tmp_path, browser, serving):
+    page = watched(browser, permissions=["clipboard-read", "clipboard-write"])
+    response = "so $x = \\boxed{4}$"
+    main = opened_group(page, serving, one_group(tmp_path, response, "\\boxed{4}", response, response))
+    assert [text.partition("A")[0] for text in main.locator("summary").all_inner_texts()] == [
+        "rollouts 0, 2, 3",
+        "rollout 1",
+    ]
+    main.get_by_role("button", name="Copy as it was written").first.click()
+    assert page.page.evaluate("navigator.clipboard.readText()") == response
+    page.page.close()
+
+
+def test_a_long_run_is_read_further_when_the_reader_asks(serving, page, tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "PAGE", 3)
+    page.page.goto(f"{serving(material(small_run(tmp_path), None))}?groups=5")
+    expect(page.page.locator("#reading")).to_have_text(re.compile(r"^6 groups .* 1 step still to read"))
+    page.page.get_by_role("button", name="Read more groups").click()
+    expect(page.page.locator("#reading")).to_have_text(re.compile(r"^9 groups of 3 prompts at 3 steps$"))
+    expect(page.page.get_by_role("button", name="Read more groups")).to_be_hidden()
+
+
+def test_responses_are_searched_when_the_reader_asks(opened):
+    opened.page.locator("[name=text]").fill("DO NOT know")
+    expect(opened.page.locator(".row")).to_have_count(0)
+    opened.page.locator("[name=responses]").check()
+    expect(opened.page.locator(".row")).to_have_count(3)
+    assert rows(opened) == [f"step {step} · group 1" for step in (1, 2, 3)]
+    opened.page.locator("[name=text]").fill("2 + 3")
+    expect(opened.page.locator(".row .where").first).to_have_text("step 1 · group 0")
+
+
+@pytest.mark.parametrize("way", ["served", "exported"])
+def test_two_runs_are_shown_side_by_side(tmp_path, page, serving, way):
+    one = small_run(tmp_path / "demo" / "restrain")
+    other = write_run(tmp_path / "demo" / "ttrl", [scored_group(step, 5, PROMPT, boxed("7", "7")) for step in (2, 9)])
+    found = material(one, None, beside=other)
+    if way == "exported":
+        export(found, tmp_path / "view.html", 50)
+    page.open((tmp_path / "view.html").as_uri() if way == "exported" else serving(found))
+    assert page.page.title() == "Rollouts of restrain and ttrl"
+    assert rows(page)[-1] == "ttrl · step 9 · group 5"
+    page.page.locator(".row", has_text="restrain · step 3 · group 0").click()
+    page.page.wait_for_selector(".class")
+    assert page.texts("figcaption") == ["restrain", "ttrl"]
+    assert page.texts("h3")[-1].startswith("ttrl · step 2, the same prompt")
+    assert page.texts(".class h4") == ["5", "7"]
+    page.page.locator("[name=run]").select_option("1")
+    assert rows(page) == ["ttrl · step 2 · group 5", "ttrl · step 9 · group 5"]
+    assert page.troubles == []
+
+
+def test_a_damaged_step_is_said_on_the_page(tmp_path, page, serving):
+    run = small_run(tmp_path)
+    step_file(run, 2).write_bytes(b"no parquet")
+    page.open(serving(material(run, None)))
+    assert "step-000002.parquet: is not a complete Parquet file" in page.texts("#damaged")[0]
+    assert len(rows(page)) == 6
+
+
+def test_the_page_works_with_a_token(tmp_path, page, serving):
+    page.open(f"{serving(material(small_run(tmp_path), None), 'secret')}?token=secret")
+    page.page.locator(".row").first.click()
+    page.page.wait_for_selector(".class")
+    assert page.troubles == []

@@ -1,0 +1,117 @@
+"""A layout that cannot fit is refused before anything is fetched; an estimate alone refuses nothing."""
+
+import os
+import re
+
+import pytest
+
+from restrain_openrlhf.config import this_machine
+from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.machine.device import Device
+from tests.command_line import restrain
+from tests.config.memory.cases import flags
+
+MODEL = "Qwen/Qwen3-4B-Base"
+# 4,022,468,096 × (2 + 2 + 2 + 2 + 12) bytes: policy, reference, gradients, those of one micro-batch, states.
+CERTAIN = 4_022_468_096 * 20
+
+
+def of_4b(**changed):
+    return flags(actor__model_name_or_path=MODEL, **changed)
+
+
+def test_refused_at_one_byte_less_than_weights_and_states():
+    assert why_it_cannot_fit(of_4b(), CERTAIN) is None
+    reason = str(why_it_cannot_fit(of_4b(), CERTAIN - 1))
+    assert re.search(r"what is certain alone needs 74\.9 in the phase 'backward'.*ds\.adam_offload", reason)
+
+
+def test_activations_and_logits_refuse_nothing():
+    asked = of_4b(train__micro_batch_size=64, data__max_len=6144)
+    assert estimate(asked, shape_of(MODEL), 80 * GIB).peak[1] > 500 * GIB
+    assert why_it_cannot_fit(asked, 80 * GIB) is None
+
+
+def test_an_engine_whose_share_is_too_small_for_its_weights_is_refused():
+    asked = of_4b(ds__adam_offload=True, vllm__gpu_memory_utilization=0.09)
+    reason = str(why_it_cannot_fit(asked, 80 * GIB))
+    assert "gpu_memory_utilization is 0.09: 7.2 of 80.0 GiB, and vLLM needs 7.5" in reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "size"),
+    [
+        (of_4b(), None),
+        (flags(actor__model_name_or_path="no-one/no-model"), GIB),
+        (of_4b(ds__tensor_parallel_size=2), GIB),
+    ],
+    ids=["no GPU known", "no shape known", "not covered"],
+)
+def test_what_is_not_known_refuses_nothing(asked, size):
+    assert why_it_cannot_fit(asked, size) is None
+
+
+@pytest.fixture
+def driver(monkeypatch, tmp_path):
+    """An nvidia-smi of two GPUs that notes what it was asked."""
+    program = tmp_path / "nvidia-smi"
+    gpus = r"580.65.06, A GPU, 81000, 81559\n580.65.06, A GPU, 24000, 24564\n"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nprintf "{gpus}"\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(this_machine, "detect", lambda: Device("cuda"))
+    return tmp_path / "asked"
+
+
+def test_the_smallest_visible_gpu_counts(driver, monkeypatch):
+    assert this_machine.visible_memory() == 24_564 * 2**20
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    this_machine.visible_memory()
+    assert "--id=0,3" in driver.read_text()
+
+
+def test_the_cpu_stack_and_other_clusters_have_no_known_gpu(driver, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert this_machine.visible_memory() is None
+    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setattr(this_machine, "detect", lambda: Device("cpu", has_gpus=False))
+    assert this_machine.visible_memory() is None
+
+
+@pytest.mark.host
+def test_a_run_is_refused_before_its_model_is_looked_for(monkeypatch, tmp_path):
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    from restrain_openrlhf.config.host_flags import parse, to_arguments
+    from restrain_openrlhf.config.yaml_file import load_hook_config
+    from restrain_openrlhf.hook.launch import preflight
+    from tests.config.memory.cases import ONE_GPU
+
+    hook = tmp_path / "hook.yaml"
+    hook.write_text("method: {name: ttrl}")
+    asked = {
+        **ONE_GPU,
+        "actor.model_name_or_path": MODEL,
+        "algo.advantage.estimator": "group_norm",
+        "algo.kl.use_loss": True,
+        "rollout.n_samples_per_prompt": 4,
+        "ds.attn_implementation": "sdpa",
+        "data.prompt_dataset": "prompts.jsonl",
+    }
+    monkeypatch.setattr(this_machine, "visible_memory", lambda: 24 * GIB)
+    monkeypatch.setattr(preflight, "model_fingerprint", lambda model: pytest.fail(f"{model} was looked for"))
+    with pytest.raises(ConfigError, match=r"A GPU has 24\.0 GiB, and what is certain alone needs 74\.9"):
+        preflight.check_run(load_hook_config(hook), vars(parse(to_arguments(asked))))
+
+
+def test_an_overlays_gpus_refuse_what_they_cannot_hold(tmp_path):
+    config = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
+    words = [config, "--overlay", "single-node", "--out", tmp_path / "out"]
+    one = [
+        f"--set=openrlhf.{name}=1" for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.num_engines")
+    ]
+    done = restrain("k8s", "render", *words, *one)
+    assert done.returncode == 2
+    assert "A GPU has 80.0 GiB, and what is certain alone needs 149.6" in done.stderr

@@ -1,0 +1,112 @@
+"""The presets for one GPU fit it by the estimate, with room, and the page says what the command prints."""
+
+import re
+
+import pytest
+
+from restrain_openrlhf.config.command_line import find_config, preset_names
+from restrain_openrlhf.config.gpu_layout import GpuLayout
+from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
+from restrain_openrlhf.config.memory import GIB, estimate, shape_of
+from restrain_openrlhf.config.yaml_file import load_run_config
+from restrain_openrlhf.machine import devices
+from tests.command_line import restrain
+from tests.docs.test_pages import reference_pages
+
+__all__ = ["reference_pages"]
+
+NAMES = [name for name in preset_names() if name.startswith("one_gpu/")]
+ROOM = 0.1
+
+
+def size_of(name):
+    return int(name.split("/")[1].removesuffix("gb"))
+
+
+def flags_of(name, **changed):
+    asked = {**host_flags(load_run_config(find_config(name))), **changed}
+    return vars(parse(to_arguments(asked)))
+
+
+def test_there_is_one_of_each_that_is_promised():
+    assert sorted(name.split("/", 1)[1] for name in NAMES) == [
+        "141gb/qwen3-4b-base",
+        "24gb/llama3.2-3b-instruct-lora",
+        "24gb/qwen3-0.6b-base",
+        "24gb/qwen3-1.7b-base-lora",
+        "24gb/qwen3-4b-base-lora",
+        "24gb/test_time-llama3.2-3b-instruct-lora",
+        "80gb/qwen3-4b-base",
+        "80gb/qwen3-4b-base-lora",
+        "80gb/test_time-llama3.1-8b-instruct-lora",
+    ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_fits_one_gpu_with_room(name):
+    flags = flags_of(name)
+    assert GpuLayout.of(flags).needed == 1
+    found = estimate(flags, shape_of(flags["actor.model_name_or_path"]), size_of(name) * GIB)
+    assert found.peak[1] <= (1 - ROOM) * size_of(name) * GIB
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_has_what_the_command_prints(name, reference_pages, monkeypatch):
+    # A machine's own default flags are not the preset's.
+    monkeypatch.setattr(devices, "detect", lambda: devices.Device("plain"))
+    printed = restrain("show", name, "--memory", "--gpu-memory", size_of(name)).stdout
+    assert printed.split("\n\n", 1)[1].strip() in reference_pages.one_gpu_page()
+
+
+def test_the_hours_are_their_own_arithmetic(reference_pages):
+    rows = re.findall(
+        r"^\| `([^`]+)` \| (\d+) \| (.+) = (\d+) \+ (\d+) \| (\d+) \| (\d+) \|$",
+        reference_pages.one_gpu_page(),
+        re.M,
+    )
+    assert {name for name, *_ in rows} > set(NAMES)
+    for _, steps, formula, *each_part, hours, packed in rows:
+        parts = re.split(r" \+ (?![^(]*\))", formula)
+        seconds = [eval(part.replace("×", "*").replace(",", "")) for part in parts]
+        assert [round(each) for each in seconds] == pytest.approx([int(part) for part in each_part], abs=1)
+        assert round(int(steps) * sum(seconds) / 3600) == pytest.approx(int(hours), abs=2)
+        assert int(packed) <= int(hours)
+
+
+def test_hours_by_hand(reference_pages):
+    """14,116 prompts by 128 are 111 steps, twenty times; 2,048 × 1,200 tokens a step by eight engines' 5,000 a second.
+
+    Passes: micro-batches of 8 are 2.72 times as long as their mean, of 4 2.08 times, so 4 × 2.72 + 8 × 2.08 = 27.5
+    operations a parameter instead of 12; 4.02e9 parameters, eight times 94e12 a second.
+    """
+    (row,) = re.findall(r"^\| `dapo14k/qwen3-4b-base/restrain` \| 2220 .*$", reference_pages.one_gpu_page(), re.M)
+    generation, padded, packed = (2_457_600 / 40_000, *(2_457_600 * work * 4.022e9 / 752e12 for work in (27.54, 12)))
+    assert f"= {generation:.0f} + {padded:.0f} |" in row
+    hours = [int(cell) for cell in row.split("|")[-3:-1]]
+    assert hours == pytest.approx([2220 * (generation + passes) / 3600 for passes in (padded, packed)], abs=1)
+
+
+def test_logits_before_and_after_by_hand(reference_pages):
+    """4 rollouts of 6,144 tokens by 151,936 words, at 16 and at 6 bytes."""
+    cells = r" \| ".join([r"([\d,]+)", *[r"([\d.]+)"] * 4])
+    found = re.search(rf"`dapo14k/qwen3-4b-base/restrain` \| {cells} \|\n", reference_pages.one_gpu_page())
+    logits = 4 * 6144 * 151_936
+    assert found[1] == f"{logits:,}"
+    before, after, peak_before, peak = map(float, found.groups()[1:])
+    assert (before, after) == (round(logits * 16 / 2**30, 1), round(logits * 6 / 2**30, 1))
+    assert peak_before - peak == pytest.approx(before - after, abs=0.11)
+
+
+@pytest.mark.parametrize(
+    ("preset", "rollouts", "each", "tokens"),
+    [
+        ("one_gpu/80gb/qwen3-4b-base-lora", 512, 746, "382,348"),
+        ("dapo14k/qwen3-4b-base/restrain", 256, 1152, "294,967"),
+    ],
+)
+def test_the_cache_is_said_for_each_rollout(preset, rollouts, each, tokens):
+    """0.75 or 0.6 of 80 GiB less 8,044,936,192 bytes, by 147,456 bytes a token; 128 prompts by 8 engines are 16."""
+    printed = restrain("show", preset, "--memory", "--gpu-memory", 80).stdout
+    assert (
+        f"An engine's cache has at most {tokens} tokens: {each:,} for each of {rollouts} rollouts at once." in printed
+    )

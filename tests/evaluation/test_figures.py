@@ -1,0 +1,83 @@
+"""Reliability of majorities, and training curves: their numbers worked by hand, their pictures really drawn."""
+
+from pathlib import Path
+
+import pytest
+from matplotlib import image
+
+from restrain_openrlhf.answers import MATHEMATICS
+from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.evaluation.estimators import reliability
+from restrain_openrlhf.evaluation.figures.curves import (
+    Panel,
+    RunCurves,
+    distinct_names,
+    draw_panels,
+    draw_reliability,
+    number,
+)
+from restrain_openrlhf.evaluation.figures.page import save_figures
+from restrain_openrlhf.evaluation.grade import GradeRow
+from restrain_openrlhf.records.metrics import KL
+from tests.test_time.steps import steps
+
+
+def graded(*answers, gold="1"):
+    classes, correct = MATHEMATICS.classes(answers, {}), [answer == gold for answer in answers]
+    return GradeRow(id="p", gold=gold, answers=answers, classes=classes, correct=correct)
+
+
+def test_reliability_by_majority_size():
+    rows = reliability(
+        [
+            graded("1", "1", "1", "2"),  # majority of 3, right
+            graded("2", "2", "1", "2"),  # majority of 3, wrong, but a right one is there
+            graded("2", "3", "4", None),  # majority of 1, nothing right
+            graded(None, None, None, None),
+        ]
+    )
+    assert [(row.size, row.problems) for row in rows] == [(0, 1), (1, 1), (3, 2)]
+    three = rows[2]
+    assert (three.n, three.pass_at_n, three.majority_accuracy, three.mean_accuracy) == (4, 1.0, 0.5, 0.5)
+    assert (rows[1].pass_at_n, rows[1].majority_accuracy) == (0.0, 0.0)
+
+
+def test_sizes_count_equal_answers_and_compare_at_one_n():
+    (row,) = reliability([graded("1/2", "0.5", "2", None)])
+    assert row.size == 2
+    with pytest.raises(DataError, match=r"\[1, 2\] rollouts"):
+        reliability([graded("1"), graded("1", "1")])
+
+
+@pytest.mark.parametrize("count", range(1, 10))
+def test_the_reliability_figure_of_majorities_that_are_all_right_is_drawn(tmp_path, count):
+    figure = draw_reliability(reliability([graded("1", "1")] * count), "toy")
+    (picture,) = save_figures({"reliability": figure}, tmp_path)
+    assert image.imread(picture).std() > 0.01
+
+
+def test_a_step_whose_number_was_not_finite_is_marked_even_where_every_step_is_such():
+    rows = steps(4, kl=[0.1, float("nan"), 0.2, float("nan")])
+    panels = [Panel("KL", number(KL))]
+    run = RunCurves.of("one", rows, panels)
+    lost = RunCurves.of("other", steps(4, kl=float("nan")), panels)
+    figure = draw_panels([run, lost], panels * 6)
+    marks = [list(line.get_xdata()) for line in figure.axes[0].lines if line.get_marker() == "x"]
+    assert marks == [[2, 4], [1, 2, 3, 4]]
+    assert figure.get_supxlabel() == "×: no finite number"
+    assert draw_panels([RunCurves.of("whole", steps(4, kl=0.1), panels)], panels * 6).get_supxlabel() == ""
+
+
+@pytest.mark.parametrize(
+    ("runs", "names"),
+    [
+        (["runs/demo/restrain/train", "runs/demo/ttrl/train"], ["restrain", "ttrl"]),
+        (["runs/a", "runs/b"], ["a", "b"]),
+        (["runs/a/seed-1", "runs/b/seed-2"], ["a/seed-1", "b/seed-2"]),
+        (["runs/a", "runs/a/b"], ["a", "b"]),
+        (["runs/train"], ["train"]),
+        (["a/a", "a/a/a"], ["a/a", "a/a/a"]),
+    ],
+)
+def test_runs_are_named_by_what_tells_them_apart(runs, names):
+    assert distinct_names([Path(run) for run in runs]) == names

@@ -1,0 +1,56 @@
+"""On the CPU stack vLLM has the policy's weights after every sync: its log-probabilities of given tokens say so."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from restrain_openrlhf.machine.devices import detect
+from tests.conftest import ROOT
+
+pytest.importorskip("vllm", reason="needs the training stack (make install)")
+pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.timeout(300)]
+
+# What rounding gives, in nats a token.
+ROUNDING = {"float32": 1e-4, "bfloat16": 0.1}
+CASES = [f"{head}/{dtype}" for head in ("tied", "untied", "lora") for dtype in ROUNDING]
+
+
+@pytest.fixture(scope="module")
+def gaps(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict]:
+    if detect().has_gpus:
+        pytest.skip("the CPU's own weight sync; on a GPU it is the host's")
+    words = [sys.executable, "-m", "tests.machine.cpu.synced_engines", str(tmp_path_factory.mktemp("models")), *CASES]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"case"')]
+    return {row["case"]: row for row in rows}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_after_each_sync_vllms_log_probabilities_are_the_policys(gaps: dict[str, dict], case: str):
+    found, rounding = gaps[case], ROUNDING[Path(case).name]
+    assert found["before"] < rounding
+    assert len(found["after"]) == 2
+    assert max(found["after"]) < rounding
+    assert found["moved"] > 5 * rounding, "the weights did change"
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("lora")])
+def test_after_a_sync_vllm_computes_with_the_policys_bits_and_a_weight_that_is_left_out_is_seen(gaps, case: str):
+    """Against an engine that loads the policy from a folder. vLLM has queries, keys and values in one weight."""
+    found = gaps[case]
+    assert found["weights"] > 10
+    assert found["other"] == []
+    assert found["other_without_one"] == ["model.layers.1.self_attn.qkv_proj (computed)"]
+
+
+@pytest.mark.parametrize("dtype", ROUNDING)
+def test_a_young_adapters_move_arrives_whole(gaps: dict[str, dict], dtype: str):
+    """After steps of a real run's size, by real gradients; the same engine sees what rounding to nearest loses."""
+    found = gaps[f"lora/{dtype}"]
+    if dtype == "bfloat16":
+        assert found["arrived_to_nearest"] < 0.4, "peft's merge loses most of it, so that this test can see a loss"
+    assert found["arrived"] == pytest.approx(1.0, abs={"float32": 0.01, "bfloat16": 0.25}[dtype])

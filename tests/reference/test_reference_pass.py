@@ -1,0 +1,116 @@
+"""A configuration's own offline pass: what it samples is what its training will ask for."""
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+pytestmark = pytest.mark.host
+
+from restrain_openrlhf.commands.study import make_reference  # noqa: E402
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.addition import training_problems  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.problems import write_prompts  # noqa: E402
+from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
+from restrain_openrlhf.data.jsonl import dump  # noqa: E402
+from restrain_openrlhf.errors import ConfigError, ReferencePassError  # noqa: E402
+from restrain_openrlhf.hook.launch.preflight import check_run  # noqa: E402
+from restrain_openrlhf.hook.launch.train import flags_here  # noqa: E402
+from restrain_openrlhf.reference import ReferenceRow  # noqa: E402
+from restrain_openrlhf.reference import offline_pass as made_by  # noqa: E402
+from restrain_openrlhf.reference.offline_pass import offline_pass  # noqa: E402
+from tests.conftest import ROOT  # noqa: E402
+
+
+def configured(tmp_path, **more):
+    write_prompts(tmp_path / "p.jsonl", training_problems(4))
+    return load_run_config(
+        ROOT / "configs" / "cpu" / "demo_addition.yaml",
+        {
+            "run_dir": str(tmp_path / "run"),
+            "reference": str(tmp_path / "ref.jsonl"),
+            "openrlhf.actor.model_name_or_path": str(ADDITION.model),
+            "openrlhf.data.prompt_dataset": str(tmp_path / "p.jsonl"),
+            "openrlhf.data.input_template": "Q: {}",
+            **more,
+        },
+    )
+
+
+def sampled(job, path, answers=("1", "2")):
+    rows = [ReferenceRow.of_answers(prompt, list(answers)).model_dump(mode="json") for prompt in job.prompts]
+    path.write_text("".join(map(dump, rows)))
+    job.provenance.write(path)
+
+
+def check(config):
+    check_run(config, flags_here(config))
+
+
+def test_training_takes_the_reference_that_its_own_configuration_made(tmp_path):
+    config = configured(tmp_path)
+    job = offline_pass(config)
+    assert job.prompts[0].text.startswith("Q: ")
+    assert (job.options.n, job.options.max_new_tokens, job.options.max_len) == (16, 14, 32)
+    sampled(job, tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
+    check(config)
+
+
+def test_training_by_an_agent_takes_no_reference_of_a_single_turn_and_no_file_without_an_agent(tmp_path):
+    sampled(offline_pass(configured(tmp_path)), tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
+    agent = ROOT / "examples" / "calculator_agent.py"
+    with pytest.raises(ReferencePassError, match="drawn by a single turn, but this run draws by calculator_agent"):
+        check(configured(tmp_path, agent=str(agent)))
+    (tmp_path / "their_agent.py").write_text("TURNS = 2\n")
+    with pytest.raises(ConfigError, match="has no class AgentExecutor"):
+        check(configured(tmp_path, agent=str(tmp_path / "their_agent.py")))
+    job = offline_pass(configured(tmp_path, agent=str(agent)))
+    sampled(job, tmp_path / "ref.jsonl", ["1"] * 9 + ["2"] * 7)
+    check(configured(tmp_path, agent=str(agent)))
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ({"n": 2}, "has 2 rollouts per prompt, but the run needs 16"),
+        ({"temperature": 0.0}, r"sampled with temperature 0\.0, but this run draws with 1\.0"),
+        ({"top_p": 0.9}, r"sampled with top_p 0\.9, but this run draws with 1\.0"),
+        ({"max_new_tokens": 8}, "sampled with max_new_tokens 8, but this run draws with 14"),
+    ],
+)
+def test_training_refuses_a_reference_that_was_sampled_otherwise_unless_the_configuration_says_so(
+    tmp_path, made, message
+):
+    """As two greedy rollouts of 8 tokens for a run that draws 16 at T = 1."""
+    job = offline_pass(configured(tmp_path))
+    sampled(job, tmp_path / "ref.jsonl", ["1"] * made.get("n", 16))
+    job.provenance.model_copy(update=made).write(tmp_path / "ref.jsonl")
+    with pytest.raises(ReferencePassError, match=message):
+        check(configured(tmp_path))
+    check(configured(tmp_path, reference_n=made.get("n", 16), reference_sampling="any"))
+
+
+def test_the_pass_has_as_many_rollouts_as_the_configuration_says(tmp_path):
+    config = configured(tmp_path, reference_n=3)
+    assert offline_pass(config).options.n == 3
+    assert offline_pass(config, n=2).options.n == 2
+    assert offline_pass(configured(tmp_path)).options.n == 16
+
+
+def test_training_refuses_a_reference_with_another_number_of_rollouts(tmp_path):
+    config = configured(tmp_path, reference_n=3)
+    sampled(offline_pass(config, n=2), tmp_path / "ref.jsonl")
+    with pytest.raises(ReferencePassError, match="has 2 rollouts per prompt, but the run needs 3"):
+        check(config)
+
+
+def test_a_study_samples_a_missing_reference_with_that_number(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(made_by, "run_command", lambda words, _log: asked.append(words))
+    config = configured(tmp_path, reference_n=3, method={"name": "srt_offline"})
+    make_reference(config, Console(quiet=True))
+    assert "--n=3" in asked[0]
+
+
+def test_a_hooked_run_refuses_to_be_told_how_evaluation_is_drawn(tmp_path):
+    with pytest.raises(ConfigError, match=r"`evaluation:` is set, but only a run of the agent without the hook"):
+        check(configured(tmp_path, evaluation={"temperature": 0.6, "n": 4}))

@@ -1,0 +1,223 @@
+"""POST /get_reward: groups are right and whole whoever comes, leaves and comes back; gold is never trained on."""
+
+import asyncio
+import json
+import random
+import socket
+import time
+
+import httpx
+import pytest
+
+from tests.scoring.service.clients import GROUP, RESTRAIN, Since, ask, connections, expected, pairs, rollout, rollouts
+
+pytestmark = pytest.mark.timeout(120)
+
+IMPATIENT = {"hold": 1, "retake": 1.1}
+
+
+def test_a_group_is_answered_together_as_the_trainers_scorer_would(standing, prompt):
+    service = standing(method=RESTRAIN)
+    counted = Since(service)
+    replies = ask(service.reward_url, [*rollouts(prompt, (3, 3, 4)), rollout(prompt, 3, end="")])
+    assert pairs(replies) == expected(["3", "3", "4", None])
+    for reply, pair in zip(replies, pairs(replies), strict=True):
+        assert reply.json()["rewards"] == reply.json()["scores"] == pytest.approx(sum(pair))
+    assert counted('restrain_requests_total{path="/get_reward",status="200"}') == 4
+    assert counted('restrain_answers_total{kind="given"}') == 3
+    assert counted('restrain_answers_total{kind="truncated"}') == 1
+    assert counted('restrain_groups_total{outcome="full"}') == 1
+    assert service.metric("restrain_pending_requests") == 0
+
+
+def test_twins_are_two_rollouts_and_groups_do_not_mix_whatever_the_order(standing, prompt):
+    """Eight equal rollouts are two groups of their prompt; other prompts' groups have twins too."""
+    service = standing(method=RESTRAIN)
+    counted = Since(service)
+    right = {prompt + "twins ": [(0, 0)] * 8, **{f"{prompt}{number} ": expected() for number in range(10)}}
+    bodies = [body for name in right for body in rollouts(name, (1,) * 8 if "twins" in name else GROUP)]
+    wanted = [pair for group in right.values() for pair in group]
+    order = random.Random(0).sample(range(len(bodies)), len(bodies))
+    replies = pairs(ask(service.reward_url, [bodies[index] for index in order]))
+    assert replies == [wanted[index] for index in order]
+    assert counted('restrain_slots_total{kind="first"}') == counted("restrain_slots_total") == len(bodies)
+    assert counted('restrain_groups_total{outcome="full"}') == 2 + 10
+
+
+def refusal(replies):
+    """What all of the replies say."""
+    assert {reply.status_code for reply in replies} == {409}
+    (detail,) = {reply.json()["detail"] for reply in replies}
+    return detail
+
+
+def test_a_label_is_refused_where_nothing_says_what_it_is(services, prompt):
+    service = services.start(method=RESTRAIN)
+    labelled = rollouts(prompt, label=3)
+    for before in ([], rollouts(prompt)):
+        ask(service.reward_url, before)
+        assert "set service.labelled_rows: vote" in refusal(ask(service.reward_url, labelled))
+    (said,) = [event for event in service.events() if event["event"] == "labels"]
+    assert said["level"] == "warning"
+    assert "service.labelled_rows" in said["detail"]
+
+
+def test_labelled_rows_vote_and_the_expected_reward_is_sent_where_the_configuration_says_so(standing, prompt):
+    service = standing(labelled_rows="vote", reward="expected")
+    for label in ("3", ""):
+        replies = ask(service.reward_url, rollouts(f"{prompt}{label} ", (4, 4, 4, 3), label=label))
+        assert [pair[0] > 0 for pair in pairs(replies)] == [True, True, True, False]
+        assert [reply.json()["rewards"] for reply in replies] == [1, 1, 1, 0]
+    (said,) = [event for event in service.events() if event["event"] == "labels"]
+    assert "which is ignored" in said["detail"]
+
+
+def test_a_gold_method_gathers_its_labelled_rows_and_refuses_others(services):
+    service = services.start(method={"name": "grpo_gold"})
+    replies = ask(service.reward_url, rollouts("p", (4, 4, 4, 3), label=3))
+    assert [pair[0] > 0 for pair in pairs(replies)] == [False, False, False, True]
+    (refused,) = ask(service.reward_url, [rollout("p", 3)])
+    assert refused.status_code == 409
+    assert "learns from gold answers" in refused.json()["detail"]
+
+
+def test_without_group_size_it_says_what_to_do(standing):
+    (reply,) = ask(standing(gathers=False).reward_url, [rollout("p", 3)])
+    assert reply.status_code == 404
+    assert "Set service.group_size" in reply.json()["detail"]
+
+
+def test_whoever_loses_its_connection_takes_its_own_slot_again_in_any_order(standing, prompt):
+    """Rollouts of twenty groups come, leave and come back at random; each group's last comes when all are back."""
+    service, chance = standing(method=RESTRAIN), random.Random(0)
+    counted, left = Since(service), 0
+    names = [f"{prompt}{number} " for number in range(20)]
+    outside = {(name, index): rollout(name, GROUP[index]) for name in names for index in range(3)}
+    waiting: dict[tuple[str, int], asyncio.Task] = {}
+
+    async def scenario():
+        nonlocal left
+        async with connections() as client:
+
+            def come(places, bodies):
+                for place in chance.sample(places, len(places)):
+                    waiting[place] = asyncio.create_task(client.post(service.reward_url, json=bodies.pop(place)))
+
+            for _ in range(4):
+                come(chance.sample(sorted(outside), len(outside) // 2), outside)
+                await counted.reaches("restrain_slots_total", left + len(waiting))
+                for name, index in chance.sample(sorted(waiting), len(waiting) // 3):
+                    waiting.pop((name, index)).cancel()
+                    outside[name, index] = rollout(name, GROUP[index])
+                    left += 1
+                await counted.reaches("restrain_gone_requests_total", left)
+            come(sorted(outside), outside)
+            await counted.reaches("restrain_slots_total", left + len(waiting))
+            last = {(name, 3): rollout(name, GROUP[3]) for name in names}
+            come(sorted(last), last)
+            return [await waiting[place] for place in sorted(waiting)]
+
+    assert pairs(asyncio.run(scenario())) == expected() * len(names)
+    assert counted('restrain_slots_total{kind="retry"}') == left
+    assert counted('restrain_groups_total{outcome="full"}') == len(names)
+
+
+def test_a_client_that_times_out_is_one_that_left_and_its_reply_waits_for_it(standing, prompt):
+    """The others complete the group while it is away."""
+    service = standing(method=RESTRAIN)
+    counted = Since(service)
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(service.reward_url, json=rollout(prompt, GROUP[3]), timeout=0.5)
+    counted.wait_for("restrain_gone_requests_total", 1)
+    others = pairs(ask(service.reward_url, rollouts(prompt, GROUP[:3])))
+    assert [*others, *pairs(ask(service.reward_url, [rollout(prompt, GROUP[3])]))] == expected()
+    assert counted('restrain_slots_total{kind="retry"}') == counted("restrain_groups_total") == 1
+
+
+@pytest.mark.parametrize("limits", [httpx.Limits(max_keepalive_connections=0), httpx.Limits()], ids=["new", "kept"])
+def test_a_rollout_with_the_text_of_one_that_was_answered_is_another(standing, prompt, limits):
+    """Three groups of equal texts, also over connections that the client keeps."""
+    service = standing(method=RESTRAIN)
+    counted = Since(service)
+
+    async def scenario():
+        async with httpx.AsyncClient(timeout=60, limits=limits) as client:
+            asked = [[client.post(service.reward_url, json=body) for body in rollouts(prompt)] for _ in range(3)]
+            return [pairs(await asyncio.gather(*group)) for group in asked]
+
+    assert asyncio.run(scenario()) == [expected()] * 3
+    assert counted('restrain_slots_total{kind="first"}') == counted("restrain_slots_total") == 3 * len(GROUP)
+
+
+@pytest.mark.parametrize(
+    ("retake", "away", "retries"),
+    [(60, 0, 1), (IMPATIENT["retake"], IMPATIENT["retake"] + 0.2, 0)],
+    ids=["kept", "forgotten"],
+)
+def test_a_request_is_told_to_come_again_and_its_slot_is_kept_for_a_while(standing, prompt, retake, away, retries):
+    """A busy machine may take seconds to ask again: where the slot is to be kept, it is kept for a minute."""
+    service = standing(method=RESTRAIN, timing={**IMPATIENT, "retake": retake})
+    counted = Since(service)
+    (reply,) = ask(service.reward_url, [rollout(prompt, 3)])
+    assert (reply.status_code, reply.headers["retry-after"]) == (409, "1")
+    time.sleep(away)
+    assert pairs(ask(service.reward_url, rollouts(prompt))) == expected()
+    assert counted('restrain_slots_total{kind="retry"}') == retries
+
+
+def test_a_reply_that_was_sent_counts_as_read_and_its_retry_as_a_rollout_of_the_next_group(standing, prompt):
+    """What this service cannot know: docs/operations/reward_service.md says so."""
+    service = standing(method=RESTRAIN, timing=IMPATIENT)
+    counted = Since(service)
+    body = json.dumps(rollout(prompt, GROUP[3])).encode()
+    with socket.create_connection(("127.0.0.1", service.port), timeout=60) as client:
+        client.sendall(b"POST /get_reward HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        counted.wait_for("restrain_slots_total", 1)
+        assert pairs(ask(service.reward_url, rollouts(prompt, GROUP[:3]))) == expected()[:3]
+        assert client.recv(1, socket.MSG_PEEK)
+    (again,) = ask(service.reward_url, [rollout(prompt, GROUP[3])])
+    assert (again.status_code, counted('restrain_slots_total{kind="first"}')) == (409, 5)
+    time.sleep(IMPATIENT["retake"] + 0.2)
+
+
+def test_the_deadline_ends_an_incomplete_group_and_its_late_rollout_is_neutral(standing, prompt):
+    service = standing(method=RESTRAIN, timing={"deadline": 1.5})
+    counted = Since(service)
+    assert pairs(ask(service.reward_url, rollouts(prompt, (3, 3, 4)))) == expected((3, 3, 4))
+    assert pairs(ask(service.reward_url, [rollout(prompt, 3)])) == [(0, 0)]
+    assert counted('restrain_groups_total{outcome="partial"}') == 1
+    assert counted('restrain_slots_total{kind="late"}') == counted("restrain_neutral_rollouts_total") == 1
+
+
+def together(*bodies):
+    """Rollouts in one request, as OpenRLHF up to 0.9.0 sends them."""
+    return {key: [value for body in bodies for value in body[key]] for key in ("query", "prompts", "labels")}
+
+
+def test_a_steps_rollouts_in_one_request_are_groups_of_their_prompts(standing, prompt):
+    """Two groups of the same prompt, whose twins must not mix, and one of another, in any order."""
+    service = standing(method=RESTRAIN)
+    counted = Since(service)
+    bodies = [*rollouts(prompt + "a ", (1, 1, 1, 2)), *rollouts(prompt + "b ", (3, 3, 4, 5))]
+    nets = [[sum(pair) for pair in pairs(ask(service.reward_url, group))] for group in (bodies[:4], bodies[4:])]
+    order = [5, 0, 4, 1, 7, 2, 6, 3]
+    (reply,) = ask(service.reward_url, [together(*(bodies[place] for place in order))])
+    wanted = [(nets[0] + nets[1])[place] for place in order]
+    assert reply.json() == {"rewards": wanted, "scores": wanted}
+    assert counted('restrain_groups_total{outcome="full"}') == 4
+    assert service.metric("restrain_pending_requests") == 0
+
+
+def test_a_request_of_several_that_is_broken_off_is_taken_up_again(services, prompt):
+    """The first try waits for a rollout that does not come; the second brings the same rollouts and gets the slots."""
+    service = services.start(method=RESTRAIN, timing=IMPATIENT)
+    counted = Since(service)
+    bodies = [*rollouts(prompt + "a "), *rollouts(prompt + "b ")]
+    (held,) = ask(service.reward_url, [together(*bodies[:7])])
+    assert held.status_code == 409
+    first, last = ask(service.reward_url, [together(*bodies[:7]), bodies[7]])
+    nets = [sum(pair.expected) for pair in expected()]
+    assert first.json()["rewards"] == pytest.approx((nets + nets)[:7])
+    assert last.status_code == 200
+    assert counted('restrain_slots_total{kind="retry"}') == 7
+    assert counted('restrain_groups_total{outcome="full"}') == 2

@@ -1,0 +1,144 @@
+"""Hostile and oversized requests get a clear refusal, or the answer they deserve."""
+
+import asyncio
+import json
+import socket
+
+import pytest
+
+from tests.scoring.service.clients import RESTRAIN, Since, ask, connections, expected, pairs, rollout, rollouts
+
+pytestmark = pytest.mark.timeout(120)
+
+LIMITS = {"pending": 4, "body_bytes": 10_000, "groups": 2, "responses": 8}
+
+
+@pytest.fixture
+def strict(standing):
+    return standing(limits=LIMITS, timing={"body": 1})
+
+
+SECRET_TEXT = "THE-ROLLOUT-TEXT"
+HUGE = b"9" * 5000
+BAD_BODIES = [
+    (b"", 400),
+    (b"{", 400),
+    (b"[" * 100_000, 400),
+    (b"[]", 422),
+    (b"\xff\xfe\x00", 400),
+    (b'{"query": "THE-ROLLOUT-TEXT", "prompts": ["p"], "labels": [""]}', 422),
+    (b'{"query": ["THE-ROLLOUT-TEXT", "b"], "prompts": ["p", "q"], "labels": [""]}', 409),
+    (b'{"query": [], "prompts": [], "labels": []}', 422),
+    (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": ["p"], "labels": [{}]}', 422),
+    (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": [null], "labels": [""]}', 422),
+    (b'{"query": ["\\ud800"], "prompts": ["p"], "labels": [""]}', 400),
+    (b'{"query": ["THE-ROLLOUT-TEXT"], "prompts": ["other"], "labels": [""]}', 409),
+    (b'{"query": ["p"], "prompts": ["p"], "labels": [%s]}' % HUGE, 400),
+]
+GROUP = '{"groups": [{"prompt": "THE-ROLLOUT-TEXT", "responses": [{"text": "x", "finished": true}]%s}]%s}'
+BAD_GROUPS = [
+    (GROUP % (', "entropies": [NaN]', ""), 422),
+    (GROUP % (', "entropies": [false]', ""), 422),
+    (GROUP % (', "entropies": [1e999]', ""), 422),
+    (GROUP % ("", f', "method": {{"a": {HUGE.decode()}}}'), 400),
+    (GROUP % ("", ', "method": ' + '{"a":' * 1000), 400),
+    (GROUP % ("", ', "method": "THE-ROLLOUT-TEXT"'), 422),
+    ('{"groups": []}', 422),
+    ('{"groups": [{"prompt": "p", "responses": ["x"]}]}', 422),
+    ('{"groups": [{"prompt": "p", "responses": [{"text": "THE-ROLLOUT-TEXT"}]}]}', 422),
+    ('{"groups": [{"prompt": "p", "responses": []}]}', 422),
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "bodies"),
+    [("/get_reward", BAD_BODIES), ("/v1/score", [(text.encode(), status) for text, status in BAD_GROUPS])],
+)
+def test_malformed_bodies_are_refused_clearly_and_their_text_is_not_repeated(standing, path, bodies):
+    service = standing(method=RESTRAIN)
+    for body, status in bodies:
+        reply = service.http.post(path, content=body, headers={"content-type": "application/json"})
+        assert (body[:200], reply.status_code) == (body[:200], status)
+        assert set(reply.json()) == {"detail"}
+        assert SECRET_TEXT not in reply.text
+        assert "Traceback" not in reply.text
+    assert SECRET_TEXT not in service.log.read_text()
+
+
+HOSTILE_LATEX = (
+    r"\boxed{" * 3000,
+    r"\boxed{\frac{" + "1" * 4000 + "}{0}}",
+    r"\boxed{9^{9^{9^{9^{9}}}}}",
+    r"\boxed{\sum_{i=1}^{10^9} i!}",
+    r"\boxed{\int_0^1 \lim_{x \to 0} \frac{\sin x}{x}}",
+    r"\boxed{(((((((((((((((((((((((((((((((((((((}",
+    "\\boxed{\0\x1b[31m}",
+    "{}" * 50_000,
+)
+
+
+def test_hostile_latex_is_answered_and_other_groups_beside_it(standing, prompt):
+    service = standing(method=RESTRAIN)
+    names = {f"{prompt}{index} ": text for index, text in enumerate(HOSTILE_LATEX)}
+    bodies = [{"query": [f"{name}{text}<|im_end|>"], "prompts": [name], "labels": [""]} for name, text in names.items()]
+    replies = pairs(ask(service.reward_url, [*(bodies * 4), *rollouts(prompt)]))
+    assert replies[-4:] == expected()
+
+
+@pytest.mark.parametrize(("groups", "responses", "detail"), [(3, 1, "3 groups; at most 2"), (1, 9, "9 responses; at")])
+def test_too_many_groups_or_responses_are_refused(strict, groups, responses, detail):
+    group = {"prompt": "p", "responses": [{"text": "x", "finished": True}] * responses}
+    reply = strict.http.post("/v1/score", json={"groups": [group] * groups})
+    assert reply.status_code == 413
+    assert detail in reply.json()["detail"]
+
+
+def test_a_huge_body_is_refused_whether_or_not_its_length_is_said(strict):
+    said = strict.http.post("/get_reward", json=rollout("p", 3, words="x" * 10_000))
+    found = strict.http.post("/get_reward", content=(b" " * 1000 for _ in range(20)))
+    assert [said.status_code, found.status_code] == [413, 413]
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(strict):
+    with socket.create_connection(("127.0.0.1", strict.port), timeout=30) as client:
+        client.sendall(b"POST /get_reward HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        assert client.recv(1000)[:12] == b"HTTP/1.1 408"
+
+
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_counted_and_harms_nobody(strict, prompt):
+    counted = Since(strict)
+    with socket.create_connection(("127.0.0.1", strict.port), timeout=30) as client:
+        client.sendall(b"POST /get_reward HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+    counted.wait_for('restrain_requests_total{path="/get_reward",status="499"}', 1)
+    assert len(pairs(ask(strict.reward_url, rollouts(prompt)))) == 4
+
+
+def test_a_full_service_refuses_at_once_and_serves_again_when_there_is_room(strict, prompt):
+    """Four rollouts of four groups have the room; both endpoints refuse, the probes do not."""
+    counted = Since(strict)
+    group = {"prompt": "p", "responses": [{"text": "x", "finished": True}] * 4}
+
+    async def scenario():
+        async with connections() as client:
+            waiting = [
+                asyncio.create_task(client.post(strict.reward_url, json=rollout(f"{prompt}{number} ", 3)))
+                for number in range(4)
+            ]
+            await counted.reaches("restrain_slots_total", 4)
+            refused = [
+                await client.post(strict.reward_url, json=rollout(prompt, 3)),
+                await client.post(f"{strict.url}/v1/score", content=json.dumps({"groups": [group]})),
+            ]
+            ready = await client.get(f"{strict.url}/readyz")
+            for task in waiting:
+                task.cancel()
+            await counted.reaches("restrain_gone_requests_total", 4)
+            return refused, ready
+
+    refused, ready = asyncio.run(scenario())
+    for reply in refused:
+        assert reply.status_code == 503
+        assert reply.headers["retry-after"] == "1"
+        assert "4 requests are pending already" in reply.json()["detail"]
+    assert ready.status_code == 200
+    assert len(pairs(ask(strict.reward_url, rollouts(prompt)))) == 4

@@ -1,0 +1,95 @@
+"""The token: where it is read from, how a client sends it, and where it never appears."""
+
+import base64
+
+import httpx
+import pytest
+
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.scoring.service.requests import given_token
+from restrain_openrlhf.scoring.service.service_config import FILE_VARIABLE, TOKEN_VARIABLE, load_token
+from tests.scoring.service.clients import rollouts
+
+pytestmark = pytest.mark.timeout(120)
+
+TOKEN = "a-token-of-the-tests-0123456789"
+
+
+def basic(text: str) -> dict[str, str]:
+    return bearer(base64.b64encode(text.encode()).decode(), "Basic")
+
+
+def bearer(text: str, scheme: str = "Bearer") -> dict[str, str]:
+    return {"Authorization": f"{scheme} {text}"}
+
+
+@pytest.fixture(scope="module")
+def service(standing, tmp_path_factory):
+    """The file goes before the environment."""
+    file = tmp_path_factory.mktemp("token") / "token"
+    file.write_text(TOKEN + "\n")
+    return standing(token="e" * 20, options=("--token-file", str(file)))
+
+
+# A whole group in one request, which is answered at once.
+GROUP = {key: [each[key][0] for each in rollouts("p")] for key in ("query", "prompts", "labels")}
+RIGHT = [bearer(TOKEN), bearer(f" {TOKEN}", "bearer"), basic(f"user:{TOKEN}"), basic(f"{TOKEN}:"), basic(f"ü:{TOKEN}")]
+NO_COLON = [basic(TOKEN), basic("user")]
+NOT_BASE64 = [bearer("???", "Basic"), bearer("/w==", "Basic"), bearer(TOKEN, "Basic")]
+NOTHING = [{}, {"Authorization": ""}, {"Authorization": "Bearer"}, {"Authorization": "Basic"}, basic(":")]
+STRANGE = [{"Authorization": "Bearer é".encode("latin-1")}, {"Authorization": b"Basic \xff\xfe"}]
+OTHERS = [bearer("e" * 20), bearer(f"{TOKEN}x"), basic(f"user:{TOKEN}x"), bearer(TOKEN, "Digest")]
+
+
+def test_whoever_sends_the_token_may_ask(service):
+    for headers in RIGHT:
+        assert service.http.post("/get_reward", json=GROUP, headers=headers).status_code == 200, headers
+    host = service.url.removeprefix("http://")
+    for user in (f"user:{TOKEN}", TOKEN):
+        assert httpx.post(f"http://{user}@{host}/get_reward", json=GROUP).status_code == 200, user
+
+
+@pytest.mark.parametrize("path", ["/get_reward", "/v1/score"])
+def test_nobody_else_may(service, path):
+    for headers in [*NOTHING, *NO_COLON, *NOT_BASE64, *STRANGE, *OTHERS]:
+        reply = service.http.post(path, json=GROUP, headers=headers)
+        assert reply.status_code == 401, headers
+        assert "basic" in reply.headers["www-authenticate"].lower()
+    assert not [event for event in service.events() if event["level"] == "error"]
+
+
+def test_probes_metrics_and_documentation_are_open_and_the_token_appears_nowhere(service):
+    for headers in (bearer(TOKEN), basic(f"{TOKEN}:x")):
+        assert TOKEN not in service.http.post("/get_reward", json=GROUP, headers=headers).text
+    for path in ("/healthz", "/readyz", "/metrics", "/docs", "/openapi.json"):
+        reply = service.http.get(path)
+        assert reply.status_code == 200, path
+        assert TOKEN not in reply.text
+    assert TOKEN not in service.log.read_text()
+
+
+def test_a_token_may_hold_a_colon():
+    assert given_token(basic("user:a:b")["Authorization"]) == "a:b"
+
+
+def test_without_a_file_the_environment_has_the_token_or_the_file_that_it_names(monkeypatch, tmp_path):
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    monkeypatch.delenv(FILE_VARIABLE, raising=False)
+    assert load_token(None) is None
+    monkeypatch.setenv(TOKEN_VARIABLE, "e" * 20)
+    assert load_token(None) == "e" * 20
+    for name in "fg":
+        (tmp_path / name).write_text(name * 20 + "\n")
+    monkeypatch.setenv(FILE_VARIABLE, str(tmp_path / "f"))
+    assert load_token(None) == "f" * 20
+    assert load_token(tmp_path / "g") == "g" * 20
+    monkeypatch.setenv(FILE_VARIABLE, "/absent")
+    with pytest.raises(ConfigError, match="RESTRAIN_TOKEN_FILE /absent: cannot be read"):
+        load_token(None)
+
+
+@pytest.mark.parametrize("token", ["", "short", "é" * 20, "a b\x00" * 10])
+def test_what_is_no_token_is_refused(tmp_path, token):
+    (tmp_path / "token").write_text(token)
+    with pytest.raises(ConfigError, match="the token has"):
+        load_token(tmp_path / "token")

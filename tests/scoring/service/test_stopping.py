@@ -1,0 +1,144 @@
+"""How a service ends: it drains on SIGTERM, and killed it comes back with its clients; its log says what happened."""
+
+import asyncio
+import signal
+import socket
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.scoring.service.clients import (
+    RESTRAIN,
+    Since,
+    connections,
+    expected,
+    openrlhf_client,
+    pairs,
+    rollout,
+    rollouts,
+)
+from tests.scoring.service.conftest import NEEDED, Services
+
+pytestmark = pytest.mark.timeout(120)
+
+SECRET_TEXT = "THE-ROLLOUT-TEXT"
+NOTICE, DRAIN = 0.5, 1.5
+
+
+@dataclass
+class Ended:
+    """What was seen of a service that was told to stop with four rollouts waiting."""
+
+    probes: list[httpx.Response]
+    replies: list[httpx.Response]
+    status: int
+    events: list[dict[str, Any]]
+    log: str
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory) -> Ended:
+    """Three of a group, whose last comes while the service drains, and one of a group that does not complete."""
+    pytest.importorskip("fastapi", reason=NEEDED)
+    services = Services(tmp_path_factory.mktemp("ended"))
+    service = services.start(method=RESTRAIN, timing={"drain_notice": NOTICE, "drain": DRAIN})
+    counted = Since(service)
+
+    async def scenario():
+        async with connections() as client:
+
+            def come(body):
+                return asyncio.create_task(client.post(service.reward_url, json=body))
+
+            first, last = rollouts("p", (3, 3, 4), words=SECRET_TEXT), rollout("p", 5, words=SECRET_TEXT)
+            waiting = [come(body) for body in [*first, rollout("alone", 3)]]
+            await counted.reaches("restrain_slots_total", 4)
+            service.process.send_signal(signal.SIGTERM)
+            since = time.monotonic()
+            while (await client.get(f"{service.url}/readyz")).status_code == 200:
+                await asyncio.sleep(0.01)
+            probes = [await client.get(f"{service.url}/{path}") for path in ("readyz", "healthz", "metrics")]
+            # After the notice, while it drains.
+            await asyncio.sleep(NOTICE + 0.2)
+            waiting.insert(3, come(last))
+            return probes, await asyncio.gather(*waiting), since
+
+    try:
+        probes, replies, since = asyncio.run(scenario())
+        status = service.process.wait(timeout=30)
+        seconds = time.monotonic() - since
+        return Ended(probes, replies, status, service.events(), service.log.read_text(), seconds)
+    finally:
+        services.end()
+
+
+def test_a_stopping_service_is_alive_but_not_ready(ended):
+    ready, alive, metrics = ended.probes
+    assert (ready.status_code, ready.json()["status"]) == (503, "draining")
+    assert (alive.status_code, alive.json()["status"]) == (200, "alive")
+    assert "restrain_draining 1.0" in metrics.text
+
+
+def test_a_waiting_group_completes_while_the_service_drains(ended):
+    assert pairs(ended.replies[:4]) == expected((3, 3, 4, 5))
+
+
+def test_what_cannot_complete_is_told_to_ask_again_when_the_drain_is_over(ended):
+    (reply,) = ended.replies[4:]
+    assert reply.status_code == 503
+    assert reply.headers["retry-after"] == "1"
+    assert "stopping" in reply.json()["detail"]
+    assert ended.seconds > NOTICE + DRAIN
+
+
+def test_it_ends_with_status_0_and_its_log_is_one_json_object_per_line_without_texts(ended):
+    assert ended.status == 0
+    assert [event["event"] for event in ended.events] == ["starting", "draining", "stopped"]
+    assert SECRET_TEXT not in ended.log
+
+
+def test_a_second_signal_ends_at_once(services):
+    service = services.start()
+    counted = Since(service)
+    with socket.create_connection(("127.0.0.1", service.port)) as client:
+        text = b'{"query": ["p\\\\boxed{3}<|im_end|>"], "prompts": ["p"], "labels": [""]}'
+        client.sendall(b"POST /get_reward HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(text) + text)
+        counted.wait_for("restrain_slots_total", 1)
+        since = time.monotonic()
+        service.process.send_signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert service.terminate() == 0
+        assert time.monotonic() - since < 5
+
+
+@pytest.mark.host
+def test_a_killed_service_comes_back_with_its_clients(services):
+    """What the old one had gathered is gone, but each client of OpenRLHF's asks again within its five tries."""
+    service = services.start(method=RESTRAIN)
+    ask_one, counted = openrlhf_client(service.reward_url), Since(service)
+    names = [f"p{number} " for number in range(10)]
+
+    async def scenario():
+        early = [[asyncio.create_task(ask_one(body)) for body in rollouts(name)[:3]] for name in names]
+        await counted.reaches("restrain_slots_total", 3 * len(names))
+        service.kill()
+        again = await asyncio.to_thread(services.start, port=service.port, method=RESTRAIN)
+        await asyncio.to_thread(Since.start_of(again).wait_for, "restrain_slots_total", 3 * len(names))
+        last = [asyncio.create_task(ask_one(rollouts(name)[3])) for name in names]
+        return [await asyncio.gather(*group, one) for group, one in zip(early, last, strict=True)]
+
+    assert asyncio.run(scenario()) == [expected()] * len(names)
+
+
+def test_a_port_that_is_taken_is_a_clear_error(services):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        service = services.launch(port=port)
+        assert service.process.wait(timeout=60) == 2
+    assert f"--host 127.0.0.1 --port {port}: the server cannot listen there" in service.log.read_text()

@@ -1,0 +1,134 @@
+"""`from restrain_openrlhf import score`: the numbers of training, a row for each rollout, and what wrong types get."""
+
+import json
+import math
+
+import pytest
+
+from restrain_openrlhf import ScoredGroups, score
+from restrain_openrlhf.errors import ConfigError, DataError, GroupError, RestrainError
+from restrain_openrlhf.method import build, parse_settings
+from tests.command_line import restrain
+
+# Shares 12/16 and 4/16 in the paper's golden row: w .731 and .269, A .267 and -.800 with the population's deviation.
+TWELVE = [r"\boxed{7}"] * 12 + [r"so \boxed{3+5}"] * 4
+PLAIN = {"name": "restrain", "prompt_weight": "none", "std": "population", "eps": 0}
+
+
+def test_a_group_is_scored_in_one_line():
+    (group,) = score(TWELVE, method=PLAIN)
+    assert group.votes.counts == (12, 4)
+    assert group.label_weights == pytest.approx([0.731, 0.269], abs=5e-4)
+    assert group.pair.net[[0, -1]] == pytest.approx([0.267, -0.800], abs=5e-4)
+
+
+def test_records_are_plain_rows_in_the_order_of_the_rollouts():
+    rows = score([TWELVE, ["no", r"\boxed{1}", r"\boxed{2}"]], method=PLAIN).to_records()
+    assert json.loads(json.dumps(rows)) == rows
+    assert [(row["group"], row["rollout"]) for row in rows] == [(0, n) for n in range(16)] + [(1, n) for n in range(3)]
+    assert [rows[15][name] for name in ("answer", "votes", "class", "is_majority")] == ["3+5", 4, 1, False]
+    assert rows[0]["advantage"] == pytest.approx(rows[0]["advantage_pos"] + rows[0]["advantage_neg"])
+    assert [rows[16][name] for name in ("answer", "votes", "label_weight", "penalized", "advantage")] == [
+        None,
+        0,
+        0,
+        True,
+        -1,
+    ]
+
+
+def test_rollouts_that_only_vote_have_no_advantage():
+    rows = score(TWELVE[8:], method={"name": "ttrl", "votes": 8, "train_on": 2}).to_records()
+    assert [row["advantage"] is None for row in rows] == [False] * 2 + [True] * 6
+    assert [row["votes"] for row in rows] == [4] * 8
+
+
+def test_it_is_what_the_command_writes(tmp_path):
+    (tmp_path / "r.jsonl").write_text(json.dumps({"id": 0, "problem": "p", "responses": TWELVE}) + "\n")
+    done = restrain("score", tmp_path / "r.jsonl", "--out", tmp_path / "o.jsonl", "--set", "prompt_weight=0.5")
+    assert done.returncode == 0, done.stderr
+    written = json.loads((tmp_path / "o.jsonl").read_text())
+    rows = score(TWELVE, method={"name": "restrain", "prompt_weight": 0.5}).to_records()
+    assert [row["advantage_pos"] for row in rows] == written["advantage_pos"]
+    assert {row["prompt_weight"] for row in rows} == {0.5}
+
+
+def test_truncated_responses_options_and_gold():
+    (group,) = score(TWELVE, truncated=[False] * 15 + [True])
+    assert group.answers[-2:] == ("3+5", None)
+    picked = score(
+        [["A"] * 3, ["red"] * 3],
+        ["p", "q"],
+        answers="choice",
+        method="ttrl",
+        columns=[{"options": ["red", "blue"]}] * 2,
+    )
+    assert [group.answers[0] for group in picked] == ["red", "red"]
+    assert score(TWELVE, "p", method="grpo_gold", gold="8")[0].rewards[-1] == 1
+
+
+def test_any_iterable_of_texts_will_do():
+    assert score(iter(TWELVE))[0].votes.counts == (12, 4)
+    assert score(tuple(map(tuple, [TWELVE, TWELVE])))[1].votes.counts == (12, 4)
+    assert isinstance(score([TWELVE, TWELVE])[:1], tuple)
+    assert len(ScoredGroups(())) == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("one text",), "responses is 'one text', of type str. Give a list"),
+        ((7,), "responses is 7, of type int"),
+        (({"a": "b"},), "of type dict. Give a list"),
+        (([],), "responses is empty"),
+        (([[]],), r"responses\[0\] is empty: there is nothing to vote on. Leave the group out"),
+        ((["a", None],), r"responses\[1\] is None, of type NoneType"),
+        (([["a"], "b"],), r"responses\[1\] is 'b', of type str"),
+        (([["a", 3]],), r"responses\[0\]\[1\] is 3, of type int"),
+        ((["a"], ["p", "q"]), "prompts is .*Give one, of type str"),
+        (([["a"], ["b"]], "p"), "Give a list of 2, one for each group"),
+        ((["a"], 5), "prompts is 5. Give one, of type str"),
+    ],
+)
+def test_other_types_and_shapes_get_a_message(given, message):
+    with pytest.raises(DataError, match=message):
+        score(*given)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ({"method": "restrian"}, ConfigError, "Did you mean 'restrain'"),
+        ({"method": 3}, ConfigError, "method: 3 is not a block of settings"),
+        ({"method": {"name": "ttrl", "votez": 8}}, ConfigError, "'votez' is not a setting of ttrl"),
+        ({"method": "restrain"}, RestrainError, "no reference was given"),
+        ({"method": {"name": "ttrl", "votes": 64}}, GroupError, "votes on 64"),
+        ({"answers": "maths"}, ConfigError, "Did you mean 'math'"),
+        ({"reference": "/no/such/ref.jsonl"}, RestrainError, "/no/such/ref.jsonl"),
+        ({"truncated": [True]}, DataError, "truncated and responses have different shapes"),
+        ({"truncated": True}, DataError, "truncated is True, of type bool"),
+        ({"gold": ["7", "8"]}, DataError, "gold is"),
+    ],
+)
+def test_other_words_get_a_message(words, error, message):
+    with pytest.raises(error, match=message):
+        score(TWELVE, **words)
+
+
+@pytest.mark.parametrize("wrong", [{"name": "restrain"}, "restrain", None])
+def test_build_takes_settings_alone(wrong):
+    with pytest.raises(ConfigError, match=r"build takes a method's settings.*Write build\(parse_settings\("):
+        build(wrong)
+
+
+def test_parse_settings_takes_a_block_alone():
+    with pytest.raises(ConfigError, match=r"method: 'restrain' is not a block of settings\..*in Python \{'name': "):
+        parse_settings("restrain")
+
+
+def test_the_package_has_no_other_names():
+    import restrain_openrlhf
+
+    with pytest.raises(AttributeError, match="no attribute 'scor'"):
+        _ = restrain_openrlhf.scor
+    assert math.isfinite(score(TWELVE)[0].prompt_weight)

@@ -1,0 +1,127 @@
+"""The votes in TRL's own GRPOTrainer: advantages as scored reach its loss, and what would change them is refused."""
+
+import math
+
+import pytest
+
+pytest.importorskip("trl", reason="needs TRL, in an environment of its own (docs/journeys/other_trainers.md)")
+
+import torch
+from datasets import Dataset
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+
+from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
+from restrain_openrlhf.errors import ConfigError, GroupError
+from restrain_openrlhf.scoring.trl import VotesGRPOTrainer, erased, vote_reward
+
+N = 4
+NO_PENALTY = {"name": "restrain", "prompt_weight": "online", "kappa": 0}
+WHOLE = {"name": "restrain", "prompt_weight": "online"}
+
+
+@pytest.fixture
+def args(tmp_path):
+    def make(**changed):
+        settings = {
+            "scale_rewards": "none",
+            "num_generations": N,
+            "per_device_train_batch_size": 4 * N,
+            "max_completion_length": 10,
+            "max_steps": 1,
+            "learning_rate": 1e-3,
+            "use_cpu": True,
+            "bf16": False,
+            "gradient_checkpointing": False,
+            "report_to": "none",
+            "save_strategy": "no",
+            "disable_tqdm": True,
+        }
+        return GRPOConfig(output_dir=str(tmp_path), **{**settings, **changed})
+
+    return make
+
+
+def test_rewards_are_the_net_advantages_of_whole_groups(args):
+    reward = vote_reward(args(), NO_PENALTY)
+    completions = [r"\boxed{7}"] * 3 + [r"\boxed{8}"] + ["38"] * 4
+    logged = {}
+    found = reward(["p"] * 4 + ["q"] * 4, completions, [[1]] * 8, log_metric=logged.__setitem__)
+    # By hand, as in tests/scoring/test_verl.py, with torch's deviation, and g(3/4) = exp(-1/8) for the prompt.
+    larger = 1 / (1 + math.exp(-(0.75**2 - 0.25**2) / 0.5))
+    unit = (2 * larger - 1) / (0.5 + 1e-6) * math.exp(-1 / 8)
+    assert found[:4] == pytest.approx([unit * right for right in (0.25, 0.25, 0.25, -0.75)], rel=1e-5)
+    assert found[4:] == [0.0] * 4
+    assert logged["restrain/majority_share"] == 7 / 8
+
+
+def test_a_response_of_the_longest_length_is_truncated(args):
+    reward = vote_reward(args(), NO_PENALTY)
+    found = reward(["p"] * 4, ["38"] * 4, [[1]] * 3 + [[1] * 10])
+    assert found[3] < 0 < found[0]
+
+
+def test_conversations_are_read_by_their_last_message(args):
+    reward = vote_reward(args(), NO_PENALTY)
+    prompts = [[{"role": "user", "content": "p"}]] * 4
+    answers = [[{"role": "assistant", "content": text}] for text in (r"\boxed{7}", r"\boxed{7}", "7", r"\boxed{8}")]
+    assert reward(prompts, answers, [[1]] * 4) == pytest.approx(
+        reward(["p"] * 4, [each[0]["content"] for each in answers], [[1]] * 4)
+    )
+
+
+@pytest.mark.parametrize("prompts", [["p"] * 3, ["p", "p", "q", "q"], ["p"] * 4 + ["q"] * 2])
+def test_a_group_that_is_not_whole_is_an_error(args, prompts):
+    with pytest.raises(GroupError, match="are not the 4 generations of one prompt"):
+        vote_reward(args(), NO_PENALTY)(prompts, ["38"] * len(prompts), [[1]] * len(prompts))
+
+
+@pytest.mark.parametrize("scale", ["group", "batch", True])
+def test_scaled_rewards_are_refused_before_training(args, scale):
+    with pytest.raises(ConfigError, match="Set scale_rewards='none'"):
+        vote_reward(args(scale_rewards=scale), NO_PENALTY)
+
+
+def test_scale_rewards_may_be_off_by_either_word(args):
+    assert vote_reward(args(scale_rewards=False), NO_PENALTY).n == N
+
+
+@pytest.mark.parametrize(
+    ("method", "changed", "message"),
+    [
+        (WHOLE, {}, "Use VotesGRPOTrainer, which keeps it"),
+        ({"name": "ttrl", "missing": "penalize"}, {}, "which removes the penalty"),
+        ("grpo_gold", {}, "needs gold answers"),
+        ({"name": "ttrl", "votes": 64, "train_on": 4}, {}, "needs rollouts that it draws itself"),
+        (NO_PENALTY, {"eval_strategy": "steps"}, "would be voted on, not graded"),
+        (NO_PENALTY, {"multi_objective_aggregation": "normalize_then_sum"}, "the effect of u_x and of soft labels"),
+        ("restrian", {}, "Did you mean 'restrain'"),
+    ],
+)
+def test_what_trl_would_change_is_refused_before_training(args, method, changed, message):
+    with pytest.raises(ConfigError, match=message):
+        vote_reward(args(**changed), method)
+
+
+def test_a_penalty_is_known_by_what_it_does(args):
+    assert not erased(vote_reward(args(), NO_PENALTY).scorer.method, N)
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_penalised_group_moves_the_policy_where_its_penalty_is_kept(args, keeps, monkeypatch):
+    """A real step of TRL's on groups of distinct answers: its own trainer subtracts their mean, and nothing is left."""
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(PREMISE.model, padding_side="left")
+    model = AutoModelForCausalLM.from_pretrained(PREMISE.model, dtype=torch.float32)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    prompts = Dataset.from_list([{"prompt": problem.problem} for problem in PREMISE.training_set(8)])
+    whole = {"args": args(weight_decay=0.0), "train_dataset": prompts, "processing_class": tokenizer}
+    own = {"name": "restrain", "prompt_weight": "none", "kappa": N}
+    trainer = VotesGRPOTrainer(model, method={**own, "delta": 1.0}, **whole)
+    monkeypatch.setattr("restrain_openrlhf.scoring.trl._text", lambda text: str(id(text)))
+    if not keeps:
+        trainer = GRPOTrainer(model, reward_funcs=trainer.votes, **whole)
+    trainer.train()
+    moved = max(float((value - before[name]).abs().max()) for name, value in model.state_dict().items())
+    assert set(trainer.state.log_history[-1]) >= {"train_loss"}
+    assert (moved > 0) == keeps
