@@ -14,7 +14,7 @@ from restrain_openrlhf.method import build
 from tests.conftest import ROOT
 from tests.k8s import rules_jobs
 from tests.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_kustomize, rendered, steps
-from tests.k8s.manifests import OVERLAYS, Object, of_kind, overlay
+from tests.k8s.manifests import OVERLAYS, Object, of_kind, overlay, runs
 from tests.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
 
 OCTOTHINKER = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
@@ -82,11 +82,22 @@ def test_responses_are_as_long_in_evaluation_as_in_training(preset, length):
 
 
 @pytest.mark.host
-@pytest.mark.parametrize(("preset", "days"), [(OCTOTHINKER, 60), (PRESET, 14)])
-def test_the_jobs_deadline_is_the_configurations_or_two_weeks(preset, days):
+@pytest.mark.parametrize(
+    ("preset", "overlay", "days"),
+    [
+        (OCTOTHINKER, "8xa100-80g", 60),
+        (OCTOTHINKER, "single-node-8gpu", 60),
+        (PRESET, "single-node-8gpu", 14),
+        # Without Kueue its clock runs while its pods wait.
+        (PRESET, "8xa100-80g", 28),
+        (PRESET, "multi-node-h100", 14),
+    ],
+)
+def test_a_trys_deadline_is_the_configurations_or_the_trees(preset, overlay, days):
     needs_kustomize()
-    (job,) = [each for each in steps(preset, "8xa100-80g") if each["kind"] == "RayJob"]
-    assert job["spec"]["activeDeadlineSeconds"] == days * 24 * 3600
+    (job,) = runs(steps(preset, overlay))
+    spec = job["spec"] if job["kind"] == "RayJob" else job["spec"]["template"]["spec"]
+    assert spec["activeDeadlineSeconds"] == days * 24 * 3600
 
 
 @pytest.mark.host

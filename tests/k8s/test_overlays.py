@@ -33,6 +33,7 @@ EVERYWHERE = [
     rules_jobs.ray_job_rules,
     rules_jobs.head_without_gpu,
     rules_jobs.indexed_jobs,
+    rules_jobs.clocks_start_on_the_node,
     rules_jobs.steps_agree,
     rules_jobs.queued_by_component,
     rules_jobs.in_the_namespace,
