@@ -16,7 +16,7 @@ from restrain_openrlhf.config.shipped import KUBERNETES
 from tests.commands import restrain
 from tests.conftest import ROOT
 from tests.k8s.manifests import needs_kustomize
-from tests.k8s.stand_in_api import StandIn
+from tests.k8s.stand_in.api import StandIn
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
 MOST = {"One node": 5, "One node, of eight GPUs": 5, "Several nodes, or one with KubeRay": 7}

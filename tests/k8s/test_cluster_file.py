@@ -13,7 +13,7 @@ from tests.k8s.experiments import rendered
 from tests.k8s.manifests import needs_kustomize, of_kind
 from tests.k8s.runs import Place, changed, folder
 from tests.k8s.schemas import problems
-from tests.k8s.stand_in_api import StandIn
+from tests.k8s.stand_in.api import StandIn
 
 pytestmark = pytest.mark.host
 
@@ -47,11 +47,11 @@ def init(tmp_path, *words):
 def test_the_file_of_a_cluster_has_what_kubectl_shows(kubectl, tmp_path):
     cluster = kubectl(nodes={"a": 8, "b": 8, "cpu": 0}, node_labels=H100, classes={"disk": True, "nfs-fast": False})
     selector = {"podMonitorSelector": {"matchLabels": {"release": "kps"}}}
-    cluster.put(of("Prometheus", "main", "monitoring", spec=selector))
-    cluster.put(of("Service", "kubernetes", spec={"clusterIP": "34.118.224.1"}))
-    cluster.put(of("Service", "kube-dns", "kube-system", spec={"clusterIP": "10.0.0.10"}))
-    cluster.put(of("DaemonSet", "node-local-dns", "kube-system"))
-    cluster.put(of("RuntimeClass", "nvidia", ""))
+    cluster.keep(of("Prometheus", "main", "monitoring", spec=selector))
+    cluster.keep(of("Service", "kubernetes", spec={"clusterIP": "34.118.224.1"}))
+    cluster.keep(of("Service", "kube-dns", "kube-system", spec={"clusterIP": "10.0.0.10"}))
+    cluster.keep(of("DaemonSet", "node-local-dns", "kube-system"))
+    cluster.keep(of("RuntimeClass", "nvidia", ""))
     done = init(tmp_path, "--max-nodes", 1)
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load((tmp_path / "cluster.yaml").read_text()) == {

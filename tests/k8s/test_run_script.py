@@ -13,7 +13,7 @@ from restrain_openrlhf.commands.k8s.stages import Stage
 from restrain_openrlhf.errors import ConfigError
 from tests.commands import restrain
 from tests.k8s.runs import Place, folder, objects_of
-from tests.k8s.stand_in_api import StandIn
+from tests.k8s.stand_in.api import StandIn
 from tests.premise.test_command import pass_with_shortcut
 
 pytestmark = pytest.mark.host
