@@ -46,7 +46,8 @@ def ray_job_rules(objects: list[Object]) -> Iterator[str]:
             "leaves the submitter's pod to KubeRay": "submitterPodTemplate" not in spec,
             "may run forever": not spec.get("activeDeadlineSeconds"),
             "may wait for its cluster forever": not spec.get("preRunningDeadlineSeconds"),
-            "uses up a retry by waiting": spec.get("preRunningDeadlineSeconds", 0) < spec.get("activeDeadlineSeconds", 0),
+            "uses up a retry by waiting": spec.get("preRunningDeadlineSeconds", 0)
+            < spec.get("activeDeadlineSeconds", 0),
             "does not start again after a preemption": not spec.get("backoffLimit"),
             "has no token": cluster.get("authOptions", {}).get("mode") != "token",
             "worker group may change its size": any(

@@ -18,8 +18,9 @@ from tests.k8s.manifests import OVERLAYS, Object, of_kind, overlay, runs
 from tests.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
 
 OCTOTHINKER = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
-PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
-TREE = [*sorted((ROOT / "k8s").rglob("*.yaml")), PAGE]
+PAGES = [ROOT / "docs" / "operations" / name for name in ("kubernetes.md", "kubernetes_details.md")]
+TEXT = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
+TREE = [*sorted((ROOT / "k8s").rglob("*.yaml")), *PAGES]
 FILE = re.compile(r"\b(?:configs|docs|k8s|docker|requirements|tests)/[\w./-]+\.(?:yaml|md|py|txt|Dockerfile)\b")
 COMMAND = re.compile(r"`((?:restrain|test-time) [^`…]*?)(?: ?\.\.\.)?`")
 
@@ -140,8 +141,8 @@ def unknown_in(words: list[str]) -> Iterator[str]:
     yield from (f"{words}: no option {word}" for word in rest if word.startswith("-") and word not in options)
 
 
-def test_every_command_line_of_the_page_parses():
-    lines = re.sub(r"\\\n\s+", "", PAGE.read_text(encoding="utf-8"))
+def test_every_command_line_of_the_pages_parses():
+    lines = re.sub(r"\\\n\s+", "", TEXT)
     commands = [
         shlex.split(line, comments=True) for line in re.findall(r"^ {4}((?:restrain|hf) .*)", lines, re.MULTILINE)
     ]
@@ -165,16 +166,16 @@ ADMIN_ROLE = {
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_the_page_grants_what_a_namespaces_administrator_lacks(name):
-    text = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
+def test_the_pages_grant_what_a_namespaces_administrator_lacks(name):
+    text = TEXT.replace("\\\n", " ")
     granted = set(re.findall(r"--verb=\S*create\S*\s+--resource=(\S+)", text))
     resources = {resource.partition(".")[0] for words in granted for resource in words.split(",")}
     used = {each["kind"] for each in overlay(name) if stage_of(each) is not Stage.ADMIN}
     assert {f"{kind.lower()}s" for kind in used - ADMIN_ROLE} <= resources
 
 
-def test_the_page_names_every_benchmark_that_an_evaluation_needs():
-    assert [name for name in PAPER_BENCHMARKS if f"`{name}`" not in PAGE.read_text(encoding="utf-8")] == []
+def test_the_pages_name_every_benchmark_that_an_evaluation_needs():
+    assert [name for name in PAPER_BENCHMARKS if f"`{name}`" not in TEXT] == []
 
 
 @pytest.mark.parametrize("folder", ["base/reward", "components/url-only"])

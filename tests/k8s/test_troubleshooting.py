@@ -69,7 +69,9 @@ class Operator:
     def follows(self, symptom: str, **names: str) -> None:
         """Runs the row's commands, with the words in capitals that a reader replaces."""
         for command in rows()[symptom]:
-            words = [re.sub(r"[A-Z]{3,}", lambda word: names.get(word[0], word[0]), each) for each in shlex.split(command)]
+            words = [
+                re.sub(r"[A-Z]{3,}", lambda word: names.get(word[0], word[0]), each) for each in shlex.split(command)
+            ]
             if "secret" in words:
                 # kubectl sends this one in protobuf, which the stand-in does not read.
                 words.append("--dry-run=client")

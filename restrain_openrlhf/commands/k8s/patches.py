@@ -20,7 +20,7 @@ PASS = "restrain-pass"
 QUEUE = "kueue.x-k8s.io/queue-name"
 SHARD = "$(JOB_COMPLETION_INDEX)"
 SECONDS_A_DAY = 86_400
-# The pod's clock starts on the node; a Job's own would run while its pods wait. A RayJob's two are equal, so that a wait
+# A pod's clock starts on its node; a Job's own would run while its pods wait. A RayJob's two are equal, so that waiting
 # uses up no retry.
 POD_CLOCK = "/spec/template/spec/activeDeadlineSeconds"
 RAY_CLOCKS = ("/spec/activeDeadlineSeconds", "/spec/preRunningDeadlineSeconds")

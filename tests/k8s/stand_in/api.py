@@ -78,30 +78,28 @@ class StandIn(Store):
         """What the server sends for a request. Raises RefusedError."""
         if self.down:
             raise RefusedError(503, "the server is currently unable to handle the request")
-        if path == "/version":
-            return {"major": "1", "minor": self.version.partition(".")[2], "gitVersion": f"v{self.version}.0"}
-        if path in ("/api", "/apis"):
-            return self._groups(path)
-        if found := re.fullmatch(r"/api/(v1)|/apis/([^/]+/[^/]+)", path):
-            return self._resources(found[1] or found[2])
-        if path.startswith("/openapi/v3"):
-            return self._openapi(path)
+        if path.startswith(("/version", "/openapi")) or re.fullmatch(r"/apis?(/v1|/[^/]+/[^/]+)?", path):
+            return self._described(path)
         named = NAMESPACES.fullmatch(path) or RESOURCE.fullmatch(path)
-        if named is None:
-            raise RefusedError(404, MISSING)
-        api, namespace, kinds, name, log = named.groups()
+        api, namespace, kinds, name, log = named.groups() if named else [""] * 5
         kind = next((each for _, each, _ in self.kinds(api) if plural(each) == kinds), None)
         if kind is None:
             raise RefusedError(404, MISSING)
         if method == "GET" and kind in ("Job", "RayJob"):
             self.round()
-        if method == "POST":
-            return self.create(body)
-        if method == "PATCH" and "apply-patch" in content:
-            return self.apply(body)
+        if method == "POST" or (method == "PATCH" and "apply-patch" in content):
+            return self.create(body) if method == "POST" else self.apply(body)
         if name is None:
             return self._list(kind, namespace, query)
         return self._one(method, (kind, namespace or "", name), body, int(query.get("tailLines", 10**5)) if log else 0)
+
+    def _described(self, path: str) -> Object:
+        """The version, and which kinds there are."""
+        if path == "/version":
+            return {"major": "1", "minor": self.version.partition(".")[2], "gitVersion": f"v{self.version}.0"}
+        if path.startswith("/openapi"):
+            return self._openapi(path)
+        return self._groups(path) if path in ("/api", "/apis") else self._resources(path.split("/", 2)[2])
 
     def _one(self, method: str, key: tuple[str, str, str], body: Any, lines: int) -> Any:
         """Read, change or delete an object, or read the last lines of a pod's output."""

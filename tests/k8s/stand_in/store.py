@@ -126,9 +126,7 @@ class Store:
         gone = self.find(kind, name)
         assert gone is not None, (kind, name)
         uid = gone["metadata"]["uid"]
-        self.objects = {
-            key: each for key, each in self.objects.items() if each is not gone and owner_uid(each) != uid
-        }
+        self.objects = {key: each for key, each in self.objects.items() if each is not gone and owner_uid(each) != uid}
 
     def event(self, about: Object | str, reason: str, message: str) -> None:
         name = about if isinstance(about, str) else about["metadata"]["name"]
