@@ -73,8 +73,8 @@ def configuration_page() -> str:
         "`extends` itself.\n",
         "## The scoring service\n\nFor `restrain serve --config FILE`.\n",
         table(ServiceConfig),
-        "## The cluster file\n\n`restrain k8s render --cluster FILE`, and its [JSON schema](cluster.schema.json). A key "
-        "that is null or empty leaves what the overlay has. Each is an option of the commands too: "
+        "## The cluster file\n\n`restrain k8s render --cluster FILE`, and its [JSON schema](cluster.schema.json). A "
+        "key that is null or empty leaves what the overlay has. Each is an option of the commands too: "
         "`--storage-class`.\n",
         table(Cluster),
         "## Methods\n\nThe keys of the `method:` block. `name` chooses the method.\n",
