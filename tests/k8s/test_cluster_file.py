@@ -20,6 +20,7 @@ pytestmark = pytest.mark.host
 H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"}
 SHORT = ("--only", "prefetch", "--only", "merge-reference")
 GPU = "nvidia.com/gpu"
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def of(kind, name, namespace="default", **more):
@@ -68,6 +69,30 @@ def test_the_file_of_a_cluster_has_what_kubectl_shows(kubectl, tmp_path):
     assert "widen deny_egress" in done.stderr
     assert [call for call in cluster.calls if not call.startswith("GET")] == []
     assert "is there already" in init(tmp_path).stderr
+
+
+CLOUD = {f"topology.k8s.aws/network-node-layer-{layer}": f"nn-{layer}" for layer in (3, 2, 1)}
+
+
+@pytest.mark.parametrize(("without", "topology"), [((), [*sorted(CLOUD), HOSTNAME]), (("kueue.x-k8s.io",), None)])
+def test_the_clouds_topology_is_written_where_kueue_knows_topologies(without, topology, kubectl, tmp_path):
+    kubectl(nodes={"a": 8, "b": 8, "cpu": 0}, node_labels={**H100, **CLOUD}, without=without)
+    assert init(tmp_path).returncode == 0
+    assert yaml.safe_load((tmp_path / "cluster.yaml").read_text()).get("topology") == topology
+
+
+def test_pods_reach_dns_servers_that_are_no_pods_by_the_dns_port_alone():
+    """NodeLocal DNSCache and Cloud DNS of GKE; the second one's address is the cloud's metadata service too."""
+    (policy,) = [
+        each for each in of_kind(rendered("--dns", "10.0.0.10"), "NetworkPolicy") if each["metadata"]["name"] == "dns"
+    ]
+    (rule,) = policy["spec"]["egress"]
+    assert [peer["ipBlock"]["cidr"] for peer in rule["to"] if "ipBlock" in peer] == [
+        "169.254.20.10/32",
+        "169.254.169.254/32",
+        "10.0.0.10/32",
+    ]
+    assert {(each["port"], each["protocol"]) for each in rule["ports"]} == {(53, "UDP"), (53, "TCP")}
 
 
 def test_a_cluster_with_nothing_but_kubernetes_gets_one_node(kubectl, tmp_path):

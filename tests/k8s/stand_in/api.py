@@ -78,7 +78,7 @@ class StandIn(Store):
         """What the server sends for a request. Raises RefusedError."""
         if self.down:
             raise RefusedError(503, "the server is currently unable to handle the request")
-        if path.startswith(("/version", "/openapi")) or re.fullmatch(r"/apis?(/v1|/[^/]+/[^/]+)?", path):
+        if path.startswith(("/version", "/openapi")) or re.fullmatch(r"/api(/v1)?|/apis(/[^/]+/[^/]+)?", path):
             return self._described(path)
         named = NAMESPACES.fullmatch(path) or RESOURCE.fullmatch(path)
         api, namespace, kinds, name, log = named.groups() if named else [""] * 5
