@@ -5,7 +5,7 @@ import pytest
 from tests.k8s.experiments import PRESET
 from tests.k8s.runs import Place, changed, folder
 from tests.k8s.stand_in.api import StandIn
-from tests.k8s.stand_in.store import GPU
+from tests.k8s.stand_in.pods import occupy
 
 pytestmark = pytest.mark.host
 
@@ -14,19 +14,13 @@ H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
 RAY = {"config": PRESET, "overlay": "8xa100-80g"}
 QUEUED = {"config": PRESET, "overlay": "multi-node-h100"}
 PASS, TRAIN = ("--only", "reference"), ("--only", "train")
-A_DAY = {"hours": 24.0}
-
-
-def full(cluster: StandIn) -> None:
-    """Another job of the namespace has all GPUs of the quota."""
-    containers = [{"name": "x", "image": "x", "resources": {"requests": {GPU: "8"}}}]
-    labels, spec = {"app.kubernetes.io/component": "other"}, {"containers": containers, "nodeName": "elsewhere"}
-    cluster.put("Pod", "other", labels=labels, spec=spec, status={"phase": "Running"}, _start=0, _left=0)
+# Of a round of the controllers.
+DAYS = 4
 
 
 def free_after(days: int) -> dict:
-    """The other job ends after so many rounds, each of which is a day."""
-    return {"events": {days: lambda cluster: cluster.drop("Pod", "other")}, **A_DAY}
+    """The other job ends after so many days."""
+    return {"events": {days // DAYS: lambda cluster: cluster.drop("Pod", "other")}, "hours": 24.0 * DAYS}
 
 
 @pytest.mark.parametrize(
@@ -39,11 +33,11 @@ def test_a_job_that_waits_longer_than_it_may_run_still_runs(words, rendering, la
     if rendering is QUEUED:
         manifests = folder(*words, "--max-nodes", 1, **rendering)
     place.administrate(manifests)
-    full(place.cluster)
+    occupy(place.cluster, "elsewhere")
     done = place.run(manifests)
     assert done.returncode == 0, done.stdout + done.stderr
     # It did wait, and a RayJob has used up no retry by that.
-    assert place.cluster.rounds > days
+    assert place.cluster.clock > days * 86_400
     assert [each["status"]["failed"] for each in place.cluster.of("RayJob")] in ([], [0])
 
 
@@ -53,7 +47,7 @@ def test_a_deadline_of_the_job_itself_would_have_ended_it(tmp_path):
                      "  activeDeadlineSeconds: 604800\n  completions:")  # fmt: skip
     place = Place(tmp_path, StandIn(**free_after(30)))
     place.administrate(before)
-    full(place.cluster)
+    occupy(place.cluster, "elsewhere")
     done = place.run(before)
     assert done.returncode == 1
     assert "DeadlineExceeded: Job was active longer than specified deadline" in done.stdout
@@ -62,9 +56,9 @@ def test_a_deadline_of_the_job_itself_would_have_ended_it(tmp_path):
 def test_waits_of_an_hour_would_have_used_up_the_retries(tmp_path):
     before = changed(folder(*TRAIN, **RAY), tmp_path, "train", "preRunningDeadlineSeconds: 2419200",
                      "preRunningDeadlineSeconds: 3600")  # fmt: skip
-    place = Place(tmp_path, StandIn(node_labels=A100, **free_after(20)))
+    place = Place(tmp_path, StandIn(node_labels=A100, **free_after(60)))
     place.administrate(before)
-    full(place.cluster)
+    occupy(place.cluster, "elsewhere")
     assert place.run(before).returncode == 1
     (job,) = place.cluster.of("RayJob")
     assert (job["status"]["failed"], job["status"]["reason"]) == (4, "PreRunningDeadlineExceeded")
@@ -73,8 +67,8 @@ def test_waits_of_an_hour_would_have_used_up_the_retries(tmp_path):
 def test_a_pod_that_hangs_is_ended_and_its_shard_is_tried_again(tmp_path):
     """A week on its node is the offline pass's deadline; the clock begins there."""
     lasts = {"reference": 9}
-    place, manifests = Place(tmp_path, StandIn(lasts=lasts, **A_DAY)), folder(*PASS)
-    place.cluster.events = {12: lambda cluster: lasts.clear()}
+    place, manifests = Place(tmp_path, StandIn(lasts=lasts, hours=24.0 * DAYS)), folder(*PASS)
+    place.cluster.events = {4: lambda cluster: lasts.clear()}
     place.administrate(manifests)
     done = place.run(manifests)
     assert done.returncode == 0, done.stdout + done.stderr

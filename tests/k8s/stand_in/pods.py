@@ -44,6 +44,13 @@ def _refuse_over_quota(store: Store, pod: Object, start: str) -> None:
             raise RefusedError(403, f"{start}exceeded quota: {quota['metadata']['name']}, {numbers}")
 
 
+def occupy(store: Store, node: str) -> None:
+    """Another job of the namespace has eight GPUs until its pod is dropped."""
+    containers = [{"name": "x", "image": "x", "resources": {"requests": {GPU: "8"}}}]
+    labels, spec = {"app.kubernetes.io/component": "other"}, {"containers": containers, "nodeName": node}
+    store.put("Pod", "other", labels=labels, spec=spec, status={"phase": "Running"}, _start=0, _left=0)
+
+
 def provision(store: Store, claim: Object) -> None:
     """Bind a claim if its class is there."""
     status = claim.setdefault("status", {"phase": "Pending"})
