@@ -1,76 +1,89 @@
-"""Deadlines against time that a job waits: for nodes, for a plain quota, and in Kueue's queue."""
+"""Deadlines against the time that a job waits for a plain quota, or in Kueue's queue; each round is a day."""
+
+from collections.abc import Callable, Iterable
 
 import pytest
+import yaml
 
 from tests.k8s.experiments import PRESET
-from tests.k8s.runs import Place, changed, folder
+from tests.k8s.runs import folder
 from tests.k8s.stand_in.api import StandIn
 from tests.k8s.stand_in.pods import occupy
+from tests.k8s.stand_in.store import Object
 
 pytestmark = pytest.mark.host
 
 A100 = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"}
 H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
-RAY = {"config": PRESET, "overlay": "8xa100-80g"}
-QUEUED = {"config": PRESET, "overlay": "multi-node-h100"}
-PASS, TRAIN = ("--only", "reference"), ("--only", "train")
-# Of a round of the controllers.
-DAYS = 4
+A_JOB = (("--only", "reference"), {"overlay": "single-node-8gpu"})
+A_RAY_JOB = (("--only", "train"), {"config": PRESET, "overlay": "8xa100-80g"})
+A_QUEUED_ONE = (("--only", "train", "--max-nodes", 1), {"config": PRESET, "overlay": "multi-node-h100"})
 
 
-def free_after(days: int) -> dict:
-    """The other job ends after so many days."""
-    return {"events": {days // DAYS: lambda cluster: cluster.drop("Pod", "other")}, "hours": 24.0 * DAYS}
+def after(
+    days: int,
+    rendering: tuple,
+    change: Callable[[Object], object] = lambda _: None,
+    busy: Iterable[int] = (),
+    **settings: object,
+) -> Object:
+    """The job of a rendering, with another job in the quota's place on the days of `busy`."""
+    words, options = rendering
+    cluster = StandIn(hours=24.0, **settings)
+    for path in sorted(folder(*words, **options).glob("*.yaml")):
+        for each in yaml.safe_load_all(path.read_text()):
+            change(each)
+            cluster.apply(each)
+    for day in range(days):
+        if day in busy and cluster.find("Pod", "other") is None:
+            occupy(cluster, "elsewhere")
+        if day not in busy and cluster.find("Pod", "other"):
+            cluster.drop("Pod", "other")
+        cluster.round()
+    job = next(each for each in [*cluster.of("RayJob"), *cluster.of("Job")])
+    return {**job, "pods": cluster.owned(job)}
+
+
+def end_of(job: Object) -> tuple[str, str]:
+    """How a job ended, and why."""
+    status = job["status"]
+    if job["kind"] == "RayJob":
+        return status["jobDeploymentStatus"], status.get("reason", "")
+    return status["conditions"][-1]["type"], status["conditions"][-1]["reason"]
 
 
 @pytest.mark.parametrize(
-    ("words", "rendering", "labels", "days"),
-    [(PASS, {"overlay": "single-node-8gpu"}, {}, 30), (TRAIN, RAY, A100, 20), (TRAIN, QUEUED, H100, 60)],
+    ("rendering", "labels", "days"),
+    [(A_JOB, {}, 60), (A_RAY_JOB, A100, 20), (A_QUEUED_ONE, H100, 60)],
     ids=["a Job behind a quota", "a RayJob behind a quota", "a RayJob in Kueue's queue"],
 )
-def test_a_job_that_waits_longer_than_it_may_run_still_runs(words, rendering, labels, days, tmp_path):
-    place, manifests = Place(tmp_path, StandIn(node_labels=labels, **free_after(days))), folder(*words, **rendering)
-    if rendering is QUEUED:
-        manifests = folder(*words, "--max-nodes", 1, **rendering)
-    place.administrate(manifests)
-    occupy(place.cluster, "elsewhere")
-    done = place.run(manifests)
-    assert done.returncode == 0, done.stdout + done.stderr
-    # It did wait, and a RayJob has used up no retry by that.
-    assert place.cluster.clock > days * 86_400
-    assert [each["status"]["failed"] for each in place.cluster.of("RayJob")] in ([], [0])
+def test_a_job_runs_after_a_long_wait(rendering, labels, days):
+    waiting = after(days, rendering, busy=range(days), node_labels=labels)
+    assert "Complete" not in str(waiting["status"])
+    job = after(days + 8, rendering, busy=range(days), node_labels=labels)
+    assert end_of(job)[0] == "Complete"
+    # No retry was used up.
+    assert job["status"].get("failed", 0) == 0
 
 
-def test_a_deadline_of_the_job_itself_would_have_ended_it(tmp_path):
-    """As the tree had it: the clock of a Job runs while its pods wait."""
-    before = changed(folder(*PASS, overlay="single-node-8gpu"), tmp_path, "reference", "  completions:",
-                     "  activeDeadlineSeconds: 604800\n  completions:")  # fmt: skip
-    place = Place(tmp_path, StandIn(**free_after(30)))
-    place.administrate(before)
-    occupy(place.cluster, "elsewhere")
-    done = place.run(before)
-    assert done.returncode == 1
-    assert "DeadlineExceeded: Job was active longer than specified deadline" in done.stdout
+def deadline(name: str, seconds: int, kind: str) -> Callable[[Object], object]:
+    return lambda each: each["kind"] == kind and each["spec"].update({name: seconds})
 
 
-def test_waits_of_an_hour_would_have_used_up_the_retries(tmp_path):
-    before = changed(folder(*TRAIN, **RAY), tmp_path, "train", "preRunningDeadlineSeconds: 2419200",
-                     "preRunningDeadlineSeconds: 3600")  # fmt: skip
-    place = Place(tmp_path, StandIn(node_labels=A100, **free_after(60)))
-    place.administrate(before)
-    occupy(place.cluster, "elsewhere")
-    assert place.run(before).returncode == 1
-    (job,) = place.cluster.of("RayJob")
-    assert (job["status"]["failed"], job["status"]["reason"]) == (4, "PreRunningDeadlineExceeded")
+def test_a_deadline_of_the_job_itself_would_end_it_while_it_waits():
+    before = deadline("activeDeadlineSeconds", 604_800, "Job")
+    assert end_of(after(30, A_JOB, before, busy=range(30))) == ("Failed", "DeadlineExceeded")
 
 
-def test_a_pod_that_hangs_is_ended_and_its_shard_is_tried_again(tmp_path):
-    """A week on its node is the offline pass's deadline; the clock begins there."""
-    lasts = {"reference": 9}
-    place, manifests = Place(tmp_path, StandIn(lasts=lasts, hours=24.0 * DAYS)), folder(*PASS)
-    place.cluster.events = {4: lambda cluster: lasts.clear()}
-    place.administrate(manifests)
-    done = place.run(manifests)
-    assert done.returncode == 0, done.stdout + done.stderr
-    phases = [pod["status"].get("reason", pod["status"]["phase"]) for pod in place.cluster.of("Pod")]
-    assert sorted(phases) == ["DeadlineExceeded", "Succeeded"]
+def test_waits_of_an_hour_would_use_up_a_ray_jobs_retries():
+    before = deadline("preRunningDeadlineSeconds", 3600, "RayJob")
+    job = after(30, A_RAY_JOB, before, busy=range(30), node_labels=A100)
+    assert (job["status"]["failed"], *end_of(job)) == (4, "Failed", "PreRunningDeadlineExceeded")
+
+
+def test_a_pod_that_hangs_is_ended_and_its_shard_is_tried_again():
+    """A week on its node is the offline pass's deadline, and its clock begins there."""
+    job = after(60, A_JOB, busy=range(20), lasts={"reference": 100})
+    assert end_of(job) == ("Failed", "FailedIndexes")
+    assert {pod["status"]["reason"] for pod in job["pods"]} == {"DeadlineExceeded"}
+    assert len(job["pods"]) == 8 * 4
