@@ -42,30 +42,38 @@ class Cluster(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    overlay: str | None = Field(None, description="Folder of k8s/overlays, such as 8xa100-80g.")
-    max_nodes: int | None = Field(None, ge=1, description="GPU nodes that the quota and Kueue's queue allow.")
-    gpu_memory: int | None = Field(None, ge=1, description="GiB of a GPU; a configuration that cannot fit is refused.")
-    gpu_product: str | None = Field(None, description="The nodes' label nvidia.com/gpu.product.")
+    overlay: str | None = Field(
+        None, description="An overlay, which is a folder of k8s/overlays: single-node or 8xa100-80g, for example."
+    )
+    max_nodes: int | None = Field(None, ge=1, description="Most GPU nodes of a run, the quota and the queue.")
+    gpu_memory: int | None = Field(
+        None, ge=1, description="Memory of one GPU, in GiB. A configuration that cannot fit is refused."
+    )
+    gpu_product: str | None = Field(None, description="GPU type of the nodes: their label nvidia.com/gpu.product.")
     storage_class: str | None = Field(None, pattern=NAME, description="Storage class of the volumes.")
     access_mode: AccessMode | None = Field(None, description="Access mode of the volumes.")
     models_size: str | None = Field(None, pattern=SIZE, description="Size of the models volume, such as 500Gi.")
     work_size: str | None = Field(None, pattern=SIZE, description="Size of the work volume, such as 2Ti.")
-    pull_secrets: list[str] = Field([], description="Secrets of the namespace with which images are pulled.")
+    pull_secrets: list[str] = Field([], description="Secrets of the namespace for pulling images.")
     prometheus_release: str | None = Field(
-        None, description="Label `release` by which Prometheus selects monitors and rules."
+        None, description="Label `release` that kube-prometheus-stack requires of monitors and rules."
     )
-    monitoring: bool | None = Field(None, description="false: the cluster has no prometheus-operator.")
+    monitoring: bool | None = Field(None, description="Whether the cluster has prometheus-operator.")
     queue: str | None = Field(
         None,
         pattern=NAME,
-        description="A LocalQueue of your own for the GPU jobs, in place of the tree's queues.",
+        description="Your own LocalQueue for GPU jobs, instead of the queues of k8s/.",
     )
     topology: list[str] = Field(
         [], description="Node labels by which Kueue places workers near each other, the widest first."
     )
-    deny_egress: list[str] = Field([], description="Address ranges that downloads may not reach, besides private ones.")
-    dns: list[str] = Field([], description="DNS servers that are not pods, besides 169.254.20.10 and 169.254.169.254.")
-    components: list[str] = Field([], description="Folders of k8s/components to add, such as runtime-class.")
+    deny_egress: list[str] = Field(
+        [], description="Address ranges that downloads may not reach, in addition to private ones."
+    )
+    dns: list[str] = Field([], description="Addresses of DNS servers that are not pods, in addition to the usual two.")
+    components: list[str] = Field(
+        [], description="Components (folders of k8s/components) to add, such as runtime-class."
+    )
 
     @field_validator("deny_egress", "dns")
     @classmethod
