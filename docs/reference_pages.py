@@ -4,6 +4,7 @@ Run `make pages` after a change of a key, an option or a preset; a test compares
 """
 
 import inspect
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typer.cli import get_docs_for_click
 import test_time.cli
 from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.commands import main as restrain
+from restrain_openrlhf.commands.k8s.cluster import Cluster
 from restrain_openrlhf.config.checks.contradictions import CONTRADICTIONS, Check, refused_by_release
 from restrain_openrlhf.config.checks.keys import INPUTS, KEYS
 from restrain_openrlhf.config.checks.layout import LAYOUT
@@ -50,9 +52,10 @@ CHOICES = {"CommonSettings": "#methods", "AnswerKind": "#kinds-of-answers"}
 
 
 def pages() -> Mapping[str, str]:
-    """Markdown by the page's path below docs/."""
+    """The text of each page, and of the cluster file's schema, by its path below docs/."""
     return {
         "reference/configuration.md": configuration_page(),
+        "reference/cluster.schema.json": json.dumps(Cluster.model_json_schema(), indent=2) + "\n",
         "reference/commands.md": commands_page(),
         "reference/one_gpu.md": one_gpu_page(),
         "reference/refused_flags.md": refused_flags_page(),
@@ -70,6 +73,10 @@ def configuration_page() -> str:
         "`extends` itself.\n",
         "## The scoring service\n\nFor `restrain serve --config FILE`.\n",
         table(ServiceConfig),
+        "## The cluster file\n\n`restrain k8s render --cluster FILE`, and its [JSON schema](cluster.schema.json). A "
+        "key that is null or empty leaves what the overlay has. Each is an option of the commands too: "
+        "`--storage-class`.\n",
+        table(Cluster),
         "## Methods\n\nThe keys of the `method:` block. `name` chooses the method.\n",
     ]
     for name, settings in METHODS.items():
@@ -296,7 +303,13 @@ def keys(schema: Mapping[str, Any], definitions: Mapping[str, Any], prefix: str 
         if "properties" in block:
             yield from keys(block, definitions, f"{prefix}{name}.")
         else:
-            yield Key(prefix + name, field, required=name in schema.get("required", ()))
+            known = _with_choices(field, definitions) if "enum" in block else field
+            yield Key(prefix + name, known, required=name in schema.get("required", ()))
+
+
+def _with_choices(field: Mapping[str, Any], definitions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A field with the values of an enumeration in the place of its name."""
+    return {**field, "anyOf": [definitions.get(_reference(part), part) for part in field["anyOf"]]}
 
 
 def _reference(field: Mapping[str, Any]) -> str:

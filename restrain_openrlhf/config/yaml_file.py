@@ -162,7 +162,8 @@ class RunConfig(HookConfig):
     )
     deadline_days: Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="Days after which Kubernetes ends the training job, restarts included; null: 14.",
+        description="Kubernetes ends a try of the training job after so many days; null: after 14, and after 28 where "
+        "KubeRay counts the wait for pods too.",
     )
     pass_n: Count | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""The Kubernetes guide's commands, copied from its page and run: kubectl and ours really, others stood in."""
+"""The Kubernetes guide's commands, copied from its pages and run: kubectl and ours really, others stood in."""
 
 import os
 import re
@@ -14,11 +14,12 @@ import yaml
 
 from restrain_openrlhf.config.shipped import KUBERNETES
 from tests.command_line import restrain
-from tests.commands.k8s.manifests import needs_kustomize
-from tests.commands.k8s.stand_in_api import StandIn
+from tests.command_line.k8s.manifests import needs_kustomize
+from tests.command_line.k8s.stand_in.api import StandIn
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
+DETAILS = PAGE.with_name("kubernetes_details.md")
 MOST = {"One node": 5, "One node, of eight GPUs": 5, "Several nodes, or one with KubeRay": 7}
 GPUS = dict(zip(MOST, ("1", "8", "8"), strict=True))
 DIGEST = "sha256:" + "1" * 64
@@ -137,13 +138,14 @@ def test_the_commands_of_the_guide_lead_to_a_run(section, clone):
     assert "registry.example/me/restrain-train@" + DIGEST in yaml.safe_dump(run)
 
 
-RENDERS = sorted({line for block in blocks_of(PAGE.read_text(encoding="utf-8")) for line in block if is_render(line)})
+BLOCKS = [block for page in (PAGE, DETAILS) for block in blocks_of(page.read_text(encoding="utf-8"))]
+RENDERS = sorted({line for block in BLOCKS for line in block if is_render(line)})
 IMAGES = [f"--image={name}=registry.example/{name}@{DIGEST}" for name in ("restrain-train", "restrain-reward")]
 
 
 @pytest.mark.host
 @pytest.mark.parametrize("command", RENDERS)
-def test_every_render_command_of_the_page_renders(command, tmp_path):
+def test_every_render_command_of_the_pages_renders(command, tmp_path):
     needs_kustomize()
     words = shlex.split(command.partition("   #")[0], comments=True)[1:]
     words[words.index("--out") + 1] = str(tmp_path / "made")

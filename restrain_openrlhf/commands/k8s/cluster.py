@@ -43,7 +43,7 @@ class Cluster(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     overlay: str | None = Field(
-        None, description="An overlay, which is a folder of k8s/overlays: single-node, 8xa100-80g, …"
+        None, description="An overlay, which is a folder of k8s/overlays: single-node or 8xa100-80g, for example."
     )
     max_nodes: int | None = Field(None, ge=1, description="Most GPU nodes of a run, the quota and the queue.")
     gpu_memory: int | None = Field(

@@ -20,6 +20,10 @@ PASS = "restrain-pass"
 QUEUE = "kueue.x-k8s.io/queue-name"
 SHARD = "$(JOB_COMPLETION_INDEX)"
 SECONDS_A_DAY = 86_400
+# A pod's clock starts on its node; a Job's own would run while its pods wait. A RayJob's two are equal, so that waiting
+# uses up no retry.
+POD_CLOCK = "/spec/template/spec/activeDeadlineSeconds"
+RAY_CLOCKS = ("/spec/activeDeadlineSeconds", "/spec/preRunningDeadlineSeconds")
 CONFIG_IN_POD = "/etc/restrain/experiment.yaml"
 BENCHMARKS_IN_POD = "/mnt/work/data/benchmarks"
 NAMED = re.compile(r"(/.+)/([\w-]+)(?:\.(\d+))?(\.supervised)?\.jsonl")
@@ -61,14 +65,14 @@ def _ray_job(experiment: Experiment) -> list[Change]:
     words = " ".join(f"--{name} {value}" for name, value in _test_time_options(experiment).items())
     entry = f"env -u CUDA_VISIBLE_DEVICES test-time adapt {words}"
     adapts = [("/spec/entrypoint", entry)] if experiment.job == "test-time" else []
-    return [*counts, *_gpus(experiment, f"{WORKERS}/template"), *_deadline(experiment), *adapts]
+    return [*counts, *_gpus(experiment, f"{WORKERS}/template"), *_deadline(experiment, *RAY_CLOCKS), *adapts]
 
 
 def _on_one_node(experiment: Experiment) -> list[Change]:
     """For the Job that runs where there is no KubeRay, with a Ray of its own in one pod."""
     words = [f"--{name}={_literal(value)}" for name, value in _test_time_options(experiment).items()]
     adapts = [(ARGS, words)] if experiment.job == "test-time" else []
-    return [*_gpus(experiment, "/spec/template"), *adapts, *_deadline(experiment)]
+    return [*_gpus(experiment, "/spec/template"), *adapts, *_deadline(experiment, POD_CLOCK)]
 
 
 def _test_time_options(experiment: Experiment) -> dict[str, str]:
@@ -85,9 +89,9 @@ def _gpus(experiment: Experiment, template: str) -> list[Change]:
     return [(path.format(kind), str(experiment.layout.gpus)) for kind in ("requests", "limits")]
 
 
-def _deadline(experiment: Experiment) -> list[Change]:
+def _deadline(experiment: Experiment, *clocks: str) -> list[Change]:
     days = experiment.deadline_days
-    return [] if days is None else [("/spec/activeDeadlineSeconds", int(days * SECONDS_A_DAY))]
+    return [] if days is None else [(clock, int(days * SECONDS_A_DAY)) for clock in clocks]
 
 
 def _indexes(shards: int) -> list[Change]:

@@ -120,6 +120,13 @@ pass() {
   done
 }
 
+# COMPONENT: pods that are deleted and do not end, as on a node that is lost; a Job replaces none before it has ended
+lingering() {
+  fields='pod {.metadata.name}: Terminating since {.metadata.deletionTimestamp} on node {.spec.nodeName}{"\n"}'
+  ask pods -l "restrain-experiment=$experiment,app.kubernetes.io/component=$1" \
+    -o "jsonpath={range .items[?(@.metadata.deletionTimestamp)]}$fields{end}"
+}
+
 # COMPONENT JOB: why its pods do not run, in the cluster's own words, a line for each reason
 why() {
   name=${2#*/}
@@ -129,6 +136,7 @@ why() {
   pods=$(ask pods -l "restrain-experiment=$experiment,app.kubernetes.io/component=$1" \
     -o "jsonpath={range .items[*]}$fields$waiting{\"\n\"}{end}") || exit 1
   say "$pods" | sed -e 's/ *$//' -e '/:$/d' -e '/^$/d'
+  lingering "$1"
   ask pvc -o 'jsonpath={range .items[?(@.status.phase!="Bound")]}claim {.metadata.name}: {.status.phase}{"\n"}{end}'
   # An hour old at most; those about pods that were not made say nothing once there are pods.
   not_made="FailedCreate|FailedToCreate[A-Za-z]*"
@@ -151,19 +159,18 @@ hopeless='ErrImage|ImagePullBackOff|InvalidImageName|CreateContainer(Config)?Err
 hopeless="$hopeless|storageclass.* not found|no storage class is set|persistentvolumeclaim .* not found"
 hopeless="$hopeless|serviceaccount .* not found|violates PodSecurity|more than the whole quota|> maximum capacity"
 
-# COMPONENT JOB: says why it waits whenever that changes, and gives up what has been hopeless for long enough
+# JOB REASONS: says why it waits whenever that changes, and gives up what has been hopeless for long enough
 explain() {
-  reasons=$(why "$1" "$2") || exit 1
-  if [ "$reasons" != "$said" ] && [ -n "$reasons" ]; then
-    say "$2 waits:"
-    say "$reasons" | sed 's/^/  /'
+  if [ "$2" != "$said" ] && [ -n "$2" ]; then
+    say "$1 waits:"
+    say "$2" | sed 's/^/  /'
   fi
-  said=$reasons
-  first=$(say "$reasons" | grep -E "$hopeless" | head -n 1)
+  said=$2
+  first=$(say "$2" | grep -E "$hopeless" | head -n 1)
   [ -n "$first" ] || { since=""; return 0; }
   since=${since:-$(date +%s)}
   [ $(($(date +%s) - since)) -lt "$patience" ] ||
-    stop "$2 cannot run: $first. Correct that. Where the job itself is wrong: kubectl -n $namespace delete $2. Then run this again."
+    stop "$1 cannot run: $first. Correct that. Where the job itself is wrong: kubectl -n $namespace delete $1. Then run this again."
 }
 
 # JOB: its last line of output is printed and kept in an annotation, so that `kubectl get` can show it
@@ -208,8 +215,13 @@ step() {
   while now=$(state "$2") || exit 1; [ "$now" = running ] || [ "$now" = waiting ]; do
     # Every job waits for a moment.
     case $before-$now in
-      waiting-waiting) explain "$component" "$2" ;;
-      *-running) progress "$2" ;;
+      waiting-waiting)
+        reasons=$(why "$component" "$2") || exit 1
+        explain "$2" "$reasons" ;;
+      *-running)
+        progress "$2"
+        reasons=$(lingering "$component") || exit 1
+        explain "$2" "$reasons" ;;
     esac
     before=$now
     sleep "$pause"
@@ -226,7 +238,7 @@ step() {
 
 # FILE JOB DIGEST TRAINING: what the offline pass says of the training that comes next, unless that has begun
 premise() {
-  if [ -n "$4" ]; then
+  if [ -n "${4:-}" ]; then
     now=$(state "$4") || exit 1
     [ "$now" = absent ] || return 0
   fi

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from restrain_openrlhf.commands.k8s.cluster import GPU, PRODUCT
+from restrain_openrlhf.commands.k8s.cluster import GPU, HOSTNAME, PRODUCT
 from restrain_openrlhf.commands.k8s.render import refuse_old_kubectl
 from restrain_openrlhf.errors import ConfigError
 
@@ -19,6 +19,11 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 # Parts of the names of provisioners whose volumes pods of several nodes share.
 SHARED_VOLUMES = re.compile(
     r"nfs|efs|cephfs|filestore|lustre|azurefile|\bfile\.csi|gpfs|weka|beegfs|vast|glusterfs|quobyte|juicefs"
+)
+# How far nodes are from each other, the widest first, as clouds label them.
+TOPOLOGIES = (
+    ("cloud.google.com/gce-topology-block", "cloud.google.com/gce-topology-subblock"),
+    tuple(f"topology.k8s.aws/network-node-layer-{layer}" for layer in (1, 2, 3)),
 )
 Item = Mapping[str, Any]
 
@@ -81,7 +86,15 @@ def _nodes(kinds: set[str], remarks: list[str]) -> dict[str, object]:
         "max_nodes": number if ray else None,
         "gpu_memory": round(memory / 1024) or None,
         "gpu_product": product,
+        "topology": _topology(nodes) if "topologies.kueue.x-k8s.io" in kinds and ray else [],
     }
+
+
+def _topology(nodes: Iterable[Item]) -> list[str]:
+    """The labels of a cloud that all nodes with GPUs have, with the host; none where only the host is known."""
+    common = set.intersection(*(set(each["metadata"]["labels"]) for each in nodes))
+    found = next((labels for labels in TOPOLOGIES if common.issuperset(labels)), ())
+    return [*found, HOSTNAME] if found else []
 
 
 def _volumes(kinds: set[str], remarks: list[str]) -> dict[str, object]:

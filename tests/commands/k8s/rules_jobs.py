@@ -12,7 +12,7 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import RestrainError
-from tests.commands.k8s.manifests import Object, of_kind, pods, runs
+from tests.command_line.k8s.manifests import Object, of_kind, pods, runs
 from tests.conftest import ROOT
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"
@@ -46,6 +46,8 @@ def ray_job_rules(objects: list[Object]) -> Iterator[str]:
             "leaves the submitter's pod to KubeRay": "submitterPodTemplate" not in spec,
             "may run forever": not spec.get("activeDeadlineSeconds"),
             "may wait for its cluster forever": not spec.get("preRunningDeadlineSeconds"),
+            "uses up a retry by waiting": spec.get("preRunningDeadlineSeconds", 0)
+            < spec.get("activeDeadlineSeconds", 0),
             "does not start again after a preemption": not spec.get("backoffLimit"),
             "has no token": cluster.get("authOptions", {}).get("mode") != "token",
             "worker group may change its size": any(
@@ -88,6 +90,16 @@ def indexed_jobs(objects: list[Object]) -> Iterator[str]:
             yield f"Job/{name}: shards are not indexes with retries of their own"
         if f"--shard=$(JOB_COMPLETION_INDEX)/{spec.get('completions')}" not in words:
             yield f"Job/{name}: does not run as many shards as it has indexes"
+
+
+def clocks_start_on_the_node(objects: list[Object]) -> Iterator[str]:
+    """A Job's own deadline runs while its pods wait for quota or for nodes; its pods' deadlines do not."""
+    for each in of_kind(objects, "Job"):
+        name, spec = each["metadata"]["name"], each["spec"]
+        if "activeDeadlineSeconds" in spec:
+            yield f"Job/{name}: its clock runs while its pods wait"
+        if not spec["template"]["spec"].get("activeDeadlineSeconds"):
+            yield f"Job/{name}: its pods may run forever"
 
 
 def queued_by_component(objects: list[Object]) -> Iterator[str]:

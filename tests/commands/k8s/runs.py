@@ -5,15 +5,17 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 import yaml
 
-from tests.commands.k8s.experiments import IMAGE, render
-from tests.commands.k8s.manifests import needs_kustomize
-from tests.commands.k8s.stand_in_api import StandIn
+from tests.command_line.k8s.experiments import IMAGE, render
+from tests.command_line.k8s.manifests import needs_kustomize
+from tests.command_line.k8s.stand_in.api import StandIn
 
 ONE_GPU = "one_gpu/24gb/qwen3-0.6b-base"
 
@@ -39,8 +41,8 @@ class Place:
     def __post_init__(self) -> None:
         self.kubeconfig = self.cluster.serve(self.home)
 
-    def call(self, *words: object, path: str | None = None, patience: float = 600) -> subprocess.CompletedProcess[str]:
-        environment = {
+    def environment(self, path: str | None = None, patience: float = 600) -> dict[str, str]:
+        return {
             **os.environ,
             "PATH": path or os.environ["PATH"],
             "KUBECONFIG": str(self.kubeconfig),
@@ -48,16 +50,29 @@ class Place:
             "RESTRAIN_POLL_SECONDS": "0",
             "RESTRAIN_PATIENCE_SECONDS": str(patience),
         }
+
+    def call(self, *words: object, path: str | None = None, patience: float = 600) -> subprocess.CompletedProcess[str]:
         # It ends, or it is a test's failure: run.sh itself waits as long as it takes.
         return subprocess.run(
             [str(word) for word in words],
             capture_output=True,
             text=True,
             check=False,
-            env=environment,
+            env=self.environment(path, patience),
             cwd=self.home,
             timeout=100,
         )
+
+    @contextmanager
+    def running(self, manifests: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
+        """The script while it runs, both its outputs in one; it gives up at once what cannot end well."""
+        command = ["/bin/sh", str(manifests / "run.sh"), *words]
+        outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        with subprocess.Popen(command, env=self.environment(patience=0), cwd=self.home, **outputs) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
 
     def kubectl(self, *words: object) -> str:
         done = self.call("kubectl", *words)

@@ -8,18 +8,19 @@ import pytest
 import yaml
 
 from tests.command_line import restrain
-from tests.commands.k8s import rules_jobs
-from tests.commands.k8s.experiments import rendered
-from tests.commands.k8s.manifests import needs_kustomize, of_kind
-from tests.commands.k8s.runs import Place, changed, folder
-from tests.commands.k8s.schemas import problems
-from tests.commands.k8s.stand_in_api import StandIn
+from tests.command_line.k8s import rules_jobs
+from tests.command_line.k8s.experiments import rendered
+from tests.command_line.k8s.manifests import needs_kustomize, of_kind
+from tests.command_line.k8s.runs import Place, changed, folder
+from tests.command_line.k8s.schemas import problems
+from tests.command_line.k8s.stand_in.api import StandIn
 
 pytestmark = pytest.mark.host
 
 H100 = {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559"}
 SHORT = ("--only", "prefetch", "--only", "merge-reference")
 GPU = "nvidia.com/gpu"
+HOSTNAME = "kubernetes.io/hostname"
 
 
 def of(kind, name, namespace="default", **more):
@@ -47,11 +48,11 @@ def init(tmp_path, *words):
 def test_the_file_of_a_cluster_has_what_kubectl_shows(kubectl, tmp_path):
     cluster = kubectl(nodes={"a": 8, "b": 8, "cpu": 0}, node_labels=H100, classes={"disk": True, "nfs-fast": False})
     selector = {"podMonitorSelector": {"matchLabels": {"release": "kps"}}}
-    cluster.put(of("Prometheus", "main", "monitoring", spec=selector))
-    cluster.put(of("Service", "kubernetes", spec={"clusterIP": "34.118.224.1"}))
-    cluster.put(of("Service", "kube-dns", "kube-system", spec={"clusterIP": "10.0.0.10"}))
-    cluster.put(of("DaemonSet", "node-local-dns", "kube-system"))
-    cluster.put(of("RuntimeClass", "nvidia", ""))
+    cluster.keep(of("Prometheus", "main", "monitoring", spec=selector))
+    cluster.keep(of("Service", "kubernetes", spec={"clusterIP": "34.118.224.1"}))
+    cluster.keep(of("Service", "kube-dns", "kube-system", spec={"clusterIP": "10.0.0.10"}))
+    cluster.keep(of("DaemonSet", "node-local-dns", "kube-system"))
+    cluster.keep(of("RuntimeClass", "nvidia", ""))
     done = init(tmp_path, "--max-nodes", 1)
     assert done.returncode == 0, done.stderr
     assert yaml.safe_load((tmp_path / "cluster.yaml").read_text()) == {
@@ -68,6 +69,30 @@ def test_the_file_of_a_cluster_has_what_kubectl_shows(kubectl, tmp_path):
     assert "widen deny_egress" in done.stderr
     assert [call for call in cluster.calls if not call.startswith("GET")] == []
     assert "is there already" in init(tmp_path).stderr
+
+
+CLOUD = {f"topology.k8s.aws/network-node-layer-{layer}": f"nn-{layer}" for layer in (3, 2, 1)}
+
+
+@pytest.mark.parametrize(("without", "topology"), [((), [*sorted(CLOUD), HOSTNAME]), (("kueue.x-k8s.io",), None)])
+def test_the_clouds_topology_is_written_where_kueue_knows_topologies(without, topology, kubectl, tmp_path):
+    kubectl(nodes={"a": 8, "b": 8, "cpu": 0}, node_labels={**H100, **CLOUD}, without=without)
+    assert init(tmp_path).returncode == 0
+    assert yaml.safe_load((tmp_path / "cluster.yaml").read_text()).get("topology") == topology
+
+
+def test_pods_reach_dns_servers_that_are_no_pods_by_the_dns_port_alone():
+    """NodeLocal DNSCache and Cloud DNS of GKE; the second one's address is the cloud's metadata service too."""
+    (policy,) = [
+        each for each in of_kind(rendered("--dns", "10.0.0.10"), "NetworkPolicy") if each["metadata"]["name"] == "dns"
+    ]
+    (rule,) = policy["spec"]["egress"]
+    assert [peer["ipBlock"]["cidr"] for peer in rule["to"] if "ipBlock" in peer] == [
+        "169.254.20.10/32",
+        "169.254.169.254/32",
+        "10.0.0.10/32",
+    ]
+    assert {(each["port"], each["protocol"]) for each in rule["ports"]} == {(53, "UDP"), (53, "TCP")}
 
 
 def test_a_cluster_with_nothing_but_kubernetes_gets_one_node(kubectl, tmp_path):

@@ -11,15 +11,16 @@ from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, Stage, stage_of,
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.method import build
-from tests.commands.k8s import rules_jobs
-from tests.commands.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_kustomize, rendered, steps
-from tests.commands.k8s.manifests import OVERLAYS, Object, of_kind, overlay
-from tests.commands.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
+from tests.command_line.k8s import rules_jobs
+from tests.command_line.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_kustomize, rendered, steps
+from tests.command_line.k8s.manifests import OVERLAYS, Object, of_kind, overlay, runs
+from tests.command_line.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
 from tests.conftest import ROOT
 
 OCTOTHINKER = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"
-PAGE = ROOT / "docs" / "operations" / "kubernetes.md"
-TREE = [*sorted((ROOT / "k8s").rglob("*.yaml")), PAGE]
+PAGES = [ROOT / "docs" / "operations" / name for name in ("kubernetes.md", "kubernetes_details.md")]
+TEXT = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
+TREE = [*sorted((ROOT / "k8s").rglob("*.yaml")), *PAGES]
 FILE = re.compile(r"\b(?:configs|docs|k8s|docker|requirements|tests)/[\w./-]+\.(?:yaml|md|py|txt|Dockerfile)\b")
 COMMAND = re.compile(r"`((?:restrain|test-time) [^`…]*?)(?: ?\.\.\.)?`")
 
@@ -82,11 +83,22 @@ def test_responses_are_as_long_in_evaluation_as_in_training(preset, length):
 
 
 @pytest.mark.host
-@pytest.mark.parametrize(("preset", "days"), [(OCTOTHINKER, 60), (PRESET, 14)])
-def test_the_jobs_deadline_is_the_configurations_or_two_weeks(preset, days):
+@pytest.mark.parametrize(
+    ("preset", "overlay", "days"),
+    [
+        (OCTOTHINKER, "8xa100-80g", 60),
+        (OCTOTHINKER, "single-node-8gpu", 60),
+        (PRESET, "single-node-8gpu", 14),
+        # Without Kueue its clock runs while its pods wait.
+        (PRESET, "8xa100-80g", 28),
+        (PRESET, "multi-node-h100", 14),
+    ],
+)
+def test_a_trys_deadline_is_the_configurations_or_the_trees(preset, overlay, days):
     needs_kustomize()
-    (job,) = [each for each in steps(preset, "8xa100-80g") if each["kind"] == "RayJob"]
-    assert job["spec"]["activeDeadlineSeconds"] == days * 24 * 3600
+    (job,) = runs(steps(preset, overlay))
+    spec = job["spec"] if job["kind"] == "RayJob" else job["spec"]["template"]["spec"]
+    assert spec["activeDeadlineSeconds"] == days * 24 * 3600
 
 
 @pytest.mark.host
@@ -129,8 +141,8 @@ def unknown_in(words: list[str]) -> Iterator[str]:
     yield from (f"{words}: no option {word}" for word in rest if word.startswith("-") and word not in options)
 
 
-def test_every_command_line_of_the_page_parses():
-    lines = re.sub(r"\\\n\s+", "", PAGE.read_text(encoding="utf-8"))
+def test_every_command_line_of_the_pages_parses():
+    lines = re.sub(r"\\\n\s+", "", TEXT)
     commands = [
         shlex.split(line, comments=True) for line in re.findall(r"^ {4}((?:restrain|hf) .*)", lines, re.MULTILINE)
     ]
@@ -154,16 +166,16 @@ ADMIN_ROLE = {
 
 
 @pytest.mark.parametrize("name", OVERLAYS)
-def test_the_page_grants_what_a_namespaces_administrator_lacks(name):
-    text = PAGE.read_text(encoding="utf-8").replace("\\\n", " ")
+def test_the_pages_grant_what_a_namespaces_administrator_lacks(name):
+    text = TEXT.replace("\\\n", " ")
     granted = set(re.findall(r"--verb=\S*create\S*\s+--resource=(\S+)", text))
     resources = {resource.partition(".")[0] for words in granted for resource in words.split(",")}
     used = {each["kind"] for each in overlay(name) if stage_of(each) is not Stage.ADMIN}
     assert {f"{kind.lower()}s" for kind in used - ADMIN_ROLE} <= resources
 
 
-def test_the_page_names_every_benchmark_that_an_evaluation_needs():
-    assert [name for name in PAPER_BENCHMARKS if f"`{name}`" not in PAGE.read_text(encoding="utf-8")] == []
+def test_the_pages_name_every_benchmark_that_an_evaluation_needs():
+    assert [name for name in PAPER_BENCHMARKS if f"`{name}`" not in TEXT] == []
 
 
 @pytest.mark.parametrize("folder", ["base/reward", "components/url-only"])

@@ -5,11 +5,11 @@ import itertools
 
 import pytest
 
-from tests.commands.k8s import rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
-from tests.commands.k8s.experiments import replace
-from tests.commands.k8s.manifests import built, component, of_kind, overlay, pick
-from tests.commands.k8s.schemas import problems
-from tests.commands.k8s.test_overlays import EVERYWHERE
+from tests.command_line.k8s import rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
+from tests.command_line.k8s.experiments import replace
+from tests.command_line.k8s.manifests import built, component, of_kind, overlay, pick
+from tests.command_line.k8s.schemas import problems
+from tests.command_line.k8s.test_overlays import EVERYWHERE
 from tests.conftest import ROOT
 
 HEAD = "/spec/rayClusterSpec/headGroupSpec/template/spec"
@@ -34,6 +34,9 @@ BROKEN = [
     (rules_pods.registries_are_told, "Deployment/reward", "/metadata/annotations", {}),
     (rules_pods.gpus_are_seen_where_asked_for, "Job/regrade", f"{POD}/containers/0/env", []),
     (rules_jobs.ray_job_rules, "RayJob/train", "/spec/rayClusterSpec/rayVersion", "2.54.0"),
+    (rules_jobs.ray_job_rules, "RayJob/train", "/spec/preRunningDeadlineSeconds", 3600),
+    (rules_jobs.clocks_start_on_the_node, "Job/reference", "/spec/activeDeadlineSeconds", 604800),
+    (rules_jobs.clocks_start_on_the_node, "Job/reference", f"{POD}/activeDeadlineSeconds", None),
     (rules_jobs.head_without_gpu, "RayJob/train", f"{HEAD}/containers/0/env", []),
     (rules_jobs.indexed_jobs, "Job/reference", "/spec/completions", 9),
     (rules_jobs.steps_agree, "Job/reference", f"{POD}/containers/0/args/2", "--out=/mnt/work/data/other.jsonl"),

@@ -1,6 +1,7 @@
 """`run.sh` beside rendered manifests: order, repeating and stopping, by the real kubectl against a stand-in."""
 
 import itertools
+import re
 import shutil
 import subprocess
 import sys
@@ -12,9 +13,10 @@ from restrain_openrlhf.commands.k8s.script import write
 from restrain_openrlhf.commands.k8s.stages import Stage
 from restrain_openrlhf.errors import ConfigError
 from tests.command_line import restrain
-from tests.commands.k8s.runs import Place, folder, objects_of
-from tests.commands.k8s.stand_in_api import StandIn
-from tests.commands.premise.test_command import pass_with_shortcut
+from tests.command_line.k8s.runs import Place, folder, objects_of
+from tests.command_line.k8s.stand_in.api import StandIn
+from tests.command_line.premise.test_command import pass_with_shortcut
+from tests.conftest import ROOT
 
 pytestmark = pytest.mark.host
 
@@ -168,6 +170,21 @@ def test_one_step_alone_brings_what_it_needs(tmp_path):
     place.cluster.round()
     place.cluster.round()
     assert place.cluster.find("Pod", f"files-{NAME}")["status"]["phase"] == "Running"
+
+
+def test_the_pages_lines_for_one_node_need_no_kuberay(tmp_path):
+    page = (ROOT / "docs" / "operations" / "kubernetes.md").read_text(encoding="utf-8")
+    lines = re.findall(
+        r"^    (kubectl -n restrain (?:get|delete) .+?)(?:  +#.*)?$", page.partition("\n## Several")[0], re.M
+    )
+    place = Place(tmp_path, StandIn(without=("ray.io", "kueue.x-k8s.io", "monitoring.coreos.com")))
+    place.administrate(folder("--only", "data"))
+    assert place.run(folder("--only", "data")).returncode == 0
+    shown, deleted = [place.kubectl(*line.replace("NAME", NAME).split()[1:]) for line in lines]
+    assert f"job.batch/data-{NAME}" in shown
+    assert f'job.batch "data-{NAME}" deleted' in deleted
+    assert place.cluster.of("Job") == []
+    assert len(place.cluster.of("PersistentVolumeClaim")) == 2
 
 
 def test_training_waits_for_what_premise_says(tmp_path):
