@@ -24,8 +24,8 @@ from restrain_openrlhf.commands.k8s.render import refuse_old_kubectl
 from restrain_openrlhf.config.command_line import preset_names
 from restrain_openrlhf.config.shipped import CONFIGS, KUBERNETES
 from restrain_openrlhf.errors import ConfigError
-from tests.command_line.k8s.experiments import ONE_GPU
-from tests.command_line.k8s.manifests import OVERLAYS
+from tests.commands.k8s.experiments import ONE_GPU
+from tests.commands.k8s.manifests import OVERLAYS
 from tests.conftest import ROOT
 
 PRESET = "dapo14k/qwen3-4b-base/restrain"

@@ -7,7 +7,7 @@ import pytest
 
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
 from tests.command_line import refused, restrain
-from tests.command_line.test_commands import boxed, rows_of
+from tests.commands.test_commands import boxed, rows_of
 from tests.evaluation.test_table import result, write_run
 
 OWN = [{"id": "a", "problem": "1+1=", "answer": "2"}, {"id": "b", "problem": "2+2=", "answer": "4"}]

@@ -14,7 +14,7 @@ import pytest
 
 from restrain_openrlhf.data.outputs import whole_file
 from tests.command_line import refused, restrain
-from tests.command_line.k8s.manifests import needs_kustomize
+from tests.commands.k8s.manifests import needs_kustomize
 from tests.conftest import ROOT
 
 ROLLOUTS = [{"id": 1, "problem": "p", "responses": [f"so \\boxed{{{n % 3}}}" for n in range(16)]}]

@@ -12,8 +12,8 @@ from test_time.accuracy import check_gold, gold_of
 from test_time.adaptation import Adaptation
 from test_time.problems import Source
 from tests.command_line import Done, refused, restrain
-from tests.command_line.premise.passes import write_pass
-from tests.command_line.view.runs import boxed, scored_group, write_run
+from tests.commands.premise.passes import write_pass
+from tests.commands.view.runs import boxed, scored_group, write_run
 
 # Ids that are no places, an answer that CSV has to quote, one that Python calls false, and a text on two lines.
 PROBLEMS = {"q7": "problem 0", "007": "problem 1", "x": "problem 2"}

@@ -14,8 +14,8 @@ import yaml
 
 from restrain_openrlhf.config.shipped import KUBERNETES
 from tests.command_line import restrain
-from tests.command_line.k8s.manifests import needs_kustomize
-from tests.command_line.k8s.stand_in.api import StandIn
+from tests.commands.k8s.manifests import needs_kustomize
+from tests.commands.k8s.stand_in.api import StandIn
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "operations" / "kubernetes.md"

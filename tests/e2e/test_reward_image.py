@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.command_line.k8s.manifests import overlay, pick
-from tests.command_line.k8s.test_images import pins
+from tests.commands.k8s.manifests import overlay, pick
+from tests.commands.k8s.test_images import pins
 from tests.conftest import ROOT
 from tests.processes import free_port
 

@@ -12,8 +12,8 @@ import pytest
 from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
-from tests.command_line.k8s.experiments import rendered
-from tests.command_line.k8s.manifests import Object, Pod, of_kind, pick, pods, runs
+from tests.commands.k8s.experiments import rendered
+from tests.commands.k8s.manifests import Object, Pod, of_kind, pick, pods, runs
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL, Job, kill_when, run
 from tests.e2e.ray_cluster import SMALL_MACHINE

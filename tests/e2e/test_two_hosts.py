@@ -16,9 +16,9 @@ import yaml
 from restrain_openrlhf.data.demo_tasks.addition import training_problems
 from restrain_openrlhf.data.demo_tasks.problems import write_gold
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION
-from tests.command_line.k8s.firewall import rules_for
-from tests.command_line.k8s.manifests import Object, Pod, of_kind, pick, pods
-from tests.command_line.k8s.rules_experiments import identity, own
+from tests.commands.k8s.firewall import rules_for
+from tests.commands.k8s.manifests import Object, Pod, of_kind, pick, pods
+from tests.commands.k8s.rules_experiments import identity, own
 from tests.conftest import ROOT
 from tests.e2e.conftest import SMALL
 from tests.e2e.hosts import Host, hosts

@@ -3,7 +3,7 @@
 import pytest
 
 from restrain_openrlhf.evaluation.figures.page import PageTable, write_page
-from tests.command_line.view.browser import chromium, missing
+from tests.commands.view.browser import chromium, missing
 
 if missing() is not None:
     pytest.skip(missing(), allow_module_level=True)

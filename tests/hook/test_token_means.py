@@ -17,7 +17,7 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.hook.policy.actor import PEAK_MEMORY, peak_memory  # noqa: E402
 from restrain_openrlhf.hook.policy.token_means import LossBatch, TokenSums  # noqa: E402
 from restrain_openrlhf.records.metrics import CLIPPED, ENTROPY, KL, LOSS, TRAINED_TOKENS  # noqa: E402
-from tests.command_line.k8s import known_metrics  # noqa: E402
+from tests.commands.k8s import known_metrics  # noqa: E402
 from tests.hook.token_means_case import BATCHINGS  # noqa: E402
 
 RANKS = (1, 2)

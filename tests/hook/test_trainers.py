@@ -21,7 +21,7 @@ from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: 
 from restrain_openrlhf.hook.logging.step_records import tokens_per_second  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
 from restrain_openrlhf.scoring.wire import NEGATIVE, POSITIVE  # noqa: E402
-from tests.command_line.k8s import known_metrics  # noqa: E402
+from tests.commands.k8s import known_metrics  # noqa: E402
 from tests.hook.in_process import Letters, Models, column, drawn_by_the_host, host_arguments, maker_of  # noqa: E402
 
 RESTRAIN = {"name": "restrain", "kappa": 2, "prompt_weight": "none", "delta": 0.5}

@@ -13,7 +13,7 @@ pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
 from restrain_openrlhf.commands.gpu_check.gradient import judge_gradient, judge_patches  # noqa: E402
-from tests.command_line.gpu_check.broken_gradient_case import BREAKS, LINES, OWN  # noqa: E402
+from tests.commands.gpu_check.broken_gradient_case import BREAKS, LINES, OWN  # noqa: E402
 
 EVERY = {case.name for case in LINES}
 PACKED = {name for name in EVERY if "packed" in name}
@@ -45,7 +45,7 @@ LOST = {
 def found(request):
     """Every break's lines, all in one process; in CUDA's order its stand-ins are in place before the hook is."""
     needs_its_accelerator()
-    words = [sys.executable, "-m", "tests.command_line.gpu_check.broken_gradient_case", request.param, *BREAKS]
+    words = [sys.executable, "-m", "tests.commands.gpu_check.broken_gradient_case", request.param, *BREAKS]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     rows = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"broken"')]

@@ -18,7 +18,7 @@ from restrain_openrlhf.commands.k8s.stages import SHARED, named, stage_of, stage
 from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.data.benchmarks import PAPER_BENCHMARKS
 from tests.command_line import Done, restrain
-from tests.command_line.k8s.manifests import Object, needs_kustomize, overlay
+from tests.commands.k8s.manifests import Object, needs_kustomize, overlay
 from tests.conftest import ROOT
 
 # Those that can be run: a file with an underscore is what others extend. The overlays' GPUs have 80 GB.

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from tests.command_line.k8s.manifests import Object, Pod, of_kind
-from tests.command_line.k8s.rules_service import matches
+from tests.commands.k8s.manifests import Object, Pod, of_kind
+from tests.commands.k8s.rules_service import matches
 
 ALWAYS = '  {way} "lo" accept\n  ct state established,related accept\n'
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from restrain_openrlhf.commands.k8s.stages import EXPERIMENT, SHARED, stage_of
-from tests.command_line.k8s.manifests import Object, Pod, of_kind, pods
-from tests.command_line.k8s.rules_service import matches
+from tests.commands.k8s.manifests import Object, Pod, of_kind, pods
+from tests.commands.k8s.rules_service import matches
 from tests.conftest import ROOT
 
 # What a server or a controller writes; a manifest that holds it conflicts with its owner when it is applied again.

@@ -12,7 +12,7 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import RestrainError
-from tests.command_line.k8s.manifests import Object, of_kind, pods, runs
+from tests.commands.k8s.manifests import Object, of_kind, pods, runs
 from tests.conftest import ROOT
 
 QUEUE, PRIORITY = "kueue.x-k8s.io/queue-name", "kueue.x-k8s.io/priority-class"

@@ -14,7 +14,7 @@ from restrain_openrlhf.data.benchmarks import BENCHMARKS
 from restrain_openrlhf.errors import RestrainError
 from restrain_openrlhf.evaluation.protocol import PROTOCOLS, TEMPLATES
 from test_time.cli import app as test_time_app
-from tests.command_line.k8s.manifests import Object, Pod, of_kind, pods
+from tests.commands.k8s.manifests import Object, Pod, of_kind, pods
 
 Configs = Mapping[str, Mapping[str, str]]
 FROM_THE_SYSTEM = {"sleep"}

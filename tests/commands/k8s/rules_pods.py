@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from tests.command_line.k8s.manifests import Object, Pod, of_kind, pods, quantity
+from tests.commands.k8s.manifests import Object, Pod, of_kind, pods, quantity
 
 DIGEST = re.compile(r"[a-z0-9][a-z0-9._:/-]*@sha256:[0-9a-f]{64}")
 SECRET_NAME = re.compile(r"TOKEN|KEY|PASSWORD|SECRET|CREDENTIAL", re.IGNORECASE)

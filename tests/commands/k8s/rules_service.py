@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from restrain_openrlhf.scoring.service.service_config import Timing
-from tests.command_line.k8s.manifests import Object, Pod, of_kind, pick, pods
+from tests.commands.k8s.manifests import Object, Pod, of_kind, pick, pods
 
 METRIC = re.compile(r"\b(?:ray_)?restrain_[a-z0-9_]+\b")
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import yaml
 
-from tests.command_line.k8s.experiments import IMAGE, render
-from tests.command_line.k8s.manifests import needs_kustomize
-from tests.command_line.k8s.stand_in.api import StandIn
+from tests.commands.k8s.experiments import IMAGE, render
+from tests.commands.k8s.manifests import needs_kustomize
+from tests.commands.k8s.stand_in.api import StandIn
 
 ONE_GPU = "one_gpu/24gb/qwen3-0.6b-base"
 

@@ -11,7 +11,7 @@ import jsonschema
 import kubernetes_validate
 import yaml
 
-from tests.command_line.k8s.manifests import Object
+from tests.commands.k8s.manifests import Object
 
 VERSION = "1.37"
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -4,8 +4,8 @@ import pytest
 import yaml
 
 from tests.command_line import restrain
-from tests.command_line.k8s.experiments import IMAGE, render, rendered
-from tests.command_line.k8s.manifests import needs_kustomize, pick
+from tests.commands.k8s.experiments import IMAGE, render, rendered
+from tests.commands.k8s.manifests import needs_kustomize, pick
 
 pytestmark = pytest.mark.host
 

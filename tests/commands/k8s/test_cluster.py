@@ -3,10 +3,10 @@
 import pytest
 
 from restrain_openrlhf.commands.k8s.patches import data_words
-from tests.command_line.k8s import rules_jobs, rules_pods, rules_service
-from tests.command_line.k8s.experiments import IMAGE, render, rendered
-from tests.command_line.k8s.manifests import needs_kustomize, of_kind, pods, runs
-from tests.command_line.k8s.rules_names import unresolved
+from tests.commands.k8s import rules_jobs, rules_pods, rules_service
+from tests.commands.k8s.experiments import IMAGE, render, rendered
+from tests.commands.k8s.manifests import needs_kustomize, of_kind, pods, runs
+from tests.commands.k8s.rules_names import unresolved
 
 ONE_NODE = "single-node-8gpu"
 

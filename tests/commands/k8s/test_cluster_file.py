@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from tests.command_line import restrain
-from tests.command_line.k8s import rules_jobs
-from tests.command_line.k8s.experiments import rendered
-from tests.command_line.k8s.manifests import needs_kustomize, of_kind
-from tests.command_line.k8s.runs import Place, changed, folder
-from tests.command_line.k8s.schemas import problems
-from tests.command_line.k8s.stand_in.api import StandIn
+from tests.commands.k8s import rules_jobs
+from tests.commands.k8s.experiments import rendered
+from tests.commands.k8s.manifests import needs_kustomize, of_kind
+from tests.commands.k8s.runs import Place, changed, folder
+from tests.commands.k8s.schemas import problems
+from tests.commands.k8s.stand_in.api import StandIn
 
 pytestmark = pytest.mark.host
 

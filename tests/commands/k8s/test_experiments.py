@@ -7,10 +7,10 @@ from collections import Counter
 import pytest
 
 from restrain_openrlhf.commands.k8s.stages import SHARED, stage_of
-from tests.command_line.k8s import rules_jobs, rules_pods, rules_service
-from tests.command_line.k8s.experiments import PRESETS, experiment, needs_kustomize, rendered, replace, steps
-from tests.command_line.k8s.manifests import OVERLAYS, Object, Pod, built, of_kind, overlay, pods
-from tests.command_line.k8s.rules_experiments import (
+from tests.commands.k8s import rules_jobs, rules_pods, rules_service
+from tests.commands.k8s.experiments import PRESETS, experiment, needs_kustomize, rendered, replace, steps
+from tests.commands.k8s.manifests import OVERLAYS, Object, Pod, built, of_kind, overlay, pods
+from tests.commands.k8s.rules_experiments import (
     experiments_are_apart,
     identity,
     nothing_needs_a_force,
@@ -18,8 +18,8 @@ from tests.command_line.k8s.rules_experiments import (
     policies_name_what_is_there,
     secrets_are_made_by_the_page,
 )
-from tests.command_line.k8s.schemas import problems
-from tests.command_line.k8s.test_overlays import EVERYWHERE
+from tests.commands.k8s.schemas import problems
+from tests.commands.k8s.test_overlays import EVERYWHERE
 from tests.conftest import ROOT
 
 SECOND = ("--set", "run_dir=runs/second", "--set", "method.kappa=5")

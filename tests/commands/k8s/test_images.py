@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.command_line.k8s.manifests import OVERLAYS, of_kind, overlay, pods
+from tests.commands.k8s.manifests import OVERLAYS, of_kind, overlay, pods
 from tests.conftest import ROOT
 
 DOCKERFILES = sorted((ROOT / "docker").glob("*.Dockerfile"))

@@ -11,10 +11,10 @@ from restrain_openrlhf.commands.k8s.stages import OFFLINE_PASS, Stage, stage_of,
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.data.benchmarks import BENCHMARKS, PAPER_BENCHMARKS
 from restrain_openrlhf.method import build
-from tests.command_line.k8s import rules_jobs
-from tests.command_line.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_kustomize, rendered, steps
-from tests.command_line.k8s.manifests import OVERLAYS, Object, of_kind, overlay, runs
-from tests.command_line.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
+from tests.commands.k8s import rules_jobs
+from tests.commands.k8s.experiments import PRESET, PRESETS, experiment, job_of, needs_kustomize, rendered, steps
+from tests.commands.k8s.manifests import OVERLAYS, Object, of_kind, overlay, runs
+from tests.commands.k8s.rules_names import command_of, names_resolve, paths_are_mounted, unresolved
 from tests.conftest import ROOT
 
 OCTOTHINKER = "configs/dapo14k/octothinker-8b-hybrid-base/restrain.yaml"

@@ -25,9 +25,9 @@ from restrain_openrlhf.reference import (  # noqa: E402
     offline_pass,
 )
 from tests.command_line import restrain  # noqa: E402
-from tests.command_line.k8s.experiments import ONE_GPU_PRESETS, job_of, rendered  # noqa: E402
-from tests.command_line.k8s.manifests import OVERLAYS, Object, overlay, runs  # noqa: E402
-from tests.command_line.k8s.rules_jobs import experiment_of  # noqa: E402
+from tests.commands.k8s.experiments import ONE_GPU_PRESETS, job_of, rendered  # noqa: E402
+from tests.commands.k8s.manifests import OVERLAYS, Object, overlay, runs  # noqa: E402
+from tests.commands.k8s.rules_jobs import experiment_of  # noqa: E402
 from tests.reference.votes_by_rule import Engine  # noqa: E402
 
 PROBLEMS = 7

@@ -14,9 +14,9 @@ from restrain_openrlhf.config import host_flags
 from restrain_openrlhf.config.memory import GIB, estimate, shape_of, why_it_cannot_fit
 from restrain_openrlhf.config.nodes import NodeShape
 from restrain_openrlhf.config.shipped import KUBERNETES
-from tests.command_line.k8s import known_metrics, rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
-from tests.command_line.k8s.manifests import OVERLAYS, Object, component, of_kind, overlay, pick, pods, quantity, runs
-from tests.command_line.k8s.schemas import problems
+from tests.commands.k8s import known_metrics, rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
+from tests.commands.k8s.manifests import OVERLAYS, Object, component, of_kind, overlay, pick, pods, quantity, runs
+from tests.commands.k8s.schemas import problems
 from tests.conftest import ROOT
 
 EVERYWHERE = [

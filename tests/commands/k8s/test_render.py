@@ -15,8 +15,8 @@ from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.config.nodes import LONGEST_NAME, Layout, NodeShape, plan, run_name
 from restrain_openrlhf.config.shipped import KUBERNETES
 from restrain_openrlhf.errors import ConfigError
-from tests.command_line.k8s import rules_jobs, rules_names, rules_pods
-from tests.command_line.k8s.experiments import (
+from tests.commands.k8s import rules_jobs, rules_names, rules_pods
+from tests.commands.k8s.experiments import (
     IMAGE,
     LARGER,
     ONE_GPU_PRESETS,
@@ -28,7 +28,7 @@ from tests.command_line.k8s.experiments import (
     rendered,
     steps,
 )
-from tests.command_line.k8s.manifests import pick
+from tests.commands.k8s.manifests import pick
 from tests.conftest import ROOT
 
 # OpenRLHF's defaults are 8 GPUs for each model, nothing colocated; 2304 rollouts are whole batches on 3 GPUs and on 32.

@@ -5,11 +5,11 @@ import itertools
 
 import pytest
 
-from tests.command_line.k8s import rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
-from tests.command_line.k8s.experiments import replace
-from tests.command_line.k8s.manifests import built, component, of_kind, overlay, pick
-from tests.command_line.k8s.schemas import problems
-from tests.command_line.k8s.test_overlays import EVERYWHERE
+from tests.commands.k8s import rules_experiments, rules_jobs, rules_names, rules_pods, rules_service
+from tests.commands.k8s.experiments import replace
+from tests.commands.k8s.manifests import built, component, of_kind, overlay, pick
+from tests.commands.k8s.schemas import problems
+from tests.commands.k8s.test_overlays import EVERYWHERE
 from tests.conftest import ROOT
 
 HEAD = "/spec/rayClusterSpec/headGroupSpec/template/spec"

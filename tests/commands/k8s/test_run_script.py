@@ -13,9 +13,9 @@ from restrain_openrlhf.commands.k8s.script import write
 from restrain_openrlhf.commands.k8s.stages import Stage
 from restrain_openrlhf.errors import ConfigError
 from tests.command_line import restrain
-from tests.command_line.k8s.runs import Place, folder, objects_of
-from tests.command_line.k8s.stand_in.api import StandIn
-from tests.command_line.premise.test_command import pass_with_shortcut
+from tests.commands.k8s.runs import Place, folder, objects_of
+from tests.commands.k8s.stand_in.api import StandIn
+from tests.commands.premise.test_command import pass_with_shortcut
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.host

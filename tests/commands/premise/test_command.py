@@ -7,7 +7,7 @@ import pytest
 
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
 from tests.command_line import refused, restrain
-from tests.command_line.premise.passes import counted, pass_of_responses, write_gold, write_pass
+from tests.commands.premise.passes import counted, pass_of_responses, write_gold, write_pass
 
 
 def pass_with_shortcut(folder, count=40):

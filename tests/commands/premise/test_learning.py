@@ -5,7 +5,7 @@ import pytest
 from restrain_openrlhf.commands.premise.diagnosis import diagnose
 from restrain_openrlhf.commands.premise.learning import Bin, learning, quarters
 from restrain_openrlhf.method import build, parse_settings
-from tests.command_line.premise.passes import counted, frozen
+from tests.commands.premise.passes import counted, frozen
 
 
 def method(name="ttrl", **settings):
@@ -88,7 +88,7 @@ def test_every_registered_method_is_tried_or_says_why_not(tmp_path):
 
 def test_a_prompts_group_may_be_smaller_than_its_frozen_vote(tmp_path):
     """The first 4 of 8: no majority is left of the frozen 5, and u_x is still that of 5 of 8."""
-    from tests.command_line.premise.passes import from_reference, write_pass
+    from tests.commands.premise.passes import from_reference, write_pass
 
     path = write_pass(tmp_path / "ref.jsonl", [["a", "b", "c", "d", "a", "a", "a", "a"]])
     pass_ = from_reference(path, group_size=4)

@@ -10,7 +10,7 @@ from restrain_openrlhf.answers import parse_kind
 from restrain_openrlhf.commands.premise.groups import from_rollouts
 from restrain_openrlhf.commands.premise.shared import common_answers
 from restrain_openrlhf.data.jsonl import dump
-from tests.command_line.premise.passes import counted, frozen
+from tests.commands.premise.passes import counted, frozen
 
 N = 16
 LETTERS = ("A", "B", "C", "D")

@@ -15,7 +15,7 @@ from restrain_openrlhf.answers import MATHEMATICS  # noqa: E402
 from restrain_openrlhf.commands.publish.private import cleaned, without_paths  # noqa: E402
 from restrain_openrlhf.data.demo_tasks.tasks import ADDITION  # noqa: E402
 from tests.command_line import refused, restrain  # noqa: E402
-from tests.command_line.publish.made_up import DIGEST, base_model, evaluation, prepared_prompts, training_run  # noqa: E402
+from tests.commands.publish.made_up import DIGEST, base_model, evaluation, prepared_prompts, training_run  # noqa: E402
 
 
 @pytest.fixture

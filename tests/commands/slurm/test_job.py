@@ -26,7 +26,7 @@ from restrain_openrlhf.hook.launch.train import flags_here
 from restrain_openrlhf.hook.wait_for_gpus import wait_for_gpus
 from restrain_openrlhf.reference import load_reference
 from tests.command_line import refused, restrain
-from tests.command_line.slurm import stand_in
+from tests.commands.slurm import stand_in
 from tests.reference.votes_by_rule import Engine
 
 CONFIG = """

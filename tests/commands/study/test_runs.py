@@ -27,7 +27,7 @@ FLAGS = "openrlhf: {eval.dataset: held.jsonl, eval.steps: 1, data.label_key: ans
 @pytest.fixture
 def out(tmp_path, monkeypatch):
     """The study's folder, with the stand-in in the place of the process that trains."""
-    monkeypatch.setattr(processes, "MODULE", "tests.command_line.study.trainer")
+    monkeypatch.setattr(processes, "MODULE", "tests.commands.study.trainer")
     monkeypatch.setattr(processes, "POLL_SECONDS", 0.02)
     (tmp_path / "out").mkdir()
     return tmp_path / "out"

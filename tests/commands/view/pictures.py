@@ -1,4 +1,4 @@
-"""Takes docs/pictures/NAME-*.png: `python -m tests.command_line.view.pictures RUN docs/pictures/NAME [GOLD]`.
+"""Takes docs/pictures/NAME-*.png: `python -m tests.commands.view.pictures RUN docs/pictures/NAME [GOLD]`.
 
 RUN is a run that kept rollouts; `real` stands for real rollouts of the shared material, scored by the project's method.
 """
@@ -13,8 +13,8 @@ from playwright.sync_api import Page, expect
 from restrain_openrlhf.commands.view.export import export
 from restrain_openrlhf.commands.view.source import Material, ViewedRuns, material
 from restrain_openrlhf.commands.view.summary import GroupSummary
-from tests.command_line.view.browser import chromium, watched
-from tests.command_line.view.runs import real_run
+from tests.commands.view.browser import chromium, watched
+from tests.commands.view.runs import real_run
 from tests.conftest import ROOT
 
 REAL = ROOT.parent / "shared" / "rollouts" / "math_50x8.jsonl"

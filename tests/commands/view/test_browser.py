@@ -10,8 +10,8 @@ from restrain_openrlhf.commands.view import source
 from restrain_openrlhf.commands.view.export import export
 from restrain_openrlhf.commands.view.source import ViewedRuns, material
 from restrain_openrlhf.records.kept import step_file
-from tests.command_line.view.browser import chromium, missing, watched
-from tests.command_line.view.runs import boxed, scored_group, small_run, write_run
+from tests.commands.view.browser import chromium, missing, watched
+from tests.commands.view.runs import boxed, scored_group, small_run, write_run
 
 if missing() is not None:
     pytest.skip(missing(), allow_module_level=True)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.command_line import refused, restrain
-from tests.command_line.view.runs import small_run
+from tests.commands.view.runs import small_run
 from tests.conftest import ROOT
 from tests.processes import HEEDS_CTRL_C, free_port
 

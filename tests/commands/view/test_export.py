@@ -11,7 +11,7 @@ import pytest
 from restrain_openrlhf.commands.view.export import Responses, export
 from restrain_openrlhf.commands.view.source import material
 from restrain_openrlhf.errors import DataError
-from tests.command_line.view.runs import boxed, scored_group, small_run, write_run
+from tests.commands.view.runs import boxed, scored_group, small_run, write_run
 
 HOSTILE = "</script><script>alert(1)</script><!-- <img src=x onerror=alert(2)>"
 

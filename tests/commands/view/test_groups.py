@@ -9,7 +9,7 @@ from restrain_openrlhf.commands.view.summary import Summaries, details, no_votes
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.evaluation.prompt_gold import PromptGold, gold_for, join
-from tests.command_line.view.runs import boxed, scored_group
+from tests.commands.view.runs import boxed, scored_group
 
 
 def summaries(*answers, reference=None, gold=None):

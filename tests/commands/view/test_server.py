@@ -7,7 +7,7 @@ import pytest
 from restrain_openrlhf.commands.view import source
 from restrain_openrlhf.commands.view.source import ViewedRuns, material
 from restrain_openrlhf.records.kept import step_file
-from tests.command_line.view.runs import boxed, scored_group, small_run, write_run
+from tests.commands.view.runs import boxed, scored_group, small_run, write_run
 
 pytest.importorskip("starlette", reason="needs the web stack: pip install restrain-openrlhf[service]")
 
