@@ -136,6 +136,25 @@ def test_the_reference_step_draws_as_the_command_trains(script):
     assert "restrain reference" not in restrain("integrate", "--file", script, "--method", "ttrl").stdout
 
 
+def test_an_agent_of_ones_own_keeps_drawing(tmp_path):
+    """In the file that is printed and in the pass of the frozen model; a file that leaves it out is said."""
+    words = f"{GOOD} --rollout.max_new_tokens 64 --train.agent_func_path=tools/my_agent.py"
+    command = ("integrate", "--command", f"python -m openrlhf.cli.train_ppo_ray {words}")
+    done = restrain(*command)
+    assert done.returncode == 0
+    printed = yaml.safe_load(done.stdout.split("seen by every node\n")[1].split("\n\n")[0])
+    assert printed["agent"] == "tools/my_agent.py"
+    assert f"--agent={Path('tools/my_agent.py').absolute()}" in done.stdout
+    own = tmp_path / "mine.yaml"
+    own.write_text("method: {name: restrain}\nreference: /shared/ref.jsonl\nagent: {path: /x/agent.py, turns: all}\n")
+    done = restrain(*command, "--config", own)
+    assert (done.returncode, "'--agent={path: /x/agent.py, turns: all}'" in done.stdout) == (0, True)
+    own.write_text("method: {name: ttrl}\n")
+    done = restrain(*command, "--config", own)
+    assert done.returncode == 1
+    assert "Write `agent: tools/my_agent.py` into" in done.stdout
+
+
 def test_a_changed_command_needs_no_change(script, tmp_path):
     script.write_text(changed(Written.of_file(script)))
     done = restrain("integrate", "--file", script)

@@ -11,7 +11,7 @@ from restrain_openrlhf.commands.integrate.shell import Word
 from restrain_openrlhf.commands.integrate.written import OURS, Written
 from restrain_openrlhf.config.checks import CHECKS
 from restrain_openrlhf.config.checks.remedies import refusals
-from restrain_openrlhf.config.host_flags import agent_path, host_parser, parse
+from restrain_openrlhf.config.host_flags import agent_path, host_parser, is_agent, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.method import build
@@ -104,6 +104,13 @@ def diff(before: str, after: str) -> str:
     """Unified; empty where nothing changes."""
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), "yours", "with RESTRAIN", lineterm="")
     return "\n".join(lines)
+
+
+def own_agent(written: Written) -> str | None:
+    """The agent of the user's own that the command names, where its path is known."""
+    given = (flag for flag in _flags(written.flags)[0] if flag.name == "train.agent_func_path" and flag.values)
+    path = next((flag.values[0] for flag in given), AGENT_PATH)
+    return None if _UNKNOWN.search(path) or is_agent(path) else path
 
 
 def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag], list[str]]:
