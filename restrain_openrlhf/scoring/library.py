@@ -5,8 +5,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from restrain_openrlhf.answers import AnswerKind, parse_kind
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.method import GroupScore, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
@@ -66,6 +68,7 @@ def score(
     `method` and `answers` are a name or a block of settings, as in a configuration file. `reference` is an offline
     pass; its rows are found by `prompts`, as the policy sees them. A truncated response has no answer. `columns` are
     what the kind of answer reads of a prompt's row, such as options. All but the first have an entry for each group.
+    An array, a tensor or a column of a table will do for any list.
 
     Raises ConfigError for a wrong method or kind, DataError for other shapes or types, and what GroupScorer raises.
     """
@@ -91,8 +94,11 @@ def scorer_of(
     answers: str | Mapping[str, Any] | AnswerKind = "math",
     reference: str | Path | Reference | None = None,
 ) -> GroupScorer:
-    """The scorer of these words. Raises ConfigError for a wrong one, ReferencePassError for a missing reference."""
+    """The scorer of these settings. Raises ConfigError for a wrong one, ReferencePassError for a missing reference."""
     kind = answers if isinstance(answers, AnswerKind) else parse_kind(_block(answers))
+    if not isinstance(reference, str | Path | Reference | None):
+        given = f"reference is {reference!r:.60}, of type {type(reference).__name__}"
+        raise ConfigError(f"{given}. Give the file of an offline pass, or what load_reference reads from it.")
     found = load_reference(Path(reference)) if isinstance(reference, str | Path) else reference
     return GroupScorer(build(parse_settings(_block(method))), found, kind)
 
@@ -134,17 +140,24 @@ def _groups(name: str, given: Any, kind: type, called: str) -> tuple[list[list[A
 
 
 def _listed(name: str, given: Any, called: str) -> list[Any]:
-    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+    plain = _plain(given)
+    if isinstance(plain, str | bytes | Mapping) or not isinstance(plain, Iterable):
         found = f"{name} is {given!r:.60}, of type {type(given).__name__}"
         raise DataError(f"{found}. Give a list: the {called} of one prompt, or a list of such lists.")
-    return list(given)
+    return [_plain(value) if isinstance(value, np.generic) else value for value in plain]
+
+
+def _plain(given: Any) -> Any:
+    """Python's own values of an array, a tensor or a column of a table; anything else as it is."""
+    return given.tolist() if hasattr(given, "tolist") else given
 
 
 def _each(name: str, given: Any, kind: type, is_one: bool, count: int) -> list[Any]:
     """A value for each group. Raises DataError where there are more or fewer, or of another type."""
     if given is None:
         return [None] * count
-    found = [given] if isinstance(given, kind) else list(given) if isinstance(given, Iterable) else []
+    plain = _plain(given)
+    found = [plain] if isinstance(plain, kind) else list(plain) if isinstance(plain, Iterable) else []
     if len(found) != count or not all(isinstance(value, kind) for value in found):
         wanted = "one" if is_one else f"a list of {count}, one for each group"
         raise DataError(f"{name} is {given!r:.60}. Give {wanted}, of type {kind.__name__}.")

@@ -97,6 +97,9 @@ def test_every_check_is_on_the_page_of_refused_flags(reference_pages):
     assert "{" not in page
     empty = [row for row in rows if row.split("|")[2].strip() in ("", "None")]
     assert empty == []
+    # Of a check that works its reason out, the row is its docstring, and says what is set and why it is refused.
+    (row,) = (row for row in rows if "your own agent" in row)
+    assert row.split("|")[2].startswith(" agent: names")
 
 
 def nav_pages(entry: Any) -> Iterator[str]:

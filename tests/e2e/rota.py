@@ -7,7 +7,15 @@ ALL = "all"
 # Files whose tests are marked `long`, dealt to parts that take about as long as each other. The demo is in each.
 EVERY_TIME = frozenset({"e2e/test_demo.py"})
 PARTS: dict[str, frozenset[str]] = {
-    "1": frozenset({"e2e/test_adapt.py", "e2e/test_agent.py", "e2e/test_host_releases.py", "e2e/test_study.py"}),
+    "1": frozenset(
+        {
+            "e2e/test_adapt.py",
+            "e2e/test_agent.py",
+            "e2e/test_host_releases.py",
+            "e2e/test_study.py",
+            "trainers/test_in_their_own_folders.py",
+        }
+    ),
     "2": frozenset(
         {
             "e2e/test_gpu_check.py",

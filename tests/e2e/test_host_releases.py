@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from restrain_openrlhf.machine.host_releases import Way, supported
-from tests.host_releases import folder_of, python_with
+from tests.host_releases import folder_of
+from tests.own_folder import python_with
 
 pytestmark = [pytest.mark.host, pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(600)]
 RUNS = [

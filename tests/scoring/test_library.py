@@ -3,7 +3,9 @@
 import json
 import math
 
+import numpy as np
 import pytest
+import torch
 
 from restrain_openrlhf import ScoredGroups, score
 from restrain_openrlhf.errors import ConfigError, DataError, GroupError, RestrainError
@@ -74,6 +76,14 @@ def test_any_iterable_of_texts_will_do():
     assert len(ScoredGroups(())) == 0
 
 
+@pytest.mark.parametrize("array", [np.array, torch.tensor, lambda marks: [np.bool_(mark) for mark in marks]])
+def test_arrays_and_tensors_are_taken_as_lists(array):
+    marks = [False] * 15 + [True]
+    assert score(TWELVE, truncated=array(marks))[0].answers[-2:] == ("3+5", None)
+    assert score([TWELVE], truncated=[array(marks)])[0].answers[-2:] == ("3+5", None)
+    assert score(np.array(TWELVE), np.array(["p"]))[0].votes.counts == (12, 4)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
@@ -105,6 +115,9 @@ def test_other_types_and_shapes_get_a_message(given, message):
         ({"method": {"name": "ttrl", "votes": 64}}, GroupError, "votes on 64"),
         ({"answers": "maths"}, ConfigError, "Did you mean 'math'"),
         ({"reference": "/no/such/ref.jsonl"}, RestrainError, "/no/such/ref.jsonl"),
+        ({"reference": 5}, ConfigError, "reference is 5, of type int. Give the file of an offline pass"),
+        ({"truncated": np.array(True)}, DataError, r"truncated is array\(True\), of type ndarray. Give a list"),
+        ({"truncated": np.array([1] * 16)}, DataError, r"truncated\[0\] is 1, of type int"),
         ({"truncated": [True]}, DataError, "truncated and responses have different shapes"),
         ({"truncated": True}, DataError, "truncated is True, of type bool"),
         ({"gold": ["7", "8"]}, DataError, "gold is"),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-pytest.importorskip("trl", reason="needs TRL, in an environment of its own (docs/journeys/other_trainers.md)")
+pytest.importorskip("trl", reason="needs TRL: tests/scoring/test_in_their_own_folders.py runs this file with it")
 
 import torch
 from datasets import Dataset

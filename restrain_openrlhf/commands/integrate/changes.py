@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from restrain_openrlhf.commands.integrate.written import OURS, Word, Written
+from restrain_openrlhf.commands.integrate.shell import Word
+from restrain_openrlhf.commands.integrate.written import OURS, Written
 from restrain_openrlhf.config.checks import CHECKS
 from restrain_openrlhf.config.checks.remedies import refusals
-from restrain_openrlhf.config.host_flags import agent_path, host_parser, parse
+from restrain_openrlhf.config.host_flags import agent_path, host_parser, is_agent, parse
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.method import build
@@ -25,12 +26,11 @@ _NEW_NAME = re.compile(r"\w+(?:\.\w+)+|local_rank|use_ms")
 
 @dataclass(frozen=True)
 class Given:
-    """One flag of the command, its values, and where it stands with them."""
+    """One flag of the command, its values, and the words that they stand in, the flag's own first."""
 
     name: str
     values: tuple[str, ...]
-    start: int
-    end: int
+    places: tuple[Word, ...]
 
     @property
     def words(self) -> list[str]:
@@ -60,10 +60,9 @@ class CommandReview:
     @classmethod
     def of(cls, written: Written, config: HookConfig) -> Self:
         """By the same gate as a run's. Raises nothing: what cannot be read is a line of its own."""
-        given, refused = _flags(written.flags)
+        given, refused, unchecked = _flags(written.flags)
         config_file = next((each.values[0] for each in given if each.name == CONFIG_FLAG and each.values), None)
         taken: list[Given] = []
-        unchecked: list[str] = []
         for flag in (each for each in given if each.name != CONFIG_FLAG):
             problem = _problem(flag)
             if problem is not None:
@@ -85,15 +84,18 @@ class CommandReview:
         for name, value in self.change.items():
             own = [flag for flag in self.given if flag.name == name]
             words = _words(name, value)
-            edits += [(_before(written, flag), flag.end, "") for flag in own[1:] or (own if not words else [])]
-            if own and words:
-                edits.append((own[0].start, own[0].end, words))
+            kept = own[0].places[0] if own and words else None
+            edits += [
+                (_before(written, each), each.end, "") for flag in own for each in flag.places if each is not kept
+            ]
+            if kept is not None:
+                edits.append((kept.start, kept.end, words))
             elif words:
                 added.append(words)
         program, gap = written.program, _gap(written)
         edits.append((program.start, program.end, "".join([OURS, *(f"{gap}{words}" for words in added)])))
         text = written.text
-        for start, end, new in sorted(edits, reverse=True):
+        for start, end, new in sorted(set(edits), reverse=True):
             text = text[:start] + new + text[end:]
         return text
 
@@ -104,21 +106,30 @@ def diff(before: str, after: str) -> str:
     return "\n".join(lines)
 
 
-def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag]]:
-    """The flags with as many values as follow; words that belong to none are refused."""
-    found, stray = list[Given](), list[RefusedFlag]()
+def own_agent(written: Written) -> str | None:
+    """The agent of the user's own that the command names, where its path is known."""
+    given = (flag for flag in _flags(written.flags)[0] if flag.name == "train.agent_func_path" and flag.values)
+    path = next((flag.values[0] for flag in given), AGENT_PATH)
+    return None if _UNKNOWN.search(path) or is_agent(path) else path
+
+
+def _flags(words: Sequence[Word]) -> tuple[list[Given], list[RefusedFlag], list[str]]:
+    """The flags with as many values as follow; words that belong to none are refused, if they are known."""
+    found, stray, unknown = list[Given](), list[RefusedFlag](), list[str]()
     for word in words:
         if re.match(r"--\w", word.text):
             name, equals, value = word.text[2:].partition("=")
-            found.append(Given(_whole_name(name), (value,) if equals else (), word.start, word.end))
+            found.append(Given(_whole_name(name), (value,) if equals else (), (word,)))
         elif found and _takes_more(found[-1]):
             last = found.pop()
-            found.append(Given(last.name, (*last.values, word.text), last.start, word.end))
+            found.append(Given(last.name, (*last.values, word.text), (*last.places, word)))
+        elif _UNKNOWN.search(word.text):
+            unknown.append(word.text)
         else:
             stray.append(
                 RefusedFlag(f"{word.text!r} belongs to no flag: OpenRLHF's command line would stop at it.", None)
             )
-    return found, stray
+    return found, stray, unknown
 
 
 def _whole_name(name: str) -> str:
@@ -166,6 +177,7 @@ def _gap(written: Written) -> str:
     return gap if "\n" in gap else " "
 
 
-def _before(written: Written, flag: Given) -> int:
-    """Where the word before a flag ends: a flag is taken out with the gap in front of it."""
-    return max(word.end for word in (written.program, *written.flags) if word.end <= flag.start)
+def _before(written: Written, taken: Word) -> int:
+    """Where the word before one ends, if nothing but a gap is between: a word is taken out with the gap before it."""
+    ends = (word.end for word in (written.program, *written.flags) if word.end <= taken.start)
+    return max((end for end in ends if not written.text[end : taken.start].strip(" \t\r\n\\")), default=taken.start)

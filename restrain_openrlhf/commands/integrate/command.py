@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from restrain_openrlhf.commands.integrate.changes import CommandReview, diff
+from restrain_openrlhf.commands.integrate.changes import CommandReview, diff, own_agent
 from restrain_openrlhf.commands.integrate.written import Written
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers
 from restrain_openrlhf.config.command_line import kind_word, parse_overrides
@@ -67,8 +67,15 @@ def integrate(
     written = Written.of_file(file) if file is not None else Written.of_command(command or "")
     path, ours = _configuration(written, config, method, overrides, answers)
     verdict = CommandReview.of(written, ours)
+    agent = own_agent(written)
+    left_out = agent is not None and ours.agent is None
     typer.echo("\n".join(_report(written, verdict, path, ours)))
-    if any(line.change is None for line in verdict.refused):
+    if left_out:
+        typer.echo(
+            f"\n{path} has no `agent:`, so that {agent} would no longer draw the rollouts. Write `agent: {agent}` into "
+            f"{path}, or remove --train.agent_func_path from your command if rollouts of a single turn are meant."
+        )
+    if left_out or any(line.change is None for line in verdict.refused):
         raise typer.Exit(1)
 
 
@@ -90,7 +97,9 @@ def _configuration(
     settings = parse_settings({"name": method or "restrain", **rest})
     reference = NEW_REFERENCE if build(settings).needs_reference else None
     kinds = {} if kind is None else {"answers": kind}
-    return Path(next(iter(named), NEW_FILE)), HookConfig(method=settings, reference=reference, **kinds)
+    return Path(next(iter(named), NEW_FILE)), HookConfig(
+        method=settings, reference=reference, agent=own_agent(written), **kinds
+    )
 
 
 def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConfig) -> Iterator[str]:
@@ -99,7 +108,7 @@ def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConf
     yield diff(written.text, verdict.changed(written, str(path))) or "Nothing: the command already has RESTRAIN."
     if not path.is_file():
         yield _title(f"{path}, where the command runs; its paths are seen by every node")
-        yield _file(ours)
+        yield _file(ours, own_agent(written))
     yield _title(f"Flags that would be refused ({RECORD.stem}, on record)")
     yield (
         "\n".join(f"- {line.reason}\n  => {line.change or 'for you to decide'}" for line in verdict.refused) or "None."
@@ -126,8 +135,9 @@ def _reference_step(verdict: CommandReview, ours: HookConfig, method: Method) ->
         yield "rollout.max_new_tokens is not set, and these rollouts are drawn as training's. Set it, and ask again."
         return
     out, answers = ours.reference or NEW_REFERENCE, _kind(ours)
+    agent = None if ours.agent is None else ours.agent.word()
     try:
-        options = OfflineOptions.from_flags(verdict.flags, out=out, n=ours.reference_n, answers=answers)
+        options = OfflineOptions.from_flags(verdict.flags, out=out, n=ours.reference_n, answers=answers, agent=agent)
     except ConfigError as error:
         yield str(error)
     else:
@@ -139,7 +149,7 @@ def _kind(ours: HookConfig) -> str | None:
     return None if changed == "math" else changed
 
 
-def _file(ours: HookConfig) -> str:
+def _file(ours: HookConfig, agent: str | None) -> str:
     """As it is to be written: what is at its default is left out."""
     settings = {"name": ours.method.name, **ours.method.model_dump(mode="json", exclude_defaults=True)}
     reference = {} if ours.reference is None else {"reference": str(ours.reference)}
@@ -148,7 +158,8 @@ def _file(ours: HookConfig) -> str:
         if _kind(ours) is None
         else {"answers": {"name": ours.answers.name, **ours.answers.model_dump(mode="json", exclude_defaults=True)}}
     )
-    return yaml.safe_dump({"method": settings, **reference, **kind}, sort_keys=False).strip()
+    agents = {} if agent is None else {"agent": agent}
+    return yaml.safe_dump({"method": settings, **reference, **kind, **agents}, sort_keys=False).strip()
 
 
 def _title(text: str) -> str:

@@ -1,40 +1,22 @@
-"""A user's command as it is written: each word with its place in a shell command, a script or a RayJob."""
+"""A user's command as it is written: the program's words in a shell command, a script or a RayJob."""
 
 import re
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 import yaml
 
+from restrain_openrlhf.commands.integrate.shell import Command, Variables, Word, commands
 from restrain_openrlhf.errors import ConfigError
 
 HOST, OURS = "openrlhf.cli.train_ppo_ray", "restrain_openrlhf.hook.train_ppo_ray"
 _PROGRAM = re.compile(r"(?:.*/)?openrlhf/cli/(train_\w+)\.py")
 _OTHER = re.compile(r"openrlhf\.cli\.\w+")
+_ESCAPE = {'"': re.compile(r"\\(?!\r?\n)"), "'": re.compile("''")}
 # They start a process for each GPU; this program starts Ray, which starts them.
 _LAUNCHERS = ("deepspeed", "torchrun", "accelerate", "mpirun")
-_TOKEN = re.compile(
-    r"""(?P<gap>(?:[ \t\r]|\\\r?\n)+)
-    |(?P<comment>(?<!\S)\#[^\n]*)
-    |(?P<end>\n|&&|\|\||\d*[<>]+&?|[;&|()])
-    |(?P<word>(?:\$\([^()]*\)|`[^`]*`|\\.|'[^']*'|"(?:\\.|[^"\\])*"|[^\s'"\\;&|<>()`$]|\$(?!\())+)
-    |(?P<stray>.)""",
-    re.VERBOSE | re.DOTALL,
-)
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
-
-
-@dataclass(frozen=True)
-class Word:
-    """A word without its quotes, variables put in as far as they are known, and where it stands in the text."""
-
-    text: str
-    start: int
-    end: int
 
 
 @dataclass(frozen=True)
@@ -55,7 +37,7 @@ class Written:
         if "\n" in command.strip():
             return found
         for word in reversed(found.flags):
-            if word.text.startswith("--"):
+            if word.text.startswith("--") and word.start > found.program.start:
                 command = f"{command[: word.start].rstrip()} \\\n    {command[word.start :]}"
         return cls._only([(0, len(command), False)], f"{command.strip()}\n", "--command")
 
@@ -97,6 +79,10 @@ def _entry_points(text: str, path: Path) -> Iterator[tuple[int, int, bool]]:
         if HOST in scalar.value or OURS in scalar.value:
             start, end = scalar.start_mark.index, scalar.end_mark.index
             quoted = 1 if scalar.style in ("'", '"') else 0
+            if quoted and _ESCAPE[scalar.style].search(text, start + 1, end - 1):
+                raise ConfigError(
+                    f"{path}: has quotes or escapes inside the quotes of its YAML. Give the command with --command."
+                )
             yield (
                 start + quoted if scalar.style not in ("|", ">") else text.index("\n", start),
                 end - quoted,
@@ -115,15 +101,20 @@ def _scalars(node: yaml.Node | None) -> Iterator[yaml.ScalarNode]:
 
 def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Iterator[tuple[Word, tuple[Word, ...]]]:
     """The program of each command that names it, and the words after it; a quoted command is looked into."""
-    known: dict[str, str] = {}
-    for words in _split(text, start, end, folds, where, known):
-        if words and words[0].text.startswith("--"):
+    variables, unread, found, after_program = Variables(), list[int](), 0, False
+    for command in commands(text, start, end, folds, variables):
+        words = command.words
+        if after_program and words and words[0].text.startswith("--"):
             line = text.count("\n", 0, words[0].start) + 1
             raise ConfigError(f"{where}, line {line}: begins with a flag. End the previous line with a backslash.")
         place = next((number for number, word in enumerate(words) if _is_program(word.text, where)), None)
+        after_program = place is not None or (after_program and not words)
+        unread += [] if command.stray is None else [command.stray]
         if place is not None:
             _refuse_launcher([word.text for word in words[:place]], where)
-            yield words[place], tuple(words[place + 1 :])
+            _refuse_unread(text, command, variables, where)
+            found += 1
+            yield words[place], words[place + 1 :]
             continue
         for word in words:
             if HOST in word.text or OURS in word.text:
@@ -132,7 +123,29 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
                     raise ConfigError(
                         f"{where}: has the command inside nested quotes. Give the command alone with --command."
                     )
+                found += 1
                 yield from _commands(text, word.start + 1, word.end - 1, folds, where)
+    if unread and not found:
+        raise _not_read(text, unread[0], where)
+
+
+def _refuse_unread(text: str, command: Command, variables: Variables, where: str) -> None:
+    if command.stray is not None:
+        raise _not_read(text, command.stray, where)
+    unreadable = next((word for word in command.words if variables.is_unreadable(word)), None)
+    if unreadable is not None:
+        raise ConfigError(
+            f"{where}: the flags in {unreadable.text} cannot be read, because its value has quotes or backslashes "
+            "inside, or is put together from several parts. Give the command with --command, and those flags in it."
+        )
+
+
+def _not_read(text: str, place: int, where: str) -> ConfigError:
+    line = text.count("\n", 0, place) + 1
+    return ConfigError(
+        f"{where}, line {line}: a quote is opened here and never closed, or a word cannot be parsed: "
+        f"{text[place:].splitlines()[0]:.40}. If a shell can read it, give the training command alone with --command."
+    )
 
 
 def _is_program(word: str, where: str) -> bool:
@@ -157,29 +170,3 @@ def _refuse_launcher(before: list[str], where: str) -> None:
                 f"{where}: {launcher} would start {HOST} once per GPU, but {HOST} starts Ray, which uses all GPUs "
                 f"itself. Start it with `python -m {HOST}`."
             )
-
-
-def _split(text: str, start: int, end: int, folds: bool, where: str, known: dict[str, str]) -> Iterator[list[Word]]:
-    """The words of each command between two places; what is assigned on the way is put in for its variable."""
-    words: list[Word] = []
-    for token in _TOKEN.finditer(text, start, end):
-        if token.lastgroup == "stray":
-            line = text.count("\n", 0, token.start()) + 1
-            raise ConfigError(
-                f"{where}, line {line}: a quote is opened here and never closed, or a word cannot be parsed."
-            )
-        if token.lastgroup == "word":
-            word = _unquoted(token[0], known)
-            words.append(Word(word, token.start(), token.end()))
-            if assigned := _ASSIGNMENT.fullmatch(word):
-                known[assigned[1]] = assigned[2]
-        elif token.lastgroup == "end" and not (folds and token[0] == "\n"):
-            yield words
-            words = []
-    yield words
-
-
-def _unquoted(raw: str, known: Mapping[str, str]) -> str:
-    if not raw.startswith("'"):
-        raw = _VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[3] or found[0]), raw)
-    return " ".join(shlex.split(raw.replace("\\\n", ""))) if raw[0] != "$" or "(" not in raw else raw

@@ -81,6 +81,7 @@ KEYS: tuple[Check, ...] = (
         "algo.advantage.is_correction_enable is set: it needs the log-probability of every sampled token, which "
         "rollouts drawn by the method (votes, trees) do not have. Remove it.",
     ),
+    # Before the plan's size: a change of that would not help.
     agents_plan,
     planned_rollouts,
     penalty_of_all,

@@ -136,6 +136,25 @@ def test_the_reference_step_draws_as_the_command_trains(script):
     assert "restrain reference" not in restrain("integrate", "--file", script, "--method", "ttrl").stdout
 
 
+def test_an_agent_of_ones_own_keeps_drawing(tmp_path):
+    """In the file that is printed and in the pass of the frozen model; a file that leaves it out is said."""
+    words = f"{GOOD} --rollout.max_new_tokens 64 --train.agent_func_path=tools/my_agent.py"
+    command = ("integrate", "--command", f"python -m openrlhf.cli.train_ppo_ray {words}")
+    done = restrain(*command)
+    assert done.returncode == 0
+    printed = yaml.safe_load(done.stdout.split("seen by every node\n")[1].split("\n\n")[0])
+    assert printed["agent"] == "tools/my_agent.py"
+    assert f"--agent={Path('tools/my_agent.py').absolute()}" in done.stdout
+    own = tmp_path / "mine.yaml"
+    own.write_text("method: {name: restrain}\nreference: /shared/ref.jsonl\nagent: {path: /x/agent.py, turns: all}\n")
+    done = restrain(*command, "--config", own)
+    assert (done.returncode, "'--agent={path: /x/agent.py, turns: all}'" in done.stdout) == (0, True)
+    own.write_text("method: {name: ttrl}\n")
+    done = restrain(*command, "--config", own)
+    assert done.returncode == 1
+    assert "Write `agent: tools/my_agent.py` into" in done.stdout
+
+
 def test_a_changed_command_needs_no_change(script, tmp_path):
     script.write_text(changed(Written.of_file(script)))
     done = restrain("integrate", "--file", script)
@@ -181,6 +200,62 @@ GOOD = (
     "--actor.model_name_or_path m --data.prompt_dataset p --vllm.num_engines 8 --train.colocate_all "
     "--algo.advantage.estimator group_norm --algo.kl.use_loss --rollout.n_samples_per_prompt 16"
 )
+
+
+# What else stands in scripts: Ray's usual lines for Slurm, an apostrophe in a comment and in a document.
+AROUND = r"""#!/bin/bash
+nodes=($(scontrol show hostnames "$SLURM_JOB_NODELIST"))   # don't
+worker_num=$((SLURM_JOB_NUM_NODES - 1)) N=$(( 1 + (2 * 3) << 1 ))
+echo "$(echo "$(hostname)") it's (here"
+cat > notes <<'EOF'
+don't ( read " this
+EOF
+for ((i = 1; i <= worker_num; i++)); do srun -w "${nodes[$i]}" ray start; done
+"""
+IN_VARIABLES = r"""
+RUN=$(date "+%F %T") MODEL="my model"
+export TRAIN_ARGS="--data.prompt_dataset p --algo.advantage.estimator rloo \
+  --reward.remote_url http://reward:5000 --vllm.num_engines 8"
+ARGS=(
+  --actor.model_name_or_path "$MODEL"   # it's the base
+  --train.colocate_all --reward.clip_range -0.5 0.5
+)
+ARGS+=(--rollout.n_samples_per_prompt 16 --ckpt.path "$RUN")
+MORE="--rollout.max_new_tokens 64" NONE=
+MORE+=" --algo.dynamic_filtering_enable"
+python -m openrlhf.cli.train_ppo_ray $TRAIN_ARGS "${ARGS[@]}" $NONE --actor.adam.betas 0.9 0.95 ${MORE}
+"""
+
+
+def test_flags_in_variables_and_arrays_are_changed_where_they_are_assigned(tmp_path):
+    text = AROUND + IN_VARIABLES
+    after = changed(Written.of_command(text))
+    words = argv(after, tmp_path)[1]
+    refuse_words(words)
+    flags, old = vars(parse(words[2:])), vars(parse(argv(text, tmp_path)[1]))
+    # The path has the time of day.
+    assert {name for name in flags if flags[name] != old[name]} - {"ckpt.path"} == {
+        "algo.advantage.estimator",
+        "algo.kl.use_loss",
+        "algo.dynamic_filtering_enable",
+        "reward.remote_url",
+        "reward.clip_range",
+    }
+    assert flags["actor.model_name_or_path"] == "my model"
+    assert after.startswith(AROUND)
+    assert 'ARGS=(\n  --actor.model_name_or_path "$MODEL"' in after
+
+
+@pytest.mark.parametrize("line", [*AROUND.splitlines()[1:4], AROUND[AROUND.index("cat") :], "echo a )"])
+def test_another_line_of_a_script_does_not_stand_in_the_way(line):
+    after = changed(Written.of_command(f"{line}\npython -m openrlhf.cli.train_ppo_ray {GOOD}\n"))
+    assert after.startswith(f"{line}\npython -m restrain_openrlhf")
+
+
+def test_an_unknown_variable_between_flags_is_not_checked():
+    done = restrain("integrate", "--command", f'python -m openrlhf.cli.train_ppo_ray {GOOD} $EXTRA "$@"')
+    assert done.returncode == 0
+    assert "== Not checked: only your shell knows the value\n$EXTRA\n$@\n" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -259,6 +334,11 @@ def test_what_only_the_user_can_decide_is_said_so_and_ends_with_status_1(flags, 
             "--command, line 2: begins with a flag. End the previous line",
         ),
         ("python -m openrlhf.cli.train_ppo_ray; python -m openrlhf.cli.train_ppo_ray", "has 2 commands"),
+        (
+            "python -m openrlhf.cli'.train_ppo_ray",
+            "or a word cannot be parsed: '.train_ppo_ray. If a shell can read it, give",
+        ),
+        (r'A="--a \"b c\"" && python -m openrlhf.cli.train_ppo_ray $A', "the flags in $A cannot be read"),
         (r'bash -c "python -m openrlhf.cli.train_ppo_ray --a \"b\""', "inside nested quotes"),
     ],
 )
@@ -269,6 +349,8 @@ def test_what_is_no_command_is_one_line(command, said):
 
 def test_wrong_files_and_options(tmp_path):
     (tmp_path / "list.yaml").write_text("command: [python, -m, openrlhf.cli.train_ppo_ray, --a]\n")
+    (tmp_path / "escaped.yaml").write_text(r'command: "python -m openrlhf.cli.train_ppo_ray --a \"b c\""')
+    (tmp_path / "twice.yaml").write_text("command: 'python -m openrlhf.cli.train_ppo_ray --a ''b c'''")
     (tmp_path / "bad.yaml").write_text("a: [\n")
     (tmp_path / "none.yaml").write_text("kind: Pod\n")
     (tmp_path / "binary.sh").write_bytes(b"\xff\xfe\x00")
@@ -276,6 +358,8 @@ def test_wrong_files_and_options(tmp_path):
     for words, said in (
         (("--file", tmp_path / "absent.sh"), "no such file"),
         (("--file", tmp_path / "list.yaml"), "as a list of words"),
+        (("--file", tmp_path / "escaped.yaml"), "quotes or escapes inside the quotes of its YAML. Give the command"),
+        (("--file", tmp_path / "twice.yaml"), "quotes or escapes inside the quotes of its YAML"),
         (("--file", tmp_path / "bad.yaml"), "is not valid YAML"),
         (("--file", tmp_path / "none.yaml"), "no command with"),
         (("--file", tmp_path / "binary.sh"), "is not a text file"),

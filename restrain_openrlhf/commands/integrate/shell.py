@@ -1,0 +1,153 @@
+"""The words of a shell text with their places: quotes taken off, and what the text assigns put in for its variables."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+
+def _nested(depth: int) -> tuple[str, str]:
+    """Patterns of (…) and of "…", in each of which both may stand again, `depth` times."""
+    brackets, quoted = r"\([^()]*\)", r'"(?:\\.|[^"\\])*"'
+    for _ in range(depth):
+        brackets = rf"\((?:\\.|(?<=\s)\#[^\n]*|'[^']*'|{quoted}|{brackets}|(?<!\s)\#|[^()'\"\\#])*+\)"
+        quoted = rf'"(?:\\.|\${brackets}|\$(?!\()|[^"\\$])*+"'
+    return brackets, quoted
+
+
+_BRACKETS, _QUOTED = _nested(4)
+_PROGRAM_NAME = r"openrlhf\.cli\.train_ppo_ray|restrain_openrlhf\.hook\.train_ppo_ray"
+_TOKEN = re.compile(
+    rf"""(?P<gap>(?:[ \t\r]|\\\r?\n)+)
+    |(?P<comment>(?<!\S)\#[^\n]*)
+    |(?P<document><<-?[ \t]*(?P<quote>['"]?)(?P<mark>\w+)(?P=quote)(?:(?!{_PROGRAM_NAME}).)*?\n[ \t]*(?P=mark)(?=\s|$))
+    |(?P<array>(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<elements>{_BRACKETS}))
+    |(?P<end>\n|&&|\|\||\d*[<>]+&?|[;&|()])
+    |(?P<word>(?:\${_BRACKETS}|`[^`]*`|\\.|'[^']*'|{_QUOTED}|[^\s'"\\;&|<>()`$]|\$(?!\())+)
+    |(?P<stray>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<more>\+?)=(?P<value>.*)", re.DOTALL)
+# One pair of quotes around all of it, and nothing in it that the shell would take off or work out.
+_PLAIN = re.compile(r"""(?P<quote>['"])(?P<inside>(?:\\\r?\n|(?!(?P=quote)|\$\()[^\\`])*)(?P=quote)""")
+# Only the running shell knows what such a value becomes.
+_RUNS = re.compile(r"\$\(|`")
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?\})")
+_WHOLE_VARIABLE = re.compile(r'\$(\w+)|\$\{(\w+)\}|"?\$\{(\w+)\[[@*]\]\}"?')
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word without its quotes, variables put in as far as they are known, and where it stands in the text."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Command:
+    """The words of one command, and where a character stands that cannot be read (None: all of it was read)."""
+
+    words: tuple[Word, ...]
+    stray: int | None
+
+
+@dataclass
+class Variables:
+    """What the text has assigned so far: the values, and the words that an unquoted variable becomes."""
+
+    values: dict[str, str] = field(default_factory=dict)
+    words: dict[str, list[Word]] = field(default_factory=dict)
+
+    def is_unreadable(self, word: Word) -> bool:
+        """Whether it is a variable that the shell splits into words whose places in the text are not known."""
+        found = _WHOLE_VARIABLE.fullmatch(word.text)
+        return found is not None and self._splits(found[1] or found[2] or "")
+
+    def expanded(self, raw: str, start: int) -> list[Word]:
+        """The words that the shell makes of one: several or none where it is an unquoted variable, or an array.
+
+        One word stands where the variable is; several stand where they were assigned.
+        """
+        place = start, start + len(raw)
+        found = _WHOLE_VARIABLE.fullmatch(raw)
+        name = "" if found is None else found[1] or found[2] or found[3]
+        if name in self.words:
+            words = self.words[name]
+            return words if len(words) != 1 else [Word(words[0].text, *place)]
+        return [Word(raw if self._splits(name) else self.unquoted(raw), *place)]
+
+    def assign(self, raw: str, start: int) -> None:
+        """Remember NAME=value or NAME+=value; another word is none."""
+        found = _ASSIGNMENT.fullmatch(raw)
+        if found is None:
+            return
+        name, value = found["name"], self.unquoted(found["value"]) if found["value"] else ""
+        plain = _PLAIN.fullmatch(found["value"])
+        words = None if plain is None else self._words_of(plain, start + found.start("value"))
+        if found["more"]:
+            apart = words is not None and value[:1].isspace() and name in self.words
+            words = [*self.words[name], *(words or ())] if apart else None
+            value = self.values.get(name, "") + value
+        self.values[name] = value
+        self.words.pop(name, None)
+        if words is not None or not value:
+            self.words[name] = words or []
+
+    def assign_array(self, name: str, words: list[Word], adds: bool) -> None:
+        """Remember NAME=(words) or NAME+=(words)."""
+        self.values.pop(name, None)
+        self.words[name] = [*self.words.get(name, ()), *words] if adds else words
+
+    def unquoted(self, raw: str) -> str:
+        """A word as the program gets it; what a command or arithmetic would print stays as it is written."""
+        known = raw if raw.startswith("'") else self._put_in(raw)
+        if raw[0] == "$" and "(" in raw:
+            return raw
+        try:
+            return " ".join(shlex.split(known.replace("\\\n", "")))
+        except ValueError:
+            return known
+
+    def _splits(self, name: str) -> bool:
+        value = self.values.get(name, "")
+        return name not in self.words and len(value.split()) > 1 and not _RUNS.search(value)
+
+    def _put_in(self, raw: str) -> str:
+        return _VARIABLE.sub(lambda found: self.values.get(found[1] or found[2], found[3] or found[0]), raw)
+
+    def _words_of(self, plain: re.Match[str], start: int) -> list[Word]:
+        """Of a quoted value, whose own quotes the shell no longer reads when it splits it."""
+        found: list[Word] = []
+        for word in re.finditer(r"(?:(?!\\\r?\n)\S)+", plain["inside"]):
+            place = start + 1 + word.start()
+            if plain["quote"] == "'":
+                found.append(Word(word[0], place, place + len(word[0])))
+            elif _WHOLE_VARIABLE.fullmatch(word[0]):
+                found += self.expanded(word[0], place)
+            else:
+                found.append(Word(self._put_in(word[0]), place, place + len(word[0])))
+        return found
+
+
+def commands(text: str, start: int, end: int, folds: bool, variables: Variables) -> Iterator[Command]:
+    """Each command between two places, variables put in that the text assigns on the way.
+
+    `folds`: a line's end does not end a command, as in folded YAML.
+    """
+    words, stray = list[Word](), None
+    for token in _TOKEN.finditer(text, start, end):
+        if token.lastgroup == "stray":
+            stray = token.start() if stray is None else stray
+        elif token.lastgroup == "word":
+            words += variables.expanded(token[0], token.start())
+            variables.assign(token[0], token.start())
+        elif token.lastgroup == "array":
+            inside = token.start("elements") + 1, token.end("elements") - 1
+            each = commands(text, *inside, folds=True, variables=variables)
+            variables.assign_array(token["name"], [word for part in each for word in part.words], bool(token["more"]))
+        elif token.lastgroup == "end" and not (folds and token[0] == "\n"):
+            yield Command(tuple(words), stray)
+            words, stray = [], None
+    yield Command(tuple(words), stray)
