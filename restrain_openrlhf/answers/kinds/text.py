@@ -11,11 +11,17 @@ from restrain_openrlhf.answers.extract import MAX_ANSWER, last_boxes
 from restrain_openrlhf.answers.kind import AnswerKind, Row, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
 
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
+# No article is the grade A-, or the A of A+.
+_ARTICLES = re.compile(r"(?<![-+])\b(?:a|an|the)\b(?![-+])", re.IGNORECASE)
 # The dots and spaces of J. K., U.S.A., where another initial follows.
 _INITIALS = re.compile(r"\b([^\W\d_])\.\s{0,3}(?=[^\W\d_]\.)")
-# What tells values apart: the dot of 1.5, the hyphens of a date, a sign before a number, and the signs of C++ and C#.
-_MEANT = re.compile(r"(?<=\d)[^\w\s,](?=\d)|(?:(?<=\s)|^)[-+−](?=[.]?\d)|(?<=\w)\+\+|(?<=[^\W\d_])#")
+# What tells values apart: the dots of 1.5 and .5, the hyphens of a date, any plus, the minus of -5, -x and A-, the sign
+# of C#, and what compares two sides, or says that a number is a bound.
+_MEANT = re.compile(
+    r"(?<=\d)[^\w\s,](?=\d)|(?<![\w.])\.(?=\d)|\+|(?:(?<=\s)|^)-(?=[.]?\d|[^\W\d_]\b)|(?<=\w)-(?![\w>-])|(?<=[^\W\d_])#"
+    r"|(?<=[\w)])\s{0,3}(?:[<>]=?|!=)(?=\s{0,3}[\w(.+-])|[<>]=?(?=\s{0,3}[-+.]?\d)"
+)
+_MINUS = "−"
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _SUBJECT = re.compile(
     r"(?:(?:so|thus|hence|therefore|overall|in\s+conclusion|to\s+conclude)\b[\s,]*)?"
@@ -38,7 +44,7 @@ class Text(AnswerKind):
     `aliases` are one answer.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     reads: ClassVar[str] = (
         'An answer is what stands in the last <answer>...</answer> or box, what follows "Answer:" or "the answer is", '
         "or the last line; at most 2,000 characters."
@@ -64,7 +70,8 @@ class Text(AnswerKind):
     ignore_articles: bool = Field(True, description="Whether the words a, an and the are left out.")
     ignore_punctuation: bool = Field(
         True,
-        description="Whether punctuation is left out, but for what tells values apart: 1.5, 2024-03-01, -5, C++, C#.",
+        description="Whether punctuation is left out, but for what tells values apart: 1.5, 2024-03-01, -5, A-, x<y, "
+        "C++, C#.",
     )
     ignore_space: bool = Field(True, description="Whether any run of white space is one space.")
     unicode: bool = Field(True, description="Whether letters are compared in Unicode's form NFKC.")
@@ -135,7 +142,7 @@ def _said(line: str) -> str:
 
 
 def _without_punctuation(text: str) -> str:
-    joined = _THOUSANDS.sub("", _INITIALS.sub(r"\1", text))
+    joined = _THOUSANDS.sub("", _INITIALS.sub(r"\1", text)).replace(_MINUS, "-")
     meant = {place for found in _MEANT.finditer(joined) for place in range(*found.span())}
     return "".join(each for place, each in enumerate(joined) if place in meant or not _is_punctuation(each))
 

@@ -114,4 +114,4 @@ def test_settings_that_differ_are_another_identity(name):
     }[name]
     plain, other = parse_kind({"name": name}), parse_kind({"name": name, **changed})
     assert plain.identity != other.identity
-    assert plain.identity == f"{name} 1"
+    assert plain.identity == f"{name} {KINDS[name].version}"
