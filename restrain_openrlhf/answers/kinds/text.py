@@ -52,6 +52,7 @@ class Text(AnswerKind):
     columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
     instruction: ClassVar[str] = "Put your final answer, in as few words as possible, between <answer> and </answer>."
+    narrowness: ClassVar[int] = 0
 
     name: Literal["text"] = "text"
     read: Literal["auto", "tag", "marker", "last_line"] = Field(
