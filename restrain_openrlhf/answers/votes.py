@@ -70,7 +70,7 @@ def missing_warning(share: float, unread: Iterable[str], rollouts: str, kind: An
 
 @dataclass
 class MissingSoFar:
-    """Counts the rollouts of groups that come one at a time, and those without a class, and keeps some of their ends."""
+    """Counts the rollouts of groups that come one at a time, and those without a class; keeps some of their ends."""
 
     rollouts: int = 0
     missing: int = 0

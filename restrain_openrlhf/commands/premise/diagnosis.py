@@ -104,9 +104,10 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
 
 
 def other_kinds(kind: AnswerKind, unread: Mapping[str, Row]) -> dict[str, float]:
-    """The share of `unread` responses that each other kind recognises, those that do most first.
+    """The share of `unread` responses that each other kind recognises.
 
-    Kinds of equal shares come the narrowest first, and one that reads nearly any text last. Kinds whose settings have no default, or whose columns the rows lack, cannot be tried, and are left out.
+    A kind that reads nearly any text comes last; of the others the largest share first, of equal ones the narrowest
+    kind. Kinds whose settings have no default, or whose columns the rows lack, cannot be tried, and are left out.
     """
     known = list(unread.items())[:TRIED]
     shares: dict[str, float] = {}

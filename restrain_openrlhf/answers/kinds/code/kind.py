@@ -95,9 +95,7 @@ class Code(AnswerKind):
         task = read_task(row)
         known = task.parameters is not None or shown_calls(task) or shows_call(task)
         if unread_examples(task):
-            lacks = (
-                f"has examples that cannot be read as calls of {task.entry!r}, the first of them {task.given[0]!r:.60}"
-            )
+            lacks = f"has examples that cannot be read as calls of {task.entry!r}, such as {task.given[0]!r:.60}"
         elif task.way == "calls" and not known:
             lacks = f"shows neither a call of {task.entry!r} nor its parameters, so there is nothing to run programs on"
         elif task.way == "script" and _READS.search(row[PROBLEM]) and not shown_texts(task):
@@ -105,8 +103,8 @@ class Code(AnswerKind):
         else:
             return
         raise DataError(
-            f"The prompt {row[PROBLEM][:60]!r} {lacks}. Give inputs in the column `examples`: calls whose arguments are "
-            'literals, such as "f(3)", or what a script reads, such as "1 2" (`""` if it reads nothing).'
+            f"The prompt {row[PROBLEM][:60]!r} {lacks}. Give inputs in the column `examples`: calls with literal "
+            'arguments, such as "f(3)", or what a script reads, such as "1 2" (`""` if it reads nothing).'
         )
 
     def extract(self, response: str, row: Row) -> str | None:
