@@ -33,7 +33,8 @@ class AnswerKind(BaseModel, ABC):
     besides `problem`; gold is never one of them. `without_effect` names settings that change no answer and no class.
     `gold_is_an_answer` is False where gold is tests that an answer has to pass. `reads` says in one sentence what
     counts as an answer, and `advice` what to do, for the warning where many responses have none. `instruction` asks a
-    chat model for such an answer.
+    chat model for such an answer. `narrowness` orders kinds that read the same responses: the higher, the fewer texts
+    are such an answer, and 0 is for a kind that reads nearly any.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -48,6 +49,7 @@ class AnswerKind(BaseModel, ABC):
     without_effect: ClassVar[frozenset[str]] = frozenset()
     gold_is_an_answer: ClassVar[bool] = True
     instruction: ClassVar[str] = ""
+    narrowness: ClassVar[int] = 1
 
     name: str
 
@@ -77,6 +79,10 @@ class AnswerKind(BaseModel, ABC):
         """The response's answer, and whether it is right."""
         answer = self.extract(response, row)
         return Grade(answer, self.is_right(answer, gold, row))
+
+    def recognises(self, response: str, row: Row) -> bool:
+        """Whether a response looks written for this kind; `restrain premise` asks it of kinds that nobody named."""
+        return self.extract(response, row) is not None
 
     def check(self, rows: Iterable[Row] = ()) -> None:
         """What would stop hours of work later is told before they begin: call it first, with the rows that are known.

@@ -1,7 +1,7 @@
 """A group's answers with their classes: counted, ranked, the majority's answer, and what to say of missing ones."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
 
@@ -66,3 +66,25 @@ def missing_warning(share: float, unread: Iterable[str], rollouts: str, kind: An
         f"{share:.1%} of {rollouts} have no answer, and do not vote. {examples} {kind.reads} A response that is cut "
         f"off has none either. The kind of answer is {kind.name!r}: {kind.advice}"
     )
+
+
+@dataclass
+class MissingSoFar:
+    """Counts the rollouts of groups that come one at a time, and those without a class; keeps some of their ends."""
+
+    rollouts: int = 0
+    missing: int = 0
+    unread: list[str] = field(default_factory=list)
+
+    def add(self, responses: Iterable[str], classes: Sequence[int | None]) -> None:
+        """One group: each response's text, and its class."""
+        unread = [text for text, label in zip(responses, classes, strict=True) if label is None]
+        self.rollouts += len(classes)
+        self.missing += len(unread)
+        for end in map(end_of, unread if len(self.unread) < EXAMPLES else ()):
+            self.unread += [end] if len(self.unread) < EXAMPLES and end not in self.unread else []
+
+    def warning(self, rollouts: str, kind: AnswerKind) -> str | None:
+        """What `missing_warning` says of all groups so far."""
+        share = self.missing / self.rollouts if self.rollouts else 0.0
+        return missing_warning(share, self.unread, rollouts, kind)

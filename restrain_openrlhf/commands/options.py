@@ -63,7 +63,8 @@ def split_answers(given: Mapping[str, object], answers: str | None) -> tuple[dic
     """
     own = {key.removeprefix("answers."): value for key, value in given.items() if key.startswith("answers.")}
     rest = {key: value for key, value in given.items() if not key.startswith("answers.")}
-    return rest, choose_kind(answers or str(own.pop("name", "math")), own) if answers or own else None
+    named = answers is not None or bool(own)
+    return rest, choose_kind(str(own.pop("name", "math")) if answers is None else answers, own) if named else None
 
 
 def wide_console() -> Console:

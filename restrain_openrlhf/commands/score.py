@@ -1,6 +1,6 @@
 """`restrain score`: files of rollouts scored as in training, with the answer and the class of each response."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import track
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
+from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
 from restrain_openrlhf.config.command_line import parse_overrides
 from restrain_openrlhf.data.jsonl import at, each_identified_row, each_line, write_rows
@@ -80,7 +81,10 @@ def score(
     counted = shown and rollouts.suffix.lower() == ".jsonl" and rollouts.is_file()
     count = sum(1 for _ in each_line(rollouts)) if counted else None
     numbered = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
-    write_rows(out, (_located(rollouts, number, row, chosen, artifact, kind) for number, row in numbered))
+    missing = MissingSoFar()
+    write_rows(out, _scored(rollouts, numbered, missing, lambda row: score_row(row, chosen, artifact, kind)))
+    if many := missing.warning("the file's rollouts", kind):
+        Console(stderr=True, soft_wrap=True).print(f"warning: {many}", markup=False, highlight=False)
 
 
 def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:
@@ -127,13 +131,17 @@ def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -
     return build(parse_settings({"name": name, **given, "prompt_weight": 1.0}))
 
 
-def _located(
-    path: Path, number: int, row: RolloutsRow, method: Method, reference: Reference | None, kind: AnswerKind
-) -> ScoreRow:
-    try:
-        return score_row(row, method, reference, kind)
-    except RestrainError as error:
-        raise type(error)(f"{at(path, number)}: {error}") from None
+def _scored(
+    path: Path, rows: Iterable[tuple[int, RolloutsRow]], missing: MissingSoFar, one: Callable[[RolloutsRow], ScoreRow]
+) -> Iterator[ScoreRow]:
+    """Each row's score; an error says on which line it was. Rollouts without a class are counted as it goes."""
+    for number, row in rows:
+        try:
+            score = one(row)
+        except RestrainError as error:
+            raise type(error)(f"{at(path, number)}: {error}") from None
+        missing.add(row.responses, score.classes)
+        yield score
 
 
 def score_row(

@@ -1,5 +1,6 @@
 """The votes as a library: `score(responses)` in a notebook or in any trainer, and its rows for pandas."""
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from restrain_openrlhf.answers import AnswerKind, parse_kind
+from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.method import GroupScore, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
@@ -70,6 +72,8 @@ def score(
     what the kind of answer reads of a prompt's row, such as options. All but the first have an entry for each group.
     An array, a tensor or a column of a table will do for any list.
 
+    Warns (UserWarning) where more than 20 % of the responses have no answer, with the ends of some.
+
     Raises ConfigError for a wrong method or kind, DataError for other shapes or types, and what GroupScorer raises.
     """
     texts, is_one = _groups("responses", responses, str, "texts")
@@ -86,7 +90,13 @@ def score(
         _each("columns", columns, Mapping, is_one, len(texts)),
         strict=True,
     )
-    return ScoredGroups(score_whole_group(scorer, group_of(scorer, *group)) for group in each)
+    scored = ScoredGroups(score_whole_group(scorer, group_of(scorer, *group)) for group in each)
+    missing = MissingSoFar()
+    for group, result in zip(texts, scored, strict=True):
+        missing.add(group, result.votes.classes)
+    if many := missing.warning("the responses", scorer.kind):
+        warnings.warn(many, stacklevel=2)
+    return scored
 
 
 def scorer_of(

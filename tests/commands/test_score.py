@@ -127,6 +127,7 @@ def test_settings_are_read_as_yaml(scored):
         *((("--set", f"prompt_weight={each}"), ConfigError, "prompt_weight") for each in (".inf", "-1", "much")),
         (("--set", "sigma=wide"), ConfigError, "sigma: Input should be a valid number"),
         (("--set", "kappa=[3"), ConfigError, "not valid YAML"),
+        (("--answers", ""), ConfigError, "'' is not a kind of answer"),
         (("--set", "=3"), ConfigError, "KEY=VALUE"),
     ],
 )
@@ -176,6 +177,18 @@ def test_the_note_and_no_progress_bar_go_to_stderr_where_it_is_no_terminal(write
     assert done.stdout == ""
     assert "u_x is not applied: u_x is 1" in done.stderr
     assert "scoring" not in done.stderr
+
+
+def test_many_missing_answers_are_warned_of(write_jsonl, tmp_path):
+    """3 of 16 are no more than 20 %, 4 of 16 are; the words of responses are not read as markup."""
+    few, many = row(13, missing=3), row(12, missing=3)
+    many["responses"].append("see [bold]this[/]")
+    done = score(write_jsonl("r.jsonl", [few]), "--out", tmp_path / "o.jsonl")
+    assert "have no answer" not in done.stderr
+    done = score(write_jsonl("r.jsonl", [many, many | {"id": "b"}]), "--out", tmp_path / "o.jsonl")
+    assert "warning: 25.0% of the file's rollouts have no answer" in done.stderr
+    assert "'I give up'; 'see [bold]this[/]'" in done.stderr
+    assert "The kind of answer is 'math'" in done.stderr
 
 
 def test_help_says_that_the_advantages_include_u_x():

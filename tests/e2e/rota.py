@@ -13,7 +13,7 @@ PARTS: dict[str, frozenset[str]] = {
             "e2e/test_agent.py",
             "e2e/test_host_releases.py",
             "e2e/test_study.py",
-            "trainers/test_in_their_own_folders.py",
+            "scoring/test_in_their_own_folders.py",
         }
     ),
     "2": frozenset(

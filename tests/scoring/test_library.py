@@ -2,6 +2,7 @@
 
 import json
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -22,6 +23,14 @@ def test_a_group_is_scored_in_one_line():
     assert group.votes.counts == (12, 4)
     assert group.label_weights == pytest.approx([0.731, 0.269], abs=5e-4)
     assert group.pair.net[[0, -1]] == pytest.approx([0.267, -0.800], abs=5e-4)
+
+
+def test_many_missing_answers_are_warned_of():
+    with pytest.warns(UserWarning, match=r"60.0% of the responses have no answer.*'I give up'; 'no'"):
+        score(["I give up", "no", "I give up", r"\boxed{1}", r"\boxed{2}"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        score(["I give up", *TWELVE])
 
 
 def test_records_are_plain_rows_in_the_order_of_the_rollouts():

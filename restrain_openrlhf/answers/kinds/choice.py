@@ -28,6 +28,19 @@ _IN_PROSE = re.compile(
     r"|(?<![\w(])\((?P<bracketed>(?-i:[A-Z]))\)",
     re.IGNORECASE,
 )
+# What rules out the letter that follows, within its clause; and what says so after one letter or several.
+_NOT = re.compile(
+    r"(?:\b(?:not|cannot|neither|nor|never|except|rule[sd]?\s+out|eliminated?)\b|n['’]t\b)"
+    r"(?:(?!\b(?:is|are|but|so|hence|thus|therefore|because|since|as|leav(?:es|ing))\b"
+    r"|(?:,|\band)\s{1,3}(?:choose|pick|select)\b)[^.;:!?])*\Z",
+    re.IGNORECASE,
+)
+_IS_NOT = re.compile(
+    r"[)*]{0,3}(?:\s{0,3}(?:,|/|\band\b|\bor\b|\bnor\b){1,2}\s{0,3}\(?(?-i:[A-Z])\)?){0,25}"
+    r"\s{1,3}(?:is|are|was|were|can|could|do|does)(?:n['’]t|not|\s{1,3}(?:not|never|wrong|incorrect|false))\b",
+    re.IGNORECASE,
+)
+_CLAUSE = 100
 _ARTICLE = re.compile(r"^(?:the|a|an)\s+", re.IGNORECASE)
 
 
@@ -61,15 +74,16 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     reads: ClassVar[str] = (
-        'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last line, '
-        "or the option's own text. A letter beyond the options is no answer."
+        'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
+        "line, or the option's own text. A letter beyond the options is no answer."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"options", "choices"})
     without_effect: ClassVar[frozenset[str]] = frozenset({"gold"})
 
     instruction: ClassVar[str] = 'End with "The answer is" and the letter of one option.'
+    narrowness: ClassVar[int] = 2
 
     name: Literal["choice"] = "choice"
     gold: Literal["auto", "letter", "place", "text"] = Field(
@@ -86,7 +100,8 @@ class Choice(AnswerKind):
         for span in reading.stated(text, _ANNOUNCED):
             if (found := _read(span, options)) is not None:
                 return found or None
-        return _in_last_line(reading.last_line(text)[-MAX_ANSWER:], options) or None
+        last = _in_last_line(reading.last_line(text)[-MAX_ANSWER:], options)
+        return (_alone(reading.first_line(text)[:MAX_ANSWER], options) if last is None else last) or None
 
     def key(self, answer: str, row: Row) -> str:
         """The option's text, or the letter where the row has no options."""
@@ -171,6 +186,8 @@ def _stands_alone(found: re.Match[str], rest: str, options: tuple[Option, ...]) 
     marked = bool(found["close"] or found["open"] or re.match(r"[.:]\s", rest))
     if found["label"].islower():
         return marked
+    if _IS_NOT.match(rest):
+        return False
     if _ANOTHER.match(rest) or _SEPARATOR.match(rest) or _REASON.match(rest):
         return True
     return bool(found["close"]) or _by_text(reading.first_sentence(rest), options) is not None
@@ -219,12 +236,24 @@ def _in_last_line(line: str, options: tuple[Option, ...]) -> str | None:
     whole = _read_strictly(line, options)
     if whole is not None:
         return whole
-    named = list(_IN_PROSE.finditer(line))
+    named = [found for found in _IN_PROSE.finditer(line) if not _is_ruled_out(line, found)]
     if named:
         (label,) = [group for group in named[-1].groups() if group]
         return next((option.text for option in options if option.label == label), "") if options else label
     said = reading.after_is(reading.last_sentence(line))
     return _read_strictly(said, options) if said else None
+
+
+def _is_ruled_out(line: str, found: re.Match[str]) -> bool:
+    """Whether the line says of this letter that it is not the answer."""
+    start, end = found.span(found.lastgroup or 0)
+    return bool(_NOT.search(line[max(start - _CLAUSE, 0) : start]) or _IS_NOT.match(line, end))
+
+
+def _alone(line: str, options: tuple[Option, ...]) -> str | None:
+    """The option of a line that is its letter and nothing else."""
+    found = _LABEL.fullmatch(reading.bare(line).strip(" .*"))
+    return _labelled(found, options) if found and not found["label"].islower() else None
 
 
 def _read_strictly(line: str, options: tuple[Option, ...]) -> str | None:

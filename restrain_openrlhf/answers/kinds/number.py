@@ -15,16 +15,19 @@ from restrain_openrlhf.answers.kinds import reading, units
 from restrain_openrlhf.errors import DataError
 
 _CURRENCY = r"(?:US\$|[$€£¥₹])"
-# 1,234,567 and 12,34,567; 1 234 567; 1234567
-_WHOLE = r"(?:\d{1,3}(?:,\d{2,3}){0,99},\d{3}(?![\d])|[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3}){1,99}(?!\d)|\d{1,400})"
+# 1,234,567 and 12,34,567; 1_234_567; 1 234 567; 1234567
+_WHOLE = (
+    r"(?:\d{1,3}(?:,\d{2,3}){0,99},\d{3}(?![\d])|\d{1,3}(?:_\d{3}){1,99}(?![\d_])"
+    r"|[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3}){1,99}(?!\d)|\d{1,400})"
+)
 _POWER = r"(?:\s?[×x*·⋅]\s?10\s?(?:\^|\*\*)\s?[({]?(?P<power>[-+]?\d{1,4})[)}]?|[eE](?P<e>[-+]?\d{1,4}))"
 _NUMBER = re.compile(
     rf"(?<![\w.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
     rf"(?:10\s?(?:\^|\*\*)\s?[({{]?(?P<ten>[-+]?\d{{1,4}})[)}}]?"
     rf"|(?:(?P<mixed>\d{{1,9}})\s(?=\d{{1,9}}/))?(?P<value>{_WHOLE}(?:\.\d{{0,400}})?|\.\d{{1,400}})"
     rf"(?:\s?/\s?(?P<below>\d{{1,400}})(?![\d.])|{_POWER})?)"
-    # No part of a longer number, of 1.2.3 or 0x10.
-    r"(?!\d|\.\d|e[-+]?\d|x\d)(?:\s(?P<scale>hundred|thousand|million|billion|trillion)\b)?",
+    # No part of a longer number, of 1.2.3, 10_2 or 0x10.
+    r"(?!\d|\.\d|_\d|e[-+]?\d|x\d)(?:\s(?P<scale>hundred|thousand|million|billion|trillion)\b)?",
     re.IGNORECASE,
 )
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
@@ -40,7 +43,7 @@ _LATEX = (
     (re.compile(r"\{,\}|,\\!|\\!"), ","),
     (re.compile(r"\^\s?\\circ|\^\{\\circ\}|\\degree|\\circ"), "°"),
     (re.compile(r"\\[,;: ]|~"), " "),
-    (re.compile(r"\\([$%])"), r"\1"),
+    (re.compile(r"\\([$%_])"), r"\1"),
     (re.compile(r"\\(?:mu)\b\s?"), "µ"),
     (re.compile(r"\\[()\[\]]|\\left|\\right|\*\*(?=\s|$|\.)|(?<![\w*])\*\*"), ""),
 )
@@ -66,7 +69,7 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line. '
         "A list, a range, or a number with a unit of another dimension is no answer."

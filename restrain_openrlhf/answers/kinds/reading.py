@@ -85,6 +85,11 @@ def last_line(text: str) -> str:
     return ""
 
 
+def first_line(text: str) -> str:
+    """The first line that says anything; empty where there is none."""
+    return next((line.strip() for line in text.split("\n") if bare(line)), "")
+
+
 def bare(span: str) -> str:
     r"""A span without fences, Markdown's emphasis, quotes, dollars and `\text{}` around it."""
     lines = [line for line in span.split("\n") if not _FENCE_LINE.fullmatch(line)]

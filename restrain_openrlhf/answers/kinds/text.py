@@ -11,11 +11,17 @@ from restrain_openrlhf.answers.extract import MAX_ANSWER, last_boxes
 from restrain_openrlhf.answers.kind import AnswerKind, Row, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
 
-_ARTICLES = re.compile(r"\b(?:a|an|the)\b", re.IGNORECASE)
+# No article is the grade A-, or the A of A+.
+_ARTICLES = re.compile(r"(?<![-+])\b(?:a|an|the)\b(?![-+])", re.IGNORECASE)
 # The dots and spaces of J. K., U.S.A., where another initial follows.
 _INITIALS = re.compile(r"\b([^\W\d_])\.\s{0,3}(?=[^\W\d_]\.)")
-# What tells values apart: the dot of 1.5, the hyphens of a date, a sign before a number, and the signs of C++ and C#.
-_MEANT = re.compile(r"(?<=\d)[^\w\s,](?=\d)|(?:(?<=\s)|^)[-+−](?=[.]?\d)|(?<=\w)\+\+|(?<=[^\W\d_])#")
+# What tells values apart: the dots of 1.5 and .5, the hyphens of a date, any plus, the minus of -5, -x and A-, the sign
+# of C#, and what compares two sides, or says that a number is a bound.
+_MEANT = re.compile(
+    r"(?<=\d)[^\w\s,](?=\d)|(?<![\w.])\.(?=\d)|\+|(?:(?<=\s)|^)-(?=[.]?\d|[^\W\d_]\b)|(?<=\w)-(?![\w>-])|(?<=[^\W\d_])#"
+    r"|(?<=[\w)])\s{0,3}(?:[<>]=?|!=)(?=\s{0,3}[\w(.+-])|[<>]=?(?=\s{0,3}[-+.]?\d)"
+)
+_MINUS = "−"
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _SUBJECT = re.compile(
     r"(?:(?:so|thus|hence|therefore|overall|in\s+conclusion|to\s+conclude)\b[\s,]*)?"
@@ -46,6 +52,7 @@ class Text(AnswerKind):
     columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
     instruction: ClassVar[str] = "Put your final answer, in as few words as possible, between <answer> and </answer>."
+    narrowness: ClassVar[int] = 0
 
     name: Literal["text"] = "text"
     read: Literal["auto", "tag", "marker", "last_line"] = Field(
@@ -69,7 +76,8 @@ class Text(AnswerKind):
     ignore_punctuation: bool = Field(
         True,
         description=(
-            "Whether punctuation is ignored, except where it distinguishes values: 1.5, 2024-03-01, -5, C++, C#."
+            "Whether punctuation is ignored, except where it distinguishes values: 1.5, 2024-03-01, -5, A-, x<y, C++, "
+            "C#."
         ),
     )
     ignore_space: bool = Field(True, description="Whether any amount of white space equals one space.")
@@ -139,7 +147,7 @@ def _said(line: str) -> str:
 
 
 def _without_punctuation(text: str) -> str:
-    joined = _THOUSANDS.sub("", _INITIALS.sub(r"\1", text))
+    joined = _THOUSANDS.sub("", _INITIALS.sub(r"\1", text)).replace(_MINUS, "-")
     meant = {place for found in _MEANT.finditer(joined) for place in range(*found.span())}
     return "".join(each for place, each in enumerate(joined) if place in meant or not _is_punctuation(each))
 

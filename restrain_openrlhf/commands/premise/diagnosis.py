@@ -104,9 +104,10 @@ def diagnose(frozen: FrozenPass, settings: CommonSettings) -> Premise:
 
 
 def other_kinds(kind: AnswerKind, unread: Mapping[str, Row]) -> dict[str, float]:
-    """The share of `unread` responses that each other kind reads, those that read most first.
+    """The share of `unread` responses that each other kind recognises.
 
-    Kinds whose settings have no default, or whose columns the rows lack, cannot be tried, and are left out.
+    A kind that reads nearly any text comes last; of the others the largest share first, of equal ones the narrowest
+    kind. Kinds whose settings have no default, or whose columns the rows lack, cannot be tried, and are left out.
     """
     known = list(unread.items())[:TRIED]
     shares: dict[str, float] = {}
@@ -114,5 +115,7 @@ def other_kinds(kind: AnswerKind, unread: Mapping[str, Row]) -> dict[str, float]
         with suppress(RestrainError):
             other = parse_kind({"name": name})
             rows = [(text, other.row(row.get(PROBLEM, ""), row)) for text, row in known]
-            shares[name] = sum(other.extract(text, row) is not None for text, row in rows) / len(rows)
-    return dict(sorted(shares.items(), key=lambda each: -each[1]))
+            shares[name] = sum(other.recognises(text, row) for text, row in rows) / len(rows)
+    narrow = {name: KINDS[name].narrowness for name in shares}
+    order = sorted(shares, key=lambda name: (narrow[name] == 0, -shares[name], -narrow[name]))
+    return {name: shares[name] for name in order}

@@ -112,6 +112,38 @@ def test_votes_follow_the_option_and_not_its_letter(options, chosen, form):
     assert CHOICE.key(answers[0], rows[1]) == CHOICE.key(answers[1], rows[0])
 
 
+PLACES = {"options": ["London", "Paris", "Rome", "Madrid"]}
+
+
+@pytest.mark.parametrize(
+    "response",
+    ["It cannot be (A), (C) or (D).", "The answer cannot be (D).", "It is not (A).", "The answer is not (A).",
+     "(A) is wrong.", "So (A), (C) and (D) are wrong.", "Neither (A) nor (C).", "Neither A nor C is correct.",
+     "(A) isn't correct.", "Option A is not correct.", "Don't choose (A)", "(A) cannot be right."],
+)  # fmt: skip
+def test_a_letter_that_is_ruled_out_is_no_vote(response):
+    assert CHOICE.extract(response, PLACES) is None
+    assert CHOICE.extract(response, {}) is None
+
+
+@pytest.mark.parametrize(
+    "response",
+    ["It is (B), not (C).", "It is not (A) but (B).", "I would rule out (A) and choose (B).", "Not (C). (B) is right.",
+     "I cannot see why, but it must be (B).", "We cannot choose (A), so it is (B).",
+     "(B) is right because (A), (C) and (D) are wrong."],
+)  # fmt: skip
+def test_the_letter_beside_one_that_is_ruled_out_is_a_vote(response):
+    assert CHOICE.extract(response, PLACES) == "Paris"
+    assert CHOICE.extract(response, {}) == "B"
+
+
+@pytest.mark.parametrize("first", ["**B**", "B", "(B)", "B.", "\n B)"])
+def test_a_letter_alone_on_the_first_line_is_read_where_nothing_else_names_an_option(first):
+    assert CHOICE.extract(f"{first}\n\nExplanation: it lies on the Seine.", PLACES) == "Paris"
+    assert CHOICE.extract(f"{first}\n\nThe answer is C.", PLACES) == "Rome"
+    assert CHOICE.extract("A dog barks.\n\nIt lies on the Seine.", PLACES) is None
+
+
 @pytest.mark.parametrize("options", [["a", "b", "c", "d"], {"A": "a", "B": "b", "C": "c", "D": "d"}])
 @pytest.mark.parametrize("response", ["(E)", "\\boxed{E}", "The answer is J.", "<answer>F</answer>", "E. e", "E"])
 def test_a_letter_beyond_the_options_is_missing(options, response):

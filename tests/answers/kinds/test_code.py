@@ -188,6 +188,73 @@ def test_scripts_are_fed_the_examples_and_compared_as_a_judge_does():
         KIND.is_right(answers[0], "11", SUM)
 
 
+@pytest.mark.parametrize(
+    ("problem", "first"),
+    [
+        ("Sum them.\nInput:\n3\n1 2 3\n\nOutput:\n6", "3\n1 2 3\n"),
+        ("Sum them.\n**Input:** 3 4\n**Output:** 7", "3 4\n"),
+        ("Input\nTwo numbers.\nOutput\nTheir sum.\nExamples\nInput\n3 4\nOutput\n7", "3 4\n"),
+        ("Input\nTwo numbers.\nOutput\nTheir sum.\nInput\n3 4\nOutput\n7", "3 4\n"),
+        ("Print the primes below 100.", ""),
+    ],
+)
+def test_what_follows_input_is_what_a_script_reads(problem, first):
+    """A sentence is no input: it says what one is."""
+    assert inputs_for(read_task({"problem": problem}), 30)[0] == first
+    KIND.check_row({"problem": problem})
+
+
+def test_a_constant_does_not_win_where_the_prompt_shows_an_input():
+    row = {"problem": "Read n, then n integers, and print their sum.\nInput:\n3\n1 2 3\n\nOutput:\n6"}
+    programs = ["input()\nprint(sum(map(int, input().split())))", "print(6)"]
+    assert KIND.classes([KIND.extract(fenced(each), row) for each in programs], row) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        "[BEGIN]\n{0}\n[DONE]",
+        "{0}\n[DONE]\nYou are an expert Python programmer.\n[BEGIN]\ndef other(): pass\n[DONE]",
+        " [BEGIN]\n{0}",
+        "[BEGIN]\n```python\n{0}\n```\n[DONE]",
+    ],
+)
+def test_mbpps_marks_are_no_part_of_the_program(response):
+    gold = "\n".join(MBPP["test_list"])
+    answer = KIND.extract(response.format(MBPP["code"]), MBPP_ROW)
+    assert KIND.is_right(answer, gold, MBPP_ROW)
+    assert KIND.classes([answer], MBPP_ROW) == [0]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"problem": "def f(x): pass", "examples": ["1 2 ("]}, "cannot be read as calls of 'f'"),
+        ({"problem": "def f(x): pass", "examples": [{"input": "f(y)"}]}, "cannot be read as calls of 'f'"),
+        ({"problem": "Write it.", "entry_point": "f"}, "neither a call of 'f' nor its parameters"),
+        ({"problem": "Input\nTwo numbers.\nOutput\nTheir sum."}, "speaks of an input and shows none"),
+        ({"problem": "Sum what stdin has."}, "speaks of an input and shows none"),
+    ],
+)
+def test_a_row_without_inputs_is_told_before_the_work(row, said):
+    with pytest.raises(DataError, match=said):
+        KIND.check_row(row)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"problem": "Write it.", "entry_point": "f", "examples": ["f(3)"]},
+        {"problem": "def f(x): pass", "examples": ["f(x)", "f(3)"]},
+        {"problem": "assert f(make(3)) == 1"},
+        {"problem": "Print a greeting; stdin is empty.", "examples": [""]},
+        ROW, MBPP_ROW, SUM, METHOD,
+    ],
+)  # fmt: skip
+def test_a_row_with_inputs_is_not_refused(row):
+    KIND.check_row(row)
+
+
 def test_methods_and_examples_a_line_an_argument():
     answers = [
         KIND.extract(fenced(f"class Solution:\n    def twice(self, nums):\n        return {body}"), METHOD)
@@ -355,8 +422,8 @@ def test_a_wrong_column_is_refused():
 
 
 def test_settings():
-    assert parse_kind({"name": "code", "inputs": 10}).identity == "code 1 inputs=10"
-    assert KIND.identity == "code 1"
+    assert parse_kind({"name": "code", "inputs": 10}).identity == "code 2 inputs=10"
+    assert KIND.identity == "code 2"
     with pytest.raises(ConfigError, match="sandbox"):
         parse_kind({"name": "code", "sandbox": "none"})
 

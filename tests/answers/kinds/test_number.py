@@ -73,6 +73,8 @@ def test_powers_of_ten_are_exact(digits, power):
      ("between 3 and 4", None), ("3 to 4", None), ("3-4", None), ("2024-03-01", None), ("3:4", None),
      ("5 ft 6 in", None),
      ("5 hours and 30 minutes", None), ("1/0", None), ("1e401", None), ("9" * 401, None), ("1.2.3", None),
+     ("1_000", "1000"), ("The answer is 12_345.5.", "24691/2"), ("\\boxed{1\\_000}", "1000"), ("1_00", None),
+     ("10_2", None), ("1_000_", None), ("x_1 = 5", "5"),
      ("0x10", None),
      ("v2", None), ("seven", None), ("", None), ("1e999999", None), ("3 ± 1", None), ("NaN", None), ("inf", None)],
 )  # fmt: skip

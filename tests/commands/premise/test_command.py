@@ -5,7 +5,9 @@ import shutil
 
 import pytest
 
+from restrain_openrlhf.answers import MATHEMATICS
 from restrain_openrlhf.answers.extract import EXTRACTOR_VERSION
+from restrain_openrlhf.commands.premise.diagnosis import other_kinds
 from tests.command_line import refused, restrain
 from tests.commands.premise.passes import counted, pass_of_responses, write_gold, write_pass
 
@@ -254,3 +256,18 @@ def test_a_kind_that_reads_columns_is_named_where_the_rows_have_them(write_jsonl
     found = document("--rollouts", write_jsonl("rollouts.jsonl", rows))
     assert found["missing_share"] == 1.0
     assert found["others"]["sql"] == 0.75
+
+
+@pytest.mark.parametrize(
+    ("responses", "first", "last"),
+    [
+        (["positive", "negative"], ["text"], []),
+        (['{"a": "x"}', '```json\n{"b": "y"}\n```'], ["json", "text"], ["code"]),
+        (["```python\nprint('x')\n```", "def f(x):\n    return x"], ["code", "text"], ["json"]),
+    ],
+)
+def test_the_narrowest_kind_that_reads_is_named_first(responses, first, last):
+    """A bare word, and JSON, are Python too; and `text` reads anything."""
+    found = other_kinds(MATHEMATICS, {each: {"problem": "p"} for each in responses})
+    assert [name for name, share in found.items() if share == 1.0] == first
+    assert [found[name] for name in last] == [0.0] * len(last)

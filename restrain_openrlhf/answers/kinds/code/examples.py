@@ -15,7 +15,12 @@ OPENING, CLOSING = "([{", ")]}"
 _PLAIN = re.compile(r"-?\d{1,30}(?:\.\d{1,30})?|True|False|None")
 _ARROW = re.compile(r"\s{0,5}(?:=+>|-+>|➞|→|returns|should|==)")
 _INPUT = re.compile(r"^\W{0,8}(?:sample |example )?inputs?\W{0,3}\d{0,3}\W{0,4}$", re.IGNORECASE)
+# What a script reads may stand on the line itself: `Input: 3 4`.
+_INPUT_LINE = re.compile(r"^\W{0,8}(?:sample |example )?inputs?\s?\d{0,3}\s?:\W{0,4}\s(?P<rest>.*\S)", re.IGNORECASE)
 _OUTPUT = re.compile(r"^\W{0,8}(?:sample |example )?(?:outputs?|explanation|notes?)\b", re.IGNORECASE)
+
+_SAMPLE = re.compile("example|sample", re.IGNORECASE)
+_SENTENCE = re.compile(r"[a-z)]\.\s*$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,20 @@ def shown_calls(task: Task) -> list[Arguments]:
     return _distinct(next((calls for calls in found if calls), []))
 
 
+def unread_examples(task: Task) -> bool:
+    """Whether the row gives examples of calls, and none of them is one whose arguments are literals."""
+    return task.way == "calls" and bool(task.given) and not any(map(_given, task.given))
+
+
+def shows_call(task: Task) -> bool:
+    """Whether the prompt calls the function somewhere, with values that may be read or not."""
+    return f"{task.entry.rpartition('.')[2]}(" in task.shown[-1]
+
+
 def shown_texts(task: Task) -> list[str]:
     """The row's own inputs of a script, else the prompt's sample inputs."""
     given = [each if isinstance(each, str) else "\n".join(map(_line, each)) for each in task.given]
-    return list(dict.fromkeys(given or _samples(task.shown[-1])))
+    return list(dict.fromkeys(given or _samples(task.shown[-1]) or _pairs(task.shown[-1])))
 
 
 def _line(item: str) -> str:
@@ -167,17 +182,30 @@ def _closing(text: str, start: int) -> int | None:
     return None
 
 
-def _samples(text: str) -> Iterator[str]:
-    """What stands between a line `Sample Input` and one `Sample Output`, after the first mention of an example."""
+def _samples(text: str) -> list[str]:
+    """What stands between `Sample Input` and `Sample Output`, after the first mention of an example."""
+    lines = text.splitlines()
+    first = next((place for place, line in enumerate(lines) if _SAMPLE.search(line)), len(lines))
+    return list(_between(lines[first:], _INPUT))
+
+
+def _pairs(text: str) -> list[str]:
+    """What stands between any `Input` and `Output`, but for the sentences that describe an input."""
+    for heading in (_INPUT, _INPUT_LINE):
+        if found := [each for each in _between(text.splitlines(), heading) if not _SENTENCE.search(each)]:
+            return found
+    return []
+
+
+def _between(lines: Sequence[str], heading: re.Pattern[str]) -> Iterator[str]:
+    """The lines from each heading of an input to the one of its output; the heading's own `rest` is the first."""
     block: list[str] | None = None
-    has_example = False
-    for line in text.splitlines():
-        has_example |= "example" in line.casefold() or "sample" in line.casefold()
-        if _INPUT.match(line):
-            block = [] if has_example else None
+    for line in lines:
+        if found := heading.match(line):
+            block = list(found.groupdict().values())
         elif block is not None and _OUTPUT.match(line):
-            lines = "\n".join(each for each in block if not each.startswith("```")).strip("\n")
-            yield f"{lines}\n"
+            text = "\n".join(each for each in block if not each.startswith("```")).strip("\n")
+            yield f"{text}\n"
             block = None
         elif block is not None:
             block.append(line)

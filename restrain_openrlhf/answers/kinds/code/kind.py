@@ -1,13 +1,16 @@
 """The kind of answer `code`: its settings, programs turned into jobs for the sandbox, and which of them are equal."""
 
+import re
 from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from restrain_openrlhf.answers.kind import AnswerKind, Row, number_classes, read_columns, register
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, number_classes, register
+from restrain_openrlhf.answers.kinds.code.examples import shown_calls, shown_texts, shows_call, unread_examples
 from restrain_openrlhf.answers.kinds.code.inputs import inputs_for
-from restrain_openrlhf.answers.kinds.code.task import Task, TaskColumns, program_of, read_task
+from restrain_openrlhf.answers.kinds.code.syntax import fenced
+from restrain_openrlhf.answers.kinds.code.task import Task, program_of, read_task
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.machine.sandbox import outcome
 from restrain_openrlhf.machine.sandbox.confinement import Confinement
@@ -21,6 +24,8 @@ MOST_KNOWN = 1 << 12
 _KNOWN: dict[Job, Outcomes] = {}
 RETURNED_NOTHING = RETURNED + outcome.digest("")
 PASSED = RETURNED + outcome.digest("passed")
+# A script's prompt that says that something is read.
+_READS = re.compile(r"\b(?:stdin|standard input)\b|^\W{0,8}inputs?\b", re.IGNORECASE | re.MULTILINE)
 
 
 class Expected(BaseModel):
@@ -42,7 +47,7 @@ class Code(AnswerKind):
     from the row's column `examples` where there is one. Neither tests nor gold are read. Programs run in a sandbox.
     """
 
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     reads: ClassVar[str] = (
         "An answer is the last Python block that defines the function that the prompt leaves open, or the bare rest of "
         "that function; for a prompt without a function, the last Python block."
@@ -51,6 +56,7 @@ class Code(AnswerKind):
     without_effect: ClassVar[frozenset[str]] = frozenset({"sandbox", "test_seconds"})
     gold_is_an_answer: ClassVar[bool] = False
     instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
+    narrowness: ClassVar[int] = 3
 
     name: Literal["code"] = "code"
     inputs: Annotated[int, Field(ge=1, le=500)] = Field(
@@ -87,11 +93,29 @@ class Code(AnswerKind):
         run_all([self.job("", "script", "", ("",), self.call_seconds)], self.sandbox, self.group_seconds)
 
     def check_row(self, row: Row) -> None:
-        """Its columns alone; what the prompt's code says is read when the group comes."""
-        read_columns(TaskColumns, row)
+        """Whether there are inputs to compare programs on: without any, all answers of the group would be missing."""
+        task = read_task(row)
+        known = task.parameters is not None or shown_calls(task) or shows_call(task)
+        if unread_examples(task):
+            lacks = f"has examples that cannot be read as calls of {task.entry!r}, such as {task.given[0]!r:.60}"
+        elif task.way == "calls" and not known:
+            lacks = f"shows neither a call of {task.entry!r} nor its parameters, so there is nothing to run programs on"
+        elif task.way == "script" and _READS.search(row[PROBLEM]) and not shown_texts(task):
+            lacks = "speaks of an input and shows none, so programs would be run on an empty input"
+        else:
+            return
+        raise DataError(
+            f"The prompt {row[PROBLEM][:60]!r} {lacks}. Give inputs in the column `examples`: calls with literal "
+            'arguments, such as "f(3)", or what a script reads, such as "1 2" (`""` if it reads nothing).'
+        )
 
     def extract(self, response: str, row: Row) -> str | None:
         return program_of(response, read_task(row))
+
+    def recognises(self, response: str, row: Row) -> bool:
+        """A program that is fenced or defines something, or of a named function: a bare word is Python too."""
+        looks = bool(fenced(response)) or "def " in response or bool(row.get("entry_point"))
+        return looks and super().recognises(response, row)
 
     def key(self, answer: str, row: Row) -> str:
         """A digest of what the program returns on every input; classes compare those of them that suit the group."""

@@ -4,6 +4,7 @@ That is the last Python block that has the function, or the prompt's code and it
 """
 
 import ast
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -30,6 +31,8 @@ BODIES = ("", "\n    pass", "\n        pass")
 STARTS = ("def ", "async def ", "import ", "from ", "class ", "@")
 # Lines of prose may begin with "from" or "class" too.
 MOST_STARTS = 20
+# The marks of MBPP's few-shot prompt (Austin et al., 2021), each at the beginning of a line.
+BEGIN, DONE = (re.compile(rf"^[ \t]*\[{mark}\]", re.MULTILINE) for mark in ("BEGIN", "DONE"))
 # Of a prompt this much is looked at for its code.
 LONGEST_PROMPT = 20_000
 
@@ -157,7 +160,11 @@ def _parameters(function: Function, is_method: bool) -> tuple[Parameter, ...]:
 
 
 def program_of(response: str, task: Task) -> str | None:
-    """The program; None where none parses and has the function. Linear in the response."""
+    """The program; None where none parses and has the function. Linear in the response.
+
+    What follows MBPP's `[DONE]` is the next task of a model that went on.
+    """
+    response = BEGIN.split(DONE.split(response, maxsplit=1)[0])[-1]
     for block in reversed(fenced(response)):
         if program := _whole(block, task):
             return program
