@@ -31,10 +31,10 @@ class AnswerKind(BaseModel, ABC):
     `version` is in the provenance of everything that was made with this kind: raise it where the same response would
     get another answer, or the same answers other classes. `columns` are the columns of a row that the kind reads
     besides `problem`; gold is never one of them. `gold_columns` are those that belong to gold, such as its other
-    spellings: `is_right` alone reads them, so they never change a vote. `without_effect` names settings that change no answer and no class.
-    `gold_is_an_answer` is False where gold is tests that an answer has to pass. `reads` says in one sentence what
-    counts as an answer, and `advice` what to do, for the warning where many responses have none. `instruction` asks a
-    chat model for such an answer.
+    spellings: `is_right` alone reads them, so they never change a vote. `without_effect` names settings that change no
+    answer and no class. `gold_is_an_answer` is False where gold is tests that an answer has to pass. `reads` says in
+    one sentence what counts as an answer, and `advice` what to do, for the warning where many responses have none.
+    `instruction` asks a chat model for such an answer.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
