@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind
 from restrain_openrlhf.config.command_line import kind_word
-from restrain_openrlhf.data.gold import identities, load_gold
+from restrain_openrlhf.data.gold import PromptOnly, identities, load_gold
 from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.data.problems import Problem
 from restrain_openrlhf.errors import ConfigError
@@ -74,6 +74,12 @@ def gold_of(job: Adaptation) -> Mapping[str, str]:
     return {str(each.id): answers[each.problem] for each in asked if each.problem in answers}
 
 
+def graded_problems(job: Adaptation, plan: Plan) -> list[PromptOnly]:
+    """The plan's problems with the columns that belong to gold, which no part of the training reads."""
+    golden = {each.id: each.row for each in load_problems(job.problems, plan.config.answers, graded=True)}
+    return [each.model_copy(update={"row": {**golden[each.id], **each.row}}) for each in plan.problems]
+
+
 def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
     """Raises DataError or ConfigError for unusable gold or held-out sets, before training. Nothing of them is kept."""
     if job.has_gold:
@@ -82,7 +88,7 @@ def check_gold(job: Adaptation, ids: Sequence[str]) -> None:
         if [TEST, *(other.name for other in job.heldout)].count(source.name) > 1:
             raise ConfigError(f"--heldout: two sets would be called {source.name!r} in the tables. Rename one file.")
         held = source.load()
-        held.kind.check(held.kind.row(each.problem, each.row) for each in held.problems)
+        held.kind.check(held.kind.graded_row(each.problem, each.row) for each in held.problems)
 
 
 def measure(job: Adaptation, plan: Plan, policies: Sequence[Policy], on_policy: Callable[[str], None]) -> list[Score]:
@@ -102,11 +108,14 @@ def _write_sets(job: Adaptation, plan: Plan) -> dict[str, EvaluationSet]:
     sets: dict[str, EvaluationSet] = {}
     if job.has_gold:
         gold = gold_of(job)
-        rows = [Problem(id=row.id, problem=row.problem, answer=gold[row.id], row=row.row) for row in plan.problems]
+        rows = [
+            Problem(id=row.id, problem=row.problem, answer=gold[row.id], row=row.row)
+            for row in graded_problems(job, plan)
+        ]
         sets[TEST] = _written(job, TEST, plan.config.answers, rows)
     for source in job.heldout:
         loaded = source.load()
-        plain = without_answers(loaded.problems)
+        plain = without_answers(loaded.problems, loaded.kind)
         worded = instructed(plain, loaded.kind) if plan.boxed else plain
         pairs = zip(loaded.problems, worded, strict=True)
         rows = [problem.model_copy(update={"problem": one.problem}) for problem, one in pairs]

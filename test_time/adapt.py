@@ -10,7 +10,7 @@ from restrain_openrlhf.hook.launch.progress import OnPhase, OnStep, numbered
 from restrain_openrlhf.records.folder import VOTES_BEFORE, RunFolder
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.offline_pass import sample_reference
-from test_time.accuracy import BASE, BASE_RESPONSES, TEST, Policy, check_gold, gold_of, measure
+from test_time.accuracy import BASE, BASE_RESPONSES, TEST, Policy, check_gold, gold_of, graded_problems, measure
 from test_time.adaptation import (
     PREDICTIONS,
     VOTE_TEMPERATURE,
@@ -96,7 +96,9 @@ def _outcome(job: Adaptation, plan: Plan, trained: Trained, rows: Sequence[Predi
         vote_temperature=VOTE_TEMPERATURE,
         vote_top_p=VOTE_TOP_P,
         changed=sum(row.changed for row in rows),
-        comparison=None if greedy is None else compare(rows, gold_of(job), greedy, plan.config.answers, plan.problems),
+        comparison=None
+        if greedy is None
+        else compare(rows, gold_of(job), greedy, plan.config.answers, graded_problems(job, plan)),
         scores=tuple(scores),
         heldout=tuple(source.name for source in job.heldout),
     )

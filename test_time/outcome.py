@@ -96,11 +96,11 @@ def compare(
 ) -> BeforeAndAfter:
     """The answers as they are handed back, and the base model's, graded by gold (answers by id).
 
-    `problems` have what their `kind` of answer reads of them.
+    `problems` have what their `kind` of answer reads of them, gold's columns included.
 
     There is gold for every problem: `check_gold` refuses others before training.
     """
-    own = {each.id: kind.row(each.problem, each.row) for each in problems}
+    own = {each.id: kind.graded_row(each.problem, each.row) for each in problems}
     right = {
         row.id: [kind.is_right(one, gold[str(row.id)], own.get(str(row.id), {})) for one in (row.before, row.answer)]
         for row in rows

@@ -51,12 +51,13 @@ class Source:
         return load_benchmark(self.word, self.folder)
 
 
-def load_problems(source: Source, kind: AnswerKind = MATHEMATICS) -> list[PromptOnly]:
-    """Every problem with its id and what its kind of answer reads, without its answer, in file order.
+def load_problems(source: Source, kind: AnswerKind = MATHEMATICS, graded: bool = False) -> list[PromptOnly]:
+    """Every problem with its id and what votes of its kind of answer read, without its answer, in file order.
 
-    Rows without ids are numbered from 1. Raises DataError naming all duplicate ids and all empty problems.
+    If `graded`, with the columns that belong to gold, too: training must not get these. Rows without ids are numbered
+    from 1. Raises DataError naming all duplicate ids and all empty problems.
     """
-    problems = without_answers(source.load().problems) if source.is_benchmark else _rows(source, kind)
+    problems = _of_benchmark(source, kind, graded) if source.is_benchmark else _rows(source, kind, graded)
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
     twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
@@ -66,15 +67,21 @@ def load_problems(source: Source, kind: AnswerKind = MATHEMATICS) -> list[Prompt
     return problems
 
 
-def without_answers(problems: Sequence[Problem]) -> list[PromptOnly]:
-    """A benchmark's problems, without what their texts say because of their answers."""
-    return [PromptOnly(id=each.id, problem=without_kind(each), row=each.row) for each in problems]
+def without_answers(problems: Sequence[Problem], kind: AnswerKind, graded: bool = False) -> list[PromptOnly]:
+    """A benchmark's problems, without what their texts say because of their answers, and without gold's columns."""
+    return [
+        PromptOnly(id=each.id, problem=without_kind(each), row=kind.own_columns(each.row, graded)) for each in problems
+    ]
 
 
-def _rows(source: Source, kind: AnswerKind) -> list[PromptOnly]:
+def _of_benchmark(source: Source, kind: AnswerKind, graded: bool) -> list[PromptOnly]:
+    return without_answers(source.load().problems, kind, graded)
+
+
+def _rows(source: Source, kind: AnswerKind, graded: bool) -> list[PromptOnly]:
     rows = _read(source)
     numbered = not any(row.get("id") is not None for row in rows)
-    return [_problem(source, row, number, numbered, kind) for number, row in enumerate(rows, start=1)]
+    return [_problem(source, row, number, numbered, kind, graded) for number, row in enumerate(rows, start=1)]
 
 
 def _read(source: Source) -> Sequence[Row]:
@@ -91,7 +98,7 @@ def _read(source: Source) -> Sequence[Row]:
     )
 
 
-def _problem(source: Source, row: Row, number: int, numbered: bool, kind: AnswerKind) -> PromptOnly:
+def _problem(source: Source, row: Row, number: int, numbered: bool, kind: AnswerKind, graded: bool) -> PromptOnly:
     where = f"{source.word}, row {number}"
     column = source.column or next((name for name in PROBLEM_COLUMNS if name in row), None)
     if column is None or column not in row:
@@ -104,7 +111,7 @@ def _problem(source: Source, row: Row, number: int, numbered: bool, kind: Answer
     text = row[column]
     if text is not None and not isinstance(text, str):
         raise DataError(f"{where}: {column!r} must be text, but is {type(text).__name__}. Give the problem as text.")
-    columns = kind.own_columns(row)
+    columns = kind.own_columns(row, graded)
     if columns.keys() & {"options", "choices"}:
         text = with_options(text or "", columns)
     elif choice_columns(row) and not lists_choices(text or ""):

@@ -30,11 +30,12 @@ class AnswerKind(BaseModel, ABC):
 
     `version` is in the provenance of everything that was made with this kind: raise it where the same response would
     get another answer, or the same answers other classes. `columns` are the columns of a row that the kind reads
-    besides `problem`; gold is never one of them. `without_effect` names settings that change no answer and no class.
-    `gold_is_an_answer` is False where gold is tests that an answer has to pass. `reads` says in one sentence what
-    counts as an answer, and `advice` what to do, for the warning where many responses have none. `instruction` asks a
-    chat model for such an answer. `narrowness` orders kinds that read the same responses: the higher, the fewer texts
-    are such an answer, and 0 is for a kind that reads nearly any.
+    besides `problem`; gold is never one of them. `gold_columns` are those that belong to gold, such as its other
+    spellings: `is_right` alone reads them, so they never change a vote. `without_effect` names settings that change no
+    answer and no class. `gold_is_an_answer` is False where gold is tests that an answer has to pass. `reads` says in
+    one sentence what counts as an answer, and `advice` what to do, for the warning where many responses have none.
+    `instruction` asks a chat model for such an answer. `narrowness` orders kinds that read the
+    same responses: the higher, the fewer texts are such an answer, and 0 is for a kind that reads nearly any.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -46,6 +47,7 @@ class AnswerKind(BaseModel, ABC):
         "the prompts have (`answers:`, docs/concepts/kinds.md)."
     )
     columns: ClassVar[frozenset[str]] = frozenset()
+    gold_columns: ClassVar[frozenset[str]] = frozenset()
     without_effect: ClassVar[frozenset[str]] = frozenset()
     gold_is_an_answer: ClassVar[bool] = True
     instruction: ClassVar[str] = ""
@@ -72,7 +74,10 @@ class AnswerKind(BaseModel, ABC):
         return number_classes([None if answer is None else self.key(answer, row) for answer in answers])
 
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
-        """Evaluation's rule; a missing answer is wrong. It may be more lenient than a vote."""
+        """Evaluation's rule; a missing answer is wrong. It may be more lenient than a vote.
+
+        `row` has the columns that belong to gold, too, where they are known (`graded_row`).
+        """
         return answer is not None and self.key(answer, row) == self.key(gold, row)
 
     def grade(self, response: str, gold: str, row: Row) -> Grade:
@@ -91,7 +96,7 @@ class AnswerKind(BaseModel, ABC):
         for a row that lacks what it reads.
         """
         self.check_machine()
-        for row in rows if self.row_columns() else ():
+        for row in rows if self.row_columns() | self.graded_columns() else ():
             self.check_row(row)
 
     def check_machine(self) -> None:
@@ -105,13 +110,24 @@ class AnswerKind(BaseModel, ABC):
         """The columns that a prompt's row needs to have with it: `columns`, unless the settings say otherwise."""
         return self.columns
 
+    def graded_columns(self) -> frozenset[str]:
+        """The columns that belong to gold: `gold_columns`, unless the settings say otherwise."""
+        return self.gold_columns
+
     def row(self, problem: str, columns: Mapping[str, Any]) -> Row:
-        """The row of a prompt: its problem, and of a data set's `columns` those that this kind reads."""
+        """The row of a prompt: its problem, and of a data set's `columns` those that votes read; none of gold's."""
         return {PROBLEM: problem, **self.own_columns(columns)}
 
-    def own_columns(self, columns: Mapping[str, Any]) -> dict[str, Any]:
-        """Those that this kind reads besides the problem. Files that this project writes have them in one, `row`."""
-        names = self.row_columns()
+    def graded_row(self, problem: str, columns: Mapping[str, Any]) -> Row:
+        """As `row`, with the columns that belong to gold: for whatever compares answers with gold."""
+        return {PROBLEM: problem, **self.own_columns(columns, graded=True)}
+
+    def own_columns(self, columns: Mapping[str, Any], graded: bool = False) -> dict[str, Any]:
+        """Those that this kind reads besides the problem; gold's only if `graded`.
+
+        Files that this project writes have them in one column, `row`.
+        """
+        names = self.row_columns() | (self.graded_columns() if graded else frozenset())
         known = {**(columns.get("row") or {}), **columns} if names else {}
         return {name: known[name] for name in names if known.get(name) is not None}
 

@@ -192,7 +192,7 @@ def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | No
 
 
 def _with_row(problem: Problem, row: Row, kind: AnswerKind) -> Problem:
-    columns = kind.own_columns(row)
+    columns = kind.own_columns(row, graded=True)
     return problem.model_copy(update={"row": {**columns, **problem.row}}) if columns else problem
 
 

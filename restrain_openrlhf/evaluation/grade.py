@@ -106,8 +106,8 @@ class RolloutsRow(Identified):
     entropies: tuple[float, ...] | None = None
 
     def row(self, kind: AnswerKind) -> Row:
-        """What the kind of answer reads of the row."""
-        return kind.row(self.problem, self.model_extra or {})
+        """What the kind of answer reads of the row, gold's columns included: votes do not read those."""
+        return kind.graded_row(self.problem, self.model_extra or {})
 
 
 def each_rollouts(path: Path) -> Iterator[RolloutsRow]:

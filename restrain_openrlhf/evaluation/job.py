@@ -39,7 +39,7 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
     """
     fingerprint = model_fingerprint(request.model)
     for entry in benchmarks:
-        entry.kind.check(entry.kind.row(each.problem, each.row) for each in entry.problems)
+        entry.kind.check(entry.kind.graded_row(each.problem, each.row) for each in entry.problems)
     from transformers import AutoConfig, AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before
 
     tokenizer = AutoTokenizer.from_pretrained(request.model, trust_remote_code=True)

@@ -62,8 +62,8 @@ def gold_for(
             "that `restrain data` writes."
         )
     rows = {}
-    if kind.row_columns():
-        rows = {text_hash(text): kind.row(text, row) for text, row in _problems(flags)}
+    if kind.row_columns() | kind.graded_columns():
+        rows = {text_hash(text): kind.graded_row(text, row) for text, row in _problems(flags)}
     return replace(joined, kind=kind, rows=rows)
 
 

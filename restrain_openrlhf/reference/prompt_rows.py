@@ -23,17 +23,18 @@ class PromptRows:
     rows: Mapping[str, Row] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, file: Path | None, kind: AnswerKind) -> Self:
-        """The file's rows, with the columns that the kind of answer reads; none without a file.
+    def of(cls, file: Path | None, kind: AnswerKind, graded: bool = False) -> Self:
+        """The file's rows, with the columns that the kind of answer reads (gold's if `graded`); none without a file.
 
         Raises DataError for a file that cannot be read, a row without a problem, and two rows of one problem.
         """
         rows: dict[str, Row] = {}
+        own = kind.graded_row if graded else kind.row
         for where, columns in all_rows(PromptSource(str(file))) if file is not None else ():
             problem = next((columns[name] for name in PROBLEM_COLUMNS if columns.get(name)), None)
             if not isinstance(problem, str) or not problem.strip():
                 raise DataError(f"{file}, {where}: has no text in any of {', '.join(PROBLEM_COLUMNS)}. Remove the row.")
-            if rows.setdefault(problem.strip(), row := kind.row(problem, columns)) != row:
+            if rows.setdefault(problem.strip(), row := own(problem, columns)) != row:
                 raise DataError(
                     f"{file}, {where}: the problem {problem[:60]!r} appears twice. Remove one of the two rows."
                 )

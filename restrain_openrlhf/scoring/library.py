@@ -123,7 +123,8 @@ def group_of(
 ) -> GroupRequest:
     """One prompt's rollouts, as the scorer takes them."""
     rollouts = tuple(GroupResponse(text=text, finished=not cut) for text, cut in zip(texts, truncated, strict=True))
-    row = None if columns is None else dict(scorer.kind.row(prompt or "", columns))
+    own = scorer.kind.row if gold is None else scorer.kind.graded_row
+    row = None if columns is None else dict(own(prompt or "", columns))
     return GroupRequest(prompt=prompt or "", responses=rollouts, gold=gold, row=row)
 
 

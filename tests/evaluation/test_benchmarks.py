@@ -397,5 +397,5 @@ def test_benchmarks_that_are_not_mathematics_bring_their_kind(tmp_path, write_js
     loaded = load_benchmark(f"{name}={write_jsonl('rows.jsonl', [row])}")
     (problem,) = loaded.problems
     assert problem.problem.strip() == asked
-    own = loaded.kind.row(problem.problem, problem.row)
+    own = loaded.kind.graded_row(problem.problem, problem.row)
     assert [loaded.kind.grade(text, problem.answer, own).correct for text in (right, wrong)] == [True, False]

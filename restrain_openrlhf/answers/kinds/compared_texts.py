@@ -50,6 +50,9 @@ class ComparedTexts(AnswerKind):
     def row_columns(self) -> frozenset[str]:
         return self.columns | self.read.row_columns()
 
+    def graded_columns(self) -> frozenset[str]:
+        return self.gold_columns | self.read.graded_columns()
+
     def extract(self, response: str, row: Row) -> str | None:
         return self.read.extract(response, row)
 

@@ -47,6 +47,13 @@ class Mixed(AnswerKind):
         every = (kind.columns for kind in KINDS.values())
         return frozenset({COLUMN}).union(*every, *(kind.row_columns() for kind in self._chosen()))
 
+    def graded_columns(self) -> frozenset[str]:
+        """Of every kind that a row may name; a column that votes of one kind read is not gold's."""
+        KINDS.load_installed_packages()
+        every = (kind.gold_columns for kind in KINDS.values())
+        own = (kind.graded_columns() for kind in self._chosen())
+        return frozenset().union(*every, *own) - self.row_columns()
+
     def check(self, rows: Iterable[Row] = ()) -> None:
         """The machine for each kind that a row or the settings name."""
         known = list(rows)

@@ -49,7 +49,7 @@ class Text(AnswerKind):
         'An answer is the content of the last <answer>...</answer> or box, what follows "Answer:" or "the answer '
         'is", or the last line; at most 2,000 characters.'
     )
-    columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
+    gold_columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
     instruction: ClassVar[str] = "Put your final answer, in as few words as possible, between <answer> and </answer>."
     narrowness: ClassVar[int] = 0

@@ -126,7 +126,7 @@ def from_rollouts(
 
 def _vote(row: RolloutsRow, kind: AnswerKind) -> tuple[ReferenceRow, list[str]]:
     """The row's vote, and its responses without an answer."""
-    prompt = Prompt(row.id, row.problem, row.problem, str(row.id), kind.own_columns(row.model_extra or {}))
+    prompt = Prompt(row.id, row.problem, row.problem, str(row.id), kind.own_columns(row.model_extra or {}, graded=True))
     answers = [kind.extract(text, prompt.row) for text in row.responses]
     unread = [text for text, answer in zip(row.responses, answers, strict=True) if answer is None]
     return ReferenceRow.of_answers(prompt, answers, unread, kind), unread

@@ -35,9 +35,10 @@ def scoring_of(config: HookConfig) -> "InProcess | ScoreService":
     if config.service is not None:
         return ScoreService.of(config, config.service)
     reference = load_reference(config.reference) if config.reference else None
-    rows = PromptRows.of(config.answer_rows, config.answers)
+    method = build(config.method)
+    rows = PromptRows.of(config.answer_rows, config.answers, method.reads_gold)
     config.answers.check(rows.rows.values())
-    return InProcess(GroupScorer(build(config.method), reference, config.answers, rows))
+    return InProcess(GroupScorer(method, reference, config.answers, rows))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 from weakref import WeakKeyDictionary
 
-from restrain_openrlhf.answers import Row
+from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.hook.install.environment import config_here
@@ -74,13 +74,21 @@ class LabelWithRow:
         return None if self.label in ("", None) else str(self.label)
 
 
-def mark_training(dataset: Any, reads_gold: bool) -> None:
+def mark_training(dataset: Any, reads_gold: bool, kind: AnswerKind = MATHEMATICS) -> None:
     """Put a TrainingRow in place of every label of the host's PromptDataset (datasets/prompts_dataset.py).
 
     A label-free method's gold ends here: no process that draws or scores rollouts ever has it.
     """
     labels = map(LabelWithRow.of, dataset.labels)
-    dataset.labels = [TrainingRow(each.gold if reads_gold else None, row=each.row) for each in labels]
+    if reads_gold:
+        dataset.labels = [TrainingRow(each.gold, row=each.row) for each in labels]
+    else:
+        dataset.labels = [TrainingRow(row=_without_gold(each.row, kind)) for each in labels]
+
+
+def _without_gold(row: Row | None, kind: AnswerKind) -> Row | None:
+    gold = kind.graded_columns()
+    return None if row is None else {name: value for name, value in row.items() if name not in gold}
 
 
 def refuse_unlabelled(dataset: Any) -> None:
@@ -125,7 +133,7 @@ def prepare_training(dataset: Any, strategy: Any, config: HookConfig) -> None:
     """The host's PromptDataset (datasets/prompts_dataset.py) of the prompts to train on, changed in place."""
     keep_selected(dataset, config)
     fill_last_batch(dataset, strategy.args.rollout.batch_size, strategy.seed)
-    mark_training(dataset, build(config.method).reads_gold)
+    mark_training(dataset, build(config.method).reads_gold, config.answers)
 
 
 def keep_selected(dataset: Any, config: HookConfig) -> None:
@@ -168,10 +176,10 @@ def preprocess_data(
         row = {**row, label_key: ""}
     prompt, label = wrapped(row, *args[1:], **kwargs)
     kind = config_here().answers
-    if not kind.row_columns():
+    if not kind.row_columns() | kind.graded_columns():
         return prompt, label
     input_key = args[INPUT_KEY_POSITION] if len(args) > INPUT_KEY_POSITION else kwargs.get("input_key", "input")
-    own = kind.row(str(row[input_key]), row)
+    own = kind.graded_row(str(row[input_key]), row)
     kind.check_row(own)
     return prompt, LabelWithRow(label, own)
 

@@ -43,9 +43,10 @@ class Service:
         reference = load_reference(self.config.reference) if self.config.reference else None
         if reference is not None and self.config.service.group_size is not None:
             refuse_mismatch(reference, _needed_of_urls(self.config))
-        rows = PromptRows.of(self.config.answer_rows, self.config.answers)
+        method = build(self.config.method)
+        rows = PromptRows.of(self.config.answer_rows, self.config.answers, method.reads_gold)
         self.config.answers.check(rows.rows.values())
-        self.scorer = GroupScorer(build(self.config.method), reference, self.config.answers, rows)
+        self.scorer = GroupScorer(method, reference, self.config.answers, rows)
         self.metrics = Metrics()
         self.get_reward = GetReward(self.config.service, self.scorer, self.metrics)
         self.metrics.pending.set_function(lambda: self.pending)
