@@ -22,8 +22,8 @@ class PromptGold:
     """Gold answers by the hash of the problem; empty where the reader gave none.
 
     `before` and `after`: characters of a prompt around the problem as the data set states it, its template. `rows` are
-    what the `kind` of answer reads of the problems, by their hash. `exact`: an answer is right only if it would vote for
-    the same class as gold; otherwise it is graded as in evaluations, which may be more lenient.
+    what the `kind` of answer reads of the problems, by their hash. `exact`: an answer is right only if it would vote
+    for the same class as gold; otherwise it is graded as in evaluations, which may be more lenient.
     """
 
     answers: Mapping[str, str] = field(default_factory=dict)

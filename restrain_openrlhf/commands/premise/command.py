@@ -55,7 +55,8 @@ def premise(
     reference = reference or (run.reference if run and not rollouts else None)
     if (path := reference or rollouts) is None or (reference and rollouts):
         raise ConfigError(
-            "Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl, or a --config with `reference:`."
+            "Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl; or --config CONFIG, whose "
+            "`reference:` is read."
         )
     if reference and kind:
         raise ConfigError("--answers belongs to --rollouts only: a reference file already names its kind of answer.")

@@ -70,7 +70,7 @@ def train(
 
 
 def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:
-    """The gap between vLLM's log-probabilities and the policy's, which ends any run at `limit`; none without a limit."""
+    """The gap between vLLM's log-probabilities and the policy's, which ends a run at `limit`; none without a limit."""
     if limit is None or GAP not in row.numbers:
         return ()
     return (WatchedSignal("log-probability gap", row.numbers[GAP], 0.0, limit),)
