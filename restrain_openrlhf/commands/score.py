@@ -81,6 +81,7 @@ def score(
     count = sum(1 for _ in each_line(rollouts)) if counted else None
     numbered = track(_rows(rollouts), "scoring", total=count, console=console, disable=not shown)
     write_rows(out, (_located(rollouts, number, row, chosen, artifact, kind) for number, row in numbered))
+    console.print(f"scores: {out}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:
