@@ -64,7 +64,9 @@ def test_a_table_for_the_set_and_one_for_each_held_out_one():
 def test_the_run_and_the_model_that_was_chosen_are_reported():
     cells = {row[0]: row[1] for row in run_table(outcome(unwatched=("the KL to the base model",))).rows}
     assert cells["last good model"] == "step 10: train/model"
-    assert cells["votes that give answers"].startswith("16 rollouts per problem at T 0.6, top-p 0.95, as in evaluations")
+    assert cells["votes that give answers"].startswith(
+        "16 rollouts per problem at T 0.6, top-p 0.95, as in evaluations"
+    )
     assert cells["signals not logged, so not watched"] == "the KL to the base model"
 
 

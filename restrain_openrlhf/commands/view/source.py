@@ -104,7 +104,9 @@ def _run(folder: Path, name: str) -> tuple[Run, str]:
     if named is None:
         return Run(folder, name), f"{flipped}."
     if not Path(named).exists():
-        return Run(folder, name), f"{flipped}. The run's reference, {named}, is missing, so first groups are not compared."
+        return Run(
+            folder, name
+        ), f"{flipped}. The run's reference, {named}, is missing, so first groups are not compared."
     reference = load_reference(Path(named))
 
     def votes(prompt_id: str) -> tuple[str, str] | None:
