@@ -113,10 +113,10 @@ def presets(
         config = load_run_config(path)
         gpus = GpuLayout.of(flags_of(config)).needed
         # What may share a GPU is small enough for the CPU stack.
-        where = "CPU, GPU" if config.share_gpus else f"{gpus} GPU{'s' if gpus > 1 else ''}"
+        where = "CPU or GPU" if config.share_gpus else f"{gpus} GPU{'s' if gpus > 1 else ''}"
         first = path.read_text(encoding="utf-8").partition("\n")[0]
         about = first.removeprefix("#").strip() if first.startswith("#") else ""
-        typer.echo(f"{name:<{width}}  {where:<8}  {about}".rstrip())
+        typer.echo(f"{name:<{width}}  {where:<10}  {about}".rstrip())
 
 
 def _method_block(config: RunConfig) -> str:
