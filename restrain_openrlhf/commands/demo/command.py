@@ -15,8 +15,8 @@ def demo(
     task: Annotated[
         str,
         typer.Option(
-            help="Task. premise: small majorities are often wrong; addition: most majorities are right; words: text for "
-            "answers; programs: Python functions for answers."
+            help="Task. premise: small majorities are often wrong; addition: most majorities are right; words: text "
+            "for answers; programs: Python functions for answers."
         ),
     ] = "premise",
     method: Annotated[

@@ -159,7 +159,7 @@ def test_a_changed_command_needs_no_change(script, tmp_path):
     script.write_text(changed(Written.of_file(script)))
     done = restrain("integrate", "--file", script)
     assert done.returncode == 0
-    assert "Nothing: the command has RESTRAIN in it." in done.stdout
+    assert "Nothing: the command already has RESTRAIN." in done.stdout
     assert "None." in done.stdout
 
 
