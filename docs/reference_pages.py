@@ -70,7 +70,7 @@ def configuration_page() -> str:
         "same keys except `run_dir`, `openrlhf` and `share_gpus`.\n",
         table(RunConfig),
         "`extends: FILE` (a path relative to this file) merges this file over FILE, block by block. FILE must not have "
-        "`extends` itself.\n",
+        "`extends` itself. `extends: PRESET` merges it over a preset, named as `restrain presets` lists it.\n",
         "## The scoring service\n\nFor `restrain serve --config FILE`.\n",
         table(ServiceConfig),
         "## The cluster file\n\n`restrain k8s render --cluster FILE`, and its [JSON schema](cluster.schema.json). A "

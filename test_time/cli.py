@@ -10,6 +10,7 @@ from rich.console import Console
 from restrain_openrlhf.commands.main import RESUMED, run_app
 from restrain_openrlhf.commands.options import GOLD, Quiet, split_answers, to_folder
 from restrain_openrlhf.config.command_line import ANSWERS, find_config, parse_overrides
+from restrain_openrlhf.config.shipped import own_path
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch.progress import step_progress
 from test_time.adaptation import PREDICTIONS, REPORT, Adaptation
@@ -96,7 +97,7 @@ def adapt(
         raise ConfigError("--stop and --no-stop are both given. Give one.")
     given, kind = split_answers(parse_overrides(overrides or []), answers)
     job = Adaptation(
-        model=model,
+        model=own_path(model),
         problems=Source(prompts, column, split, benchmark_dir),
         out=out.absolute(),
         config=config,

@@ -41,7 +41,17 @@ class BeforeAndAfter(BaseModel, frozen=True):
     @property
     def base_is_better(self) -> bool:
         """Whether the base model's own answers, which cost no training, are right more often."""
-        return self.right < max(self.right_before, self.greedy_before * self.problems)
+        return self.right < self._base_right
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the adapted model's answers are right more often."""
+        return self.right > self._base_right
+
+    @property
+    def _base_right(self) -> float:
+        """Of the base model's two ways to answer, that with more right answers."""
+        return max(self.right_before, self.greedy_before * self.problems)
 
 
 class Outcome(Trained, frozen=True):

@@ -22,6 +22,10 @@ from restrain_openrlhf.errors import DataError
 
 FILES = (".jsonl", ".csv", ".parquet")
 MOST_NAMED = 20
+# What is said of one problem, and of several, before their ids.
+ID_TWICE = "id is there more than once", "ids are there more than once"
+EMPTY = "problem is empty, that of the id", "problems are empty, those of the ids"
+WITHOUT_ANSWER = "id is without an answer there", "ids are without an answer there"
 
 
 @dataclass(frozen=True)
@@ -61,9 +65,9 @@ def load_problems(source: Source, kind: AnswerKind = MATHEMATICS, graded: bool =
     if not problems:
         raise DataError(f"{source.word}: has no problems. Give a set with at least one.")
     twice = [one for one, count in Counter(problem.id for problem in problems).items() if count > 1]
-    _refuse(source.word, twice, "there more than once", "Give every problem an id of its own.")
+    _refuse(source.word, twice, ID_TWICE, "Give every problem an id of its own.")
     empty = [problem.id for problem in problems if not problem.problem.strip()]
-    _refuse(source.word, empty, "empty", "Fill them in or remove the rows.")
+    _refuse(source.word, empty, EMPTY, "Fill in the problem, or remove its row.")
     return problems
 
 
@@ -139,12 +143,12 @@ def refuse_missing_gold(name: str, ids: Sequence[str], gold: Mapping[str, str]) 
     """Raises DataError naming every problem that has no gold answer."""
     missing = [one for one in ids if one not in gold]
     advice = "Add them: a row is found by its problem's text where it has one, and by its id else."
-    _refuse(name, missing, "without an answer there", advice)
+    _refuse(name, missing, WITHOUT_ANSWER, advice)
 
 
-def _refuse(name: str, ids: Sequence[str], what: str, advice: str) -> None:
+def _refuse(name: str, ids: Sequence[str], what: tuple[str, str], advice: str) -> None:
     """Raises DataError naming the ids of which `what` is said, if there are any."""
     if ids:
-        counted = "1 id is" if len(ids) == 1 else f"{len(ids)} ids are"
+        counted = f"1 {what[0]}" if len(ids) == 1 else f"{len(ids)} {what[1]}"
         more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
-        raise DataError(f"{name}: {counted} {what}: {', '.join(map(repr, ids[:MOST_NAMED]))}{more}. {advice}")
+        raise DataError(f"{name}: {counted}: {', '.join(map(repr, ids[:MOST_NAMED]))}{more}. {advice}")

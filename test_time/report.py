@@ -37,11 +37,11 @@ def lead(outcome: Outcome) -> str:
     """The result in a few sentences: of accuracies that of the answers handed back, and the base model's own."""
     text = (
         f"{outcome.problems} answers, {outcome.changed} of them changed by the adaptation. "
-        f"Each is the vote of {outcome.votes} rollouts at {sampling(outcome)}."
+        f"Each is the majority of {outcome.votes} rollouts at {sampling(outcome)}."
     )
     if outcome.alarm:
         stands = f"the model of step {outcome.chosen_step}" if outcome.chosen_step else "the base model"
-        ended = "Training was ended early" if outcome.ended_early else "Training came to its end with an alarm"
+        ended = "A stop rule ended training early" if outcome.ended_early else "A stop rule fired in the last steps"
         text += f" {ended}: {outcome.alarm}; the answers are those of {stands}."
     return text if outcome.comparison is None else f"{text} {_worth(outcome.comparison)}"
 
@@ -49,15 +49,17 @@ def lead(outcome: Outcome) -> str:
 def sampling(outcome: Outcome) -> str:
     """How the votes that gave the answers sampled, and by which rule: it needs no gold."""
     how = f"T {outcome.vote_temperature:g}, top-p {outcome.vote_top_p:g}"
-    return f"{how}, as evaluations sample and whatever training samples at"
+    return f"{how}, as in evaluations"
 
 
 def _worth(found: BeforeAndAfter) -> str:
     text = (
-        f"Right: {_share(found.right, found)}. The base model alone: {found.greedy_before:.1%} greedily, "
-        f"{_share(found.right_before, found)} by such a vote."
+        f"Right: {_share(found.right, found)}. The base model alone: {found.greedy_before:.1%} with greedy answers, "
+        f"{_share(found.right_before, found)} with such majorities."
     )
-    return f"{text} That is better: leave the model as it is." if found.base_is_better else text
+    if found.base_is_better:
+        return f"{text} The base model is better: use it without the adaptation."
+    return text if found.is_better else f"{text} The adaptation gained nothing."
 
 
 def _share(right: int, found: BeforeAndAfter) -> str:

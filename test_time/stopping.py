@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, Field, ValidationError
 
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.records.metrics import ENTROPY, GRADIENT_NORM, KL, LOSS, StepRow
+from restrain_openrlhf.records.metrics import ENTROPY, GRADIENT_NORM, KL, LOSS, StepRow, WatchedSignal
 
 # Of fewer prompts, several may well have the same answer.
 FEWEST_PROMPTS = 5
@@ -68,6 +68,8 @@ SIGNALS = {
     "loss": "the policy loss",
     "gradient": "the gradient's norm",
 }
+# As a line of progress names them, which shows the share of the most common answer anyway.
+SHORT = {"kl": "KL", "template": "top answer", "entropy": "entropy"}
 # The signals that are numbers of the policy: whichever rules there are, none of them may be without a value.
 NUMBERS = {"kl": KL, "entropy": ENTROPY, "loss": LOSS, "gradient": GRADIENT_NORM}
 
@@ -91,6 +93,18 @@ def passed_since(rows: Sequence[StepRow], top_answer_share: float, rules: StopRu
         after = [row.step for row in rows if row.step > max(within, default=0)]
         found += after[:1]
     return found
+
+
+def watched_signals(rows: Sequence[StepRow], top_answer_share: float, rules: StopRules) -> tuple[WatchedSignal, ...]:
+    """The values of the last step that the rules look at, each with its limit; `rows` are all steps so far."""
+    limits = _limits(rows, top_answer_share, rules)
+    starts = {"kl": 0.0, "template": top_answer_share, "entropy": limits.get("entropy", 0.0) / rules.entropy}
+    values = {name: _value(name, rows[-1]) for name in limits}
+    return tuple(
+        WatchedSignal(SHORT[name], value, starts[name], limits[name])
+        for name, value in values.items()
+        if value is not None
+    )
 
 
 def unwatched(rows: Sequence[StepRow]) -> list[str]:

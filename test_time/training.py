@@ -3,6 +3,7 @@
 import re
 import shutil
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -14,7 +15,7 @@ from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.metrics import StepRow, read_steps
 from restrain_openrlhf.reference import Reference
 from restrain_openrlhf.scoring.vote_statistics import top_answer_share
-from test_time.stopping import Alarm, StopRules, alarm, passed_since, unwatched
+from test_time.stopping import Alarm, StopRules, alarm, passed_since, unwatched, watched_signals
 
 
 class Trained(BaseModel, frozen=True):
@@ -50,7 +51,14 @@ def train_watched(
         prune(RunFolder(config.run_dir), rows, found, passed_since(rows, base_share, rules) if rules else ())
         return str(found) if found else None
 
-    run = train(config, on_step, should_stop)
+    seen: list[StepRow] = []
+
+    def on_watched(row: StepRow, total: int) -> None:
+        seen.append(row)
+        signals = watched_signals(seen, base_share, rules) if rules else ()
+        on_step(replace(row, watched=(*row.watched, *signals)), total)
+
+    run = train(config, on_watched, should_stop)
     completion = run.completion()
     assert completion is not None, "train returns completed runs"
     if completion.stopped is not None and rules is None:

@@ -39,7 +39,9 @@ def list_sets() -> None:
 
 @data.command()
 def prepare(
-    name: Annotated[str, typer.Argument(help="A name from `restrain data list`, or `own`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A name from `restrain data list`, or `own` for a set of yours.")
+    ],
     out: Annotated[
         Path, to_file("Training file (JSONL, Parquet): prompts only. Gold answers go to OUT's .gold.jsonl.")
     ],
@@ -135,7 +137,7 @@ def _chosen(
 
 @data.command()
 def benchmarks(
-    names: Annotated[str, typer.Argument(help="Benchmarks, comma-separated.")],
+    names: Annotated[str, typer.Argument(metavar="NAME,...", help="Benchmarks, comma-separated.")],
     out: Annotated[Path, to_folder("Folder to write: one NAME.jsonl per benchmark, for --benchmark-dir.")],
     problems_only: Annotated[
         bool, typer.Option("--problems-only", help="Leave out answers, for `test-time adapt --prompts`.")

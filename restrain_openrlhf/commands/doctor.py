@@ -1,6 +1,8 @@
 """`restrain doctor`: checks versions, the compilers, driver and memory of GPUs, and the OpenRLHF contract."""
 
 import importlib
+import logging
+import os
 import shutil
 import sys
 import sysconfig
@@ -47,6 +49,7 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line instead of a table.")] = False,
 ) -> None:
     """Check versions, driver, GPUs and the OpenRLHF contract on this machine. Exits with status 1 if a check fails."""
+    _silence_libraries()
     with Console(stderr=True).status("importing OpenRLHF"):
         findings = list(_findings())
     if as_json:
@@ -55,6 +58,12 @@ def doctor(
         Console().print(_table(findings))
     if not all(finding.ok for finding in findings):
         raise typer.Exit(1)
+
+
+def _silence_libraries() -> None:
+    """What vLLM and bitsandbytes say when they are imported is no finding, and worries a reader."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
 
 
 def _table(findings: list[Finding]) -> Table:

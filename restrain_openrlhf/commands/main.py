@@ -32,7 +32,8 @@ from restrain_openrlhf.commands.view.command import view
 from restrain_openrlhf.errors import RestrainError
 
 app = typer.Typer(
-    help="RESTRAIN: train reasoning models by RL without labels, on OpenRLHF.",
+    help="RESTRAIN: train reasoning models by RL without labels, on OpenRLHF.\n\n"
+    "To adapt a model to an unlabelled test set, see `test-time adapt --help`.",
     no_args_is_help=True,
     # Commands below take the names of the help option from here.
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -40,19 +41,20 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 
-TRAINING = "Training"
-REFERENCE = "Offline pass (reference)"
-DEPLOYMENT = "Deployment"
-DATA = "Data, rollouts and answers"
-EVALUATION = "Evaluation"
-SETUP = "Setup"
+# What users want to do, in the order in which they do it.
+START = "Start"
+BEFORE = "Train without labels: prepare"
+TRAINING = "Train without labels: train, and look at the result"
+EVALUATION = "Train without labels: evaluate and publish"
+DEPLOYMENT = "In an existing deployment"
+CLUSTER = "On a cluster"
 INTERRUPTED = 130
 # What a path that somebody typed can meet, and no defect of ours. A file that is missing is told where it is read.
 OF_THE_FILE_SYSTEM = frozenset(
     (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.ENAMETOOLONG, errno.ELOOP)
 )
 AGAIN = "the same command starts again from its beginning"
-# What is made so far is on the disk, and the same command goes on from there.
+# What is made so far is on the disk, and the same command continues from there.
 RESUMED = "run the same command to resume"
 # What to do after Ctrl-C, by command; all others start AGAIN.
 AFTER_CTRL_C = {
@@ -79,26 +81,23 @@ def _options(
 
 # By the panel of `restrain --help` that they stand in.
 COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
-    TRAINING: (demo, train, publish, study, presets, show, plot),
-    REFERENCE: (make_reference, reference, merge_reference, premise, subset_reference),
-    DEPLOYMENT: (integrate, agent_path, serve),
-    DATA: (score, view),
-    EVALUATION: (evaluate, regrade, table, analyze),
-    SETUP: (doctor, gpu_check),
+    START: (doctor, demo),
+    BEFORE: (presets, show, make_reference, reference, merge_reference, subset_reference, premise, gpu_check),
+    TRAINING: (train, study, plot, view, analyze),
+    EVALUATION: (evaluate, regrade, table, publish),
+    DEPLOYMENT: (integrate, agent_path, serve, score),
 }
 for panel, commands in COMMANDS.items():
     for command in commands:
         name = "eval" if command is evaluate else command.__name__.replace("_", "-")
         app.command(name, rich_help_panel=panel)(command)
-app.add_typer(k8s, name="k8s", rich_help_panel=DEPLOYMENT)
-app.add_typer(slurm, name="slurm", rich_help_panel=DEPLOYMENT)
-app.add_typer(data, name="data", rich_help_panel=DATA)
+app.add_typer(data, name="data", rich_help_panel=BEFORE)
+app.add_typer(k8s, name="k8s", rich_help_panel=CLUSTER)
+app.add_typer(slurm, name="slurm", rich_help_panel=CLUSTER)
 
 
 def main() -> None:
     """The `restrain` console script."""
-    # torch says it on import, whoever imports torch; the lock has what torch looks for.
-    warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
     run_app(app, AFTER_CTRL_C)
 
 
@@ -107,6 +106,8 @@ def run_app(commands: typer.Typer, after_ctrl_c: Mapping[str, str] = MappingProx
 
     An interruption says what to do next: `after_ctrl_c` has it by the command's name, where it is not AGAIN.
     """
+    # torch says it on import, whoever imports torch; the lock has what torch looks for.
+    warnings.filterwarnings("ignore", "The pynvml package is deprecated", FutureWarning)
     try:
         commands()
     except RestrainError as error:

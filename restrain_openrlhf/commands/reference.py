@@ -61,7 +61,7 @@ def _engine(job: OfflinePass) -> Engine:
 
 
 def merge_reference(
-    shards: Annotated[list[Path], typer.Argument(help="All shards of the pass.")],
+    shards: Annotated[list[Path], typer.Argument(metavar="SHARD...", help="All shards of the pass.")],
     out: Annotated[Path, to_file("The merged reference file.")],
 ) -> None:
     """Merge the shards of an offline pass. They must be complete and of the same pass."""
@@ -70,7 +70,7 @@ def merge_reference(
 
 
 def subset_reference(
-    artifact: Annotated[Path, typer.Argument(help="A complete reference file.")],
+    artifact: Annotated[Path, typer.Argument(metavar="REFERENCE", help="A complete reference file.")],
     out: Annotated[Path, to_file("The smaller reference file.")],
     n: Annotated[int, typer.Option(min=1, help="Keep the first N rollouts of each prompt.")],
 ) -> None:

@@ -84,7 +84,8 @@ def score(
     missing = MissingSoFar()
     write_rows(out, _scored(rollouts, numbered, missing, lambda row: score_row(row, chosen, artifact, kind)))
     if many := missing.warning("the file's rollouts", kind):
-        Console(stderr=True, soft_wrap=True).print(f"warning: {many}", markup=False, highlight=False)
+        console.print(f"warning: {many}", markup=False, highlight=False, soft_wrap=True)
+    console.print(f"scores: {out}", markup=False, highlight=False, soft_wrap=True)
 
 
 def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:

@@ -94,8 +94,13 @@ def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config:
     return f"{model}: {shape.parameters:,} parameters. GiB (2^30 bytes) on each GPU.\n\n{as_markdown(found)}"
 
 
-def presets(part: Annotated[str, typer.Argument(help="List only presets whose name contains this.")] = "") -> None:
-    """List the presets and the GPUs that each needs. A preset's name can stand for CONFIG in every command."""
+def presets(
+    part: Annotated[str, typer.Argument(metavar="PART", help="List only presets whose name contains this.")] = "",
+) -> None:
+    """List the presets and the GPUs that each needs. A preset's name can stand for CONFIG in every command.
+
+    Estimated hours are in docs/reference/one_gpu.md.
+    """
     from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import flags_of  # noqa: PLC0415
 
@@ -105,10 +110,13 @@ def presets(part: Annotated[str, typer.Argument(help="List only presets whose na
     width = max(map(len, names))
     for name in names:
         path = find_config(name)
-        gpus = GpuLayout.of(flags_of(load_run_config(path))).needed
+        config = load_run_config(path)
+        gpus = GpuLayout.of(flags_of(config)).needed
+        # What may share a GPU is small enough for the CPU stack.
+        where = "CPU or GPU" if config.share_gpus else f"{gpus} GPU{'s' if gpus > 1 else ''}"
         first = path.read_text(encoding="utf-8").partition("\n")[0]
         about = first.removeprefix("#").strip() if first.startswith("#") else ""
-        typer.echo(f"{name:<{width}}  {gpus:>2} GPU{'s' if gpus > 1 else ' '}  {about}".rstrip())
+        typer.echo(f"{name:<{width}}  {where:<10}  {about}".rstrip())
 
 
 def _method_block(config: RunConfig) -> str:

@@ -150,7 +150,8 @@ class Agent(BaseModel):
         try:
             return self.path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"agent: {self.path} cannot be read ({error}). Name the agent's Python file.") from None
+            why = error.strerror if isinstance(error, OSError) else error
+            raise ConfigError(f"agent: {self.path} cannot be read ({why}). Name the agent's Python file.") from None
 
     def word(self) -> str:
         """As `choose_agent` (config/command_line.py) reads it: the path, or the block where more is set."""

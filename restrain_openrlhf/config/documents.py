@@ -1,4 +1,4 @@
-"""YAML documents: strictly read, with one level of `extends` and `--set` on top, made typed, and wrong keys named."""
+"""YAML documents: strictly read, with `extends` and `--set` on top, made typed, and wrong keys named."""
 
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
@@ -11,6 +11,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from restrain_openrlhf.answers import parse_kind
+from restrain_openrlhf.config.shipped import preset_file
 from restrain_openrlhf.errors import ConfigError, did_you_mean
 from restrain_openrlhf.method import parse_settings, setting_names
 
@@ -23,7 +24,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
-    """The document as a mapping, merged over the one it `extends` (one level), block by block."""
+    """The document as a mapping, merged block by block over what it `extends`: a file (one level), or a preset."""
     document = _parse(path)
     parent = document.pop("extends", None)
     if parent is None:
@@ -33,11 +34,24 @@ def read_yaml(path: Path, may_extend: bool = True) -> dict[str, Any]:
             f"{path}: extends {parent!r}, but is itself extended by another file. Only one level of `extends` is "
             "allowed: move the keys into one of the two files."
         )
-    base = read_yaml(path.parent / str(parent), may_extend=False)
+    base = _extended(path, str(parent))
     for key, value in document.items():
         both_mappings = isinstance(value, dict) and isinstance(base.get(key), dict)
         base[key] = {**base[key], **value} if both_mappings else value
     return base
+
+
+def _extended(path: Path, word: str) -> dict[str, Any]:
+    """What `path` extends: the file of this path, relative to its folder, or the preset of this name."""
+    file, preset = path.parent / word, preset_file(word)
+    if not file.exists() and preset is not None:
+        return read_yaml(preset)
+    if not file.exists():
+        raise ConfigError(
+            f"{path}: extends {word!r}, and there is no file {file} and no preset of this name. Give a path relative "
+            "to this file, or a name that `restrain presets` lists."
+        )
+    return read_yaml(file, may_extend=False)
 
 
 class _StrictLoader(yaml.SafeLoader):

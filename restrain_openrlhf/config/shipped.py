@@ -10,6 +10,12 @@ CONFIGS = REPOSITORY / "configs"
 KUBERNETES = REPOSITORY / "k8s"
 
 
+def preset_file(name: str) -> Path | None:
+    """The file of the preset with this name, such as `cpu/demo`; None where there is none."""
+    file = CONFIGS / f"{name}.yaml"
+    return file if file.is_file() and not file.name.startswith("_") else None
+
+
 def own_path(path: str) -> str:
     """The installed path of `restrain_openrlhf/...`, as presets write it; any other path unchanged."""
     here = PACKAGE.parent / path

@@ -20,7 +20,8 @@ def ensure_model(model: str) -> None:
     """
     folder = Path(model)
     if not folder.is_dir():
-        if folder.is_absolute() or model.startswith("."):
+        # A hub id is NAME or OWNER/NAME.
+        if folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
             raise ConfigError(f"{model}: no such model folder. Check the path.")
         folder = _download(model)
     refuse_incomplete(folder)

@@ -152,13 +152,15 @@ class SizeMeasures(BaseModel, frozen=True):
 
 
 class LabelQuality(BaseModel, frozen=True):
-    """A run's pseudo-labels against gold. Prompts are counted once, groups are visits to them.
+    """A run's pseudo-labels against gold, graded as in evaluations or, if `exact`, as votes are equal.
 
-    Windows have equally many steps, but for the last: a step of a few groups alone is mostly noise.
+    Prompts are counted once, groups are visits to them. Windows have equally many steps, but for the last: a step of a
+    few groups alone is mostly noise.
     """
 
     run: str
     gold: str
+    exact: bool
     prompts: int
     prompts_without_gold: int
     groups_without_gold: int
@@ -189,6 +191,7 @@ def label_quality(run: Path, gold: Path, groups: Iterable[KeptGroup], answers: P
     return LabelQuality(
         run=str(run),
         gold=str(gold),
+        exact=answers.exact,
         prompts=len(prompts),
         prompts_without_gold=len(without),
         groups_without_gold=without.total(),

@@ -8,7 +8,7 @@ from typing import Any
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
 from restrain_openrlhf.data.gold import identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.reference.prompts import PromptSource, all_rows
 
 # Enough prompts to meet one that a gold file of a part of them has.
@@ -22,7 +22,8 @@ class PromptGold:
     """Gold answers by the hash of the problem; empty where the reader gave none.
 
     `before` and `after`: characters of a prompt around the problem as the data set states it, its template. `rows` are
-    what the `kind` of answer reads of the problems, by their hash.
+    what the `kind` of answer reads of the problems, by their hash. `exact`: an answer is right only if it would vote
+    for the same class as gold; otherwise it is graded as in evaluations, which may be more lenient.
     """
 
     answers: Mapping[str, str] = field(default_factory=dict)
@@ -30,30 +31,48 @@ class PromptGold:
     after: int = 0
     kind: AnswerKind = MATHEMATICS
     rows: Mapping[str, Row] = field(default_factory=dict)
+    exact: bool = False
 
     def of(self, prompt: str) -> str | None:
         """The gold answer to a prompt as the policy saw it; None where there is none."""
         return self.answers.get(text_hash(self._problem(prompt))) if self.answers else None
 
     def right(self, prompt: str, answer: str | None) -> bool | None:
-        """Whether the answer is right, by the rule of evaluation; None where the prompt has no gold answer."""
+        """Whether the answer is right; None where the prompt has no gold answer."""
         gold, problem = self.of(prompt), self._problem(prompt)
+        if gold is None:
+            return None
         row = self.rows.get(text_hash(problem)) or self.kind.row(problem, {})
-        return None if gold is None else self.kind.is_right(answer, gold, row)
+        return self._votes_alike(answer, gold, row) if self.exact else self.kind.is_right(answer, gold, row)
+
+    def _votes_alike(self, answer: str | None, gold: str, row: Row) -> bool:
+        own, other = self.kind.classes([answer, gold], row)
+        return own is not None and own == other
 
     def _problem(self, prompt: str) -> str:
         return prompt[self.before : len(prompt) - self.after]
 
 
 def gold_for(
-    prompts: Collection[str], file: Path, flags: Mapping[str, Any], kind: AnswerKind = MATHEMATICS
+    prompts: Collection[str],
+    file: Path,
+    flags: Mapping[str, Any],
+    kind: AnswerKind = MATHEMATICS,
+    *,
+    exact: bool = False,
 ) -> PromptGold:
     """The file's answers, and the template around the problems of these prompts; `flags` are the run's, of OpenRLHF.
 
     Answers are compared as their `kind` says, with the columns that it reads of the run's training set.
 
+    Raises ConfigError for `exact` where gold is no answer but tests, as of programs.
     Raises DataError where the file cannot be read, has ids that the run's training set has not, or none of the prompts.
     """
+    if exact and not kind.gold_is_an_answer:
+        raise ConfigError(
+            f"--exact: the gold of {kind.name!r} is what an answer has to pass, and no answer that could vote. Leave "
+            "--exact out."
+        )
     joined = join(prompts, _answers_to(flags, file))
     if joined is None:
         raise DataError(
@@ -64,7 +83,7 @@ def gold_for(
     rows = {}
     if kind.row_columns() | kind.graded_columns():
         rows = {text_hash(text): kind.graded_row(text, row) for text, row in _problems(flags)}
-    return replace(joined, kind=kind, rows=rows)
+    return replace(joined, kind=kind, rows=rows, exact=exact)
 
 
 def _answers_to(flags: Mapping[str, Any], file: Path) -> Mapping[str, str]:

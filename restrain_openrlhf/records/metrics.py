@@ -22,24 +22,51 @@ TRAINED_TOKENS = "restrain/trained_tokens"
 GENERATED_PER_SECOND = "restrain/generated_tokens_per_second"
 TRAINED_PER_SECOND = "restrain/trained_tokens_per_second"
 GRADIENT_NORM = "actor_grad_norm"
+# How far vLLM's log-probabilities are from the policy's, as a share of their mean size.
+GAP = "restrain/logprob_gap_relative"
 # Seconds of a whole step, without evaluations and checkpoints.
 STEP_SECONDS = "timing/step_total"
 # How many of a step's numbers are not finite: 0 in a healthy run.
 NOT_FINITE = "restrain/not_finite_numbers"
 # Of a policy that is broken, one of these is no finite number.
 VITAL = (KL, ENTROPY, LOSS, GRADIENT_NORM)
+# Of the way from a signal's start to its limit: from here on it is near.
+NEAR = 0.8
+
+
+@dataclass(frozen=True)
+class WatchedSignal:
+    """A step's value of a signal that ends the run at its `limit`; a healthy run has it near `start`."""
+
+    name: str
+    value: float
+    start: float
+    limit: float
+
+    @property
+    def is_near(self) -> bool:
+        """Whether four fifths of the way to the limit are behind, or all of it; never of a value that is not finite."""
+        way = self.limit - self.start
+        return (self.value - self.start) * way >= NEAR * way**2 > 0
+
+    @property
+    def is_passed(self) -> bool:
+        """Whether the value is beyond the limit."""
+        return (self.value - self.limit) * (self.limit - self.start) > 0
 
 
 @dataclass(frozen=True)
 class StepRow:
     """One training step: the host's numbers and the hook's, under their logged names; `votes` as in StepVotes.
 
-    A number that was not finite is NaN, one that was not computed is absent.
+    A number that was not finite is NaN, one that was not computed is absent. `watched` are the signals that whoever
+    follows the run ends it by; a file of metrics has none.
     """
 
     step: int
     numbers: Mapping[str, float]
     votes: Mapping[str, Any]
+    watched: tuple[WatchedSignal, ...] = ()
 
     @property
     def broken(self) -> tuple[str, ...]:

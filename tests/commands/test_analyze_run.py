@@ -47,6 +47,33 @@ def test_numbers_for_programs(run, gold):
     assert [row["first"] for row in found["by_window"]] == [1, 2]
 
 
+def test_exactly_right_is_what_would_vote_for_golds_class(tmp_path, write_jsonl):
+    """3.1416 is within evaluation's tolerance of 3.14159, and another class in the vote."""
+    (near, *_) = RUN
+    answers = ("3.1416", "3.1416", "2", None)
+    rollouts = [replace(each, answer=answer) for each, answer in zip(near.rollouts, answers, strict=True)]
+    write_step(tmp_path / "run", 1, as_parquet([replace(near, rollouts=tuple(rollouts))]))
+    gold = write_jsonl("gold.jsonl", [{"problem": near.prompt, "answer": "3.14159"}])
+    lenient, exact = (
+        json.loads(restrain("analyze", tmp_path / "run", "--gold", gold, "--json", *words).stdout)
+        for words in ((), ("--exact",))
+    )
+    assert (lenient["exact"], lenient["total"]["rollout_accuracy"]) == (False, 1 / 2)
+    assert (exact["exact"], exact["total"]["rollout_accuracy"]) == (True, 0)
+    same = write_jsonl("gold.jsonl", [{"problem": near.prompt, "answer": "3927/1250"}])
+    found = restrain("analyze", tmp_path / "run", "--gold", same, "--exact")
+    assert "label accuracy: the majority is right" in found.stdout
+    assert "100.0%" in found.stdout
+    assert "right as votes are equal (--exact)" in found.stdout
+
+
+def test_gold_that_is_tests_cannot_be_exact(run, gold):
+    (run / "run.json").write_text(json.dumps({"answers": {"name": "code"}, "method": {"name": "restrain"}}))
+    assert "--exact: the gold of 'code' is what an answer has to pass" in refused(
+        "analyze", run, "--gold", gold, "--exact"
+    )
+
+
 def test_gold_is_joined_by_the_problem_where_the_run_had_a_template(tmp_path, gold, write_jsonl):
     """And by the sidecar's hashes, which are of problems too."""
     folder, template = tmp_path / "run", "Question: {} Answer:"

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from restrain_openrlhf.hook.launch.progress import numbered, step_progress
-from restrain_openrlhf.records.metrics import StepRow
+from restrain_openrlhf.records.metrics import StepRow, WatchedSignal
 
 VOTES = {
     "majority_share_mean": 0.5,
@@ -89,3 +89,38 @@ def test_the_first_step_with_many_missing_answers_is_warned_of_and_no_other(term
             on_step(StepRow(step, {}, {**VOTES, "missing_share_of_voters": share}), 3)
     assert screen.getvalue().count("have no answer and do not vote") == 1
     assert "warning: 21% of the rollouts of step 2" in screen.getvalue()
+
+
+NEAR_AND_FAR = (
+    WatchedSignal("KL", 0.13, 0.0, 0.15),
+    WatchedSignal("entropy", 0.2, 1.0, 0.25),
+    WatchedSignal("top answer", 0.2, 0.1, 0.5),
+)
+YELLOW, RED = "\x1b[33m", "\x1b[31m"
+
+
+def watched(**of_the_console):
+    screen = io.StringIO()
+    with step_progress("run", Console(file=screen, width=300, **of_the_console)) as (_, on_step):
+        on_step(StepRow(3, {}, VOTES, NEAR_AND_FAR), 20)
+    return screen.getvalue()
+
+
+def test_a_terminal_shows_in_colour_what_may_soon_end_the_run():
+    text = watched(force_terminal=True, color_system="standard")
+    assert f"{YELLOW}KL 0.13, limit 0.15" in text
+    assert f"{RED}entropy 0.2, limit 0.25" in text
+    assert "limit 0.5" not in text
+
+
+def test_without_colour_it_is_shown_in_words(monkeypatch):
+    monkeypatch.setenv("NO_COLOR", "1")
+    text = watched(force_terminal=True, color_system="standard")
+    assert "KL 0.13, limit 0.15" in text
+    assert YELLOW not in text
+    assert RED not in text
+
+
+def test_a_log_has_no_more_than_its_line():
+    (line,) = watched(force_terminal=False).splitlines()
+    assert line.endswith("top answer 0.20")

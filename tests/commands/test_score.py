@@ -283,7 +283,7 @@ def test_a_csv_file_has_a_row_for_each_response(tmp_path):
 
 def test_a_csv_file_without_a_column_is_refused(tmp_path):
     (tmp_path / "r.csv").write_text("problem,answer\na,b\n")
-    assert "has no column 'response' (it has problem, answer)" in refused(
+    assert "has no column 'response' (its columns are problem, answer)" in refused(
         "score", tmp_path / "r.csv", "--out", tmp_path / "o"
     )
 

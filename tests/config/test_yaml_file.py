@@ -37,6 +37,23 @@ def test_a_file_may_extend_another_once_and_block_by_block(tmp_path):
         load_run_config(write(tmp_path, "extends: child.yaml\n", "grandchild.yaml"))
 
 
+def test_a_file_may_extend_a_preset_by_its_name(tmp_path):
+    """One that extends another, and only where no file has this path."""
+    text = "extends: one_gpu/24gb/qwen3-0.6b-base\nmethod: {name: restrain, kappa: 7}\nrun_dir: mine\n"
+    config = load_run_config(write(tmp_path, text, "mine.yaml"))
+    assert config.method.kappa == 7
+    assert config.openrlhf["actor.model_name_or_path"] == "Qwen/Qwen3-0.6B-Base"
+    (tmp_path / "one_gpu" / "24gb").mkdir(parents=True)
+    write(tmp_path / "one_gpu" / "24gb", GOOD, "qwen3-0.6b-base")
+    assert "actor.model_name_or_path" not in load_run_config(tmp_path / "mine.yaml").openrlhf
+
+
+@pytest.mark.parametrize("word", ["cpu/dmeo", "cpu/study/premise/_base"])
+def test_what_cannot_be_extended_is_named_with_its_file(tmp_path, word):
+    with pytest.raises(ConfigError, match=f"c.yaml: extends '{word}', and there is no file .* no preset"):
+        load_run_config(write(tmp_path, f"extends: {word}\n", "c.yaml"))
+
+
 def test_overrides_reach_every_block(tmp_path):
     overrides = parse_overrides(["method.kappa=5", "openrlhf.actor.adam.lr=1e-4", "run_dir=elsewhere"])
     config = load_run_config(write(tmp_path, GOOD), overrides)

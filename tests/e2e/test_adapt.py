@@ -63,7 +63,8 @@ def test_a_test_set_without_answers_gets_answers_that_are_better(tmp_path):
     gold = {problem.id: problem.answer for problem in problems}
     right, before = (sum(int(row[key]) == int(gold[row["id"]]) for row in predicted) for key in ("answer", "before"))
     assert (
-        f"Right: {right / 48:.1%} ({right} of 48). The base model alone: {base['greedy']:.1%} greedily" in done.stderr
+        f"Right: {right / 48:.1%} ({right} of 48). The base model alone: {base['greedy']:.1%} with greedy"
+        in done.stderr
     )
     assert (found["comparison"]["right"], found["comparison"]["right_before"]) == (right, before)
     provenance = json.loads((out / "after.jsonl.provenance.json").read_text())

@@ -109,7 +109,10 @@ def test_every_problem_gets_an_answer_and_the_result_says_what_it_was_worth(adap
     assert (adapted["n"], adapted["pass_at_1"], adapted["majority"]) == (16, 0.75, 1.0)
     assert {(one["benchmark"], one["policy"]) for one in found["scores"]} > {("other", "adapted model")}
     assert (found["comparison"]["problems"], found["heldout"]) == (4, ["other"])
-    said = "Right: 100.0% (4 of 4). The base model alone: 100.0% greedily, 100.0% (4 of 4) by such a vote.\n"
+    said = (
+        "Right: 100.0% (4 of 4). The base model alone: 100.0% with greedy answers, 100.0% (4 of 4) with such "
+        "majorities. The adaptation gained nothing.\n"
+    )
     assert said in done.stderr
     assert (out / "report.html").read_text().count("data:image/png") == 5
 
@@ -144,9 +147,10 @@ def test_the_headline_is_the_accuracy_of_the_file_that_is_handed_back(adapt, pat
     assert (right, before) == (2, base_right), "both votes sample as the evaluation does"
     changed = sum(row["answer"] != row["before"] for row in predicted)
     said = (
-        f"4 answers, {changed} of them changed by the adaptation. Each is the vote of 8 rollouts at T 0.6, top-p 0.95, "
-        "as evaluations sample and whatever training samples at. Right: 50.0% (2 of 4). The base model alone: "
-        f"75.0% greedily, {before / 4:.1%} ({before} of 4) by such a vote. That is better: leave the model as it is."
+        f"4 answers, {changed} of them changed by the adaptation. Each is the majority of 8 rollouts at T 0.6, top-p "
+        "0.95, as in evaluations. Right: 50.0% (2 of 4). The base model alone: 75.0% with greedy answers, "
+        f"{before / 4:.1%} ({before} of 4) with such majorities. The base model is better: use it without the "
+        "adaptation."
     )
     found = result(out)
     for text in (done.stderr, (out / "report.html").read_text()):
@@ -230,7 +234,7 @@ def test_one_problem_and_a_rule_that_ends_the_run_early(adapt, paths, stand_ins)
     assert (found["problems"], found["steps"], found["alarm"]) == (1, 6, alarm)
     last_good = str(out / "train" / "checkpoints" / "global_step4_hf")
     assert (found["chosen_step"], found["chosen_model"]) == (4, last_good)
-    assert f"Training was ended early: {alarm}; the answers are those of the model of step 4." in done.stderr
+    assert f"A stop rule ended training early: {alarm}; the answers are those of the model of step 4." in done.stderr
     (row,) = rows(out / "predictions.jsonl")
     assert row["answer"] == PROBLEMS[0].answer
     stand_ins.asked.clear()

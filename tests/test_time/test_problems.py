@@ -70,7 +70,7 @@ def test_another_gold_answer_changes_no_vote_on_a_benchmark(tmp_path, name, rows
         ([{"id": n % 3, "problem": f"{n}"} for n in range(6)], "3 ids are there more than once: '0', '1', '2'"),
         (
             [{"id": 1, "problem": " "}, {"id": 2, "problem": None}, {"id": 3, "problem": "x"}],
-            "2 ids are empty: '1', '2'",
+            "2 problems are empty, those of the ids: '1', '2'",
         ),
         ([{"id": 1, "problem": "x"}, {"problem": "y"}], "row 2: has no id, and other rows have one"),
         ([{"id": 1, "problem": ["x"]}], "row 1: 'problem' must be text, but is list"),

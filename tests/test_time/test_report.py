@@ -14,16 +14,22 @@ SCORES = (
 
 def test_the_lead_without_gold_says_what_changed():
     assert lead(outcome()) == (
-        "4 answers, 1 of them changed by the adaptation. Each is the vote of 16 rollouts at T 0.6, top-p 0.95, as "
-        "evaluations sample and whatever training samples at."
+        "4 answers, 1 of them changed by the adaptation. Each is the majority of 16 rollouts at T 0.6, top-p 0.95, "
+        "as in evaluations."
     )
 
 
 def test_the_lead_with_gold_has_the_answers_accuracy_beside_the_base_models():
-    said = "Right: 75.0% (3 of 4). The base model alone: 25.0% greedily, 50.0% (2 of 4) by such a vote."
+    said = (
+        "Right: 75.0% (3 of 4). The base model alone: 25.0% with greedy answers, 50.0% (2 of 4) with such majorities."
+    )
     assert lead(outcome(scores=SCORES, comparison=comparison())).endswith(said)
     below = lead(outcome(comparison=comparison(greedy_before=1.0)))
-    assert below.endswith("100.0% greedily, 50.0% (2 of 4) by such a vote. That is better: leave the model as it is.")
+    assert below.endswith("with such majorities. The base model is better: use it without the adaptation.")
+    equal = lead(outcome(comparison=comparison(greedy_before=0.75)))
+    assert equal.endswith(
+        "75.0% with greedy answers, 50.0% (2 of 4) with such majorities. The adaptation gained nothing."
+    )
 
 
 def test_the_first_table_is_of_the_answers_handed_back():
@@ -41,10 +47,10 @@ def test_the_first_table_is_of_the_answers_handed_back():
 
 def test_the_lead_says_whose_answers_stand_after_an_alarm():
     early = outcome(alarm="why", ended_early=True, chosen_step=6)
-    assert "Training was ended early: why; the answers are those of the model of step 6." in lead(early)
+    assert "A stop rule ended training early: why; the answers are those of the model of step 6." in lead(early)
     assert "the answers are those of the base model." in lead(outcome(alarm="why", ended_early=True, chosen_step=0))
     at_the_end = outcome(alarm="why", chosen_step=6)
-    assert "came to its end with an alarm: why; the answers are those of the model of step 6." in lead(at_the_end)
+    assert "A stop rule fired in the last steps: why; the answers are those of the model of step 6." in lead(at_the_end)
 
 
 def test_a_table_for_the_set_and_one_for_each_held_out_one():
@@ -58,7 +64,9 @@ def test_a_table_for_the_set_and_one_for_each_held_out_one():
 def test_the_run_and_the_model_that_was_chosen_are_reported():
     cells = {row[0]: row[1] for row in run_table(outcome(unwatched=("the KL to the base model",))).rows}
     assert cells["last good model"] == "step 10: train/model"
-    assert cells["votes that give answers"].startswith("16 rollouts per problem at T 0.6, top-p 0.95, as evaluations")
+    assert cells["votes that give answers"].startswith(
+        "16 rollouts per problem at T 0.6, top-p 0.95, as in evaluations"
+    )
     assert cells["signals not logged, so not watched"] == "the KL to the base model"
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.records.metrics import GRADIENT_NORM, LOSS
-from test_time.stopping import StopRules, alarm, parse_stop_rules, unwatched
+from test_time.stopping import StopRules, alarm, parse_stop_rules, unwatched, watched_signals
 from tests.test_time.steps import steps
 
 BASE = 0.1
@@ -95,6 +95,33 @@ def test_what_is_not_logged_is_not_watched_and_is_told():
     rows = steps(4, kl=None, top=0.9, prompts=2)
     assert alarm(rows, BASE, RULES) is None
     assert unwatched(rows) == ["the KL to the base model", "the share of prompts with the same majority answer"]
+
+
+@pytest.mark.parametrize(
+    ("series", "near", "passed"),
+    [
+        ({"kl": 0.11, "top": 0.41, "entropy": 0.41}, [], []),
+        ({"kl": [0.01, 0.01, 0.01, 0.13]}, ["KL"], []),
+        ({"top": [0.1, 0.1, 0.1, 0.43]}, ["top answer"], []),
+        ({"entropy": [1.0, 1.0, 1.0, 0.39]}, ["entropy"], []),
+        ({"kl": [0.13, 0.01, 0.01, 0.16], "entropy": [1.0, 1.0, 1.0, 0.2]}, ["KL", "entropy"], ["KL", "entropy"]),
+        ({"kl": [0.01, 0.01, 0.01, math.nan]}, [], []),
+        ({"kl": None, "top": 0.9, "prompts": 2}, [], []),
+    ],
+)
+def test_a_signal_is_near_its_limit_from_four_fifths_of_the_way_on(series, near, passed):
+    """Of the defaults' limits, and a base model with a share of 0.1: KL 0.12, the share 0.42, the entropy 0.4."""
+    found = watched_signals(steps(4, **series), BASE, RULES)
+    assert [each.name for each in found if each.is_near] == near
+    assert [each.name for each in found if each.is_passed] == passed
+
+
+def test_an_entropy_is_not_watched_before_its_start_is_known():
+    assert [each.name for each in watched_signals(steps(2), BASE, RULES)] == ["KL", "top answer"]
+
+
+def test_rules_without_a_way_to_their_limit_are_never_near():
+    assert not any(each.is_near for each in watched_signals(steps(3, entropy=0.0), BASE, RULES))
 
 
 def test_rules_of_ones_own():

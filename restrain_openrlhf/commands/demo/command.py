@@ -13,7 +13,11 @@ from restrain_openrlhf.config.command_line import parse_overrides
 
 def demo(
     task: Annotated[
-        str, typer.Option(help="Task. premise: small majorities are often wrong; addition: most majorities are right.")
+        str,
+        typer.Option(
+            help="Task. premise: small majorities are often wrong; addition: most majorities are right; words: text "
+            "for answers; programs: Python functions for answers."
+        ),
     ] = "premise",
     method: Annotated[
         list[str] | None,

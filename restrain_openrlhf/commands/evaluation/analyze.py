@@ -14,17 +14,26 @@ from restrain_openrlhf.evaluation.prompt_gold import gold_for
 from restrain_openrlhf.records.folder import RunFolder
 from restrain_openrlhf.records.kept import kept_prompts, read_kept
 
+EXACTLY = ", right as votes are equal (--exact)"
 COLUMNS = ("groups", "majority right", "some right", "signal agrees", "weight on right")
 
 
 def analyze(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, with kept rollouts.")],
     gold: Annotated[Path, typer.Option(help=GOLD)],
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Count an answer as right only if it would vote for the same class as gold. Otherwise it is graded as "
+            "in evaluations, with their tolerance.",
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Count with gold: were the majorities that a run trained on right, and did training reward right rollouts?"""
     next(read_kept(run))
-    answers = gold_for(kept_prompts(run), gold, RunFolder(run).flags(), RunFolder(run).kind)
+    answers = gold_for(kept_prompts(run), gold, RunFolder(run).flags(), RunFolder(run).kind, exact=exact)
     found = label_quality(run, gold, read_kept(run), answers)
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
@@ -41,7 +50,7 @@ def analyze(
 
 
 def _totals(found: LabelQuality) -> Table:
-    table = Table("of the kept rollouts", "", title=found.run, title_justify="left")
+    table = Table("of the kept rollouts", "", title=f"{found.run}{EXACTLY * found.exact}", title_justify="left")
     total = found.total
     bounds = f"[{_percent(total.label_low)}, {_percent(total.label_high)}]"
     rows = {

@@ -57,7 +57,7 @@ def _words(benchmarks: str) -> list[str]:
     return words
 
 
-def regrade(run: Annotated[Path, typer.Argument(help="Folder of `restrain eval`.")]) -> None:
+def regrade(run: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of `restrain eval`.")]) -> None:
     """Grade stored responses again, and report what changed. Joins the shards of an evaluation."""
     _grade(benchmark_folders(run))
 

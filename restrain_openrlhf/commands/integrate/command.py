@@ -116,10 +116,10 @@ def _report(written: Written, verdict: CommandReview, path: Path, ours: HookConf
     if verdict.unchecked:
         yield _title("Not checked: only your shell knows the value")
         yield "\n".join(verdict.unchecked)
-    yield _title("Once before")
+    yield _title("Once, before the first run")
     yield "Install the wheel on every node of the Ray cluster (docs/start/install.md#a-wheel)."
     yield from _reference_step(verdict, ours, method)
-    yield _title("What is exact, by way")
+    yield _title("What is exact in each way")
     yield f"{WAYS}\n{AGENT.format(config=path)}"
     yield _title("How to see that it is on")
     yield SEEN.format(method=method.name)

@@ -54,7 +54,10 @@ def premise(
     run = load_run_config(config, {f"method.{key}": value for key, value in given.items()}) if config else None
     reference = reference or (run.reference if run and not rollouts else None)
     if (path := reference or rollouts) is None or (reference and rollouts):
-        raise ConfigError("Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl.")
+        raise ConfigError(
+            "Give one file to read: --reference REF.jsonl, or --rollouts ROLLOUTS.jsonl; or --config CONFIG, whose "
+            "`reference:` is read."
+        )
     if reference and kind:
         raise ConfigError("--answers belongs to --rollouts only: a reference file already names its kind of answer.")
     settings = run.method if run else parse_settings({"name": "restrain", **given})

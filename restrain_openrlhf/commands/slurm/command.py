@@ -131,8 +131,13 @@ def render(
     (folder / "experiment.yaml").write_text(_text(run), encoding="utf-8")
     _write_scripts(folder, _values(run, options, folder, layout, int(flags["vllm.tensor_parallel_size"])))
     console = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
-    console.print(f"{layout.nodes} nodes of {layout.gpus} GPUs. Submit it with:")
+    nodes, gpus = _counted(layout.nodes, "node"), _counted(layout.gpus, "GPU")
+    console.print(f"The job takes {nodes} with {gpus}{' each' * (layout.nodes > 1)}. Submit it with:")
     typer.echo(f"sbatch {folder / 'job.sh'}")
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number > 1)}"
 
 
 def _make(out: Path) -> None:

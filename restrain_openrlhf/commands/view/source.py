@@ -100,18 +100,20 @@ def _refuse_without_rollouts(folder: Path) -> None:
 def _run(folder: Path, name: str) -> tuple[Run, str]:
     """The run, and what a flip is in it."""
     named = RunFolder(folder).record().get("reference")
-    flipped = "Flipped: a majority answer other than that of the prompt's group before"
+    flipped = "Flipped: the majority answer is not that of the prompt's previous group"
     if named is None:
         return Run(folder, name), f"{flipped}."
     if not Path(named).exists():
-        return Run(folder, name), f"{flipped}. The run's reference, {named}, is not there to compare with."
+        return Run(
+            folder, name
+        ), f"{flipped}. The run's reference, {named}, is missing, so first groups are not compared."
     reference = load_reference(Path(named))
 
     def votes(prompt_id: str) -> tuple[str, str] | None:
         row = reference.by_prompt_hash(prompt_id)
         return None if row is None or row.majority is None else (row.majority, row.majority_key or "")
 
-    return Run(folder, name, votes), f"{flipped}, its first one with the reference's."
+    return Run(folder, name, votes), f"{flipped}. A first group is compared with the reference."
 
 
 @dataclass(frozen=True)

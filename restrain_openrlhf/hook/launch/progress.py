@@ -1,4 +1,7 @@
-"""A run's progress on the terminal: a bar, or a line with its time for each phase and step, and when it will end."""
+"""A run's progress on the terminal: a bar, or a line with its time for each phase and step, and when it will end.
+
+On a terminal a signal near the limit that would end the run is shown in colour, unless NO_COLOR is set.
+"""
 
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -54,7 +57,8 @@ def step_progress(label: str, console: Console) -> Iterator[tuple[OnPhase, OnSte
         def on_step(row: StepRow, total: int) -> None:
             seconds.extend([row.numbers[STEP_SECONDS]] if STEP_SECONDS in row.numbers else [])
             facts = _pace(seconds, total - row.step) + _facts(row)
-            progress.update(task, description=f"{label}: training", completed=row.step, total=total, facts=facts)
+            shown = f"{facts}{_near(row)}"
+            progress.update(task, description=f"{label}: training", completed=row.step, total=total, facts=shown)
             line(f"step {row.step}/{total}  {facts}")
             nonlocal warned
             if not warned and (share := row.votes["missing_share_of_voters"]) > MANY_MISSING:
@@ -84,4 +88,13 @@ def _facts(row: StepRow) -> str:
     return (
         f"majority {votes['majority_share_mean']:.2f}  penalised {votes['low_consensus_share']:.2f}  "
         f"missing {votes['missing_share_of_voters']:.2f}  top answer {votes['top_answer_share']:.2f}{broken}"
+    )
+
+
+def _near(row: StepRow) -> str:
+    """The signals that may soon end the run, in rich's markup: yellow near the limit, red beyond it."""
+    return "".join(
+        f"  [{'red' if each.is_passed else 'yellow'}]{each.name} {each.value:.2g}, limit {each.limit:.2g}[/]"
+        for each in row.watched
+        if each.is_near
     )

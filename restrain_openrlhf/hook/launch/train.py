@@ -4,7 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from restrain_openrlhf.config.gpu_layout import rollout_batches
@@ -19,7 +19,7 @@ from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
 from restrain_openrlhf.machine.processes import ending_with_us, error_tail, python_environment, python_module
 from restrain_openrlhf.records.folder import Completion, RunFolder
-from restrain_openrlhf.records.metrics import StepRow, each_step, step_row
+from restrain_openrlhf.records.metrics import GAP, StepRow, WatchedSignal, each_step, step_row
 from restrain_openrlhf.records.mlflow_run import tracked
 
 POLL_SECONDS = 0.5
@@ -59,7 +59,7 @@ def train(
 
                 def report(row: StepRow) -> None:
                     send()
-                    on_step(row, total)
+                    on_step(replace(row, watched=watched_gap(row, config.logprob_gap_limit)), total)
 
                 stopped = _run_host(folder, words, lock, report, should_stop)
             steps = max((row.step for row in each_step(folder.metrics)), default=0)
@@ -67,6 +67,13 @@ def train(
     finally:
         os.close(lock)
     return folder
+
+
+def watched_gap(row: StepRow, limit: float | None) -> tuple[WatchedSignal, ...]:
+    """The gap between vLLM's log-probabilities and the policy's, which ends a run at `limit`; none without a limit."""
+    if limit is None or GAP not in row.numbers:
+        return ()
+    return (WatchedSignal("log-probability gap", row.numbers[GAP], 0.0, limit),)
 
 
 def refuse_another_run(config: RunConfig) -> None:

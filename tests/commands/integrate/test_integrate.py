@@ -159,7 +159,7 @@ def test_a_changed_command_needs_no_change(script, tmp_path):
     script.write_text(changed(Written.of_file(script)))
     done = restrain("integrate", "--file", script)
     assert done.returncode == 0
-    assert "Nothing: the command has RESTRAIN in it." in done.stdout
+    assert "Nothing: the command already has RESTRAIN." in done.stdout
     assert "None." in done.stdout
 
 
@@ -286,7 +286,7 @@ def test_the_page_shows_what_is_printed():
     shown = page.split("```diff\n")[1].split("\n```")[0]
     refusals = page.split("    == Flags that would be refused\n")[1].split("\n\n")[0]
     assert f"== The change\n{shown}\n" in done.stdout
-    assert f"{textwrap.dedent(refusals)}\n\n== Once before" in done.stdout
+    assert f"{textwrap.dedent(refusals)}\n\n== Once, before the first run" in done.stdout
 
 
 def test_a_value_that_only_the_shell_knows_is_said_and_left():

@@ -304,6 +304,18 @@ def test_a_long_text_without_a_space_is_shown_in_pieces(tmp_path, page, serving)
     assert [len(each) for each in written.all_inner_texts()] == [20_000, 20_000]
 
 
+def test_a_text_of_many_formulas_is_drawn_in_pieces(tmp_path, page, serving):
+    """Thousands of formulas at once kept the page from answering for half a minute."""
+    main = opened_group(page, serving, one_group(tmp_path, "$x$ " * 1_000 + "$" * 5_000, "\\boxed{2}"))
+    card = main.locator(".class", has_text="no answer")
+    expect(card.locator(".katex")).to_have_count(300)
+    card.get_by_role("button", name="Show more: 7,800 characters left").click()
+    expect(card.locator(".katex")).to_have_count(600)
+    page.page.keyboard.press("r")
+    expect(card.locator(".katex")).to_have_count(0)
+    assert len(card.locator(".written").inner_text()) == 9_000
+
+
 @pytest.mark.parametrize(
     ("text", "formulas"),
     [

@@ -68,7 +68,7 @@ def test_a_reference_that_is_gone_is_said(tmp_path):
     (run / "run.json").write_text(json.dumps({"reference": str(tmp_path / "gone.jsonl")}))
     done = restrain("view", run, "--export", tmp_path / "view.html")
     assert done.returncode == 0, done.stderr
-    assert "gone.jsonl, is not there to compare with" in (tmp_path / "view.html").read_text()
+    assert "gone.jsonl, is missing" in (tmp_path / "view.html").read_text()
 
 
 def test_export_says_what_it_wrote(tmp_path, write_jsonl):

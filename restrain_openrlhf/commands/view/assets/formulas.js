@@ -22,6 +22,9 @@ const DELIMITERS = [
 
 // A browser takes minutes to lay out a megabyte without a space, so a text is shown in pieces of this length.
 const PIECE = 20_000;
+// KaTeX takes milliseconds for each formula, so a piece that is drawn has at most so many delimiters, two for a formula.
+const DRAWN_DELIMITERS = 600;
+const DELIMITER = /\$|\\[([]|\\begin\b/g;
 // As Pandoc reads dollars: no space just inside of them, and no digit after them. With space, what is between them has to
 // look like a formula and not begin with a digit. All other dollars are money.
 const INLINE = /(?<!\\)\$\$[^]*?\$\$|(?<![\\$])\$(?:(?=[^\s$])[^$]*?[^\s$\\]|(?!\d)[^$]*[\\^_][^$]*)\$(?![\d$])/g;
@@ -53,13 +56,19 @@ function withFormulas(text) {
   return box;
 }
 
+function piece(text, asWritten, start) {
+  const longest = text.slice(start, start + PIECE);
+  const next = asWritten ? undefined : [...longest.matchAll(DELIMITER)][DRAWN_DELIMITERS];
+  return longest.slice(0, next?.index);
+}
+
 function shownText(text, asWritten, start = 0) {
-  const piece = text.slice(start, start + PIECE);
-  const shown = asWritten ? written(piece) : withFormulas(piece);
-  const left = text.length - start - PIECE;
-  if (left <= 0) return shown;
-  const more = element("button", { type: "button", class: "more" }, `Show more: ${plural(left, "character")} left`);
-  more.addEventListener("click", () => more.replaceWith(shownText(text, asWritten, start + PIECE)));
+  const part = piece(text, asWritten, start);
+  const shown = asWritten ? written(part) : withFormulas(part);
+  const end = start + part.length;
+  if (end >= text.length) return shown;
+  const more = element("button", { type: "button", class: "more" }, `Show more: ${plural(text.length - end, "character")} left`);
+  more.addEventListener("click", () => more.replaceWith(shownText(text, asWritten, end)));
   return element("div", {}, shown, more);
 }
 

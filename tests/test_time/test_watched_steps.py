@@ -1,0 +1,43 @@
+"""A step is reported with the signals that may end the run: those of the stop rules, and the log-probability gap."""
+
+from types import SimpleNamespace
+
+import pytest
+from restrain_openrlhf.training.train import watched_gap
+
+import test_time.training
+from restrain_openrlhf.records.folder import Completion, RunFolder
+from restrain_openrlhf.records.metrics import GAP, WatchedSignal
+from test_time.stopping import StopRules
+from test_time.training import train_watched
+from tests.test_time.steps import step, steps
+
+# The base model has one answer to half of its prompts.
+BEFORE = SimpleNamespace(rows=[SimpleNamespace(majority_key=key) for key in "aabc"])
+
+
+@pytest.mark.parametrize(("rules", "near"), [(StopRules(), [[], [], [], ["KL"]]), (None, [[]] * 4)])
+def test_the_stop_rules_signals_come_with_each_step(tmp_path, monkeypatch, rules, near):
+    folder = RunFolder(tmp_path / "train")
+    folder.path.mkdir()
+    folder.metrics.touch()
+    folder.mark_completed(Completion(steps=4))
+
+    def trained(_config, on_step, _should_stop):
+        for row in steps(4, kl=[0.01, 0.01, 0.01, 0.14]):
+            on_step(row, 4)
+        return folder
+
+    monkeypatch.setattr(test_time.training, "train", trained)
+    config = SimpleNamespace(run_dir=folder.path, openrlhf={"actor.model_name_or_path": "base"})
+    heard = []
+    train_watched(config, rules, BEFORE, lambda row, _total: heard.append(row))
+    assert [[each.name for each in row.watched if each.is_near] for row in heard] == near
+
+
+def test_the_gap_is_watched_in_every_run_that_has_a_limit():
+    row = step(1)
+    row = type(row)(1, {**row.numbers, GAP: 0.4}, row.votes)
+    assert watched_gap(row, 0.5) == (WatchedSignal("log-probability gap", 0.4, 0.0, 0.5),)
+    assert watched_gap(row, None) == ()
+    assert watched_gap(step(1), 0.5) == ()
