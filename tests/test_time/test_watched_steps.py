@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 import test_time.training
+from restrain_openrlhf.hook.launch.train import watched_gap
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import GAP, WatchedSignal
-from restrain_openrlhf.training.train import watched_gap
 from test_time.stopping import StopRules
 from test_time.training import train_watched
 from tests.test_time.steps import step, steps
