@@ -6,6 +6,7 @@ import pytest
 from restrain_openrlhf.training.train import watched_gap
 
 import test_time.training
+from restrain_openrlhf.hook.launch.train import watched_gap
 from restrain_openrlhf.records.folder import Completion, RunFolder
 from restrain_openrlhf.records.metrics import GAP, WatchedSignal
 from test_time.stopping import StopRules
