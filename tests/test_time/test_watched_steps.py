@@ -3,7 +3,6 @@
 from types import SimpleNamespace
 
 import pytest
-from restrain_openrlhf.training.train import watched_gap
 
 import test_time.training
 from restrain_openrlhf.hook.launch.train import watched_gap
