@@ -46,7 +46,7 @@ class Word:
 
 
 @dataclass(frozen=True)
-class Command:
+class ShellCommand:
     """The words of one command, and where a character stands that cannot be read (None: all of it was read)."""
 
     words: tuple[Word, ...]
@@ -131,7 +131,7 @@ class Variables:
         return found
 
 
-def commands(text: str, start: int, end: int, folds: bool, variables: Variables) -> Iterator[Command]:
+def commands(text: str, start: int, end: int, folds: bool, variables: Variables) -> Iterator[ShellCommand]:
     """Each command between two places, variables put in that the text assigns on the way.
 
     `folds`: a line's end does not end a command, as in folded YAML.
@@ -148,6 +148,6 @@ def commands(text: str, start: int, end: int, folds: bool, variables: Variables)
             each = commands(text, *inside, folds=True, variables=variables)
             variables.assign_array(token["name"], [word for part in each for word in part.words], bool(token["more"]))
         elif token.lastgroup == "end" and not (folds and token[0] == "\n"):
-            yield Command(tuple(words), stray)
+            yield ShellCommand(tuple(words), stray)
             words, stray = [], None
-    yield Command(tuple(words), stray)
+    yield ShellCommand(tuple(words), stray)

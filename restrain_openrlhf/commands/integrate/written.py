@@ -8,7 +8,7 @@ from typing import Self
 
 import yaml
 
-from restrain_openrlhf.commands.integrate.shell import Command, Variables, Word, commands
+from restrain_openrlhf.commands.integrate.shell import ShellCommand, Variables, Word, commands
 from restrain_openrlhf.errors import ConfigError
 
 HOST, OURS = "openrlhf.cli.train_ppo_ray", "restrain_openrlhf.hook.train_ppo_ray"
@@ -129,7 +129,7 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
         raise _not_read(text, unread[0], where)
 
 
-def _refuse_unread(text: str, command: Command, variables: Variables, where: str) -> None:
+def _refuse_unread(text: str, command: ShellCommand, variables: Variables, where: str) -> None:
     if command.stray is not None:
         raise _not_read(text, command.stray, where)
     unreadable = next((word for word in command.words if variables.is_unreadable(word)), None)
