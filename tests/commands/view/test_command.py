@@ -42,7 +42,7 @@ def test_gold_that_cannot_be_used_is_refused(tmp_path, write_jsonl):
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     run = small_run(tmp_path / "run")
     (tmp_path / "there.html").write_text("mine")
-    assert "is there already" in refused("view", run, "--export", tmp_path / "there.html")
+    assert "exists already" in refused("view", run, "--export", tmp_path / "there.html")
     assert "is a folder" in refused("view", run, "--export", tmp_path)
     assert "its folder does not exist" in refused("view", run, "--export", tmp_path / "absent" / "view.html")
     assert (tmp_path / "there.html").read_text() == "mine"
