@@ -88,7 +88,7 @@ def test_shards_together_give_what_one_pass_gives(toy, tmp_path):
 
 def test_a_missing_shard_is_an_error_that_says_so(toy):
     run(toy.sampling(Shard(0, 2)), Engine())
-    with pytest.raises(RunError, match="75 of 150 problems have no responses yet, '1' first"):
+    with pytest.raises(RunError, match="75 of 150 problems have no responses yet \\(the first is '1'\\)"):
         grade_folder(toy.folder)
 
 

@@ -209,7 +209,7 @@ def test_keeping_stops_at_its_bound_and_says_so(tmp_path, caplog):
     assert [row[KEPT_MIB] for row in logged] == [on_disk(tmp_path) / 2**20] * 3
     assert list(kept_files(tmp_path)) == [1], "a later and smaller step would be a biased sample"
     (record,) = caplog.records
-    assert "from step 2 on: they would take more than rollouts.at_most_mib = 1." in record.message
+    assert "From step 2 on no rollouts are kept: they would take more than rollouts.at_most_mib = 1." in record.message
     again = Keeping(tmp_path, KeepRollouts(keep="all", at_most_mib=None), seed=1)
     assert again.keep(4, step, [0.0])[KEPT_GROUPS] == 1
 
@@ -247,7 +247,7 @@ def test_a_full_disk_ends_keeping_and_not_training(tmp_path, caplog):
         assert logged[KEPT_GROUPS] == 0
         assert [path.name for path in (disk / "rollouts").iterdir()] == ["step-000001.parquet"]
         assert len(list(read_kept(disk))) == 1
-    assert "from step 2 on: " in caplog.text
+    assert "From step 2 on no rollouts are kept: " in caplog.text
     assert "No space left on device" in caplog.text
 
 

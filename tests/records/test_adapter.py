@@ -69,5 +69,5 @@ def test_the_lines_that_the_page_prints_keep_a_young_adapters_update(run, tmp_pa
 def test_an_adapter_is_not_taken_for_a_model(run):
     adapter = run / "model" / "adapter"
     (adapter / "config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"holds a LoRA adapter.*by peft"):
+    with pytest.raises(ConfigError, match=r"holds a LoRA adapter.*with peft"):
         model_fingerprint(str(adapter))

@@ -101,7 +101,7 @@ def test_parts_of_two_divisions_are_refused(machine, tmp_path):
     machine(2)
     for name in ("ref.shard-0-of-4.jsonl", "ref.shard-1-of-8.jsonl", "other.shard-0-of-3.jsonl"):
         (tmp_path / name).touch()
-    with pytest.raises(RunError, match="parts of 4 and of 8 shards"):
+    with pytest.raises(RunError, match="parts of two passes, of 4 and of 8 shards"):
         ShardedPass([tmp_path / "ref.jsonl"]).shards()
     assert ShardedPass([tmp_path / "other.jsonl"]).shards() == [Shard(index, 3) for index in range(3)]
 

@@ -179,7 +179,7 @@ def test_on_a_gpu_the_small_run_shares_one(tmp_path):
 
 
 def test_a_measurement_that_fails_is_told_with_its_last_lines(tmp_path):
-    with pytest.raises(RunError, match=r"tests\.run\.sleeper` stopped with status 3"):
+    with pytest.raises(RunError, match=r"tests\.machine\.sleeper` stopped with status 3"):
         run_module("tests.machine.sleeper", ["0", "3"], tmp_path / "log")
 
 

@@ -66,7 +66,7 @@ def test_the_file_of_a_cluster_has_what_kubectl_shows(kubectl, tmp_path):
         "dns": ["10.0.0.10/32"],
         "components": ["runtime-class"],
     }
-    assert "widen deny_egress" in done.stderr
+    assert "add it to deny_egress" in done.stderr
     assert [call for call in cluster.calls if not call.startswith("GET")] == []
     assert "is there already" in init(tmp_path).stderr
 

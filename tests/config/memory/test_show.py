@@ -27,7 +27,7 @@ def test_without_a_gpu_the_table_says_so():
 def test_options_of_the_table_alone_are_refused(words):
     done = restrain("show", PRESET, *words)
     assert done.returncode == 2
-    assert "belong to --memory" in done.stderr
+    assert "work only with --memory" in done.stderr
 
 
 def test_a_model_of_unknown_shape_is_refused_with_the_way_out():

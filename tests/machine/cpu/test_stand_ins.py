@@ -52,7 +52,7 @@ def test_a_module_with_other_parameters_is_refused_and_left_as_it_is(monkeypatch
     monkeypatch.setitem(sys.modules, "adapted_by_us", module)
     right = Replacement("adapted_by_us", "take", "(tensor)", f"{__name__}:beside")
     wrong = Replacement("adapted_by_us", "send", "(tensor, peer)", f"{__name__}:beside")
-    with pytest.raises(HostError, match=r"adapted_by_us\.send takes \(tensor, rank\); .* written for \(tensor, peer\)"):
+    with pytest.raises(HostError, match=r"adapted_by_us\.send takes \(tensor, rank\), .* written for \(tensor, peer\)"):
         expect([right, wrong])
     assert (module.take(1), module.send(1, 2)) == ("host", "host")
     expect_no_more([wrong])
