@@ -132,7 +132,7 @@ def test_one_problem_and_rules_that_end_the_run_early(tmp_path):
     assert found["chosen_model"].endswith(f"global_step{found['chosen_step']}_hf")
     (row,) = rows(out / "predictions.jsonl")
     assert row["answer"] is not None
-    assert "Training was ended early" in done.stderr
+    assert "A stop rule ended training early" in done.stderr
     again = run(words)
     assert again.returncode == 0
     assert result(out) == found, "an ended adaptation stays as it is"

@@ -68,7 +68,7 @@ def test_the_file_of_a_cluster_has_what_kubectl_shows(kubectl, tmp_path):
     }
     assert "add it to deny_egress" in done.stderr
     assert [call for call in cluster.calls if not call.startswith("GET")] == []
-    assert "is there already" in init(tmp_path).stderr
+    assert "exists already" in init(tmp_path).stderr
 
 
 CLOUD = {f"topology.k8s.aws/network-node-layer-{layer}": f"nn-{layer}" for layer in (3, 2, 1)}
