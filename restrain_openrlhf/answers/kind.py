@@ -34,8 +34,8 @@ class AnswerKind(BaseModel, ABC):
     spellings: `is_right` alone reads them, so they never change a vote. `without_effect` names settings that change no
     answer and no class. `gold_is_an_answer` is False where gold is tests that an answer has to pass. `reads` says in
     one sentence what counts as an answer, and `advice` what to do, for the warning where many responses have none.
-    `instruction` asks a chat model for such an answer. `narrowness` orders kinds that read the
-    same responses: the higher, the fewer texts are such an answer, and 0 is for a kind that reads nearly any.
+    `instruction` asks a chat model for such an answer. `narrowness` orders kinds that read the same responses: the
+    higher, the fewer texts are such an answer, and 0 is for a kind that reads nearly any.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -61,7 +61,7 @@ def prepare(
         bool, typer.Option("--drop-duplicates", help="Keep the first of equal prompts.")
     ] = False,
     first: Annotated[
-        int | None, typer.Option(min=1, help=("Write only this many prompts, the first of the set."))
+        int | None, typer.Option(min=1, help="Write only this many prompts, the first of the set.")
     ] = None,
     benchmark_dir: BenchmarkDir = None,
     keep: Annotated[bool, typer.Option("--keep", help="Do nothing if OUT exists.")] = False,
@@ -198,7 +198,7 @@ def similar(
     prompts: Annotated[Path, typer.Argument(metavar="PROMPTS", help="JSONL, CSV or Parquet.")],
     out: Annotated[Path, to_file("File to write: every pair with its texts (JSONL, Parquet), the most similar first.")],
     least: Annotated[
-        float, typer.Option(min=0.5, max=1.0, help=("Least share of runs of three words that both prompts must have."))
+        float, typer.Option(min=0.5, max=1.0, help="Least share of runs of three words that both prompts must have.")
     ] = 0.8,
     prompt_column: Annotated[str, typer.Option(help="Column of the prompts.")] = "problem",
 ) -> None:

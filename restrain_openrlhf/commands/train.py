@@ -32,7 +32,7 @@ def show(
     config: ConfigFile,
     overrides: Overrides = None,
     memory: Annotated[
-        bool, typer.Option("--memory", help=("Print an estimate of the memory that the run needs instead."))
+        bool, typer.Option("--memory", help="Print an estimate of the memory that the run needs instead.")
     ] = False,
     gpu_memory: Annotated[
         float | None,

@@ -79,7 +79,7 @@ class MlflowSettings(BaseModel):
         min_length=1, description="MLflow's server, such as http://mlflow:5000, or a folder, or `databricks`."
     )
     experiment: str = Field(
-        default="restrain", min_length=1, description=("The experiment's name; it is created if missing.")
+        default="restrain", min_length=1, description="The experiment's name; it is created if missing."
     )
 
     @field_validator("tracking_uri")

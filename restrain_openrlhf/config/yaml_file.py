@@ -79,7 +79,7 @@ class HookConfig(BaseModel):
     )
     seeded_rollouts: StrictBool = Field(
         default=False,
-        description=("Give every rollout a seed, so that a resumed run on the same machine draws the same rollouts."),
+        description="Give every rollout a seed, so that a resumed run on the same machine draws the same rollouts.",
     )
     evaluate_first: StrictBool = Field(
         default=False, description="Evaluate the base model before the first step, if eval.dataset is set."

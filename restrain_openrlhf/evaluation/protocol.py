@@ -58,7 +58,7 @@ class Request(BaseModel, frozen=True):
     benchmark_dir: Path | None = Field(None, description="Folder with local copies, NAME.jsonl, instead of the hub.")
     max_new_tokens: int | None = Field(None, ge=1, description="Longest response, in tokens; default: the protocol's.")
     context: int | None = Field(
-        None, ge=2, description=("Longest prompt with response, in tokens; default: the model's.")
+        None, ge=2, description="Longest prompt with response, in tokens; default: the model's."
     )
     seed: int = Field(42, description="The same seed gives the same responses.")
     tensor_parallel_size: int = Field(1, ge=1, description="GPUs per vLLM engine.")

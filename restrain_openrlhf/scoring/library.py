@@ -123,7 +123,7 @@ def group_of(
 ) -> GroupRequest:
     """One prompt's rollouts, as the scorer takes them."""
     rollouts = tuple(GroupResponse(text=text, finished=not cut) for text, cut in zip(texts, truncated, strict=True))
-    own = scorer.kind.row if gold is None else scorer.kind.graded_row
+    own = scorer.kind.graded_row if scorer.method.reads_gold else scorer.kind.row
     row = None if columns is None else dict(own(prompt or "", columns))
     return GroupRequest(prompt=prompt or "", responses=rollouts, gold=gold, row=row)
 

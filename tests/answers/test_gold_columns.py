@@ -13,12 +13,14 @@ from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.evaluation import result
 from restrain_openrlhf.evaluation.grade import ResponseRow
+from restrain_openrlhf.evaluation.prompt_gold import gold_for
 from restrain_openrlhf.hook.rollout import training_data
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference.artifact import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompt_rows import PromptRows
 from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
+from restrain_openrlhf.scoring.library import group_of, scorer_of
 from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
 from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
 from test_time.accuracy import graded_problems
@@ -172,3 +174,21 @@ def test_premise_votes_without_gold_and_grades_with_it(write_jsonl):
 def test_a_judge_is_not_sent_gold(column):
     with pytest.raises(ConfigError, match=f"'{column}', which belongs to gold"):
         parse_kind({"name": "judge", "url": "http://j", "send": [column]})
+
+
+@pytest.mark.parametrize(("name", "knows"), [("ttrl", False), ("restrain", False), ("grpo_gold", True)])
+def test_the_library_gives_golds_columns_only_to_a_method_that_reads_gold(name, knows):
+    settings = {"name": name, "prompt_weight": 1.0} if name == "restrain" else name
+    columns = {"aliases": SPELLINGS}
+    group = group_of(scorer_of(settings, "text"), QUESTION, SAID, [False] * 5, "York", columns)
+    assert ("aliases" in (group.row or {})) == knows
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_exact_comparison_with_gold_is_one_of_votes(write_jsonl, exact):
+    rows = [{"problem": QUESTION, "answer": "York", "aliases": SPELLINGS}]
+    prompts, gold = write_jsonl("prompts.jsonl", rows), write_jsonl("gold.jsonl", rows)
+    flags = {"data.prompt_dataset": str(prompts), "data.input_key": "problem", "data.prompt_split": "train"}
+    found = gold_for([QUESTION], gold, flags, TEXT, exact=exact)
+    assert [("aliases" in row) for row in found.rows.values()] == [not exact]
+    assert found.right(QUESTION, "York UA") is (not exact)

@@ -83,12 +83,12 @@ class Number(AnswerKind):
         1e-4,
         ge=0,
         lt=1,
-        description=("Relative tolerance: equal numbers differ by at most this share of the smaller one, or of gold."),
+        description="Relative tolerance: equal numbers differ by at most this share of the smaller one, or of gold.",
     )
     absolute: float = Field(
         0.0,
         ge=0,
-        description=("Absolute tolerance: numbers that differ by at most this are equal, in the unit if there is one."),
+        description="Absolute tolerance: numbers that differ by at most this are equal, in the unit if there is one.",
     )
     unit: str | None = Field(
         None,

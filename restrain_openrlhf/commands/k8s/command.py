@@ -36,12 +36,12 @@ ClusterFile = Annotated[
     ),
 ]
 Tree = Annotated[
-    Path, typer.Option(help=("Kustomize tree: a copy of the repository's k8s/."), show_default="the package's")
+    Path, typer.Option(help="Kustomize tree: a copy of the repository's k8s/.", show_default="the package's")
 ]
 Out = Annotated[Path, to_folder("New folder for `run.sh` and one file per step.", metavar="DIR")]
 ArgoCd = Annotated[
     bool,
-    typer.Option("--argo-cd", help=("Mark each step as a wave of Argo CD, which then applies them instead of run.sh.")),
+    typer.Option("--argo-cd", help="Mark each step as a wave of Argo CD, which then applies them instead of run.sh."),
 ]
 on_a_cluster = with_options(Cluster, rich_help_panel="The cluster", show_default=False)
 

@@ -37,7 +37,7 @@ def publish(
     evaluation: Annotated[
         list[Path] | None,
         typer.Option(
-            help=("Folder of `restrain eval` for this model. Repeatable."), show_default="RUN/evaluation, if it exists"
+            help="Folder of `restrain eval` for this model. Repeatable.", show_default="RUN/evaluation, if it exists"
         ),
     ] = None,
     base_model: Annotated[

@@ -46,7 +46,7 @@ class JobOptions(BaseModel):
         typer.Option(
             min=60,
             metavar="SECONDS",
-            help=("Seconds before the time limit at which the job stops and is queued again."),
+            help="Seconds before the time limit at which the job stops and is queued again.",
         ),
     ] = 300
     cpus_per_node: Annotated[int | None, node_option(min=1, help="CPUs per node.", show_default="8 per GPU")] = None
@@ -59,14 +59,14 @@ class JobOptions(BaseModel):
         list[str],
         typer.Option(
             metavar="KEY=VALUE",
-            help=("Any other option of sbatch, such as partition=gpu. Repeatable."),
+            help="Any other option of sbatch, such as partition=gpu. Repeatable.",
             show_default=False,
         ),
     ] = []
     venv: Annotated[Path | None, runtime_option(help="Virtual environment to activate.")] = None
     apptainer: Annotated[str | None, runtime_option(metavar="IMAGE", help="Container image, run by apptainer.")] = None
     pyxis: Annotated[
-        str | None, runtime_option(metavar="IMAGE", help=("Container image, run by Slurm's plugin pyxis."))
+        str | None, runtime_option(metavar="IMAGE", help="Container image, run by Slurm's plugin pyxis.")
     ] = None
     bind: Annotated[
         list[str],

@@ -18,7 +18,7 @@ class MajoritySettings(OneLabelSettings):
 
     ties: Ties = Field(
         default="first",
-        description=("Among tied labels the first to appear wins (first), or they share the weight (split)."),
+        description="Among tied labels the first to appear wins (first), or they share the weight (split).",
     )
     votes: StrictInt | None = Field(
         default=None, ge=2, description="Rollouts that vote; null: rollout.n_samples_per_prompt."

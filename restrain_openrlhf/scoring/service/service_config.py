@@ -27,13 +27,13 @@ class Timing(_Block, strict=True):
     """
 
     hold: float = Field(
-        170.0, gt=0, lt=180, description=("Seconds that a request waits. Then its client is told to ask again.")
+        170.0, gt=0, lt=180, description="Seconds that a request waits. Then its client is told to ask again."
     )
     deadline: float = Field(
-        800.0, gt=0, lt=904, description=("Seconds after which an incomplete group is scored as it is.")
+        800.0, gt=0, lt=904, description="Seconds after which an incomplete group is scored as it is."
     )
     retake: float = Field(
-        15.0, gt=1, description=("Seconds that the slot of a disconnected client waits for its next try.")
+        15.0, gt=1, description="Seconds that the slot of a disconnected client waits for its next try."
     )
     keep: float = Field(900.0, gt=0, description="Seconds during which late rollouts of an ended group get reward 0.")
     body: float = Field(30.0, gt=0, description="Longest wait for a request's body, in seconds.")
@@ -71,7 +71,7 @@ class ServiceBlock(_Block):
     )
     reward: Literal["net_advantage", "expected"] = Field(
         "net_advantage",
-        description=("What `rewards` of /get_reward holds: A⁺ + A⁻ (net_advantage), or the expected reward."),
+        description="What `rewards` of /get_reward holds: A⁺ + A⁻ (net_advantage), or the expected reward.",
     )
     model: str | None = Field(
         None,
@@ -97,7 +97,7 @@ class ServiceConfig(_Block):
         None, description="The training file, if the kind of answer reads columns that requests do not contain."
     )
     reference: Path | None = Field(
-        None, description=("The reference file of the offline pass, for methods that read one.")
+        None, description="The reference file of the offline pass, for methods that read one."
     )
     reference_n: int | None = Field(
         None, strict=True, ge=1, description="/get_reward: rollouts per prompt in the reference; null: group_size."
