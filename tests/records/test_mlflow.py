@@ -66,7 +66,7 @@ def test_a_resumed_run_goes_on_without_a_server_and_says_what_it_lacks(mlflow, t
     kept = {"place": {"tracking_uri": place, "experiment": "maths"}, "run_id": "of-before"}
     (tmp_path / "run" / "mlflow.json").write_text(json.dumps(kept))
     _, told = mlflow("away", place)
-    assert f"MLflow at {place} lacks 1 rows of this run, which ended as FINISHED" in told
+    assert f"MLflow at {place} is missing 1 rows of this run, which ended as FINISHED" in told
     assert [row["step"] for row in rows(tmp_path / "run")] == [3]
 
 
