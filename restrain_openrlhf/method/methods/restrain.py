@@ -83,34 +83,20 @@ class Restrain(CommonSettings):
 
     name: Literal["restrain"] = "restrain"
     label_weights: Literal["gaussian", "majority", "uniform"] = Field(
-        "gaussian",
-        description=(
-            "How labels are weighted: by g of their vote share (gaussian), only the majority, or all equally (uniform)."
-        ),
+        "gaussian", description="How labels are weighted: by g of their vote share, only the majority, or all equally."
     )
     sigma: Number = Field(0.5, ge=0, description="Width of the Gaussian g; 0 and inf are its limits.")
     k: Number = Field(1.0, ge=0, le=1, description="Centre of the Gaussian g.")
     kappa: Amount = Field(
-        3,
-        description=(
-            "A group with a smaller majority is penalised: a count of rollouts, or a share below 1; 0: no group."
-        ),
+        3, description="A group with a smaller majority is penalised: a count, or a share of n below 1; 0: no group."
     )
     prompt_weight: Literal["offline", "online", "none"] | Amount = Field(
-        "offline",
-        description=(
-            "u_x is g of the frozen model's majority share (offline), g of the group's own (online), 1 (none), or a "
-            "number."
-        ),
+        "offline", description="u_x: g of the frozen model's majority share (offline), the group's (online), or set."
     )
     prompt_sigma: Number | None = Field(None, ge=0, description="Width of the prompt weight's g; null: sigma.")
     scale_kl: StrictBool = Field(True, description="Whether u_x also multiplies the KL term.")
     ties: Ties = Field(
-        "first",
-        description=(
-            "With label_weights: majority: among tied labels the first to appear wins (first), or they share the "
-            "weight (split)."
-        ),
+        "first", description="With majority weights, tied labels: the first to appear wins, or they share (split)."
     )
 
     def build(self) -> Method:
@@ -126,9 +112,7 @@ class Restrain(CommonSettings):
     @model_validator(mode="after")
     def _every_number_has_a_meaning(self) -> Self:
         if self.kappa >= 1 and self.kappa != math.floor(self.kappa):
-            raise ValueError(
-                f"kappa: must be a whole count of rollouts, or a share below 1, but {self.kappa!r} was given"
-            )
+            raise ValueError(f"kappa: must be a whole count of rollouts, or a share below 1, but is {self.kappa!r}")
         if self.prompt_sigma is not None and self.prompt_weight not in ("offline", "online"):
             found = f"prompt_sigma has no effect with prompt_weight: {self.prompt_weight}"
             raise ValueError(f"{found}. Leave it out, or set prompt_weight to offline or online")
