@@ -91,12 +91,12 @@ class Restrain(CommonSettings):
         3, description="A group with a smaller majority is penalised: a count, or a share of n below 1; 0: no group."
     )
     prompt_weight: Literal["offline", "online", "none"] | Amount = Field(
-        "offline", description="u_x: g of the frozen model's majority share (offline), the group's (online), or set."
+        "offline", description="u_x: g of the frozen model's majority share (offline), the group's (online); none: 1."
     )
     prompt_sigma: Number | None = Field(None, ge=0, description="Width of the prompt weight's g; null: sigma.")
     scale_kl: StrictBool = Field(True, description="Whether u_x also multiplies the KL term.")
     ties: Ties = Field(
-        "first", description="With majority weights, tied labels: the first to appear wins, or they share (split)."
+        "first", description="Among tied majority labels the first to appear wins (first), or all share (split)."
     )
 
     def build(self) -> Method:
