@@ -14,6 +14,8 @@ from restrain_openrlhf.data.sources import HubSet, load_dataset
 from restrain_openrlhf.errors import ConfigError, DataError
 
 FORMATS = {".json": "json", ".csv": "csv", ".parquet": "parquet", ".arrow": "arrow"}
+# Where the host puts a picture into a chat.
+PICTURE = "<image>"
 
 # One for all prompts: most kinds of answers read nothing but the problem.
 NO_COLUMNS: Row = {}
@@ -29,6 +31,7 @@ class PromptSource:
     apply_chat_template: bool = False
     split: str = "train"
     max_samples: int = 100_000_000
+    image_key: str = "images"
 
 
 def prompt_source(flags: dict[str, Any]) -> PromptSource:
@@ -48,6 +51,7 @@ def prompt_source(flags: dict[str, Any]) -> PromptSource:
         apply_chat_template=flags["data.apply_chat_template"],
         split=flags["data.prompt_split"],
         max_samples=flags["data.max_samples"],
+        image_key=flags["data.image_key"],
     )
 
 
@@ -173,7 +177,22 @@ def _prompt(
     if not stated or (isinstance(stated, str) and not stated.strip()):
         raise DataError(f"{source.dataset}, {where}: {source.input_key!r} is empty. Remove the row.")
     problem = str(stated)
+    _refuse_pictures(source, where, row, problem)
     return Prompt(row.get("id"), problem, render(stated), where, kind.own_columns(row) or NO_COLUMNS)
+
+
+def _refuse_pictures(source: PromptSource, where: str, row: Mapping[str, Any], problem: str) -> None:
+    """The host would make another prompt of them (openrlhf/datasets/prompts_dataset.py), which has no vote."""
+    if row.get(source.image_key):
+        raise DataError(
+            f"{source.dataset}, {where}: {source.image_key!r} has pictures, which are not supported. Remove the "
+            "column, or set data.image_key to a name that no column has."
+        )
+    if source.apply_chat_template and PICTURE in problem:
+        raise DataError(
+            f"{source.dataset}, {where}: {source.input_key!r} has the tag {PICTURE}, in whose place OpenRLHF's chat "
+            "gets a picture; pictures are not supported. Remove the row, or write the tag in another way."
+        )
 
 
 def _refuse_duplicate(source: PromptSource, prompt: Prompt, seen: dict[bytes, str]) -> None:

@@ -21,6 +21,8 @@ GOOD = {
     "algo.kl.use_loss": True,
     "rollout.n_samples_per_prompt": 16,
 }
+# Asynchronous training, as it is accepted.
+CORRECTED = {"train.async_enable": True, "algo.advantage.is_correction_level": "token"}
 
 
 def flags_with(changed):
@@ -167,9 +169,15 @@ def test_a_model_prompts_and_a_reference_that_the_method_reads_must_be_named():
     ],
 )
 def test_what_the_asynchronous_trainer_cannot_keep_is_refused(keys, message):
-    assert reason({"train.async_enable": True}, keys=keys).startswith(message)
+    assert reason(CORRECTED, keys=keys).startswith(message)
     assert not reason({}, keys=keys)
-    assert not reason({"train.async_enable": True})
+
+
+def test_the_asynchronous_trainer_needs_a_correction_for_its_older_rollouts():
+    assert reason({"train.async_enable": True}).startswith("train.async_enable is set without algo.advantage.is_corr")
+    assert not reason(CORRECTED)
+    assert not reason({**CORRECTED, "algo.advantage.is_correction_level": "seq"})
+    assert reason(CORRECTED, name="ttrl", votes=32, train_on=16).endswith("Set it to off.")
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ SELDOM = st.sampled_from([False, False, False, False, True])
 @st.composite
 def layouts(draw):
     """Small ones, mostly with as many GPUs for the reference policy as for the policy, so that many can run."""
-    policy = draw(GPUS)
+    policy, is_asynchronous = draw(GPUS), draw(SELDOM)
     reference = draw(GPUS) if draw(SELDOM) else policy
     return {
         "actor.num_nodes": policy[0],
@@ -121,7 +121,8 @@ def layouts(draw):
         "vllm.enable_sleep": draw(SELDOM),
         "train.colocate_all": draw(st.booleans()),
         "train.colocate_actor_ref": draw(st.booleans()),
-        "train.async_enable": draw(SELDOM),
+        "train.async_enable": is_asynchronous,
+        "algo.advantage.is_correction_level": "token" if is_asynchronous else "off",
         "train.partial_rollout_enable": draw(SELDOM),
         "train.dynamic_batch_enable": draw(SELDOM),
         "algo.kl.init_coef": draw(st.sampled_from([0, 0.001])),

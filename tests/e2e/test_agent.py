@@ -73,9 +73,13 @@ def logged(output: str, name: str) -> list[float]:
 @pytest.mark.parametrize(
     ("method", "flags", "voters"),
     [
-        ("{name: restrain, kappa: 2, prompt_weight: online}", {}, N),
+        ("{name: ttrl, votes: 12, train_on: 8}", {}, 12),
         pytest.param(
-            "{name: ttrl, votes: 12, train_on: 8}", {"train.async_enable": True}, 12, marks=pytest.mark.long, id="async"
+            "{name: restrain, kappa: 2, prompt_weight: online}",
+            {"train.async_enable": True, "algo.advantage.is_correction_level": "token"},
+            N,
+            marks=pytest.mark.long,
+            id="async",
         ),
     ],
 )

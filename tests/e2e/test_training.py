@@ -121,23 +121,23 @@ def test_an_existing_command_needs_one_module_and_one_flag(job, tmp_path):
     assert (tmp_path / "model" / "config.json").exists()
 
 
-def test_the_asynchronous_trainer_votes_on_more_rollouts_than_it_trains_on(job):
-    """TTRL's votes, through the other trainer. Twelve prompts, batches of eight: the last one is filled."""
+def test_the_asynchronous_trainer_takes_corrected_steps(job):
+    """Through the other trainer of the host. Twelve prompts, batches of eight: the last one is filled."""
     skip_without(3)
-    sets = ("method={name: ttrl, votes: 12, train_on: 8}", "openrlhf.data.max_samples=12")
-    done = job.train(*sets, "openrlhf.train.async_enable=true", "seeded_rollouts=false")
+    sets = ("openrlhf.train.async_enable=true", "openrlhf.algo.advantage.is_correction_level=token")
+    done = job.train(*sets, "openrlhf.data.max_samples=12", "seeded_rollouts=false")
     assert done.returncode == 0, job.log()[-3000:]
     rows = job.rows()
     assert [row["step"] for row in rows] == [1, 2]
-    assert [row["votes"]["voters"] for row in rows] == [96, 96]
+    assert [row["votes"]["voters"] for row in rows] == [64, 64]
     assert [row["rollout/num_samples"] for row in rows] == [64, 64]
     assert any(row["restrain/advantage_neg"] < 0 for row in rows)
+    assert all(row["vllm_kl"] != 0 for row in rows), "the ratio is against the policy that drew"
     for row in rows:
         groups = list(read_kept(job.run_dir, [row["step"]]))
         sizes = Counter(group.majority_count for group in groups)
-        assert [sizes[size] for size in range(13)] == row["votes"]["majority_histogram"], "all eight groups are kept"
-        assert {sum(rollout.trained for rollout in group.rollouts) for group in groups} == {8}
-        gaps = [rollout.log_prob_gap for group in groups for rollout in group.rollouts if rollout.trained]
+        assert [sizes[size] for size in range(9)] == row["votes"]["majority_histogram"], "all eight groups are kept"
+        gaps = [rollout.log_prob_gap for group in groups for rollout in group.rollouts]
         assert min(gaps) < row["restrain/logprob_gap"] < max(gaps)
 
 

@@ -28,7 +28,6 @@ def limits(preset, device=CUDA, **sets):
         ("dapo14k/qwen3-4b-base/restrain", {"openrlhf.vllm.num_engines": 3}, 43 * 16),
         # 8 prompts over 8 engines; 64 vote and 32 are trained on.
         ("test_time/llama3.1-8b-instruct/aime24/ttrl_protocol/ttrl", {}, 64),
-        ("dapo14k/qwen3-4b-base/restrain", {"openrlhf.rollout.vllm_generate_batch_size": 256}, 512),
     ],
 )
 def test_rollouts_in_flight_are_an_engines_share_of_a_step(preset, sets, rollouts):

@@ -1,7 +1,9 @@
-"""A run that is resumed at any step takes the steps that are left: the host's own loop, generator and data loader."""
+"""A run that is resumed at any step takes the steps that are left: the host's own loops, generator and data loader."""
 
 import pickle
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from queue import Queue
 from types import SimpleNamespace
 
 import pytest
@@ -15,6 +17,7 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 detect().install()
 
 from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
+from openrlhf.trainer.ppo_trainer_async import GenerateSamplesActor, TrainingActor  # noqa: E402
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
 from openrlhf.utils.deepspeed.deepspeed import DeepspeedStrategy  # noqa: E402
 
@@ -44,23 +47,29 @@ class Policy(Models):
         return [self.states] if method_name == "get_checkpoint_states" else []
 
 
-class Trainer(HOST):
-    """The host's trainer, which keeps what it trains on and every step's checkpoint."""
+def loaded(arguments, prompts):
+    """The host's data loader of so many prompts, and its generator over them."""
+    strategy = DeepspeedStrategy.__new__(DeepspeedStrategy)
+    strategy.args, strategy.seed = arguments, 42
+    rows = [("train", f"{place}?", "", None) for place in range(prompts)]
+    loader = strategy.setup_dataloader(rows, 1, False, True, lambda rows: [*zip(*rows, strict=True)])
+    return loader, Generator(strategy, loader, None, None, [])
 
-    def __init__(self, prompts, batch, folder, states=None):
-        (folder / "_actor").mkdir(exist_ok=True)
-        flags = {"train.num_episodes": EPISODES, "ckpt.path": folder, "ckpt.load_enable": True}
-        self.args = host_arguments(batch, 1, **flags, **{"eval.steps": 100})
-        strategy = DeepspeedStrategy.__new__(DeepspeedStrategy)
-        strategy.args, strategy.seed = self.args, 42
-        rows = [("train", f"{place}?", "", None) for place in range(prompts)]
-        self.prompts_dataloader = strategy.setup_dataloader(
-            rows, 1, False, True, lambda rows: [*zip(*rows, strict=True)]
-        )
+
+def asked(batch, folder, **flags):
+    (folder / "_actor").mkdir(exist_ok=True)
+    every = {"train.num_episodes": EPISODES, "ckpt.path": folder, "ckpt.load_enable": True, "eval.steps": 100}
+    return host_arguments(batch, 1, **every, **flags)
+
+
+class Keeping:
+    """What both of the host's trainers are made to do: keep what they train on, and every step's checkpoint."""
+
+    def begin(self, arguments, states):
+        self.args = arguments
         self.eval_dataloader = self.wandb_logger = self.tensorboard_logger = None
         self.best_eval_metric_value, self.best_eval_metric_key = 0, "none"
-        self.generate_kwargs, self.experience_maker = {}, SimpleNamespace(initial_model_group=None)
-        self.samples_generator = Generator(strategy, self.prompts_dataloader, None, None, [])
+        self.experience_maker = SimpleNamespace(initial_model_group=None)
         nothing = {"episode": 0, "global_step": 0, "total_consumed_prompts": 0, "data_loader_state_dict": {}}
         self.actor_model_group = Policy(states or nothing)
         self.trained, self.checkpoints = [], []
@@ -76,16 +85,69 @@ class Trainer(HOST):
         self.checkpoints.append((step, pickle.dumps(states), len(self.trained)))
 
 
-# 10 prompts leave a smaller last batch of 2; of 8 every batch is whole; 3 prompts are less than one.
-@pytest.mark.parametrize(("prompts", "steps"), [(10, 9), (8, 6), (3, 3)])
-def test_a_run_resumed_at_any_step_takes_as_many_as_one_that_was_not(prompts, steps, hooked, tmp_path):
-    hooked({"name": "ttrl"})
-    whole = Trainer(prompts, 4, tmp_path)
+class Trainer(Keeping, HOST):
+    def __init__(self, prompts, batch, folder, states=None):
+        self.begin(asked(batch, folder), states)
+        self.generate_kwargs = {}
+        self.prompts_dataloader, self.samples_generator = loaded(self.args, prompts)
+
+
+class Drawing(GenerateSamplesActor.__ray_metadata__.modified_class):
+    """The asynchronous trainer's other process: a loop that draws ahead of training."""
+
+    def __init__(self, arguments, prompts, queue, slots):
+        self.args, self.eval_dataloader, self.generate_kwargs = arguments, None, {}
+        self._last_eval_step, self._eval_just_done = -1, False
+        # No lock between generation and weight sync, neither of which is here.
+        self._partial_rollout = True
+        self.rollout_queue, self.rollout_slots = queue, slots
+        self.prompts_dataloader, self.samples_generator = loaded(arguments, prompts)
+
+
+class Asynchronous(Keeping, TrainingActor.__ray_metadata__.modified_class):
+    def __init__(self, prompts, batch, folder, states=None, ahead=2, **flags):
+        self.begin(asked(batch, folder, **{"train.async_enable": True, **flags}), states)
+        self.rollout_queue, self.rollout_slots = Queue(ahead), Queue(ahead)
+        for _ in range(ahead):
+            self.rollout_slots.put(0)
+        self.drawing = Drawing(self.args, prompts, self.rollout_queue, self.rollout_slots)
+
+    def fit(self):
+        """As PPOTrainerAsync.fit, of which each line is a call into another process."""
+        states = self.init_checkpoint_states()
+        if states["global_step"]:
+            self.drawing.load_state_dict(states["data_loader_state_dict"])
+        with ThreadPoolExecutor() as pool:
+            drawing = pool.submit(self.drawing.fit, states["episode"], states["total_consumed_prompts"])
+            super().fit(states["global_step"])
+            drawing.result()
+
+
+def resumed_visits(trainer, prompts, folder, **flags):
+    """From every step of a whole run: the steps that are left, and how often each prompt is trained on in all."""
+    whole = trainer(prompts, 4, folder, **flags)
     whole.fit()
-    assert [step for step, _, _ in whole.checkpoints] == [*range(1, steps + 1)]
     for step, states, trained in whole.checkpoints:
-        resumed = Trainer(prompts, 4, tmp_path, pickle.loads(states))
+        resumed = trainer(prompts, 4, folder, pickle.loads(states), **flags)
         resumed.fit()
-        assert [after for after, _, _ in resumed.checkpoints] == [*range(step + 1, steps + 1)], f"from step {step}"
-        visits = Counter(whole.trained[:trained] + resumed.trained)
+        yield step, [after for after, _, _ in resumed.checkpoints], Counter(whole.trained[:trained] + resumed.trained)
+
+
+# 10 prompts leave a smaller last batch of 2; of 8 every batch is whole; 3 prompts are less than one.
+@pytest.mark.parametrize("trainer", [Trainer, Asynchronous])
+@pytest.mark.parametrize(("prompts", "steps"), [(10, 9), (8, 6), (3, 3)])
+def test_a_run_resumed_at_any_step_takes_as_many_as_one_that_was_not(trainer, prompts, steps, hooked, tmp_path):
+    hooked({"name": "ttrl"})
+    found = [*resumed_visits(trainer, prompts, tmp_path)]
+    assert [step for step, _, _ in found] == [*range(1, steps + 1)]
+    for step, left, visits in found:
+        assert left == [*range(step + 1, steps + 1)], f"from step {step}"
         assert set(visits.values()) == {EPISODES}, f"from step {step}, not every prompt is in every episode"
+
+
+def test_rollouts_that_wait_for_a_later_step_are_lost_with_their_prompts(hooked, tmp_path):
+    """Why rollout.vllm_generate_batch_size above rollout.batch_size is refused: no checkpoint has them."""
+    hooked({"name": "ttrl"})
+    found = resumed_visits(Asynchronous, 16, tmp_path, **{"rollout.vllm_generate_batch_size": 8})
+    _, _, visits = next(found)
+    assert sorted(visits.values()) == [EPISODES - 1] * 4 + [EPISODES] * 12

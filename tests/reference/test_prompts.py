@@ -58,6 +58,32 @@ def test_bad_prompt_sets_are_named(write_jsonl, rows, message):
     assert message in str(error.value)
 
 
+PICTURES = [{"problem": "1+1="}, {"problem": "What is this?", "images": ["cat.png"]}]
+TAGGED = [{"problem": "1+1="}, {"problem": "<image>What is this?"}]
+TOLD = [{"problem": [{"role": "user", "content": "What is <image>?"}]}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "chat", "message"),
+    [
+        (PICTURES, False, "line 2: 'images' has pictures"),
+        (TAGGED, True, "line 2: 'problem' has the tag <image>"),
+        (TOLD, True, "line 1: 'problem' has the tag <image>"),
+    ],
+)
+def test_prompts_with_pictures_are_named(write_jsonl, rows, chat, message):
+    path = write_jsonl("p.jsonl", rows)
+    with pytest.raises(DataError) as error:
+        load_prompts(source(path, apply_chat_template=chat), ChatTokenizer())
+    assert message in str(error.value)
+
+
+def test_what_the_host_takes_for_text_is_text(write_jsonl):
+    assert len(load_prompts(source(write_jsonl("tags.jsonl", TAGGED)))) == 2, "there is no chat"
+    assert len(load_prompts(source(write_jsonl("pictures.jsonl", PICTURES), image_key="none"))) == 2
+    assert len(load_prompts(source(write_jsonl("empty.jsonl", [{"problem": "1+1=", "images": []}])))) == 1
+
+
 def test_malformed_json_names_the_line(tmp_path):
     path = tmp_path / "p.jsonl"
     path.write_text('{"problem": "x"}\n{"problem": \n')

@@ -114,6 +114,17 @@ KEYS: tuple[Check, ...] = (
         "evaluate_first and train.async_enable are set: the asynchronous trainer evaluates only while it trains, so "
         "that the base model would not be evaluated. Remove one of the two; `restrain eval` can evaluate a base model.",
     ),
+    refused_if(
+        lambda flags, *_: (
+            flags["train.async_enable"]
+            and flags["algo.advantage.is_correction_level"] in (None, "off")
+            and not flags["algo.advantage.is_correction_enable"]
+        ),
+        "train.async_enable is set without algo.advantage.is_correction_level: OpenRLHF would train on rollouts of "
+        "earlier weights as if they were new, with another gradient than the paper's. Set "
+        "algo.advantage.is_correction_level to token. A method that draws its rollouts itself (votes, trees) cannot "
+        "use it: remove train.async_enable.",
+    ),
 )
 # Asked last: what they find missing is added, and not changed.
 INPUTS: tuple[Check, ...] = (

@@ -182,9 +182,10 @@ LAYOUT: tuple[Check, ...] = (
         "train.partial_rollout_enable is set without train.async_enable. Set both, or neither.",
     ),
     refused_if(
-        lambda flags, *_: prompts_drawn(flags) > flags["rollout.batch_size"] and not flags["train.async_enable"],
+        lambda flags, *_: prompts_drawn(flags) > flags["rollout.batch_size"],
         "rollout.vllm_generate_batch_size is {rollout.vllm_generate_batch_size}, above rollout.batch_size "
-        "{rollout.batch_size}; only train.async_enable can keep the rest for the next step. Lower it, or leave it out.",
+        "{rollout.batch_size}: rollouts that wait for a later step are in no checkpoint, and a resumed run would never "
+        "train on their prompts. Leave rollout.vllm_generate_batch_size out, or lower it to rollout.batch_size.",
     ),
     # A step takes what was drawn at once (trainer/ppo_utils/samples_generator.py, generate_samples).
     refused_if(
