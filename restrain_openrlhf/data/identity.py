@@ -70,22 +70,28 @@ class Digests:
 
     def alike(self, places: NDArray[np.intp] | None = None) -> list[list[int]]:
         """The places of two or more equal texts, in the order of their first ones; of some `places` alone if given."""
-        digests, known = self._rows(places), np.arange(len(self)) if places is None else places
-        order = np.argsort(digests, kind="stable")
-        same = np.flatnonzero(digests[order[1:]] == digests[order[:-1]]) + 1
-        runs = np.split(same, np.flatnonzero(np.diff(same) > 1) + 1) if len(same) else []
-        return sorted(known[order[run[0] - 1 : run[-1] + 1]].tolist() for run in runs)
+        firsts = self._rows().view(np.uint64)[:: DIGEST_BYTES // 8]
+        known = np.arange(len(self)) if places is None else places
+        order = np.argsort(numbers := firsts[known])
+        # Of few the first 8 bytes are another's too, and they alone are compared as a whole.
+        again = numbers[order[1:]] == numbers[order[:-1]]
+        groups: dict[bytes, list[int]] = {}
+        for place in known[np.union1d(order[1:][again], order[:-1][again])].tolist():
+            groups.setdefault(self._rows()[place].tobytes(), []).append(place)
+        return [group for group in groups.values() if len(group) > 1]
 
     def of_set(self, places: NDArray[np.intp] | None = None) -> str:
         """`set_digest` of the texts, or of those at these places."""
-        found = hashlib.sha256()
-        for place, digest in enumerate(np.sort(self._rows(places)).view(f"V{DIGEST_BYTES}")):
+        rows, found = self._rows(), hashlib.sha256()
+        chosen = rows.copy() if places is None else rows[places]
+        chosen.sort()
+        for place, digest in enumerate(chosen.view(f"V{DIGEST_BYTES}")):
             found.update((b"\n" if place else b"") + digest.tobytes().hex().encode())
         return found.hexdigest()
 
-    def _rows(self, places: NDArray[np.intp] | None) -> NDArray[np.bytes_]:
-        rows = np.frombuffer(bytes(self._bytes), dtype=f"S{DIGEST_BYTES}")
-        return rows if places is None else rows[places]
+    def _rows(self) -> NDArray[np.bytes_]:
+        """The digests where they are; while such an array lives, no text can be added."""
+        return np.frombuffer(self._bytes, dtype=f"S{DIGEST_BYTES}")
 
 
 def model_fingerprint(model: str) -> str:

@@ -3,8 +3,11 @@
 Two problems that differ in a number are such a pair, and still two problems.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import combinations
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.data.contamination import words
@@ -13,6 +16,8 @@ from restrain_openrlhf.errors import DataError
 SHINGLE = 3
 # A pair of share s is compared with the chance 1 - (1 - s^(PERMUTATIONS / BANDS))^BANDS.
 PERMUTATIONS, BANDS = 128, 32
+# A band's two numbers of 64 bits become one. Bands that are taken for equal cost a comparison of texts, no more.
+MIXED = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
 
 
 class Similar(BaseModel):
@@ -33,24 +38,39 @@ def similar(read: Callable[[], Iterable[tuple[str, str]]], least: float) -> list
     MinHash finds what may be such a pair, 98 % of those with a share of 0.6 and more of those with more; then the texts
     are compared. Raises DataError where rensa is not installed.
     """
+    bands = _bands(text for _, text in read())
+    pairs = sorted({pair for band in range(BANDS) for pair in _equal(bands[:, band])})
+    del bands
+    wanted = {place for pair in pairs for place in pair}
+    texts = {place: prompt for place, prompt in enumerate(read()) if place in wanted}
+    found = (_compared(texts[one], texts[other]) for one, other in pairs)
+    return sorted((pair for pair in found if pair.share >= least), key=lambda pair: -pair.share)
+
+
+def _bands(texts: Iterable[str]) -> NDArray[np.uint64]:
+    """A row for each text and a number for each of its bands: 256 bytes of memory a text."""
     try:
-        from rensa import RMinHash, RMinHashLSH  # noqa: PLC0415 - optional
+        from rensa import RMinHash  # noqa: PLC0415 - optional
     except ImportError:
         raise DataError(
             "Finding similar prompts needs rensa, which is not installed. Install it with `pip install "
             "restrain-openrlhf[similar]`."
         ) from None
-    index = RMinHashLSH(threshold=least, num_perm=PERMUTATIONS, num_bands=BANDS)
-    pairs: list[tuple[int, int]] = []
-    for place, (_, text) in enumerate(read()):
+    rows = bytearray()
+    for text in texts:
         sketch = RMinHash(num_perm=PERMUTATIONS, seed=0)
         sketch.update(sorted(_shingles(text)))
-        pairs += ((other, place) for other in index.query(sketch))
-        index.insert(place, sketch)
-    wanted = {place for pair in pairs for place in pair}
-    texts = {place: prompt for place, prompt in enumerate(read()) if place in wanted}
-    found = (_compared(texts[one], texts[other]) for one, other in sorted(pairs))
-    return sorted((pair for pair in found if pair.share >= least), key=lambda pair: -pair.share)
+        numbers = np.array(sketch.digest(), dtype=np.uint32).view(np.uint64).reshape(BANDS, -1)
+        rows += (numbers * MIXED).sum(axis=1, dtype=np.uint64).tobytes()
+    return np.frombuffer(rows, dtype=np.uint64).reshape(-1, BANDS)
+
+
+def _equal(numbers: NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
+    """The places of each two equal numbers, the earlier one first."""
+    order = np.argsort(numbers, kind="stable")
+    same = np.flatnonzero(numbers[order[1:]] == numbers[order[:-1]])
+    for run in np.split(same, np.flatnonzero(np.diff(same) > 1) + 1) if len(same) else ():
+        yield from combinations(order[run[0] : run[-1] + 2].tolist(), 2)
 
 
 def _compared(one: tuple[str, str], other: tuple[str, str]) -> Similar:
