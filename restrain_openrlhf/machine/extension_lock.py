@@ -10,8 +10,9 @@ from restrain_openrlhf.machine.patching import Replacement
 class ProcessLock:
     """Takes the place of torch's FileBaton (torch/utils/file_baton.py), a file whose existence is the lock.
 
-    A process that is killed while it holds that one leaves the file behind, and every later process waits for ever:
-    DeepSpeed's, as it loads an optimizer's kernels. This can go when torch's lock ends with its process too.
+    A process that is killed while it builds leaves that one behind, and every later process waits for ever:
+    DeepSpeed's, as it loads an optimizer's kernels. And who waited for a build loads it, even if the build has failed.
+    This can go when torch's lock ends with its process too, and who waited looks whether there is anything to load.
     """
 
     def __init__(self, lock_file_path: str, wait_seconds: float = 0.1, warn_after_seconds: float | None = None) -> None:
@@ -21,20 +22,10 @@ class ProcessLock:
         self._file: int | None = None
 
     def try_acquire(self) -> bool:
-        """Whether this process has the lock now."""
-        file = os.open(self._path, os.O_CREAT | os.O_RDWR)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(file)
-            return False
-        self._file = file
+        """Wait for the lock and take it. So torch always builds before it loads; ninja skips what is built already."""
+        self._file = os.open(self._path, os.O_CREAT | os.O_RDWR)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
         return True
-
-    def wait(self) -> None:
-        """Until whoever has the lock gives it back, or ends."""
-        with open(self._path, "a", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
 
     def release(self) -> None:
         """Give the lock back."""
@@ -45,10 +36,7 @@ class ProcessLock:
 
 # torch/utils/cpp_extension.py, _jit_compile, takes it for an extension's folder.
 EXTENSION_LOCK = (
-    *(
-        HostMethod("torch.utils.file_baton", f"FileBaton.{name}", "(self)")
-        for name in ("try_acquire", "wait", "release")
-    ),
+    *(HostMethod("torch.utils.file_baton", f"FileBaton.{name}", "(self)") for name in ("try_acquire", "release")),
     Replacement(
         "torch.utils.cpp_extension",
         "FileBaton",

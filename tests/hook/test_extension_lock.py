@@ -7,7 +7,7 @@ import pytest
 
 from restrain_openrlhf.machine.extension_lock import ProcessLock
 
-HOLD = "\n".join(
+TAKE = "\n".join(
     [
         "import sys, time",
         "from restrain_openrlhf.machine.extension_lock import ProcessLock",
@@ -15,52 +15,72 @@ HOLD = "\n".join(
         "time.sleep(600)",
     ]
 )
+# Torch's own way through a build and a load, with a build that takes as long as it is told and leaves a file.
+BUILD = """
+import sys, time
+from pathlib import Path
+from torch.utils import cpp_extension
+from restrain_openrlhf.machine.devices import detect
+detect().install()
+folder, seconds = Path(sys.argv[1]), float(sys.argv[2])
+def build(**_):
+    print("builds", flush=True)
+    time.sleep(seconds)
+    (folder / "x.so").touch()
+cpp_extension._write_ninja_file_and_build_library = build
+cpp_extension._import_module_from_library = lambda *_: print("loads", (folder / "x.so").exists(), flush=True)
+print("asks", flush=True)
+cpp_extension.load("x", [], build_directory=str(folder))
+"""
 
 
 @pytest.fixture
-def holder(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "lock")], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "True\n"
-    yield process
-    process.kill()
-    process.wait()
+def started():
+    """Starts a program in a process of its own, which is killed after the test."""
+    processes = []
+
+    def start(program, *words):
+        command = [sys.executable, "-c", program, *map(str, words)]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
 
 
-def test_one_process_has_the_lock(holder, tmp_path):
-    assert not ProcessLock(str(tmp_path / "lock")).try_acquire()
-
-
-def test_a_killed_process_holds_nobody_up(holder, tmp_path):
-    holder.kill()
-    holder.wait()
-    lock = ProcessLock(str(tmp_path / "lock"))
-    lock.wait()
-    assert lock.try_acquire()
+def test_a_second_process_gets_the_lock_when_the_first_ends(started, tmp_path):
+    """Also where the first was killed."""
+    first = started(TAKE, tmp_path / "lock")
+    assert first.stdout.readline() == "True\n"
+    second = started(TAKE, tmp_path / "lock")
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.wait(1)
+    first.kill()
+    assert second.stdout.readline() == "True\n"
 
 
 def test_what_a_killed_process_left_of_torchs_own_lock_holds_nobody_up(tmp_path):
     (tmp_path / "lock").touch()
-    lock = ProcessLock(str(tmp_path / "lock"))
-    lock.wait()
-    assert lock.try_acquire()
+    assert ProcessLock(str(tmp_path / "lock")).try_acquire()
 
 
 def test_a_lock_that_was_given_back_can_be_taken_again(tmp_path):
-    first, second = ProcessLock(str(tmp_path / "lock")), ProcessLock(str(tmp_path / "lock"))
+    first = ProcessLock(str(tmp_path / "lock"))
     assert first.try_acquire()
-    assert not second.try_acquire()
     first.release()
-    assert second.try_acquire()
+    assert ProcessLock(str(tmp_path / "lock")).try_acquire()
 
 
-def test_torch_builds_extensions_under_it():
-    """In a process of its own: torch stays adapted."""
+def test_who_waited_for_a_build_that_was_killed_builds_itself(started, tmp_path):
+    """Torch would load what is not there."""
     pytest.importorskip("torch", reason="needs the training stack: make install")
-    program = [
-        "from restrain_openrlhf.machine.devices import detect",
-        "detect().install()",
-        "from torch.utils import cpp_extension",
-        "print(cpp_extension.FileBaton.__name__)",
-    ]
-    done = subprocess.run([sys.executable, "-c", "\n".join(program)], capture_output=True, text=True, check=True)
-    assert done.stdout.split()[-1] == ProcessLock.__name__
+    first = started(BUILD, tmp_path, 600)
+    assert [first.stdout.readline(), first.stdout.readline()] == ["asks\n", "builds\n"]
+    second = started(BUILD, tmp_path, 0)
+    assert second.stdout.readline() == "asks\n"
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.wait(1)
+    first.kill()
+    assert second.communicate()[0] == "builds\nloads True\n"
