@@ -1,11 +1,12 @@
 """A kind of answer: what a response answers, which answers are equal, and what is right; chosen by its name."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, ValidationError, model_validator
 
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.method.registry import Registry
@@ -13,6 +14,10 @@ from restrain_openrlhf.method.registry import Registry
 # A prompt's own data, as its data set has them: `problem`, and the columns that its kind of answer reads.
 Row = Mapping[str, Any]
 PROBLEM = "problem"
+# Names under which data sets have gold, whatever the kind of answer.
+GOLD = frozenset({"answer", "final_answer", "gold", "ground_truth", "label", "solution", "test", "test_list"})
+# What votes are made of: these methods see no other columns of a row than `row_columns`.
+OF_VOTES = ("extract", "key", "classes")
 
 Columns = TypeVar("Columns", bound=BaseModel)
 
@@ -54,6 +59,23 @@ class AnswerKind(BaseModel, ABC):
     narrowness: ClassVar[int] = 1
 
     name: str
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Here and nowhere else gold is kept from votes: whatever row a caller has, they see only their own columns."""
+        super().__pydantic_init_subclass__(**kwargs)
+        for name in OF_VOTES:
+            if name in vars(cls):
+                setattr(cls, name, _with_own_columns(vars(cls)[name]))
+
+    @model_validator(mode="after")
+    def _votes_without_gold(self) -> "AnswerKind":
+        if gold := (GOLD | self.graded_columns()) & self.row_columns():
+            raise ValueError(
+                f"votes of the kind {self.name!r} would read the column {min(gold)!r}, which belongs to gold, so that "
+                "no method would be label-free; leave it out (of `columns` of your own kind, of `send` of a judge)"
+            )
+        return self
 
     @abstractmethod
     def extract(self, response: str, row: Row) -> str | None:
@@ -152,6 +174,15 @@ class AnswerKind(BaseModel, ABC):
         changed = self.model_dump(mode="json", exclude_defaults=True, exclude={"name", *self.without_effect})
         settings = "".join(f" {key}={value!r}" for key, value in sorted(changed.items()))
         return f"{self.name} {self.whole_version}{settings}"
+
+
+def _with_own_columns(method: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(method)
+    def voting(self: AnswerKind, given: Any, row: Row) -> Any:
+        own = {PROBLEM, *self.row_columns()}
+        return method(self, given, row if row.keys() <= own else {name: row[name] for name in row if name in own})
+
+    return voting
 
 
 def number_classes(keys: Sequence[Hashable | None]) -> list[int | None]:

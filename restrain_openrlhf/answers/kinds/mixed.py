@@ -1,6 +1,7 @@
 """A file whose prompts have different kinds of answers: each row's column `answers` names its own."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -43,13 +44,13 @@ class Mixed(AnswerKind):
 
     def row_columns(self) -> frozenset[str]:
         """Of every kind that a row may name, those of installed packages included."""
-        KINDS.load_installed_packages()
+        _load_installed_kinds()
         every = (kind.columns for kind in KINDS.values())
         return frozenset({COLUMN}).union(*every, *(kind.row_columns() for kind in self._chosen()))
 
     def graded_columns(self) -> frozenset[str]:
         """Of every kind that a row may name; a column that votes of one kind read is not gold's."""
-        KINDS.load_installed_packages()
+        _load_installed_kinds()
         every = (kind.gold_columns for kind in KINDS.values())
         own = (kind.graded_columns() for kind in self._chosen())
         return frozenset().union(*every, *own) - self.row_columns()
@@ -96,3 +97,9 @@ class Mixed(AnswerKind):
                 f"{name!r} cannot be the kind of a row. Name the kind of the row's answers, such as text."
             )
         return parse_kind({**self.kinds.get(name, {}), "name": name})
+
+
+@cache
+def _load_installed_kinds() -> None:
+    """Once a process: looking for them takes milliseconds, and each row is asked for its columns."""
+    KINDS.load_installed_packages()

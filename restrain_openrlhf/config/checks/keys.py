@@ -91,6 +91,11 @@ KEYS: tuple[Check, ...] = (
         "training file that holds them, or choose a label-free method.",
     ),
     refused_if(
+        lambda flags, config, _method: flags["data.label_key"] in config.answers.row_columns(),
+        "data.label_key is {data.label_key!r}, a column that the kind of answer under `answers:` reads for votes: they "
+        "would see gold. Name the column of gold, or take this column out of the kind's settings.",
+    ),
+    refused_if(
         lambda _flags, config, _method: config.rollouts != KeepRollouts() and config.metrics is None,
         "rollouts is set, but metrics is not: rollouts are kept in the folder of the metrics. Set metrics to a file.",
     ),

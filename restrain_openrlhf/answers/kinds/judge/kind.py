@@ -110,16 +110,6 @@ class Judge(ComparedTexts):
             raise ValueError("name the judge either under callable or under url, not under both")
         return self
 
-    @model_validator(mode="after")
-    def _no_gold(self) -> "Judge":
-        gold = {"answer", *self.graded_columns()} & set(self.send)
-        if gold:
-            raise ValueError(
-                f"send names the column {min(gold)!r}, which belongs to gold, so the judge's votes would not be "
-                "label-free; remove it from send"
-            )
-        return self
-
     def row_columns(self) -> frozenset[str]:
         """What is sent, and what `read` reads."""
         return super().row_columns() | frozenset(self.send)

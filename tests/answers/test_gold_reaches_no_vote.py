@@ -1,0 +1,205 @@
+"""A kind that writes down every row it is given: by no way to a vote has one of them a column of gold's."""
+
+import asyncio
+import json
+from typing import ClassVar, Literal
+
+import httpx
+import pytest
+
+from restrain_openrlhf.answers import KINDS, AnswerKind, parse_kind, register
+from restrain_openrlhf.commands.premise.diagnosis import diagnose
+from restrain_openrlhf.commands.premise.groups import from_rollouts
+from restrain_openrlhf.config.checks import CHECKS
+from restrain_openrlhf.config.yaml_file import HookConfig
+from restrain_openrlhf.data.problems import Problem
+from restrain_openrlhf.errors import ConfigError
+from restrain_openrlhf.evaluation import result
+from restrain_openrlhf.evaluation.grade import ResponseRow
+from restrain_openrlhf.hook.rollout import training_data
+from restrain_openrlhf.method import build, parse_settings
+from restrain_openrlhf.reference.artifact import ReferenceRow
+from restrain_openrlhf.reference.offline_engine import Rollout
+from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
+from restrain_openrlhf.scoring.library import score
+from restrain_openrlhf.scoring.scorer import GroupScorer, score_whole_group
+from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
+from test_time.problems import Source, keep_problems, load_problems
+from tests.command_line import restrain
+
+QUESTION = "Which city was Eboracum?"
+SAID = ["London", "York", "York", "Leeds"]
+# Whatever a data set calls its gold: `truth` is what data.label_key names here.
+ROW = {
+    "problem": QUESTION,
+    "hint": "in the north",
+    "answer": "York",
+    "aliases": ["York UA"],
+    **dict.fromkeys(("label", "truth", "gold", "solution", "test", "secret"), "York"),
+}
+TTRL = parse_settings({"name": "ttrl"})
+
+
+class Witness(AnswerKind):
+    """The last word; `seen` are the rows that votes got, `graded` those of the comparison with gold."""
+
+    version: ClassVar[str] = "1"
+    reads: ClassVar[str] = "The last word is the answer."
+    columns: ClassVar[frozenset[str]] = frozenset({"hint"})
+    gold_columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
+    seen: ClassVar[list[dict]] = []
+    graded: ClassVar[list[dict]] = []
+
+    name: Literal["witness"] = "witness"
+
+    def extract(self, response, row):
+        self.seen.append(dict(row))
+        return response.split()[-1] if response.split() else None
+
+    def key(self, answer, row):
+        self.seen.append(dict(row))
+        return answer
+
+    def classes(self, answers, row):
+        self.seen.append(dict(row))
+        return super().classes(answers, row)
+
+    def is_right(self, answer, gold, row):
+        self.graded.append(dict(row))
+        return super().is_right(answer, gold, row) or answer in row.get("aliases", ())
+
+
+@pytest.fixture(autouse=True)
+def kind():
+    Witness.seen.clear()
+    Witness.graded.clear()
+    yield register(Witness)()
+    del KINDS["witness"]
+
+
+@pytest.fixture
+def rollouts(write_jsonl):
+    return write_jsonl("rollouts.jsonl", [{"id": "1", **ROW, "responses": SAID}])
+
+
+def blind():
+    """Whether every row that votes got has the hint; fails for any column of gold's."""
+    assert Witness.seen
+    assert all(row.keys() <= {"problem", "hint"} for row in Witness.seen), Witness.seen
+    assert "York" not in json.dumps(Witness.seen)
+    return all("hint" in row for row in Witness.seen)
+
+
+def responses():
+    return tuple(GroupResponse(text=text, finished=True) for text in SAID)
+
+
+def test_the_score_command(rollouts, tmp_path):
+    restrain("score", rollouts, "--method", "ttrl", "--answers", "witness", "--out", tmp_path / "s.jsonl")
+    assert blind()
+
+
+def test_the_library(kind):
+    score(SAID, QUESTION, method="ttrl", answers=kind, gold="York", columns=ROW)
+    assert blind()
+
+
+@pytest.mark.parametrize("name", ["ttrl", "restrain"])
+def test_in_process_and_v1_score(kind, name):
+    """`POST /v1/score` and the rollout actor score a request, whose row is whatever the client sent."""
+    settings = {"name": name, **({"prompt_weight": 1.0} if name == "restrain" else {})}
+    scorer = GroupScorer(build(parse_settings(settings)), None, kind)
+    score_whole_group(scorer, GroupRequest(prompt=QUESTION, responses=responses(), gold="York", row=ROW))
+    assert blind()
+    assert not Witness.graded
+
+
+def test_a_method_that_reads_gold_has_it_for_grading_alone(kind):
+    scorer = GroupScorer(build(parse_settings({"name": "grpo_gold"})), None, kind)
+    score_whole_group(scorer, GroupRequest(prompt=QUESTION, responses=responses(), gold="York", row=ROW))
+    assert blind()
+    assert all(row["aliases"] == ["York UA"] for row in Witness.graded)
+
+
+def test_the_service(write_jsonl):
+    pytest.importorskip("fastapi", reason="needs the web stack: pip install restrain-openrlhf[service]")
+    from restrain_openrlhf.scoring.service.handlers import Service, application
+    from restrain_openrlhf.scoring.service.service_config import ServiceConfig
+
+    block = {"group_size": len(SAID), "end_of_text": "<end>", "labelled_rows": "vote"}
+    rows = write_jsonl("rows.jsonl", [ROW])
+    config = {"method": {"name": "ttrl"}, "answers": {"name": "witness"}, "answer_rows": rows, "service": block}
+    app = application(Service(ServiceConfig.model_validate(config), None))
+    one = {"prompts": [QUESTION], "labels": ["York"]}
+    bodies = [{**one, "query": [f"{QUESTION} {text}<end>"]} for text in SAID]
+    group = {"prompt": QUESTION, "gold": "York", "responses": [{"text": text, "finished": True} for text in SAID]}
+
+    async def ask():
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://service") as client:
+            whole = client.post("/v1/score", json={"groups": [group, {**group, "row": ROW}]})
+            return await asyncio.gather(whole, *(client.post("/get_reward", json=body) for body in bodies))
+
+    assert {reply.status_code for reply in asyncio.run(ask())} == {200}
+    assert blind()
+
+
+def test_training_with_a_label_key_of_ones_own(monkeypatch, kind):
+    config = HookConfig.model_construct(answers=kind, method=TTRL)
+    monkeypatch.setattr(training_data, "config_here", lambda: config)
+    host = lambda data, *_: (data["problem"], data["truth"])  # noqa: E731
+    _, label = training_data.preprocess_data(host, None, (ROW, None, "problem", "truth"), {})
+    kind.grade("so York", label.label, label.row)
+    assert blind()
+    assert Witness.graded == [{name: ROW[name] for name in ("problem", "hint", "aliases")}]
+
+
+def test_the_offline_pass(write_jsonl, kind):
+    (prompt,) = load_prompts(PromptSource(str(write_jsonl("p.jsonl", [ROW])), "problem"), kind=kind)
+    vote = ReferenceRow.of(kind, prompt, [Rollout(text, 3, False) for text in SAID])
+    assert blind()
+    assert "York" not in json.dumps(vote.row)
+
+
+def test_premise(rollouts, kind):
+    found = diagnose(from_rollouts(rollouts, kind=kind), TTRL)
+    assert found.gold is not None
+    assert blind()
+
+
+def test_evaluation(kind):
+    problem = Problem(id="1", problem=QUESTION, answer="York", row=ROW)
+    row = ResponseRow(id="1", problem=QUESTION, prompt=QUESTION, responses=SAID, tokens=[1] * 4, truncated=[False] * 4)
+    assert result._graded(row, problem, kind).correct == (False, True, True, False)
+    assert blind()
+    assert all(row["aliases"] for row in Witness.graded)
+
+
+def test_adapting_to_a_test_set(write_jsonl, tmp_path, kind):
+    problems = load_problems(Source(str(write_jsonl("set.jsonl", [ROW]))), kind)
+    keep_problems(tmp_path / "kept.jsonl", problems)
+    assert problems[0].row == {"hint": "in the north"}
+    assert "York" not in (tmp_path / "kept.jsonl").read_text()
+
+
+@pytest.mark.parametrize("column", ["answer", "label", "solution", "aliases", "test_list"])
+def test_no_kind_makes_votes_of_a_column_of_gold(column):
+    class Peeking(Witness):
+        columns: ClassVar[frozenset[str]] = frozenset({column})
+        name: Literal["peeking"] = "peeking"
+
+    register(Peeking)
+    try:
+        with pytest.raises(ConfigError, match=f"'peeking' would read the column '{column}', which belongs to gold"):
+            parse_kind({"name": "peeking"})
+    finally:
+        del KINDS["peeking"]
+
+
+@pytest.mark.parametrize(("name", "refused"), [("hint", True), ("truth", False), ("problem", False)])
+def test_the_label_key_is_no_column_of_votes(kind, name, refused):
+    config = HookConfig.model_construct(answers=kind, method=TTRL)
+    flags = {"data.label_key": name}
+    check = next(check for check in CHECKS if "a column that the kind" in str(check.__doc__))
+    reason = check(flags, config, build(TTRL))
+    assert (reason is not None) is refused
+    assert not refused or "data.label_key is 'hint'" in reason
