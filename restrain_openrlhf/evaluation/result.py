@@ -105,6 +105,16 @@ class BenchmarkFolder:
         """`responses.jsonl`, or this shard's part of it."""
         return shard.path(self.path / "responses.jsonl")
 
+    def is_finished(self, provenance: Provenance) -> bool:
+        """Whether there is a result of responses that were drawn like this, graded as they would be graded now."""
+        try:
+            result = Result.model_validate_json(self.result.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValidationError):
+            return False
+        versions = (result.provenance.kind.whole_version, GRADER_VERSION)
+        graded_alike = (result.extractor_version, result.grader_version) == versions
+        return graded_alike and not provenance.difference(result.provenance)
+
     def keep_problems(self, problems: Sequence[Problem]) -> None:
         """Write them once; shards that start together write the same. Raises RunError where others are there."""
         if not self.problems.exists():

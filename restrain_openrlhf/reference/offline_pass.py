@@ -140,10 +140,13 @@ class OfflinePass:
 
     def run(self, on_progress: Callable[[int], None], engine: Callable[[], Engine]) -> None:
         """Sample what is missing."""
+        self.sampling().run(engine, on_progress)
+
+    def sampling(self) -> SamplingPass:
+        """The file of this shard, and what belongs into it."""
         chunk = prompts_per_chunk(self.options.n, detect().has_gpus)
         make = partial(ReferenceRow.of, self.provenance.kind)
-        sampling = SamplingPass(self.prompts, self.provenance, self.path, ReferenceRow, make, chunk)
-        sampling.run(engine, on_progress)
+        return SamplingPass(self.prompts, self.provenance, self.path, ReferenceRow, make, chunk)
 
 
 def _own_prompts(
@@ -161,11 +164,14 @@ def _own_prompts(
 def sample_reference(config: RunConfig, out: Path, n: int | None = None, **given: str | float | None) -> None:
     """Sample `n` rollouts of every prompt, on all visible GPUs; what is not `given` is as the configuration says.
 
-    `restrain reference` does so in a process of its own. Existing rollouts are kept. Raises RunError with the log's
-    last lines where it fails, ConfigError where the configuration names no model or limit of new tokens.
+    `restrain reference` does so in a process of its own. Existing rollouts are kept; a complete file starts no process.
+    Raises RunError with the log's last lines where it fails, ConfigError where the configuration names no model or
+    limit of new tokens.
     """
     check_version()
     options = _options(config, flags_of(config), out, n, **given)
+    if out.exists() and OfflinePass.prepare(options, options.source(), WHOLE).sampling().is_complete():
+        return
     out.parent.mkdir(parents=True, exist_ok=True)
     run_command(["reference", *options.words()], out.parent / "sampling.log")
 

@@ -117,6 +117,13 @@ class SamplingPass:
                 file.flush()
                 on_progress(len(chunk))
 
+    def is_complete(self) -> bool:
+        """Whether the file has a row for every prompt, so that no engine is needed. Raises as `run`."""
+        if not self.path.exists():
+            return False
+        with _locked(self.path):
+            return not any(self._chunks(self._done()))
+
     def _done(self) -> set[str]:
         """Keys of the rows that are there already. The provenance is written before the first of them."""
         if not self.path.stat().st_size:

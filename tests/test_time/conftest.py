@@ -57,6 +57,16 @@ class StandIns:
         out.mkdir(parents=True, exist_ok=True)
         (out / "plan.json").write_text(json.dumps({"row": self.row, **what}))
 
+    def refuse_processes(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """From now on no command may be started in a process, and no training."""
+        from restrain_openrlhf.hook.launch import train
+
+        def refuse(commands: Sequence[processes.Command]) -> None:
+            raise RunError(f"a process was started: {commands[0].words[0]}")
+
+        monkeypatch.setattr(processes, "run_together", refuse)
+        monkeypatch.setattr(train, "_run_host", None)
+
 
 @pytest.fixture
 def stand_ins(tmp_path, monkeypatch) -> StandIns:

@@ -199,6 +199,22 @@ def test_stopped_at_the_start_of_every_phase_it_comes_to_the_same_end_and_repeat
     assert len(rows(paths / "stopped" / "train" / "metrics.jsonl")) == 6
 
 
+def test_a_finished_adaptation_answers_from_its_files_and_another_configuration_is_an_error(
+    adapt, paths, stand_ins, monkeypatch
+):
+    gold = ("--gold", paths / "gold.jsonl")
+    assert adapt("out", *gold).returncode == 0
+    whole = result(paths / "out")
+    stand_ins.refuse_processes(monkeypatch)
+    assert adapt("out", *gold).returncode == 0
+    assert result(paths / "out") == whole
+    other = adapt("out", *gold, "--set", "openrlhf.rollout.temperature=0.5")
+    assert other.returncode == 2
+    assert "holds a different pass (temperature" in other.stderr
+    (paths / "out" / "evaluation" / "adapted-model-paper" / "test" / "result.json").unlink()
+    assert "a process was started: eval" in adapt("out", *gold).stderr
+
+
 def test_stopped_by_sigterm_in_training_it_goes_on_with_the_next_step(adapt, paths):
     assert adapt("whole").returncode == 0
     done = adapt("out", stop=3)
