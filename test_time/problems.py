@@ -128,7 +128,10 @@ def _problem(source: Source, row: Row, number: int, numbered: bool, kind: Answer
 
 def instructed(problems: Sequence[PromptOnly], kind: AnswerKind) -> list[PromptOnly]:
     """With the kind's instruction after each problem: of mathematics, Qwen2.5-Math's to box the answer."""
-    return [each.model_copy(update={"problem": f"{each.problem.strip()}\n{kind.instruction}"}) for each in problems]
+    asked = (
+        f"{each.problem.strip()}\n{kind.instruction_for(kind.row(each.problem, each.row))}".strip() for each in problems
+    )
+    return [each.model_copy(update={"problem": text}) for each, text in zip(problems, asked, strict=True)]
 
 
 def keep_problems(path: Path, problems: Sequence[PromptOnly]) -> None:

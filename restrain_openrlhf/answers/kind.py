@@ -153,6 +153,10 @@ class AnswerKind(BaseModel, ABC):
         known = {**(columns.get("row") or {}), **columns} if names else {}
         return {name: known[name] for name in names if known.get(name) is not None}
 
+    def instruction_for(self, row: Row) -> str:
+        """A sentence that asks a chat model for such an answer: `instruction`, unless settings or row say otherwise."""
+        return self.instruction
+
     def refuse_missing_packages(self) -> None:
         """Raises GraderError where a package that reads or compares answers is not installed: before a run starts."""
 

@@ -10,7 +10,7 @@ from restrain_openrlhf.data.benchmarks import LoadedBenchmark
 from restrain_openrlhf.data.identity import model_fingerprint, set_digest
 from restrain_openrlhf.errors import ConfigError, DataError
 from restrain_openrlhf.evaluation.grade import ResponseRow
-from restrain_openrlhf.evaluation.protocol import Request, Template, choose_template, end_tokens, render
+from restrain_openrlhf.evaluation.protocol import Request, Template, choose_template, end_tokens, render, worded
 from restrain_openrlhf.evaluation.result import BenchmarkFolder, EvaluationProvenance
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.reference.offline_engine import Marks, RolloutEngine, Sampling, prompt_tokens
@@ -66,10 +66,12 @@ def prepare(request: Request, benchmarks: Sequence[LoadedBenchmark], shard: Shar
 
 
 def benchmark_prompts(benchmark: LoadedBenchmark, template: Template, tokenizer: Any) -> list[Prompt]:
-    """The text that the model gets for each problem."""
+    """The text that the model gets for each problem, which asks for the answer as its kind is read."""
+    kind = benchmark.kind
+    asked = (worded(template, kind.instruction_for(kind.row(each.problem, each.row))) for each in benchmark.problems)
     return [
-        Prompt(each.id, each.problem, render(template, each.problem, tokenizer), f"problem {each.id}")
-        for each in benchmark.problems
+        Prompt(each.id, each.problem, render(own, each.problem, tokenizer), f"problem {each.id}")
+        for each, own in zip(benchmark.problems, asked, strict=True)
     ]
 
 
@@ -92,7 +94,8 @@ def _longest(
 def _provenance(
     request: Request, entry: LoadedBenchmark, template: Template, tokenizer: Any, fingerprint: str, context: int
 ) -> EvaluationProvenance:
-    text = template.text + str(getattr(tokenizer, "chat_template", None) if template.chat else "")
+    around = str(getattr(tokenizer, "chat_template", None)) if template.chat else ""
+    text = worded(template, entry.kind.instruction_for({})).text + around
     return EvaluationProvenance(
         benchmark=entry.name,
         title=entry.title,

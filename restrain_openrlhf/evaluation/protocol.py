@@ -94,7 +94,10 @@ class Request(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class Template:
-    """`text` has {input} for the problem; `chat`: the tokenizer's chat template goes round it; `stops` end it."""
+    """`text` has {input} for the problem, and {instruction} for what the kind of answer asks for, or neither of both.
+
+    `chat`: the tokenizer's chat template goes round it; `stops` end it.
+    """
 
     name: str
     text: str
@@ -115,19 +118,19 @@ TEMPLATES: Mapping[str, Template] = {
     for entry in (
         Template(
             "qwen25-math-cot",
-            f"<|im_start|>system\n{INSTRUCTION}<|im_end|>\n<|im_start|>user\n{{input}}<|im_end|>\n<|im_start|>assistant\n",
+            "<|im_start|>system\n{instruction}<|im_end|>\n<|im_start|>user\n{input}<|im_end|>\n<|im_start|>assistant\n",
         ),
         Template(
             "qwen-boxed",
             "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-            f"<|im_start|>user\n{{input}}\n{INSTRUCTION}<|im_end|>\n<|im_start|>assistant\n",
+            "<|im_start|>user\n{input}\n{instruction}<|im_end|>\n<|im_start|>assistant\n",
         ),
         Template("cot", "Question: {input}\nAnswer: ", stops=("\n\nQuestion:",)),
         Template("direct", "Question: {input}\nAnswer: "),
-        Template("chat-boxed", f"{{input}}\n{INSTRUCTION}", chat=True),
+        Template("chat-boxed", "{input}\n{instruction}", chat=True),
         Template("chat", "{input}", chat=True),
         # Qwen2.5-Math calls it `mathstral`.
-        Template("boxed", f"{{input}}\n{INSTRUCTION}"),
+        Template("boxed", "{input}\n{instruction}"),
         Template("plain", "{input}"),
     )
 }
@@ -157,6 +160,11 @@ def choose_template(name: str, tokenizer: Any) -> Template:
     if template.chat and not tokenizer.chat_template:
         raise ConfigError(f"--template {name}: the model's tokenizer has no chat template. Choose boxed or cot.")
     return template
+
+
+def worded(template: Template, instruction: str) -> Template:
+    """The template with what the kind of answer asks for; mathematics asks for a box."""
+    return replace(template, text=template.text.replace("{instruction}", instruction))
 
 
 def render(template: Template, problem: str, tokenizer: Any) -> str:

@@ -22,7 +22,7 @@ from restrain_openrlhf.config.host_flags import (  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.data.benchmarks import BENCHMARKS  # noqa: E402
 from restrain_openrlhf.data.sources import TRAINING_SETS  # noqa: E402
-from restrain_openrlhf.evaluation.protocol import INSTRUCTION, TEMPLATES  # noqa: E402
+from restrain_openrlhf.evaluation.protocol import INSTRUCTION, TEMPLATES, render, worded  # noqa: E402
 from tests.config.presets import CONFIGS, REPRESENTATIVES, command, golden_file, preset_file, presets  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 
@@ -176,7 +176,7 @@ def test_prompt_and_response_are_within_the_models_context(name):
 @pytest.mark.parametrize("size", ["1.5b", "7b"])
 def test_qwen25_math_is_asked_as_its_own_evaluation_asks_it(data, size):
     asked = load_run_config(preset_file(f"{data}/qwen2.5-math-{size}/restrain")).openrlhf["data.input_template"]
-    assert asked.format("PROBLEM") == TEMPLATES["qwen25-math-cot"].text.replace("{input}", "PROBLEM")
+    assert asked.format("PROBLEM") == render(worded(TEMPLATES["qwen25-math-cot"], INSTRUCTION), "PROBLEM", None)
 
 
 @pytest.mark.parametrize("data", ["dapo14k", "math12k"])

@@ -2,8 +2,10 @@
 
 import pytest
 
+from restrain_openrlhf.data.benchmarks import load_benchmark
 from restrain_openrlhf.errors import ConfigError
-from restrain_openrlhf.evaluation.protocol import TEMPLATES, choose_template, end_tokens, render
+from restrain_openrlhf.evaluation.job import benchmark_prompts
+from restrain_openrlhf.evaluation.protocol import INSTRUCTION, TEMPLATES, choose_template, end_tokens, render, worded
 
 LLAMA = (
     "{{ bos_token }}{% for message in messages %}<|start_header_id|>{{ message['role'] }}<|end_header_id|>\n\n"
@@ -45,15 +47,37 @@ def tokenizer(*vocabulary, chat_template=None):
     ],
 )
 def test_prompts_letter_by_letter(name, text):
-    assert render(TEMPLATES[name], "What is {x}?", tokenizer=None) == text
+    assert render(worded(TEMPLATES[name], INSTRUCTION), "What is {x}?", tokenizer=None) == text
 
 
 def test_llama_is_asked_through_its_own_chat_template():
-    text = render(TEMPLATES["chat-boxed"], "What is 1+1?", tokenizer(chat_template=LLAMA))
+    text = render(worded(TEMPLATES["chat-boxed"], INSTRUCTION), "What is 1+1?", tokenizer(chat_template=LLAMA))
     assert text == (
         "<s><|start_header_id|>user<|end_header_id|>\n\nWhat is 1+1?\nPlease reason step by step, and put your final "
         "answer within \\boxed{}.<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n"
     )
+
+
+PRO = {"question_id": 1, "question": "Which river?", "options": ["Po", "Ems", "Don"], "answer": "B", "category": "law"}
+TRIVIA = {"question_id": "a", "question": "Which river?", "answer": {"value": "Ems", "aliases": ["Ems"]}}
+HUMAN = {"task_id": "H/0", "prompt": "def f(x):\n", "test": "def check(f): pass", "entry_point": "f"}
+
+
+@pytest.mark.parametrize("template", ["qwen25-math-cot", "qwen-boxed", "boxed", "chat-boxed"])
+@pytest.mark.parametrize(
+    ("name", "row", "asked"),
+    [
+        ("mmlu_pro", PRO, 'End with "The answer is" and the letter of one option.'),
+        ("triviaqa", TRIVIA, "between <answer> and </answer>."),
+        ("humaneval", HUMAN, "Write the whole program in one fenced block of Python."),
+    ],
+)
+def test_other_kinds_are_asked_for_what_they_are_read_in(write_jsonl, name, row, asked, template):
+    loaded = load_benchmark(name, write_jsonl(f"{name}.jsonl", [row]).parent)
+    (prompt,) = benchmark_prompts(loaded, TEMPLATES[template], tokenizer(chat_template=LLAMA))
+    assert asked in prompt.text
+    assert "boxed" not in prompt.text
+    assert "step by step" not in prompt.text
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,32 @@ def test_the_box_is_asked_for_after_the_problem():
     assert instructed([ONE], MATHEMATICS)[0] == PromptOnly(id="a", problem=f"1+1?\n{INSTRUCTION}")
 
 
+@pytest.mark.parametrize(
+    ("block", "row", "asked", "response"),
+    [
+        ({"name": "text"}, {}, "between <answer> and </answer>", "I think <answer>York</answer>"),
+        ({"name": "text", "tag": "city"}, {}, "between <city> and </city>", "I think <city>York</city>"),
+        ({"name": "text", "read": "marker"}, {}, 'End with "Answer:"', "I think.\nAnswer: York"),
+        ({"name": "text", "marker": "City:"}, {}, 'End with "City:"', "I think.\nCity: York"),
+        ({"name": "text", "read": "last_line"}, {}, "alone on the last line", "I think:\nYork"),
+        (
+            {"name": "embedding", "model": "m", "read": {"name": "text", "tag": "city"}},
+            {},
+            "<city>",
+            "<city>York</city>",
+        ),
+        ({"name": "mixed"}, {"answers": "text"}, "between <answer>", "<answer>York</answer>"),
+        ({"name": "mixed"}, {}, r"\boxed{}", r"So \boxed{York}"),
+    ],
+)
+def test_an_answer_as_it_is_asked_for_is_read(block, row, asked, response):
+    kind = parse_kind(block)
+    (worded,) = instructed([PromptOnly(id="a", problem="Where? ", row=row)], kind)
+    assert worded.problem.startswith("Where?\n")
+    assert asked in worded.problem
+    assert kind.extract(response, row) == "York"
+
+
 def test_problems_that_were_worked_on_are_not_replaced(tmp_path):
     path = tmp_path / "prompts.jsonl"
     keep_problems(path, [ONE])

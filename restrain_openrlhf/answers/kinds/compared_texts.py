@@ -20,7 +20,6 @@ class ComparedTexts(AnswerKind):
         "An answer is what the kind under `read` reads. By default that is `text`: an <answer> tag, a box, what "
         'follows "Answer:" or "the answer is", or the last line.'
     )
-    instruction: ClassVar[str] = "Put the final answer, as short as possible, into <answer> and </answer>."
     # It is part of the version.
     without_effect: ClassVar[frozenset[str]] = frozenset({"read"})
 
@@ -52,6 +51,9 @@ class ComparedTexts(AnswerKind):
 
     def graded_columns(self) -> frozenset[str]:
         return self.gold_columns | self.read.graded_columns()
+
+    def instruction_for(self, row: Row) -> str:
+        return self.read.instruction_for(row)
 
     def extract(self, response: str, row: Row) -> str | None:
         return self.read.extract(response, row)

@@ -65,6 +65,9 @@ class Mixed(AnswerKind):
     def check_row(self, row: Row) -> None:
         self._of(row).check_row(row)
 
+    def instruction_for(self, row: Row) -> str:
+        return self._of(row).instruction_for(row)
+
     def extract(self, response: str, row: Row) -> str | None:
         return self._of(row).extract(response, row)
 

@@ -51,7 +51,6 @@ class Text(AnswerKind):
     )
     gold_columns: ClassVar[frozenset[str]] = frozenset({"aliases"})
 
-    instruction: ClassVar[str] = "Put your final answer, in as few words as possible, between <answer> and </answer>."
     narrowness: ClassVar[int] = 0
 
     name: Literal["text"] = "text"
@@ -86,6 +85,15 @@ class Text(AnswerKind):
     def check_row(self, row: Row) -> None:
         """Reads its aliases."""
         self._aliases(row)
+
+    def instruction_for(self, row: Row) -> str:
+        """For the place that `read` names; of several the one that is hardest to miss."""
+        answer = "your final answer, in as few words as possible"
+        if self.read == "last_line":
+            return f"Put {answer}, alone on the last line."
+        if self.read == "marker" or (self.read == "auto" and self.marker is not None):
+            return f'End with "{self.marker or "Answer:"}" and {answer}.'
+        return f"Put {answer}, between <{self.tag}> and </{self.tag}>."
 
     def extract(self, response: str, row: Row) -> str | None:
         text = reading.ending(response)
