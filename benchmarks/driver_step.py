@@ -1,18 +1,21 @@
-"""The trainer's own time in a step: OpenRLHF's as it is and with the hook, in turn, over the same rollouts.
+"""The trainer's own time in a whole step: OpenRLHF's as it is and with the hook, in turn, over the same rollouts.
 
-Prompts go through a real Ray to one rollout actor that answers without a model, and come back as the host's experience,
-in micro-batches of 8. The tokenizer is a byte-level BPE of Qwen's size (or Llama's, by --tokens 128000), made here.
-Only what one process does in its own threads is counted: CPU time of the trainer's process, and of the rollout actor's.
+The host's own loop takes each step: prompts go through a real Ray to one rollout actor that answers without a model,
+become experience in micro-batches of 8, are sent to a policy that answers at once, and the step is logged; with the
+hook, its numbers and some of its rollouts are also written. The tokenizer is a byte-level BPE of Qwen's size (or
+Llama's, by --tokens 128000), made here. CPU time is that of one process, in all its threads.
 """
 
 import argparse
 import itertools
+import logging
 import os
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,14 +64,20 @@ class Rollouts:
     """Answers as the host's rollout actor does (trainer/ray/vllm_engine.py), without drawing: what a group costs it."""
 
     def __init__(self, tokens: int) -> None:
-        from restrain_openrlhf.hook.rollout.group_columns import GENERATED, MAJORITY, columns, majority_digest
+        from restrain_openrlhf.hook.rollout.group_columns import (
+            GENERATED,
+            MAJORITY,
+            ScoredGroup,
+            columns,
+            majority_digest,
+        )
         from restrain_openrlhf.method import build, parse_settings
         from restrain_openrlhf.scoring import GroupScorer, score_whole_group
         from restrain_openrlhf.scoring.wire import GroupRequest
 
         self.tokens = tokens
         self.scorer = GroupScorer(build(parse_settings(METHOD)))
-        self.request, self.score = GroupRequest, score_whole_group
+        self.request, self.score, self.scored = GroupRequest, score_whole_group, ScoredGroup
         self.columns, self.extra = columns, lambda score: {
             MAJORITY: majority_digest(score.majority_key), GENERATED: 16.0 * tokens,
         }  # fmt: skip
@@ -84,12 +93,15 @@ class Rollouts:
         tokenizer = await tokenizer_here(hf_tokenizer)
         is_hooked = tokenizer is not hf_tokenizer
         ids = (tokenizer(prompt, add_special_tokens=False)["input_ids"] * PROMPT_TOKENS)[:PROMPT_TOKENS]
-        texts = [f"\\boxed{{{place % 5}}}" for place in range(num_samples)]
+        texts = [f"{'so ' * self.tokens}\\boxed{{{place % 5}}}" for place in range(num_samples)]
         group = self.request(prompt=prompt, responses=[{"text": text, "finished": True} for text in texts])
         score = self.score(self.scorer, group)
         rows = [{**row, **self.extra(score)} for row in self.columns(group, score)]
         rollouts = [self._rollout(prompt, ids, row) for row in rows]
-        return [as_arrays(each) for each in rollouts] if is_hooked else rollouts
+        if not is_hooked:
+            return rollouts
+        rollouts[0]["label"] = self.scored(group, score)
+        return [as_arrays(each) for each in rollouts]
 
     def _rollout(self, prompt: str, ids: list[int], row: dict[str, float]) -> dict[str, Any]:
         tokens = [*ids, *((place * 7919) % 100_000 for place in range(self.tokens))]
@@ -111,15 +123,25 @@ class Rollouts:
 
 
 class Models:
-    """A group of policy processes that answers at once, with log-probabilities of the right shape (B, T-1)."""
+    """A group of policy processes that answers at once. As the host (trainer/ray/launcher.py), it sends through Ray."""
 
     def async_run_method_batch(self, method_name: str, **batch: Any) -> list[Any]:
         import torch
 
+        ray.put(batch)
+        if method_name == "append":
+            return []
         return [ray.put([torch.full(mask.shape, -0.5) for mask in batch["action_mask"]])]
 
-    def async_run_method(self, method_name: str) -> list[Any]:
-        return []
+    def async_run_method(self, method_name: str, **_: Any) -> list[Any]:
+        return [ray.put({"policy_loss": 0.5, "kl": 0.1})] if method_name == "fit" else []
+
+
+class Prompts(list[Any]):
+    """The data loader of one step's prompts, as far as the host's loop asks it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True)
@@ -132,31 +154,33 @@ class Cost:
 
 
 def step(tokenizer: Any, engine: Any, arguments: Any, prompts: int) -> Cost:
-    """Prompts out, rollouts in, experience made, by the host's own classes as they are now: patched or not."""
-    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-    from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController
+    """One step of the host's trainer as it is now, patched or not, but for its constructor, which loads models."""
+    from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
     strategy, models = SimpleNamespace(args=arguments), Models()
-    rows = [("", [f"Problem {place}: what is it?"], [""], [None]) for place in range(prompts)]
-    generator = SamplesGenerator(strategy, rows, None, tokenizer, [engine])
-    maker = RemoteExperienceMaker(models, None, None, models, FixedKLController(0.001), strategy, tokenizer)
+    rows = Prompts(("", [f"Problem {place}: what is it?"], [""], [None]) for place in range(prompts))
+    host = PPOTrainer.__ray_metadata__.modified_class
+    trainer: Any = host.__new__(host)
+    BasePPOTrainer.__init__(trainer, strategy, models, None, None, models, None, tokenizer)
+    trainer.prompts_dataloader, trainer.eval_dataloader = rows, None
+    trainer.generate_kwargs = {"max_new_tokens": 2048, "max_len": 4096}
+    trainer.samples_generator = SamplesGenerator(strategy, rows, None, tokenizer, [engine])
     actor, cpu, wall = ray.get(engine.cpu_seconds.remote()), time.process_time(), time.perf_counter()
-    samples, *_ = generator.generate_samples(max_new_tokens=2048, max_len=4096)
-    maker.make_experience_batch(samples)
+    trainer.fit()
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     actor = ray.get(engine.cpu_seconds.remote()) - actor
     return Cost(*(1000 * seconds / prompts for seconds in (cpu, actor, wall)))
 
 
-def in_turn(run: Callable[[], Cost], repeats: int) -> Iterator[tuple[Cost, Cost]]:
+def in_turn(run: Callable[[], Cost], repeats: int, metrics: Path) -> Iterator[tuple[Cost, Cost]]:
     """Stock and hooked, one after the other; the first pair warms up and is left out."""
     from restrain_openrlhf.config.yaml_file import HookConfig
     from restrain_openrlhf.hook.install import instrument
     from restrain_openrlhf.hook.install.environment import to_environment
     from restrain_openrlhf.method import parse_settings
 
-    os.environ.update(to_environment(HookConfig(method=parse_settings(METHOD))))
+    os.environ.update(to_environment(HookConfig(method=parse_settings(METHOD), metrics=metrics)))
     for repeat in range(repeats + 1):
         stock = run()
         instrument.install()
@@ -186,14 +210,18 @@ def main() -> None:
         "rollout.batch_size": options.prompts,
         "rollout.n_samples_per_prompt": options.n,
         "rollout.micro_batch_size": MICRO_BATCH,
+        "ckpt.save_steps": 1000,
+        "eval.steps": 1000,
     }
     arguments = hierarchize(parse(to_arguments(flags)))
+    logging.disable(logging.INFO)
     ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False)
     engine = Rollouts.remote(options.response)
     with tempfile.TemporaryDirectory() as name:
         tokenizer = get_tokenizer(str(byte_level_bpe(Path(name), options.tokens)), None, "left")
         size = (Path(name) / "tokenizer.json").stat().st_size / 1e6
-    pairs = list(in_turn(lambda: step(tokenizer, engine, arguments, options.prompts), options.repeats))
+        run = partial(step, tokenizer, engine, arguments, options.prompts)
+        pairs = list(in_turn(run, options.repeats, Path(name) / "metrics.jsonl"))
     console = Console()
     console.print(
         f"{options.prompts} prompts of {options.n} rollouts of {options.response} tokens, a tokenizer of "
@@ -204,7 +232,8 @@ def main() -> None:
         ratios = [two / one for one, two in zip(stock, hooked, strict=True)]
         console.print(
             f"{said}: stock {statistics.median(stock):.1f}, hooked {statistics.median(hooked):.1f}, ratio "
-            f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+            f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}); slower in "
+            f"{sum(ratio > 1 for ratio in ratios)} of {len(ratios)} pairs"
         )
 
 

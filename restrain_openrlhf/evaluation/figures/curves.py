@@ -4,6 +4,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Self
@@ -85,7 +86,7 @@ class RunCurves:
     ) -> Self:
         """Of a run's rows, of which no more is kept than the numbers that the panels show."""
         curves = {panel.title: (array("q"), array("d")) for panel in panels}
-        run = cls(name, array("q"), curves, array("d"))
+        run = cls(name, array("q"), curves, array("f"))
         values = {panel.title: panel.value for panel in panels}
         for row in rows:
             run.steps.append(row.step)
@@ -153,7 +154,7 @@ def _line(axes: Axes, run: RunCurves, panel: Panel) -> None:
 
 def draw_majority_sizes(run: RunCurves) -> Figure:
     """Share of groups by the size of their majority (vertical), step by step (horizontal)."""
-    shares = np.frombuffer(run.sizes).reshape(len(run.steps), -1)
+    shares = np.frombuffer(run.sizes, dtype=np.float32).reshape(len(run.steps), -1)
     figure = Figure(figsize=(8, 4), layout="constrained")
     axes = figure.subplots()
     extent = (run.steps[0] - 0.5, run.steps[-1] + 0.5, -0.5, shares.shape[1] - 0.5)
@@ -166,10 +167,10 @@ def draw_majority_sizes(run: RunCurves) -> Figure:
 def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
     """Write training.png, votes.png, speed.png and one majority-size figure per run into `out`; returns their paths."""
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
-    figures = {name: draw_panels(runs, of) for name, of in panels.items()}
-    return save_figures(
-        figures | {f"majority-{run.name.replace('/', '-')}": draw_majority_sizes(run) for run in runs}, out
-    )
+    figures = [(name, partial(draw_panels, runs, of)) for name, of in panels.items()]
+    figures += [(f"majority-{run.name.replace('/', '-')}", partial(draw_majority_sizes, run)) for run in runs]
+    # One at a time: a figure holds its points several times over.
+    return [path for name, draw in figures for path in save_figures({name: draw()}, out)]
 
 
 def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:

@@ -11,9 +11,13 @@ pytestmark = pytest.mark.host
 
 from transformers import Qwen3Config  # noqa: E402
 
+from restrain_openrlhf.commands.gpu_check import memory  # noqa: E402
 from restrain_openrlhf.config.host_flags import parse, to_arguments  # noqa: E402
+from restrain_openrlhf.config.memory import CONTEXT, GIB  # noqa: E402
 from restrain_openrlhf.config.memory.lines import Held  # noqa: E402
 from restrain_openrlhf.config.memory.shape import shape_of  # noqa: E402
+from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
+from restrain_openrlhf.machine.device import Device  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.processes import needs_its_accelerator  # noqa: E402
 
@@ -40,7 +44,7 @@ args = hierarchize(parse(words))
 policy = few_layers(strategy_of(args), AutoConfig.from_pretrained(args.actor.model_name_or_path), int(layers))
 trained = sum(each.numel() for each in policy.parameters() if each.requires_grad)
 print(json.dumps({"trained": trained, "layers": policy.model.config.num_hidden_layers,
-                  "checkpointing": policy.model.is_gradient_checkpointing}))
+                  "checkpointing": policy.model.is_gradient_checkpointing, "temperature": policy.temperature}))
 """
 
 
@@ -51,13 +55,16 @@ from dataclasses import asdict
 from restrain_openrlhf.commands.gpu_check.host_step import prepare_process
 prepare_process()
 import torch
-from restrain_openrlhf.commands.gpu_check.memory import measure
-taken = []
+from restrain_openrlhf.commands.gpu_check import memory
+made, batches, taken = memory._experience, [], []
+memory._experience = lambda *asked: batches.append(made(*asked)) or batches[-1]
 torch.cuda.reset_peak_memory_stats = lambda: taken.append("step")
 torch.cuda.memory_allocated = lambda: 10 * len(taken)
 torch.cuda.max_memory_allocated = lambda: 100 * len(taken)
 layers, *words = sys.argv[1:]
-print(json.dumps(asdict(measure(words, int(layers)))))
+step = asdict(memory.measure(words, int(layers)))
+sizes = {(tuple(each.sequences.shape), *map(int, each.action_mask.sum(1))) for each in batches}
+print(json.dumps({**step, "sizes": [*sizes]}))
 """
 
 
@@ -99,7 +106,8 @@ def built(model, layers, rank, program=PROGRAM, **changed):
 
 def test_a_lora_configuration_is_measured_with_its_adapters_alone_trained(model):
     by_hand = RANK * sum(inputs + outputs for inputs, outputs in MATRICES)
-    assert built(model, 2, RANK) == {"trained": 2 * by_hand, "layers": 2, "checkpointing": True}
+    found = built(model, 2, RANK, **{"rollout.temperature": 0.6})
+    assert found == {"trained": 2 * by_hand, "layers": 2, "checkpointing": True, "temperature": 0.6}
     estimated = Held.by(vars(parse(to_arguments(flags(model, RANK)))), shape_of(str(model))).trained
     assert estimated == 6 * by_hand
 
@@ -109,10 +117,36 @@ def test_without_an_adapter_everything_is_trained(model):
     assert built(model, 2, 0)["trained"] == 2 * layer + HIDDEN + 2 * VOCABULARY * HIDDEN
 
 
-@pytest.mark.parametrize("rank", [0, RANK])
-def test_the_second_of_two_real_steps_is_measured(model, rank):
+# Micro-batches of two rollouts; by tokens, as many of the longest as fit; half of an unlimited rollout is response.
+BY_COUNT = ({"rollout.max_new_tokens": 12, "train.micro_batch_size": 2}, [[4, 32], *[12] * 4])
+BY_TOKENS = ({"train.dynamic_batch_enable": True, "train.max_tokens_per_gpu": 100}, [[6, 32], *[16] * 6])
+
+
+@pytest.mark.parametrize(("rank", "lengths", "sizes"), [(0, *BY_COUNT), (RANK, *BY_COUNT), (0, *BY_TOKENS)])
+def test_the_second_of_two_real_steps_is_measured_on_the_longest_rollouts(model, rank, lengths, sizes):
     needs_its_accelerator()
-    lengths = {"data.max_len": 32, "rollout.max_new_tokens": 16, "train.micro_batch_size": 2}
-    lengths |= {"algo.kl.use_loss": True, "algo.kl.init_coef": 0.1, "algo.advantage.estimator": "group_norm"}
-    found = built(model, 2, rank, STEPS, **lengths)
-    assert found == {"layers": 2, "whole": 6, "held": 20, "peak": 200}
+    others = {"data.max_len": 32, "algo.advantage.estimator": "group_norm"}
+    kl = {"algo.kl.use_loss": True, "algo.kl.init_coef": 0.1}
+    found = built(model, 2, rank, STEPS, **others, **kl, **lengths)
+    assert found == {"layers": 2, "whole": 6, "held": 20, "peak": 200, "sizes": [sizes]}
+
+
+@pytest.mark.parametrize(("short", "verdict"), [(0, "pass"), (1, "fail")])
+def test_on_a_gpu_two_and_four_layers_are_measured_and_held_against_its_size(short, verdict, tmp_path, monkeypatch):
+    """Three GiB a layer at the peak and one between steps: 18 and 6 at six layers, on a layout that shares nothing."""
+    asked = []
+
+    def measured(_module, words, log):
+        asked.append((words[0], words[words.index("--ds.attn_implementation") + 1], log))
+        return [{"layers": words[0], "whole": 6, "held": GIB * words[0], "peak": 3 * GIB * words[0]}]
+
+    config = load_run_config(ROOT / "configs" / "cpu" / "demo.yaml")
+    monkeypatch.setattr(memory, "measured", measured)
+    monkeypatch.setattr(memory, "detect", lambda: Device("cuda", host_flags={"ds.attn_implementation": "the device's"}))
+    monkeypatch.setattr(memory, "visible_memory", lambda: 18 * GIB + CONTEXT - short)
+    peak, estimate = memory.check_memory(tmp_path, config)
+    assert [(layers, attention) for layers, attention, _ in asked] == [(2, "the device's"), (4, "the device's")]
+    assert len({log for *_, log in asked}) == 2
+    assert (peak.verdict, peak.numbers) == ("pass", {"peak_gib": 18, "held_gib": 6})
+    assert peak.found.startswith("18.0 GiB at 6 layers by extrapolation, 6.0 of them between steps")
+    assert estimate.verdict == verdict
