@@ -1,4 +1,8 @@
-"""Words that pages do not use: a reader had to read such sentences twice."""
+"""Words that pages do not use: a reader had to read such sentences twice.
+
+This list stands in for the style checker Vale: the package on PyPI (3.25.1.0) holds no checker, it downloads one at its
+first start, and Debian has none.
+"""
 
 import re
 
