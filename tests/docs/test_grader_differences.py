@@ -1,4 +1,4 @@
-"""The page of differences from Qwen2.5-Math's grader: every row against our grader and the corpus, and no row missing."""
+"""The page of differences from Qwen2.5-Math's grader: every row against our grader and the corpus, and none missing."""
 
 import json
 import re
