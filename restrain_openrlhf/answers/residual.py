@@ -34,6 +34,8 @@ MAX_LENGTH = 160
 DEADLINE_SECONDS = 1.0
 # What all answers of one group may take together.
 GROUP_SECONDS = 5.0
+# Processes that died one after the other, with no text read between: no single answer is at fault.
+MOST_DEATHS = 20
 # Importing sympy takes a second, and from a cold network drive many.
 START_SECONDS = 180.0
 # What every worker reads, if it reads anything.
@@ -65,6 +67,7 @@ class Residual:
     """One worker, started when first needed, replaced when it ends; safe from any thread."""
 
     here: CallingThread = field(default_factory=CallingThread)
+    _deaths: int = 0
     _worker: WorkerProcess | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -90,7 +93,8 @@ class Residual:
         """The key by latex2sympy2; None where it cannot read the text, is too slow, or dies.
 
         Too slow is also what comes after the group's seconds are used up. Raises GraderError where a new worker does
-        not start, or cannot read a half; NotQuickError within `quick_alone`.
+        not start, or cannot read a half, or where MOST_DEATHS died and none read a text between; NotQuickError within
+        `quick_alone`.
         """
         if not self.here.may_wait:
             raise NotQuickError
@@ -106,13 +110,20 @@ class Residual:
         start = time.monotonic()
         try:
             key: str | None = worker.ask(text, DEADLINE_SECONDS)
+            self._deaths = 0
             return key
         except TimeoutError:
             self.here.timed_out += 1
         except EOFError:
             self.here.died += 1
+            self._deaths += 1
         finally:
             self.here.seconds_left -= time.monotonic() - start
+        if self._deaths >= MOST_DEATHS:
+            raise GraderError(
+                f"{LIBRARY}'s process died at each of the last {self._deaths} answers that it was given, so that equal "
+                "answers would count as different. It may take 2 GiB of memory: see that as much is free."
+            )
         return None
 
     def close(self) -> None:

@@ -98,6 +98,32 @@ def test_a_death_is_counted_apart_from_a_timeout_and_the_next_text_is_read():
     one.close()
 
 
+READS_A_HALF_ALONE = """
+import sys
+print('{"ready": true}', flush=True)
+sys.stdin.readline()
+print(f'"{PROBE}"', flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_processes_that_die_one_after_the_other_are_an_error(tmp_path, monkeypatch):
+    (tmp_path / "worker.py").write_text(f"PROBE = {residual.PROBE_KEY!r}{READS_A_HALF_ALONE}")
+    whole = residual_worker.__file__
+    monkeypatch.setattr(residual_worker, "__file__", str(tmp_path / "worker.py"))
+    monkeypatch.setattr(residual, "MOST_DEATHS", 3)
+    one, text = Residual(), r"\sum_{k=1}^{3} k"
+    assert [one.key(text), one.key(text)] == [None, None]
+    monkeypatch.setattr(residual_worker, "__file__", whole)
+    assert one.key(text) == canonical_key("6"), "an answer that is read is no part of a row of deaths"
+    one.close()
+    monkeypatch.setattr(residual_worker, "__file__", str(tmp_path / "worker.py"))
+    assert [one.key(text), one.key(text)] == [None, None]
+    with pytest.raises(GraderError, match="died at each of the last 3 answers"):
+        one.key(text)
+    assert one.here.died == 5
+
+
 def test_after_an_exception_of_the_callers_own_no_text_gets_the_key_of_an_earlier_one():
     """A signal handler raises while the answer is awaited; the worker would have given it a moment later."""
     one = Residual()

@@ -295,6 +295,10 @@ def test_what_is_estimated_alone_is_the_policy_by_itself():
     assert separate - alone == CONTEXT
     # Two more contexts, the frozen reference policy in bf16, and 1 GiB of a vLLM asleep.
     assert together - alone_too == 3 * CONTEXT + 2 * shape.parameters + GIB
+    counts = {f"{each}.{count}": 2 for each in ("actor", "ref") for count in ("num_nodes", "num_gpus_per_node")}
+    sharded = {**flags, "ds.zero_stage": 2}
+    spread = {**sharded, **counts, "train.colocate_actor_ref": True}
+    assert estimated_bytes(spread)[0] == estimated_bytes(sharded)[0]
 
 
 def test_a_layout_without_an_estimate_is_skipped_and_says_why():
