@@ -252,6 +252,16 @@ def test_a_flash_attention_that_cannot_be_loaded_is_found(machine, monkeypatch):
     assert findings()["attention"].found.startswith("flash_attention_2")
 
 
+def test_a_gpu_stacks_own_lines_are_among_all(machine, monkeypatch):
+    monkeypatch.setattr(doctor, "detect", lambda: SimpleNamespace(has_gpus=True))
+    monkeypatch.setattr(doctor, "_accelerator", lambda: "H100")
+    monkeypatch.setattr(doctor, "_contract", lambda: "as expected")
+    smi(machine)
+    first, second, *_, last = names = [finding.name for finding in doctor._findings()]
+    assert (first, second, last) == ("Python", "openrlhf", "OpenRLHF contract")
+    assert {"vllm", "deepspeed", "latex2sympy2", "C++ compiler", "accelerator", *findings()} < set(names)
+
+
 def test_the_whole_report():
     """On the stack that is installed here, in a process of its own: it imports the whole host."""
     pytest.importorskip("openrlhf", reason="needs the training stack: make install")

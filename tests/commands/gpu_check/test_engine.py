@@ -14,6 +14,7 @@ pytestmark = pytest.mark.host
 from restrain_openrlhf.commands.gpu_check.engine import (  # noqa: E402
     LENGTH,
     Question,
+    _is_whole,
     ask_ranks,
     ask_seeds,
     ask_sleep,
@@ -21,6 +22,7 @@ from restrain_openrlhf.commands.gpu_check.engine import (  # noqa: E402
     examine,
     judge_tree,
 )
+from restrain_openrlhf.method.rollout_plans import Chain  # noqa: E402
 
 EOS, VOCABULARY = 0, 30
 
@@ -86,7 +88,7 @@ class ToyEngine:
         return generator.choices(range(VOCABULARY), [math.exp(value) for value in found])[0]
 
     def _entries(self, found, token):
-        shift = 0.5 if self.fault == "another model" else 0.0
+        shift = {"another model": 0.5, "too likely": -0.5}.get(self.fault, 0.0)
         order = sorted(range(VOCABULARY), key=lambda each: -found[each])
         kept = order[: 19 if self.fault == "nineteen" else 20]
         ranks = {each: order.index(each) + 1 for each in {*kept, token}}
@@ -147,6 +149,31 @@ def test_a_broken_engine_fails_where_it_is_broken(fault, lines):
 def test_a_policy_whose_log_probabilities_are_no_numbers_fails():
     found = failures(ToyEngine(), lambda _prompt, response: [math.nan for _ in response])
     assert found == ["vLLM: top-20 ranks", "vLLM: one tree"]
+
+
+def test_probabilities_of_more_than_one_in_all_fail_whatever_the_policy_has():
+    def likelier(prompt, response):
+        return [value + 0.5 for value in policy(prompt, response)]
+
+    line = asyncio.run(ask_ranks(ToyEngine("too likely"), QUESTION, likelier))
+    assert (line.verdict, line.numbers["gap"]) == ("fail", pytest.approx(0))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reason", "whole"),
+    [
+        ([5] * (LENGTH - 1) + [EOS], "stop", True),
+        ([5] * LENGTH, "length", True),
+        ([5, EOS], "length", False),
+        ([5, 5], "stop", False),
+        ([5, 5], "length", False),
+        ([5] * LENGTH + [EOS], "stop", False),
+        ([5] * (LENGTH + 1), "length", False),
+        ([], "stop", False),
+    ],
+)
+def test_a_leaf_ends_by_its_end_or_at_the_limit(tokens, reason, whole):
+    assert _is_whole(Chain(tuple(tokens), reason, ()), QUESTION) == whole
 
 
 def test_an_engine_that_writes_nothing_fails():

@@ -140,8 +140,14 @@ def only_in_bf16(kernel, broken):
             lambda query, key, value, **_: without_scale(query, key, value),
             "kernel: attention",
         ),
+        (
+            torch.nn.functional,
+            "scaled_dot_product_attention",
+            lambda *each, is_causal: scaled_dot_product_attention(*each, is_causal=not is_causal),
+            "kernel: attention",
+        ),
     ],
-    ids=["product", "attention"],
+    ids=["product", "attention", "attention, not causal"],
 )
 def test_each_kernels_line_fails_by_its_own_kernel(monkeypatch, owner, name, broken, line):
     assert failures(judge_kernels(measure())) == []
@@ -170,6 +176,11 @@ def test_probabilities_too_far_apart_fail_however_small_their_logarithms_gap_is_
     assert failures([judge_syncs(rows(0.01, 0.02, factor=1.09))]) == []
 
 
+def test_a_policy_whose_numbers_are_not_finite_fails_and_they_are_named():
+    outcome = judge_syncs([*rows(0.01), *rows(0.01, kl=math.nan)])
+    assert (outcome.verdict, "in some of 2 steps: restrain/kl" in outcome.found) == ("fail", True)
+
+
 def test_an_update_of_which_a_part_arrived_fails():
     def of(share):
         return [StepRow(1, {**rows(0.01)[0].numbers, "restrain/update_arrived": share}, {})]
@@ -187,8 +198,10 @@ def test_a_single_weight_with_other_bits_fails_and_is_named():
     assert other.found.endswith("; not head")
     missing = judge_digests([{"norm": "aa"}], loaded)
     assert missing.found.endswith("; not head")
+    beyond = judge_digests([{**loaded, "old head": "dd"}], loaded)
+    assert beyond.found.endswith("; not old head")
     nothing = [judge_digests([], loaded), judge_digests([{}], {})]
-    assert failures([other, missing, *nothing]) == ["weights in vLLM, bits"] * 4
+    assert failures([other, missing, beyond, *nothing]) == ["weights in vLLM, bits"] * 5
 
 
 def test_an_update_that_was_not_measured_has_no_share():

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
 pytestmark = pytest.mark.host
 
-from restrain_openrlhf.commands.gpu_check import checks, children, stack  # noqa: E402
+from restrain_openrlhf.commands.gpu_check import checks, children, gradient, stack  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.checks import CHECKS, choose, run_check  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.children import kill_when, run_module  # noqa: E402
 from restrain_openrlhf.commands.gpu_check.memory import check_memory  # noqa: E402
@@ -25,6 +25,7 @@ from restrain_openrlhf.config.command_line import find_config, parse_overrides  
 from restrain_openrlhf.config.host_flags import flags_of, parse  # noqa: E402
 from restrain_openrlhf.config.yaml_file import load_run_config  # noqa: E402
 from restrain_openrlhf.errors import RunError  # noqa: E402
+from restrain_openrlhf.machine.device import Device, Unsupported  # noqa: E402
 from restrain_openrlhf.machine.devices import detect  # noqa: E402
 from tests.command_line import refused, restrain  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
@@ -154,6 +155,29 @@ def test_a_doctor_that_ends_with_nothing_said_fails(monkeypatch, tmp_path):
     doctor_that_prints(tmp_path, monkeypatch, FOUND, status=3)
     with pytest.raises(RunError, match="status 3"):
         check_doctor(tmp_path)
+
+
+@pytest.mark.parametrize("missing", [(), ("it is not installed",)])
+def test_the_configurations_own_sum_and_flash_attention_where_it_is_there_are_tried(missing, tmp_path, monkeypatch):
+    """`measured` has a step that is wrong in the last case, and a method that is not patched."""
+
+    def measured(_module, words, _log):
+        far = {"net_advantage": 0.6, "kl_without_prompt_weight": 0.04}
+        gaps = [{"hooked": 0.0, **far} for _ in words]
+        return [*gaps[1:], {"hooked": 0.5, **far}, {"not_patched": ["X.y"]}]
+
+    without = tuple(Unsupported("ds.attn_implementation", why, "flash_attention_2") for why in missing)
+    monkeypatch.setattr(gradient, "measured", measured)
+    monkeypatch.setattr(gradient, "detect", lambda: Device("cuda", unsupported=without))
+    config = load_run_config(find_config("dapo14k/qwen3-4b-base/restrain"))
+    by_name = {line.name: line for line in gradient.check_gradient(tmp_path, config)}
+    flash = [line for name, line in by_name.items() if "flash_attention_2" in name]
+    assert {line.verdict for line in flash} == {"skipped" if missing else "pass"}
+    assert len(flash) == 2
+    own = f"gradient: {gradient.sum_of(flags_of(config)).name}"
+    assert [name for name, line in by_name.items() if line.verdict == "fail"] == [own, "hook"]
+    plain = [line.name for line in gradient.check_gradient(tmp_path, None)]
+    assert set(by_name) - set(plain) == {own}
 
 
 def test_memory_says_why_it_was_not_measured(tmp_path):
