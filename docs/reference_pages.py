@@ -28,6 +28,7 @@ from restrain_openrlhf.config.host_flags import flags_of, host_parser
 from restrain_openrlhf.config.memory import GIB, Phase, estimate, shape_of
 from restrain_openrlhf.config.memory.estimate import BACKWARD, TEMPERED
 from restrain_openrlhf.config.memory.table import as_markdown
+from restrain_openrlhf.config.shipped import HOURS_FILE
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.method import METHODS
 from restrain_openrlhf.scoring.service.service_config import ServiceConfig
@@ -52,8 +53,9 @@ CHOICES = {"CommonSettings": "#methods", "AnswerKind": "#kinds-of-answers"}
 
 
 def pages() -> Mapping[str, str]:
-    """The text of each page, and of the cluster file's schema, by its path below docs/."""
+    """The text of each page, of the cluster file's schema and of the presets' hours, by its path below docs/."""
     return {
+        f"../configs/{HOURS_FILE.name}": hours_file(),
         "reference/configuration.md": configuration_page(),
         "reference/cluster.schema.json": json.dumps(Cluster.model_json_schema(), indent=2) + "\n",
         "reference/commands.md": commands_page(),
@@ -211,6 +213,11 @@ def one_gpu_page() -> str:
             *tables,
         )
     )
+
+
+def hours_file() -> str:
+    """The padded hours of one_gpu_page, for `restrain presets`."""
+    return "".join(f"{name},{hours_row(name, speed).split(' | ')[-2]}\n" for name, speed in SPEEDS.items())
 
 
 def hours_row(name: str, speed: Speed) -> str:

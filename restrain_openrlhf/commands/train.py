@@ -11,6 +11,7 @@ from rich.console import Console
 
 from restrain_openrlhf.commands.options import ConfigFile, Overrides, Quiet
 from restrain_openrlhf.config.command_line import find_config, parse_overrides, preset_names
+from restrain_openrlhf.config.shipped import HOURS_FILE
 from restrain_openrlhf.config.yaml_file import RunConfig, load_run_config
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.hook.launch.progress import step_progress
@@ -97,9 +98,9 @@ def _memory(flags: Mapping[str, object], gpu_memory: float | None, model_config:
 def presets(
     part: Annotated[str, typer.Argument(metavar="PART", help="List only presets whose name contains this.")] = "",
 ) -> None:
-    """List the presets and the GPUs that each needs. A preset's name can stand for CONFIG in every command.
+    """List the presets, the GPUs that each needs and hours. A preset's name can stand for CONFIG in every command.
 
-    Estimated hours are in docs/reference/one_gpu.md.
+    Hours are estimates, and were not measured: docs/reference/one_gpu.md has what they assume.
     """
     from restrain_openrlhf.config.gpu_layout import GpuLayout  # noqa: PLC0415 - keeps `restrain --help` quick
     from restrain_openrlhf.config.host_flags import flags_of  # noqa: PLC0415
@@ -107,6 +108,7 @@ def presets(
     names = [name for name in preset_names() if part in name]
     if not names:
         raise ConfigError(f"No preset has {part!r} in its name. `restrain presets` lists all of them.")
+    hours = dict(line.split(",") for line in HOURS_FILE.read_text(encoding="utf-8").splitlines())
     width = max(map(len, names))
     for name in names:
         path = find_config(name)
@@ -116,7 +118,8 @@ def presets(
         where = "CPU or GPU" if config.share_gpus else f"{gpus} GPU{'s' if gpus > 1 else ''}"
         first = path.read_text(encoding="utf-8").partition("\n")[0]
         about = first.removeprefix("#").strip() if first.startswith("#") else ""
-        typer.echo(f"{name:<{width}}  {where:<10}  {about}".rstrip())
+        where += f", {hours[name]} h" if name in hours else ""
+        typer.echo(f"{name:<{width}}  {where:<13}  {about}".rstrip())
 
 
 def _method_block(config: RunConfig) -> str:

@@ -8,6 +8,8 @@ IN_A_WHEEL = PACKAGE / "repository"
 REPOSITORY = IN_A_WHEEL if IN_A_WHEEL.is_dir() else PACKAGE.parent
 CONFIGS = REPOSITORY / "configs"
 KUBERNETES = REPOSITORY / "k8s"
+# Estimated hours of presets, `NAME,HOURS` a line; docs/reference_pages.py writes them.
+HOURS_FILE = CONFIGS / "hours.csv"
 
 
 def preset_file(name: str) -> Path | None:

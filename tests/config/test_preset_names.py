@@ -28,7 +28,7 @@ def test_every_preset_is_found_by_its_name_from_anywhere(monkeypatch, tmp_path):
 def test_the_command_lists_them_one_a_line():
     shown = CliRunner().invoke(app, ["presets"]).output
     assert [line.split()[0] for line in shown.splitlines()] == preset_names() == sorted(preset_names())
-    assert all(re.search(r"  +(\d+ GPUs?|CPU or GPU)  +\w.*\.$", line) for line in shown.splitlines())
+    assert all(re.search(r"  +(\d+ GPUs?(, \d+ h)?|CPU or GPU)  +\w.*\.$", line) for line in shown.splitlines())
     on_the_cpu = [line.split()[0] for line in shown.splitlines() if "  CPU or GPU  " in line]
     assert on_the_cpu == [name for name in preset_names() if name.startswith("cpu/")]
 
@@ -36,7 +36,7 @@ def test_the_command_lists_them_one_a_line():
 def test_a_part_of_the_name_chooses_presets_and_one_that_none_has_is_refused():
     shown = CliRunner().invoke(app, ["presets", "24gb/qwen3-0.6b"]).output
     about = "RESTRAIN with Qwen3-0.6B-Base on DAPO-14k-MATH, on one GPU of 24 GB: all parameters."
-    assert re.split(" {2,}", shown.strip()) == ["one_gpu/24gb/qwen3-0.6b-base", "1 GPU", about]
+    assert re.split(" {2,}", shown.strip()) == ["one_gpu/24gb/qwen3-0.6b-base", "1 GPU, 11 h", about]
     refused = CliRunner().invoke(app, ["presets", "qwen9"])
     assert "No preset has 'qwen9' in its name" in str(refused.exception)
 
