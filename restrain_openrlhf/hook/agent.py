@@ -18,6 +18,7 @@ from restrain_openrlhf.errors import ConfigError, GroupError, HookNotActiveError
 from restrain_openrlhf.hook.install import instrument
 from restrain_openrlhf.hook.install.environment import config_of_agent
 from restrain_openrlhf.hook.install.instrument import is_active
+from restrain_openrlhf.hook.install.trainers_flags import refuse_lost_rewards, trainers_command
 from restrain_openrlhf.hook.rollout.group_columns import (
     GENERATED,
     MAJORITY,
@@ -96,6 +97,8 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
         super().__init__()
         instrument.check_agent()
         config = config_of_agent(hooked=is_active())
+        if not is_active():
+            refuse_lost_rewards(trainers_command())
         self._method = build(config.method)
         self._scoring = scoring_of(config)
         self._carries = is_active() and config.keeps_rollouts
