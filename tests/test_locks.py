@@ -5,11 +5,13 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from types import SimpleNamespace
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from restrain_openrlhf.machine import cuda_toolkit
 from tests.conftest import ROOT
@@ -56,6 +58,27 @@ def test_the_record_is_of_what_is_pinned(stack):
 @pytest.mark.parametrize("stack", STACKS)
 def test_a_lock_is_closed_under_its_own_requirements(stack):
     assert problems(stack, lock.pins(stack)) == []
+
+
+def lowest(need):
+    """The lower bound of a requirement, which is all that this project's own have."""
+    return next((Version(each.version) for each in need.specifier if each.operator == ">="), Version("0"))
+
+
+def test_what_is_installed_beside_a_package_takes_the_lowest_version_that_is_asked_for():
+    """Or pip would change a package whose version is in our range, as it did rich 13.7.1 for typer."""
+    own = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    asked = [Requirement(line) for line in (*own["dependencies"], *own["optional-dependencies"]["hook"])]
+    ours = {canonicalize_name(need.name): lowest(need) for need in asked}
+    of_each = {name: record("cpu")[name][2] for name in ours}
+    raised = [
+        (name, str(need))
+        for name, needs in of_each.items()
+        for need in needs
+        if lowest(need) > ours.get(need.name, lowest(need))
+    ]
+    assert raised == []
+    assert sum(need.name in ours for needs in of_each.values() for need in needs) >= 3
 
 
 @pytest.mark.parametrize("stack", STACKS)

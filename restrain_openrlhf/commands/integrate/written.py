@@ -121,7 +121,8 @@ def _commands(text: str, start: int, end: int, folds: bool, where: str) -> Itera
                 raw = text[word.start : word.end]
                 if raw[0] not in "'\"" or raw[-1] != raw[0] or f"\\{raw[0]}" in raw:
                     raise ConfigError(
-                        f"{where}: has the command inside nested quotes. Give the command alone with --command."
+                        f"{where}: has the program inside a longer word, or inside nested quotes. Give the command "
+                        f"alone with --command, and the program as `-m {HOST}`."
                     )
                 found += 1
                 yield from _commands(text, word.start + 1, word.end - 1, folds, where)

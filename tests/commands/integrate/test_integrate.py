@@ -340,6 +340,7 @@ def test_what_only_the_user_can_decide_is_said_so_and_ends_with_status_1(flags, 
         ),
         (r'A="--a \"b c\"" && python -m openrlhf.cli.train_ppo_ray $A', "the flags in $A cannot be read"),
         (r'bash -c "python -m openrlhf.cli.train_ppo_ray --a \"b\""', "inside nested quotes"),
+        ("python -mopenrlhf.cli.train_ppo_ray --x 1", "inside a longer word"),
     ],
 )
 def test_what_is_no_command_is_one_line(command, said):
