@@ -35,6 +35,7 @@ print(ray.get(Actor.remote().command.remote()))
         ("--algo.advantage.est group_norm", "estimator is 'group_norm'"),
         ("--algo.advantage.estimator reinforce", "estimator is 'reinforce'"),
         (f"{FLASH} --algo.dynamic_filtering_enable", "algo.dynamic_filtering_enable drops groups"),
+        (f"{FLASH} --train.async_enable", "train.async_enable is set without algo.advantage.is_correction_level"),
         (f'{FLASH} --ckpt.path "my folder" --algo.advantage.estimator dr_grpo', "estimator is 'dr_grpo'"),
     ],
 )
@@ -47,6 +48,7 @@ def test_flags_that_would_lose_the_rewards_are_refused(flags, said):
     "command",
     [
         f"{MODULE} {FLASH}",
+        f"{MODULE} {FLASH} --train.async_enable --algo.advantage.is_correction_level token",
         f"{MODULE} --algo.advantage.estimator reinforce --algo.advantage.no_std_norm",
         # Names of before 0.10.2, a program of the user's own, a shell's quote that Ray has not closed, and no Ray.
         f"{MODULE} --advantage_estimator rloo",

@@ -54,6 +54,23 @@ def penalty_of_all(flags: Flags, _config: HookConfig, method: Method) -> str | N
     )
 
 
+def uncorrected_rollouts(flags: Flags, *_: object) -> str | None:
+    """OpenRLHF would train on the asynchronous trainer's rollouts of earlier weights as if they were new.
+
+    The gradient would not be the paper's (tests/hook/test_one_step_old.py). Before 0.11.2 the flag is
+    algo.advantage.is_correction_enable.
+    """
+    level = flags["algo.advantage.is_correction_level"]
+    if not flags["train.async_enable"] or level not in (None, "off") or flags["algo.advantage.is_correction_enable"]:
+        return None
+    return (
+        "train.async_enable is set without algo.advantage.is_correction_level: OpenRLHF would train on rollouts of "
+        "earlier weights as if they were new, with another gradient than the paper's. Set "
+        "algo.advantage.is_correction_level to token. A method that draws its rollouts itself (votes, trees) cannot "
+        "use it: remove train.async_enable."
+    )
+
+
 KEYS: tuple[Check, ...] = (
     refused_if(
         lambda _flags, config, _method: config.evaluation is not None,
@@ -119,17 +136,7 @@ KEYS: tuple[Check, ...] = (
         "evaluate_first and train.async_enable are set: the asynchronous trainer evaluates only while it trains, so "
         "that the base model would not be evaluated. Remove one of the two; `restrain eval` can evaluate a base model.",
     ),
-    refused_if(
-        lambda flags, *_: (
-            flags["train.async_enable"]
-            and flags["algo.advantage.is_correction_level"] in (None, "off")
-            and not flags["algo.advantage.is_correction_enable"]
-        ),
-        "train.async_enable is set without algo.advantage.is_correction_level: OpenRLHF would train on rollouts of "
-        "earlier weights as if they were new, with another gradient than the paper's. Set "
-        "algo.advantage.is_correction_level to token. A method that draws its rollouts itself (votes, trees) cannot "
-        "use it: remove train.async_enable.",
-    ),
+    uncorrected_rollouts,
 )
 # Asked last: what they find missing is added, and not changed.
 INPUTS: tuple[Check, ...] = (

@@ -6,6 +6,7 @@ from typing import Any
 
 from ray._private.worker import global_worker
 
+from restrain_openrlhf.config.checks.keys import uncorrected_rollouts
 from restrain_openrlhf.config.host_flags import parse
 from restrain_openrlhf.errors import ConfigError
 
@@ -32,6 +33,8 @@ def refuse_lost_rewards(command: str) -> None:
             "algo.dynamic_filtering_enable drops groups by their mean score: RESTRAIN's penalised groups all have "
             "score 0 and would never be trained on. Remove it."
         )
+    if reason := uncorrected_rollouts(flags):
+        raise ConfigError(reason)
 
 
 def _flags(command: str) -> Mapping[str, Any] | None:
