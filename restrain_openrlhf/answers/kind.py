@@ -1,7 +1,10 @@
 """A kind of answer: what a response answers, which answers are equal, and what is right; chosen by its name."""
 
+import ast
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, ClassVar, TypeVar
@@ -151,7 +154,9 @@ class AnswerKind(BaseModel, ABC):
         """
         names = self.row_columns() | (self.graded_columns() if graded else frozenset())
         known = {**(columns.get("row") or {}), **columns} if names else {}
-        return {name: known[name] for name in names if known.get(name) is not None}
+        # In a CSV file a cell that a row does not need is an empty text.
+        found = {name: known[name] for name in names if known.get(name) is not None}
+        return {name: value for name, value in found.items() if not isinstance(value, str) or value.strip()}
 
     def instruction_for(self, row: Row) -> str:
         """A sentence that asks a chat model for such an answer: `instruction`, unless settings or row say otherwise."""
@@ -200,13 +205,37 @@ def read_columns(model: type[Columns], row: Row) -> Columns:
     try:
         return model.model_validate(dict(row))
     except ValidationError as error:
-        first = error.errors()[0]
-        column = ".".join(map(str, first["loc"]))
-        shown = repr(first["input"])[:80]
+        first, *others = error.errors()
+        column = first["loc"][0]
+        # Of the forms that a column may have the last is the usual one.
+        usual = [each for each in (first, *others) if each["loc"][:1] == (column,)][-1]
         raise DataError(
-            f"The prompt {str(row.get(PROBLEM))[:60]!r} has {shown} for its column {column!r}: {first['msg']}. Correct "
-            "the column in the prompts' file, or choose another kind of answer."
+            f"The prompt {str(row.get(PROBLEM))[:60]!r} has {usual['input']!r:.80} in its column {column!r}: "
+            f"{usual['msg'].removeprefix('Value error, ')}. Correct the column in the prompts' file, or choose another "
+            "kind of answer."
         ) from None
+
+
+def of_a_cell(value: Any) -> Any:
+    """A list or a mapping as text, in JSON or as Python writes it, as a CSV file has to have it; others as they are."""
+    text = value.strip() if isinstance(value, str) else ""
+    with suppress(ValueError, RecursionError):
+        return json.loads(text) if text[:1] in ("[", "{") else value
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        # Python takes ['a' 'b'], as NumPy writes two texts, for one text.
+        return found if repr(found := ast.literal_eval(text)) == text else value
+    return value
+
+
+def _listing(value: Any) -> Any:
+    found = of_a_cell(value)
+    if isinstance(found, str):
+        raise ValueError('must be a list, which a cell of a CSV file has as JSON, such as ["one", "two"]')
+    return found
+
+
+# A column that holds a list or a mapping.
+OfACell = BeforeValidator(_listing)
 
 
 KINDS: Registry[AnswerKind] = Registry("answers", "kind of answer", "restrain_openrlhf.answers", "my_kind")

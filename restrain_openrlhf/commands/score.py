@@ -1,8 +1,7 @@
 """`restrain score`: files of rollouts scored as in training, with the answer and the class of each response."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +14,9 @@ from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers
 from restrain_openrlhf.answers.votes import MissingSoFar
 from restrain_openrlhf.commands.options import AnswersOption, MethodKeys, split_answers, to_file
 from restrain_openrlhf.config.command_line import parse_overrides
-from restrain_openrlhf.data.jsonl import at, each_identified_row, each_line, write_rows
-from restrain_openrlhf.data.sources import each_row_of
+from restrain_openrlhf.data.jsonl import at, each_line, write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, RestrainError
-from restrain_openrlhf.evaluation.grade import RolloutsRow
+from restrain_openrlhf.evaluation.grade import RolloutsRow, numbered_rollouts
 from restrain_openrlhf.method import Method, build, parse_settings
 from restrain_openrlhf.reference import Reference, load_reference
 from restrain_openrlhf.reference.checks import refuse_other_kind
@@ -89,30 +87,11 @@ def score(
 
 
 def _rows(rollouts: Path) -> Iterator[tuple[int, RolloutsRow]]:
-    is_csv = rollouts.suffix.lower() == ".csv"
-    rows = _groups_of_csv(rollouts) if is_csv else each_identified_row(rollouts, RolloutsRow)
+    rows = numbered_rollouts(rollouts)
     first = next(rows, None)
     if first is None:
         raise DataError(f"{rollouts}: has no rows, so there is nothing to score.")
     return chain([first], rows)
-
-
-def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
-    """A group of each problem's neighbouring rows, counted from 1; a column `id` takes the count's place."""
-
-    def cell(name: str, row: Mapping[str, object]) -> object:
-        if name not in row:
-            raise DataError(
-                f"{path}: has no column {name!r} (its columns are {', '.join(row)}). Rename the column to that."
-            )
-        return row[name]
-
-    groups = groupby(each_row_of(None, str(path)), partial(cell, "problem"))
-    for number, (problem, rows) in enumerate(groups, start=1):
-        first, *others = rows
-        known = {name: text for name, text in first.items() if name != "response" and text}
-        responses = [cell("response", row) for row in (first, *others)]
-        yield number, RolloutsRow.model_validate({"id": number, **known, "problem": problem, "responses": responses})
 
 
 def choose_method(name: str, given: Mapping[str, object], has_reference: bool) -> Method:

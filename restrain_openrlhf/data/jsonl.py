@@ -69,7 +69,8 @@ def is_parquet(path: Path) -> bool:
 
 def at(path: Path, number: int) -> str:
     """Names a row in errors."""
-    return f"{path}, {'row' if is_parquet(path) else 'line'} {number}"
+    what = {".parquet": "row", ".csv": "group"}.get(path.suffix.lower(), "line")
+    return f"{path}, {what} {number}"
 
 
 def each_identified_row(path: Path, row_type: type[IdentifiedRow]) -> Iterator[tuple[int, IdentifiedRow]]:

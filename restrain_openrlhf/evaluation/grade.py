@@ -1,6 +1,8 @@
 """Files of responses and of rollouts, and the grades of all responses to a problem."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Self
 
@@ -8,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row
 from restrain_openrlhf.data.jsonl import Identified, at, each_identified_row
+from restrain_openrlhf.data.sources import each_row_of
 from restrain_openrlhf.errors import DataError
 from restrain_openrlhf.reference import ReferenceRow
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -110,10 +113,39 @@ class RolloutsRow(Identified):
         return kind.graded_row(self.problem, self.model_extra or {})
 
 
+def numbered_rollouts(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
+    """Rows with their numbers. In a CSV file a group is the neighbouring rows of a problem, with one response each."""
+    return _groups_of_csv(path) if path.suffix.lower() == ".csv" else each_identified_row(path, RolloutsRow)
+
+
+def _groups_of_csv(path: Path) -> Iterator[tuple[int, RolloutsRow]]:
+    """Counted from 1; a column `id` takes the count's place."""
+
+    def cell(name: str, row: Mapping[str, object]) -> object:
+        if name not in row:
+            raise DataError(
+                f"{path}: has no column {name!r} (its columns are {', '.join(row)}). Rename the column to that."
+            )
+        return row[name]
+
+    seen: dict[object, int] = {}
+    groups = groupby(each_row_of(None, str(path)), partial(cell, "problem"))
+    for number, (problem, rows) in enumerate(groups, start=1):
+        if (before := seen.setdefault(problem, number)) != number:
+            raise DataError(
+                f"{path}: the problem {str(problem)[:60]!r} has rows in two places (groups {before} and {number}), and "
+                "they would be two votes. Sort the file by its problems."
+            )
+        first, *others = rows
+        known = {name: text for name, text in first.items() if name != "response" and text}
+        responses = [cell("response", row) for row in (first, *others)]
+        yield number, RolloutsRow.model_validate({"id": number, **known, "problem": problem, "responses": responses})
+
+
 def each_rollouts(path: Path) -> Iterator[RolloutsRow]:
     """All rows. Raises DataError for a damaged row, one without responses, repeated ids, NULs, and an empty file."""
     number = 0
-    for number, row in each_identified_row(path, RolloutsRow):
+    for number, row in numbered_rollouts(path):
         if not row.responses:
             raise DataError(f"{at(path, number)}: responses is empty. Remove the row.")
         yield row

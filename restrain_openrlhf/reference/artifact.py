@@ -28,8 +28,8 @@ class ReferenceRow(SampledRow):
     """The frozen model's vote on one prompt: n rollouts, `counts` in order of first appearance of the labels.
 
     `classes` has each answer's label, `keys` each label's key (`AnswerKind.key`), equal across prompts. `unread` has
-    the end of a response that ended by itself and has no answer, where there is one. `row` is the prompt's own data
-    where the kind of answer reads more of it than the problem.
+    the end of a response that ended by itself and has no answer, where there is one. `row` is the prompt's own data,
+    of which mathematics reads nothing.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -81,7 +81,7 @@ class ReferenceRow(SampledRow):
             prompt_hash=text_hash(prompt.text),
             problem_hash=text_hash(prompt.problem),
             unread=tuple(map(end_of, islice(texts, 1))),
-            row=dict(prompt.row) if prompt.columns else {},
+            row={} if kind == MATHEMATICS else dict(prompt.row),
             **_labels(kind, group, prompt.row),
             **_vote(group),
         )

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from string import ascii_uppercase
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.extract import MAX_ANSWER
-from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, Row, read_columns, register
+from restrain_openrlhf.answers.kind import PROBLEM, AnswerKind, OfACell, Row, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
 from restrain_openrlhf.errors import DataError
 
@@ -51,11 +51,15 @@ class _Labelled(BaseModel):
     text: list[str] = Field(min_length=1)
 
 
+# A Parquet file's mapping has every key of the file, and None where a row has no such option.
+_Listing = _Labelled | dict[str, str | None] | list[str]
+
+
 class _ChoiceColumns(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    options: _Labelled | dict[str, str] | list[str] | None = None
-    choices: _Labelled | dict[str, str] | list[str] | None = None
+    options: Annotated[_Listing | None, OfACell] = None
+    choices: Annotated[_Listing | None, OfACell] = None
 
 
 @dataclass(frozen=True)
@@ -143,11 +147,11 @@ def options_of(row: Row) -> tuple[Option, ...]:
     return pairs
 
 
-def _pairs(column: _Labelled | dict[str, str] | list[str] | None) -> tuple[Option, ...]:
+def _pairs(column: _Listing | None) -> tuple[Option, ...]:
     if isinstance(column, _Labelled):
         named = list(zip(column.label, column.text, strict=False)) if len(column.label) == len(column.text) else []
     elif isinstance(column, dict):
-        named = list(column.items())
+        named = [(label, text) for label, text in column.items() if text is not None]
     else:
         named = (
             list(zip(ascii_uppercase, column or (), strict=False)) if len(column or ()) <= len(ascii_uppercase) else []

@@ -3,12 +3,12 @@
 import re
 import unicodedata
 from string import punctuation
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from restrain_openrlhf.answers.extract import MAX_ANSWER, last_boxes
-from restrain_openrlhf.answers.kind import AnswerKind, Row, read_columns, register
+from restrain_openrlhf.answers.kind import AnswerKind, OfACell, Row, read_columns, register
 from restrain_openrlhf.answers.kinds import reading
 
 # No article is the grade A-, or the A of A+.
@@ -33,7 +33,7 @@ _SUBJECT = re.compile(
 class _TextColumns(BaseModel):
     model_config = ConfigDict(coerce_numbers_to_str=True)
 
-    aliases: list[str] = []
+    aliases: Annotated[list[str], OfACell] = []
 
 
 @register

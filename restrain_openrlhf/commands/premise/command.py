@@ -25,7 +25,10 @@ def premise(
     reference: Annotated[Path | None, typer.Option(help="Reference file of the offline pass.")] = None,
     rollouts: Annotated[
         Path | None,
-        typer.Option(help="Instead of --reference: rows {id, problem, responses, answer?} (JSONL, Parquet)."),
+        typer.Option(
+            help="Instead of --reference: rows {id, problem, responses, answer?} (JSONL, Parquet), or CSV as for "
+            "`restrain score`."
+        ),
     ] = None,
     gold: Annotated[Path | None, typer.Option(help=f"{GOLD} Of all or some of the prompts.")] = None,
     config: Annotated[

@@ -59,12 +59,16 @@ def _other_kinds(premise: Premise) -> str:
     return f" Of responses without an answer, other kinds of answers read: {', '.join(read)}." if read else ""
 
 
+def _have(prompts: int) -> str:
+    return "1 prompt has" if prompts == 1 else f"{prompts} prompts have"
+
+
 def _reliability(premise: Premise) -> Iterator[PremiseFinding]:
     gold, chosen = premise.gold, premise.chosen
     if chosen.reads_gold:
         return
     if gold is None or gold.prompts < LEAST_GOLD:
-        known = f"Only {gold.prompts} prompts have gold" if gold else "There is no gold"
+        known = f"Only {_have(gold.prompts)} gold" if gold else "There is no gold"
         text = f"{known}, so whether majorities are right is not known. Grade some 100 prompts, and give --gold."
         yield PremiseFinding("note", text)
     elif (wrong := chosen.on_wrong) is not None and wrong.share >= WRONG:
@@ -108,7 +112,7 @@ def _sizes(premise: Premise) -> Table:
     caption = f"{chosen.name} penalises {chosen.prompts_penalized:.1%} of the prompts. "
     caption += f"Missing answers: {premise.missing_share:.1%} of rollouts."
     if gold is not None:
-        caption += f" {gold.prompts} prompts have gold: pass@1 {gold.pass_at_1:.1%}, "
+        caption += f" {_have(gold.prompts)} gold: pass@1 {gold.pass_at_1:.1%}, "
         caption += f"majority right {gold.majority_right:.1%}."
     title = f"{premise.prompts} prompts × {premise.n} rollouts: size M of the frozen model's majority"
     table = _table(("M", "prompts", "share", "majority right"), title, caption)

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from restrain_openrlhf.answers.kind import Row, read_columns
+from restrain_openrlhf.answers.kind import OfACell, Row, read_columns
 from restrain_openrlhf.answers.kinds.code.syntax import (
     LONGEST,
     Function,
@@ -52,7 +52,7 @@ class TaskColumns(BaseModel):
 
     problem: str
     entry_point: str | None = None
-    examples: tuple[Example | str | list[Any], ...] | None = None
+    examples: Annotated[tuple[Example | str | list[Any], ...] | None, OfACell] = None
 
     @property
     def inputs(self) -> tuple[Any, ...]:

@@ -1,0 +1,156 @@
+"""Files of one's own, as people have them: every kind gives the same from JSON Lines, Parquet and CSV."""
+
+import csv
+import json
+import sqlite3
+
+import pytest
+
+pa = pytest.importorskip("pyarrow", reason="needs the data extra")
+import pyarrow.parquet  # noqa: E402
+
+from restrain_openrlhf.answers.kind import of_a_cell  # noqa: E402
+from restrain_openrlhf.data.benchmarks import load_benchmark  # noqa: E402
+from tests.command_line import restrain  # noqa: E402
+
+HALF = 'def half(x: int) -> float:\n    """Half of x.\n    >>> half(3)\n    1.5\n    """\n'
+CAPITAL = "Which is the capital of France?"
+# Of each kind a row without its responses, these, and the classes that they are by hand.
+FILES = {
+    "choice": (
+        {"problem": CAPITAL, "options": ["Lyon", "Paris", "Nice"], "answer": "B"},
+        (["The answer is B", "(B)", "Paris", "A"], [0, 0, 0, 1]),
+    ),
+    "text": (
+        {"problem": "Which city was Eboracum?", "answer": "York", "aliases": ["York UA"]},
+        (["The answer is York.", "york", "York UA", "Leeds"], [0, 0, 1, 2]),
+    ),
+    "number": (
+        {"problem": "How many?", "answer": "007"},
+        (["7", "The answer is 7.0", "007", "6"], [0, 0, 0, 1]),
+    ),
+    "json": (
+        {"problem": "As JSON?", "answer": '{"city": "Paris"}'},
+        (['{"city": "Paris"}', '{"city":"Paris"}', "[1]", "none"], [0, 0, 1, None]),
+    ),
+    # It reads no column here, so that gold's tests have to find the problem by themselves.
+    "code": (
+        {"problem": HALF, "answer": "assert half(3) == 1.5\nassert half(4) == 2"},
+        (["    return x / 2\n", "    return 0.5 * x\n", "    return x // 2\n", "    return x +\n"], [0, 0, 1, None]),
+    ),
+    "sql": (
+        {"problem": "Which city?", "database": "", "answer": "SELECT 'Rome'"},
+        (["SELECT name FROM city", "SELECT 'Rome'", "SELECT 1", "DROP TABLE city"], [0, 0, 1, None]),
+    ),
+}
+RIGHT = {"choice": "75.0%", "text": "75.0%", "number": "75.0%", "json": "50.0%", "code": "50.0%", "sql": "50.0%"}
+FORMATS = ("jsonl", "parquet", "csv")
+
+
+@pytest.fixture(params=FILES)
+def own(request, tmp_path):
+    """The kind, its classes, and the three files; the database where it needs one."""
+    row, (responses, classes) = FILES[request.param]
+    if "database" in row:
+        database = tmp_path / "geo.sqlite"
+        with sqlite3.connect(database) as made:
+            made.executescript("CREATE TABLE city (name TEXT); INSERT INTO city VALUES ('Rome')")
+        row = {**row, "database": str(database)}
+    written(tmp_path, row, responses)
+    return request.param, classes, tmp_path
+
+
+def written(folder, row, responses):
+    whole = {"id": 1, **row, "responses": responses}
+    (folder / "own.jsonl").write_text(json.dumps(whole) + "\n")
+    pyarrow.parquet.write_table(pa.Table.from_pylist([whole]), folder / "own.parquet")
+    cells = {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()}
+    with (folder / "own.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, [*cells, "response"])
+        table.writeheader()
+        table.writerows({**cells, "response": response} for response in responses)
+
+
+def test_scores_are_the_same_and_as_by_hand(own):
+    kind, classes, folder = own
+    for suffix in FORMATS:
+        made = folder / f"own.{suffix}"
+        done = restrain(
+            "score", made, "--method", "ttrl", "--answers", kind, "--out", folder / f"{suffix}.scores.jsonl"
+        )
+        assert done.returncode == 0, done.stderr
+    (text, *others) = {(folder / f"{suffix}.scores.jsonl").read_text() for suffix in FORMATS}
+    assert not others
+    assert json.loads(text)["classes"] == classes
+
+
+def test_premise_grades_by_the_files_own_gold(own):
+    kind, _, folder = own
+    said = {restrain("premise", "--rollouts", folder / f"own.{suffix}", "--answers", kind).stdout for suffix in FORMATS}
+    assert len(said) == 1
+    assert f"1 prompt has gold: pass@1 {RIGHT[kind]}" in " ".join(said.pop().split())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("Lyon|Paris", 'must be a list, which a cell of a CSV file has as JSON, such as ["one", "two"]'),
+        ("['Lyon' 'Paris']", "must be a list"),
+        ('["Lyon", "Paris"', "must be a list"),
+        ('["Lyon", ["Paris"]]', "in its column 'options': Input should be a valid string"),
+    ],
+)
+def test_a_cell_that_is_no_list_is_told(tmp_path, options, said):
+    written(tmp_path, {"problem": CAPITAL, "options": options}, ["B"])
+    done = restrain("score", tmp_path / "own.csv", "--answers", "choice", "--out", tmp_path / "out.jsonl")
+    assert done.returncode == 2
+    assert "own.csv, group 1: " in done.stderr
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ('["a", "b"]', ["a", "b"]),
+        ("['a', \"it's\"]", ["a", "it's"]),
+        ('{"A": "x"}', {"A": "x"}),
+        ("['a' 'b']", "['a' 'b']"),
+        ("[" * 10_000, "[" * 10_000),
+        ("a", "a"),
+        ("", ""),
+        (None, None),
+        (["a"], ["a"]),
+    ],
+)
+def test_a_cell_holds_a_list_as_json_or_as_python_writes_it(cell, value):
+    assert of_a_cell(cell) == value
+
+
+def test_an_empty_cell_is_a_column_that_the_row_has_not(tmp_path):
+    rows = [
+        {"problem": CAPITAL, "options": '["Lyon", "Paris"]', "unit": "", "answers": "choice", "response": "B"},
+        {"problem": "How far?", "options": "", "unit": "", "answers": "number", "response": "5 km"},
+        {"problem": "Who?", "options": "", "unit": "", "answers": "", "response": "Ada"},
+    ]
+    with (tmp_path / "mixed.csv").open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+    kind = "{name: mixed, default: text}"
+    done = restrain("score", tmp_path / "mixed.csv", "--answers", kind, "--out", tmp_path / "out.jsonl")
+    assert done.returncode == 0, done.stderr
+    found = [json.loads(line)["answers"] for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert found == [["Paris"], ["5"], ["Ada"]]
+
+
+def test_a_problem_in_two_places_of_a_csv_file_is_no_two_votes(tmp_path):
+    (tmp_path / "r.csv").write_text("problem,response\na,1\nb,2\na,3\n")
+    done = restrain("score", tmp_path / "r.csv", "--answers", "text", "--out", tmp_path / "out.jsonl")
+    assert "the problem 'a' has rows in two places (groups 1 and 3)" in done.stderr
+
+
+def test_a_benchmarks_copy_as_csv_has_its_options(tmp_path):
+    (tmp_path / "mmlu_pro.csv").write_text('question_id,question,options,answer\n1,Which?,"[""Po"", ""Ems""]",B\n')
+    (problem,) = load_benchmark("mmlu_pro", tmp_path).problems
+    assert problem.row == {"options": ["Po", "Ems"]}
+    assert problem.problem == "Which?\n(A) Po\n(B) Ems"
