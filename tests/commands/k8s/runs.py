@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -100,17 +99,6 @@ class Place:
         """The names of objects of a kind that were applied, in order."""
         found = re.findall(rf"^PATCH \S+/{kinds}/([^/\s]+)$", "\n".join(self.cluster.calls), re.MULTILINE)
         return [name for name, following in zip(found, [*found[1:], ""], strict=False) if name != following]
-
-
-def changed(manifests: Path, home: Path, file: str, old: str, new: str) -> Path:
-    """A copy of a rendering with another text in one file."""
-    made = home / "changed"
-    shutil.copytree(manifests, made)
-    (path,) = made.glob(f"*-{file}.yaml")
-    text = path.read_text()
-    assert old in text, old
-    path.write_text(text.replace(old, new))
-    return made
 
 
 def objects_of(manifests: Path, file: str) -> list[dict]:

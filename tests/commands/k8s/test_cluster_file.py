@@ -1,7 +1,6 @@
 """The cluster file, from `restrain k8s cluster init` to the runs that a namespace has, and why a run waits."""
 
 import json
-import re
 
 import jsonschema
 import pytest
@@ -11,7 +10,7 @@ from tests.command_line import restrain
 from tests.commands.k8s import rules_jobs
 from tests.commands.k8s.experiments import rendered
 from tests.commands.k8s.manifests import needs_kustomize, of_kind
-from tests.commands.k8s.runs import Place, changed, folder
+from tests.commands.k8s.runs import Place, folder
 from tests.commands.k8s.schemas import problems
 from tests.commands.k8s.stand_in.api import StandIn
 
@@ -168,66 +167,6 @@ def test_the_second_experiment_stops_before_it_changes_the_platform(tmp_path):
     assert {each["metadata"]["labels"]["release"] for each in place.cluster.of("PodMonitor")} == {"kps"}
 
 
-# Of the cluster, what the rendering has more, and the words that end the wait.
-CANNOT_START = {
-    "no such class": ({}, ("--storage-class", "fast"), '"fast" not found'),
-    "no default class": ({"classes": {"a": False}}, (), "no storage class is set"),
-    "no image": ({"broken": ("registry.example",)}, (), "registry.example"),
-    "no pull secret": ({"private": ("registry.example",)}, (), "registry.example"),
-}
-
-
-@pytest.mark.parametrize("case", CANNOT_START)
-def test_why_a_pod_cannot_start_is_said_and_ends_the_wait(case, tmp_path):
-    settings, words, reason = CANNOT_START[case]
-    place, manifests = Place(tmp_path, StandIn(**settings)), folder(*SHORT, *words)
-    place.administrate(manifests)
-    done = place.run(manifests, patience=0)
-    assert done.returncode == 1
-    waits, _, lines = done.stdout.rpartition(" waits:\n")
-    assert waits.splitlines()[-1].startswith("job/prefetch-")
-    assert reason in lines
-    assert "cannot run: " in done.stderr
-    assert reason in done.stderr
-
-
-def test_with_the_pull_secret_the_image_is_pulled(tmp_path):
-    place = Place(tmp_path, StandIn(private=("registry.example",)))
-    manifests = folder(*SHORT, "--pull-secrets", "regcred")
-    place.administrate(manifests)
-    assert place.run(manifests).returncode == 0
-
-
-def test_a_missing_service_account_is_said(tmp_path):
-    manifests = changed(
-        folder("--only", "reference"), tmp_path, "reference", "serviceAccountName: ", "serviceAccountName: no-"
-    )
-    place = Place(tmp_path, StandIn())
-    place.administrate(manifests)
-    assert "serviceaccount" in place.run(manifests, patience=0).stderr
-
-
-def test_more_gpus_than_the_whole_quota_are_not_waited_for(tmp_path):
-    manifests = changed(folder("--only", "reference"), tmp_path, "admin", "gpu: '1'", "gpu: '0'")
-    place = Place(tmp_path, StandIn())
-    place.administrate(manifests)
-    done = place.run(manifests, patience=0)
-    assert f"requested: requests.{GPU}=1" in done.stderr
-    assert "(more than the whole quota)" in done.stderr
-
-
-def test_a_node_that_comes_later_is_waited_for(tmp_path):
-    def comes(cluster):
-        cluster.find("Node", "node-a")["status"]["allocatable"][GPU] = "1"
-
-    place = Place(tmp_path, StandIn(nodes={"node-a": 0}, events={8: comes}))
-    manifests = folder("--only", "reference")
-    place.administrate(manifests)
-    done = place.run(manifests, patience=0)
-    assert done.returncode == 0, done.stderr
-    assert re.search(r" waits:\n  pod \S+: 0/1 nodes are available: ", done.stdout)
-
-
 def test_a_missing_kuberay_is_seen_before_anything_is_downloaded(tmp_path):
     manifests = folder(config="dapo14k/qwen3-4b-base/restrain", overlay="8xa100-80g")
     place = Place(tmp_path, StandIn(without=("ray.io",)))
@@ -235,16 +174,6 @@ def test_a_missing_kuberay_is_seen_before_anything_is_downloaded(tmp_path):
     done = place.run(manifests)
     assert "There are no rayjobs in restrain that you may see. Install KubeRay" in done.stderr
     assert place.applied("jobs") == []
-
-
-def test_another_configuration_under_an_old_name_is_not_taken_for_it(tmp_path):
-    first, other = folder(*SHORT), folder(*SHORT, "--set", "pass_n=20", "--shards", 2)
-    place = Place(tmp_path, StandIn())
-    place.administrate(first)
-    assert place.run(first).returncode == 0
-    done = place.run(other)
-    assert done.returncode == 1
-    assert "was made from another configuration" in done.stderr
 
 
 def test_kueue_and_kuberay_would_accept_a_topology_of_the_clusters_own_labels(shared):

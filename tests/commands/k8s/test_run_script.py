@@ -126,27 +126,12 @@ def test_two_experiments_do_not_draw_one_pass_at_the_same_time(tmp_path):
     assert job["status"]["conditions"][-1]["type"] == "Complete"
 
 
-def test_a_missing_namespace_is_the_administrators(tmp_path):
-    place = Place(tmp_path, StandIn())
-    done = place.run(folder(*SHORT))
-    assert done.returncode == 1
-    assert f"kubectl apply --server-side -f {folder(*SHORT)}/01-admin.yaml" in done.stderr
-    assert place.applied("jobs") == place.applied("configmaps") == []
-
-
 def test_a_cluster_that_does_not_answer_is_no_missing_job(place):
     place.cluster.down = True
     done = place.run(folder(*SHORT))
     assert done.returncode == 1
     assert "The cluster does not answer" in done.stderr
     assert place.applied("jobs") == []
-
-
-def test_an_old_cluster_is_refused_by_its_version(tmp_path):
-    place = Place(tmp_path, StandIn(version="1.29"))
-    place.administrate(folder(*SHORT))
-    done = place.run(folder(*SHORT))
-    assert (done.returncode, done.stderr) == (1, "error: The cluster has Kubernetes 1.29; 1.30 or newer is needed.\n")
 
 
 def test_a_missing_kubectl_is_named(place, tmp_path):

@@ -73,7 +73,6 @@ def lose(store: Store, name: str) -> None:
     for pod in store.of("Pod"):
         if pod["spec"].get("nodeName") == name and is_active(pod):
             pod["metadata"]["deletionTimestamp"] = "2026-01-02T03:04:05Z"
-            store.event(pod, "NodeNotReady", "Node is not ready")
 
 
 def clear_lost_nodes(store: Store) -> None:
@@ -166,7 +165,7 @@ def _not_started(store: Store, pod: Object) -> tuple[str, str] | None:
     for container in pod["spec"]["containers"]:
         image = container["image"]
         registry = image.partition("/")[0]
-        if registry in store.broken or (registry in store.private and not pod["spec"]["imagePullSecrets"]):
+        if registry in store.private and not pod["spec"]["imagePullSecrets"]:
             denied = "pull access denied, repository does not exist or may require authorization"
             return "ImagePullBackOff", f'Back-off pulling image "{image}": ErrImagePull: {denied}'
         for source in container.get("envFrom", []):

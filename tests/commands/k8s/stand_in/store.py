@@ -74,8 +74,7 @@ class Store:
     nodes: dict[str, int] = field(default_factory=lambda: {"node-a": 8})
     node_labels: dict[str, str] = field(default_factory=dict)
     classes: dict[str, bool] = field(default_factory=lambda: {"standard": True})
-    # Registries from which nothing can be pulled, or by a secret alone.
-    broken: tuple[str, ...] = ()
+    # Registries from which images can be pulled by a secret alone.
     private: tuple[str, ...] = ()
     # By a step's component: exit codes of its pods, 0 afterwards; how many rounds each runs; what they print.
     ends: dict[str, list[int]] = field(default_factory=dict)
