@@ -4,7 +4,7 @@ Two problems that differ in a number are such a pair, and still two problems.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import combinations
+from itertools import combinations, compress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ SHINGLE = 3
 PERMUTATIONS, BANDS = 128, 32
 # A band's two numbers of 64 bits become one. Bands that are taken for equal cost a comparison of texts, no more.
 MIXED = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], dtype=np.uint64)
+# Of a number of 64 bits, the half that all of its factors' bits reach; also a pair's first place.
+UPPER = np.uint64(32)
 
 
 class Similar(BaseModel):
@@ -39,16 +41,18 @@ def similar(read: Callable[[], Iterable[tuple[str, str]]], least: float) -> list
     are compared. Raises DataError where rensa is not installed.
     """
     bands = _bands(text for _, text in read())
-    pairs = sorted({pair for band in range(BANDS) for pair in _equal(bands[:, band])})
-    del bands
-    wanted = {place for pair in pairs for place in pair}
-    texts = {place: prompt for place, prompt in enumerate(read()) if place in wanted}
-    found = (_compared(texts[one], texts[other]) for one, other in pairs)
+    pairs = np.zeros(0, dtype=np.uint64)
+    for band in range(BANDS):
+        pairs = np.union1d(pairs, np.fromiter(_equal(bands[:, band]), dtype=np.uint64))
+    one, other = (pairs >> UPPER).astype(np.uint32), pairs.astype(np.uint32)
+    is_wanted = np.isin(np.arange(len(bands)), np.union1d(one, other))
+    texts = dict(compress(enumerate(read()), is_wanted))
+    found = (_compared(texts[int(first)], texts[int(second)]) for first, second in zip(one, other, strict=True))
     return sorted((pair for pair in found if pair.share >= least), key=lambda pair: -pair.share)
 
 
-def _bands(texts: Iterable[str]) -> NDArray[np.uint64]:
-    """A row for each text and a number for each of its bands: 256 bytes of memory a text."""
+def _bands(texts: Iterable[str]) -> NDArray[np.uint32]:
+    """A row for each text and a number for each of its bands: 128 bytes of memory a text."""
     try:
         from rensa import RMinHash  # noqa: PLC0415 - optional
     except ImportError:
@@ -61,16 +65,17 @@ def _bands(texts: Iterable[str]) -> NDArray[np.uint64]:
         sketch = RMinHash(num_perm=PERMUTATIONS, seed=0)
         sketch.update(sorted(_shingles(text)))
         numbers = np.array(sketch.digest(), dtype=np.uint32).view(np.uint64).reshape(BANDS, -1)
-        rows += (numbers * MIXED).sum(axis=1, dtype=np.uint64).tobytes()
-    return np.frombuffer(rows, dtype=np.uint64).reshape(-1, BANDS)
+        rows += ((numbers * MIXED).sum(axis=1, dtype=np.uint64) >> UPPER).astype(np.uint32).tobytes()
+    return np.frombuffer(rows, dtype=np.uint32).reshape(-1, BANDS)
 
 
-def _equal(numbers: NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
-    """The places of each two equal numbers, the earlier one first."""
+def _equal(numbers: NDArray[np.uint32]) -> Iterator[int]:
+    """The places of each two equal numbers as one number, the earlier place in its upper half."""
     order = np.argsort(numbers, kind="stable")
     same = np.flatnonzero(numbers[order[1:]] == numbers[order[:-1]])
     for run in np.split(same, np.flatnonzero(np.diff(same) > 1) + 1) if len(same) else ():
-        yield from combinations(order[run[0] : run[-1] + 2].tolist(), 2)
+        for one, other in combinations(order[run[0] : run[-1] + 2].tolist(), 2):
+            yield one << 32 | other
 
 
 def _compared(one: tuple[str, str], other: tuple[str, str]) -> Similar:

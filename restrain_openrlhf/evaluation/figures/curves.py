@@ -1,5 +1,6 @@
 """Figures of runs: training curves, votes and speed, and how reliable majorities are."""
 
+import gc
 import math
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -169,8 +170,12 @@ def save_run_figures(runs: Sequence[RunCurves], out: Path) -> list[Path]:
     panels = {"training": TRAINING, "votes": VOTES, "speed": SPEED}
     figures = [(name, partial(draw_panels, runs, of)) for name, of in panels.items()]
     figures += [(f"majority-{run.name.replace('/', '-')}", partial(draw_majority_sizes, run)) for run in runs]
-    # One at a time: a figure holds its points several times over.
-    return [path for name, draw in figures for path in save_figures({name: draw()}, out)]
+    paths: list[Path] = []
+    for name, draw in figures:
+        paths += save_figures({name: draw()}, out)
+        # A figure holds its points several times over, and itself: it would stay until Python looks for such circles.
+        gc.collect()
+    return paths
 
 
 def draw_reliability(rows: Sequence[SizeRow], title: str) -> Figure:
