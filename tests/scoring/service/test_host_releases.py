@@ -3,18 +3,19 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("torch", reason="needs the training stack (make install)")
 
 from restrain_openrlhf.machine.host_releases import RELEASES, Way
-from tests.conftest import ROOT
 from tests.host_releases import folder_of
 from tests.scoring.service.clients import RESTRAIN, expected
 from tests.scoring.service.conftest import END
 
 pytestmark = [pytest.mark.host, pytest.mark.long, pytest.mark.timeout(300)]
+CASE = Path(__file__).with_name("host_client_case.py")
 # Where the client's code is new; all of them were tried (docs/journeys/integration.md).
 CHANGED = [
     "0.8.0",
@@ -36,7 +37,7 @@ GROUPS = {"12+13=": (3, 3, 4, 5), "40+41=": (1, 1, 1, 2)}
 
 def asked(release, url):
     rollouts = [[prompt, rf"so \boxed{{{answer}}}{END}"] for prompt, answers in GROUPS.items() for answer in answers]
-    words = [str(ROOT / "tests" / "reward" / "host_client_case.py"), str(folder_of(release)), url, json.dumps(rollouts)]
+    words = [str(CASE), str(folder_of(release)), url, json.dumps(rollouts)]
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
 
 
