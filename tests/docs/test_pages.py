@@ -135,6 +135,13 @@ def test_a_page_that_a_source_names_is_there():
     assert sorted(page for page in named if not (ROOT / page).is_file()) == []
 
 
+def test_a_test_that_a_page_names_is_there():
+    texts = [path.read_text(encoding="utf-8") for path in [*TEXTS, *(ROOT / name for name in READ_IN_THE_REPOSITORY)]]
+    named = {path for text in texts for path in re.findall(r"`(tests/[\w/]+(?:\.py)?)`", text)}
+    assert len(named) > 10
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.relative_to(DOCS).as_posix())
 def test_a_function_that_a_page_names_is_there(path):
     named = FUNCTION.findall(path.read_text(encoding="utf-8"))
