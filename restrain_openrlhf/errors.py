@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class RestrainError(Exception):
@@ -75,3 +76,11 @@ def did_you_mean(word: object, known: Iterable[str], n: int = 1, block: str = ""
     near = same or difflib.get_close_matches(wanted, names, n)
     near = near or [name for name in names if difflib.get_close_matches(last, [name.rpartition(".")[2]], 1, 0.75)]
     return f" Did you mean {' or '.join(repr(block + names[name]) for name in near[:n])}?" if near else ""
+
+
+def no_such_file(path: Path, what: str = "file") -> str:
+    """That there is none at `path`, with the nearest name in its folder."""
+    beside = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+    # Names of one suffix are alike to begin with.
+    near = difflib.get_close_matches(path.name, beside, 1, cutoff=0.8)
+    return f"{path}: no such {what}.{f' Did you mean {near[0]!r}?' if near else ''} Check the path."

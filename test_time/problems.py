@@ -18,7 +18,7 @@ from restrain_openrlhf.data.problems import (
     without_kind,
 )
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import DataError, no_such_file
 
 FILES = (".jsonl", ".csv", ".parquet")
 MOST_NAMED = 20
@@ -93,7 +93,7 @@ def _read(source: Source) -> Sequence[Row]:
     if path.exists():
         return load_rows(None, source.word)
     if path.suffix.lower() in FILES:
-        raise DataError(f"{source.word}: no such file. Check the path.")
+        raise DataError(no_such_file(path))
     if source.word.count("/") == 1 and not source.word.startswith((".", "/")):
         return load_rows(HubSet(source.word, split=source.split), HUB)
     raise DataError(
@@ -121,7 +121,8 @@ def _problem(source: Source, row: Row, number: int, numbered: bool, kind: Answer
     elif choice_columns(row) and not lists_choices(text or ""):
         raise DataError(
             f"{where}: its choices are in {', '.join(choice_columns(row))}, but training sees only {column!r}, which "
-            "does not contain them. Set --answers choice, which puts a column `options` into the prompt."
+            "does not contain them. Give them as a list in the column `options`, and set --answers choice, which puts "
+            "them into the prompt."
         )
     return PromptOnly(id=str(number if numbered else row["id"]), problem=text or "", row=columns)
 

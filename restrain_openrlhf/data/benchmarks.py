@@ -26,7 +26,7 @@ from restrain_openrlhf.data.problems import (
     RowSchema,
 )
 from restrain_openrlhf.data.sources import HUB, HubSet, Row, load_rows
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import DataError, did_you_mean
 
 GPQA_GATE = (
     "open huggingface.co/datasets/Idavidrein/gpqa, accept its terms while logged in, then run `hf auth login` with a "
@@ -172,8 +172,8 @@ def load_benchmark(word: str, folder: Path | None = None, asked: AnswerKind | No
     name, path = _named(word)
     if path is None and name not in BENCHMARKS:
         raise DataError(
-            f"{word!r} is no known benchmark. Known: {', '.join(BENCHMARKS)}; for a file of your own give its path or "
-            "NAME=PATH."
+            f"{word!r} is no known benchmark.{did_you_mean(name.replace('-', '_'), BENCHMARKS)} Known: "
+            f"{', '.join(BENCHMARKS)}; for a file of your own give its path or NAME=PATH."
         )
     known = BENCHMARKS.get(name)
     kind = asked or (known.kind if known else MATHEMATICS)

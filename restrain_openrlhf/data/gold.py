@@ -19,7 +19,7 @@ from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.data.jsonl import each_numbered_row, write_rows
 from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.data.sources import each_row_of
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import DataError, no_such_file
 
 TABLES = (".csv", ".parquet")
 SHOWN = 5
@@ -182,7 +182,7 @@ def _rows(path: Path) -> Iterator[tuple[str, _Row]]:
         yield from ((f"line {number}", row) for number, row in each_numbered_row(path, _Row))
         return
     if not path.is_file():
-        raise DataError(f"{path}: no such file. Check the path.")
+        raise DataError(no_such_file(path))
     for number, row in enumerate(each_row_of(None, str(path)), start=1):
         try:
             yield f"row {number}", _Row.model_validate(row)

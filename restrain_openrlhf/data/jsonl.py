@@ -15,7 +15,7 @@ from typing import IO, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from restrain_openrlhf.data.outputs import output_file, replacing, whole_file
-from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.errors import DataError, no_such_file
 
 Row = TypeVar("Row", bound=BaseModel)
 
@@ -120,7 +120,7 @@ def each_line(path: Path) -> Iterator[Line]:
                     yield Line(number, offset, text)
                 offset += len(raw)
     except FileNotFoundError:
-        raise DataError(f"{path}: no such file. Check the path.") from None
+        raise DataError(no_such_file(path)) from None
     except IsADirectoryError:
         raise DataError(f"{path}: is a folder, but a JSON Lines file is needed.") from None
 

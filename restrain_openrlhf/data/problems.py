@@ -129,6 +129,11 @@ def worded(row: Row, place: int) -> Problem:
 def plain(row: Row, place: int) -> Problem:
     """The text and the gold as they are; options that the text does not list are listed after it, with letters."""
     text = with_options(_text(row), row)
+    if (columns := choice_columns(row)) and not lists_choices(text) and not options_of(row):
+        raise DataError(
+            f"the problem's text is without the choices in {', '.join(columns)}, which have to be a list in the column "
+            "`options`"
+        )
     return Problem(id=str(_id(row, place)), problem=text, answer=plain_answer(row))
 
 

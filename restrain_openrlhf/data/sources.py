@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from restrain_openrlhf.data.jsonl import AnyRow, each_row
-from restrain_openrlhf.errors import DataError, reason_of
+from restrain_openrlhf.errors import DataError, no_such_file, reason_of
 
 Row = Mapping[str, Any]
 HUB = "hub"
@@ -111,7 +111,7 @@ def each_row_of(hub: HubSet | None, source: str) -> Iterator[Row]:
 
 def _from_path(path: Path, hub: HubSet | None) -> Iterator[Row]:
     if not path.exists():
-        raise DataError(f"{path}: no such file or folder. Check the path, or say `hub`.")
+        raise DataError(no_such_file(path, "file or folder"))
     if path.is_dir():
         return load_dataset(str(path), hub.config if hub else None, hub.split if hub else "train", None)
     match path.suffix.lower():

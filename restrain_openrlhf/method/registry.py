@@ -118,5 +118,8 @@ def _explain(error: ValidationError, block: Mapping[str, Any]) -> str:
     if not first["loc"]:
         return f"{first['msg']}.".replace("Value error, ", "")
     key = first["loc"][0]
+    if first["type"] == "missing":
+        needed = dict.fromkeys(str(problem["loc"][0]) for problem in problems if problem["type"] == "missing")
+        return f"{block['name']} needs {' and '.join(needed)}, for which there is no default. Add them to its block."
     wanted = dict.fromkeys(problem["msg"] for problem in problems if problem["loc"][:1] == (key,))
     return f"{key}: {' or '.join(wanted)}, but {block.get(str(key))!r} was given.".replace("Value error, ", "")

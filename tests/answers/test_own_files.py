@@ -9,8 +9,11 @@ import pytest
 pa = pytest.importorskip("pyarrow", reason="needs the data extra")
 import pyarrow.parquet  # noqa: E402
 
+from restrain_openrlhf.answers import parse_kind  # noqa: E402
 from restrain_openrlhf.answers.kind import of_a_cell  # noqa: E402
 from restrain_openrlhf.data.benchmarks import load_benchmark  # noqa: E402
+from restrain_openrlhf.errors import DataError  # noqa: E402
+from test_time.problems import Source, load_problems  # noqa: E402
 from tests.command_line import restrain  # noqa: E402
 
 HALF = 'def half(x: int) -> float:\n    """Half of x.\n    >>> half(3)\n    1.5\n    """\n'
@@ -154,3 +157,36 @@ def test_a_benchmarks_copy_as_csv_has_its_options(tmp_path):
     (problem,) = load_benchmark("mmlu_pro", tmp_path).problems
     assert problem.row == {"options": ["Po", "Ems"]}
     assert problem.problem == "Which?\n(A) Po\n(B) Ems"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("score", "own.jsnl", "--answers", "text", "--out", "o.jsonl"), "no such file. Did you mean 'own.jsonl'?"),
+        (("premise", "--rollouts", "own.jsonl", "--gold", "own.cvs"), "no such file. Did you mean 'own.csv'?"),
+        (
+            ("score", "own.csv", "--answers", "txet", "--out", "o.jsonl"),
+            "is not a kind of answer. Did you mean 'text'?",
+        ),
+        (("score", "own.csv", "--answers", "embedding", "--out", "o.jsonl"), "embedding needs model and threshold"),
+    ],
+)
+def test_a_wrong_name_is_told_with_the_nearest(tmp_path, words, said):
+    written(tmp_path, FILES["text"][0], FILES["text"][1][0])
+    assert said in restrain(*words, cwd=tmp_path).stderr
+
+
+@pytest.mark.parametrize(("word", "near"), [("mmlupro", "mmlu_pro"), ("MMLU-Pro", "mmlu_pro"), ("trivia", "triviaqa")])
+def test_the_nearest_benchmark_is_named(word, near):
+    with pytest.raises(DataError, match=f"Did you mean '{near}'"):
+        load_benchmark(word)
+
+
+def test_choices_in_columns_of_their_own_are_told(tmp_path):
+    (tmp_path / "m.csv").write_text("problem,A,B,C,D,answer\nWhich?,Po,Ems,Don,Isar,B\n")
+    with pytest.raises(
+        DataError, match="without the choices in A, B, C, D, which have to be a list in the column `opt"
+    ):
+        load_benchmark(str(tmp_path / "m.csv"), asked=parse_kind({"name": "choice"}))
+    with pytest.raises(DataError, match="Give them as a list in the column `options`"):
+        load_problems(Source(str(tmp_path / "m.csv")), parse_kind({"name": "choice"}))

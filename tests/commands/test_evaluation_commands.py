@@ -159,7 +159,7 @@ EVAL = ("eval", "--model", ADDITION.model, "--template", "plain", "--max-new-tok
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--benchmarks", "aime42"), "no known benchmark. Known: math500"),
+        (("--benchmarks", "aime42"), "no known benchmark. Did you mean 'aime25'? Known: math500"),
         (("--benchmarks", " , "), "give one or more names"),
         (("--benchmarks", "aime24,aime24=x.jsonl"), "each once"),
         (("--benchmarks", "table3,amc83=x.jsonl"), "each once"),
