@@ -4,6 +4,7 @@ import getpass
 import json
 import shutil
 import socket
+from itertools import pairwise
 
 import pytest
 import yaml
@@ -67,6 +68,14 @@ def test_the_card_says_how_it_was_made_and_how_good_it_is(run):
     assert json.loads((run / "hub" / "restrain.json").read_text())["openrlhf"]["actor.adam.lr"] == 1e-6
 
 
+def test_a_blank_line_ends_every_table_or_the_next_line_would_be_a_row(run, tmp_path):
+    other = training_run(tmp_path / "other", ADDITION.model, tmp_path / "gone.jsonl")
+    for text in (published(run)[1], published(other)[1]):
+        lines = text.splitlines()
+        after = [line for row, line in pairwise(lines) if row.startswith("|") and not line.startswith("|")]
+        assert (len(after) > 1, set(after)) == (True, {""})
+
+
 def test_its_accuracies_are_the_hubs_model_index(run):
     front, text = published(run, "--name", "me/mine")
     assert "# me/mine" in text
@@ -94,14 +103,14 @@ def test_the_packages_own_model_has_the_packages_licence(tmp_path):
 def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it(run):
     front, text = published(run)
     assert "math" in front["tags"]
-    assert f"| answers | {MATHEMATICS.identity} |" in text
+    assert f"| kind of answer, with its version | {MATHEMATICS.identity} |" in text
     resolved = json.loads((run / "run.json").read_text())
     own = {"name": "judge", "url": "http://judge.internal/equal", "send": ["rubric"], "cache": "/opt/venv/verdicts"}
     (run / "run.json").write_text(json.dumps({**resolved, "answers": own}))
     front, text = published(run)
     assert ("judge" in front["tags"], "math" in front["tags"]) == (True, False)
     assert "send=['rubric'] url='(an address)' |" in text
-    assert "answers are of this one kind: judge 1" in text
+    assert "| kind of answer, with its version | judge 1" in text
     assert ".internal" not in text + (run / "hub" / "restrain.json").read_text()
 
 
