@@ -403,6 +403,7 @@ def test_two_runs_are_shown_side_by_side(tmp_path, page, serving, way):
         export(found, tmp_path / "view.html", 50)
     page.open((tmp_path / "view.html").as_uri() if way == "exported" else serving(found))
     assert page.page.title() == "Rollouts of restrain and ttrl"
+    assert page.texts("#reading") == ["11 groups of 3 prompts at 4 steps"], "step 2 of both runs is one step"
     assert rows(page)[-1] == "ttrl · step 9 · group 5"
     page.page.locator(".row", has_text="restrain · step 3 · group 0").click()
     page.page.wait_for_selector(".class")

@@ -40,7 +40,8 @@ async function asked(button) {
 }
 
 function progress(page) {
-  const found = `${plural(state.groups.length, "group")} of ${plural(state.prompts.size, "prompt")} at ${plural(page.steps_read, "step")}`;
+  const steps = new Set(state.groups.map((group) => group.step)).size;
+  const found = `${plural(state.groups.length, "group")} of ${plural(state.prompts.size, "prompt")} at ${plural(steps, "step")}`;
   return page.next === null ? found : `${found}; ${plural(page.steps - page.steps_read, "step")} still to read …`;
 }
 
