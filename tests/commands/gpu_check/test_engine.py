@@ -94,8 +94,8 @@ class ToyEngine:
         ranks = {each: order.index(each) + 1 for each in {*kept, token}}
         if self.fault == "ranks swapped":
             ranks[order[0]], ranks[order[1]] = 2, 1
-            found = [value + (each == order[1]) * 0.0 - (each == order[0]) * 0.0 for each, value in enumerate(found)]
-            found[order[0]] += 0.1
+            # No more than 1 in all, and no two of them alike.
+            found = [value - 0.1 * (each == order[1]) for each, value in enumerate(found)]
         return {each: SimpleNamespace(logprob=found[each] - shift, rank=rank) for each, rank in ranks.items()}
 
     async def sleep(self, level=1):
