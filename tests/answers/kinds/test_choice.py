@@ -220,6 +220,11 @@ def test_options_in_another_form_are_refused(row):
         CHOICE.extract("A", {"problem": "Which?", **row})
 
 
+def test_a_mapping_of_a_parquet_file_has_none_for_options_of_other_rows():
+    row = {"options": {"A": "Lyon", "B": "Paris", "C": None}}
+    assert [CHOICE.extract(said, row) for said in ("B", "C", "Paris")] == ["Paris", None, "Paris"]
+
+
 def test_numbers_may_be_options():
     assert CHOICE.extract("The answer is B", {"options": [1, 2.5]}) == "2.5"
 

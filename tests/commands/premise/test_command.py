@@ -258,6 +258,12 @@ def test_a_kind_that_reads_columns_is_named_where_the_rows_have_them(write_jsonl
     assert found["others"]["sql"] == 0.75
 
 
+def test_the_rest_of_a_function_that_the_prompt_leaves_open_is_code():
+    prompt = {"problem": 'def half(x: int) -> float:\n    """Half of x."""\n'}
+    found = other_kinds(MATHEMATICS, {"    return x / 2\n": prompt, "    y = x\n    return y / 2\n": prompt})
+    assert (next(iter(found)), found["code"]) == ("code", 1.0)
+
+
 @pytest.mark.parametrize(
     ("responses", "first", "last"),
     [

@@ -113,8 +113,9 @@ class Code(AnswerKind):
         return program_of(response, read_task(row))
 
     def recognises(self, response: str, row: Row) -> bool:
-        """A program that is fenced or defines something, or of a named function: a bare word is Python too."""
-        looks = bool(fenced(response)) or "def " in response or bool(row.get("entry_point"))
+        """A program that is fenced or defines something, or of a function that is known: a bare word is Python too."""
+        known = row.get("entry_point") or read_task({PROBLEM: "", **row}).code
+        looks = bool(fenced(response)) or "def " in response or bool(known)
         return looks and super().recognises(response, row)
 
     def key(self, answer: str, row: Row) -> str:
