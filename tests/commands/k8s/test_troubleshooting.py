@@ -200,9 +200,14 @@ def test_more_than_a_queue_will_ever_give(operator, symptom):
 def test_a_lost_node(operator, symptom):
     """The shard on it is replaced once the node is said to be out of service, not before."""
     one = operator(nodes={"a": 1, "b": 1}, lasts={"reference": 3})
-    one.cluster.events = {6: lambda cluster: lose(cluster, "a")}
+    shards_after_loss = []
+    one.cluster.events = {
+        6: lambda cluster: lose(cluster, "a"),
+        7: lambda cluster: shards_after_loss.append(len(cluster.of("Pod"))),
+    }
     one.render(*PASS, "--shards", 2, **EIGHT)
     one.waits_through(symptom, NODE="a")
+    assert shards_after_loss == [2], "two pods would write the same files"
     (ended,) = one.cluster.of("Job")
     assert ended["status"]["conditions"][-1]["type"] == "Complete"
     assert {pod["spec"]["nodeName"] for pod in one.cluster.owned(ended)} == {"b"}
