@@ -1,6 +1,8 @@
 """Assembles the commands. Our errors, and a missing training stack, become one line and exit status 2."""
 
 import errno
+import inspect
+import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -90,7 +92,9 @@ COMMANDS: Mapping[str, Sequence[Callable[..., None]]] = {
 for panel, commands in COMMANDS.items():
     for command in commands:
         name = "eval" if command is evaluate else command.__name__.replace("_", "-")
-        app.command(name, rich_help_panel=panel)(command)
+        # A paragraph's lines are joined: the help breaks lines by the terminal's width.
+        text = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
+        app.command(name, rich_help_panel=panel, help=text)(command)
 app.add_typer(data, name="data", rich_help_panel=BEFORE)
 app.add_typer(k8s, name="k8s", rich_help_panel=CLUSTER)
 app.add_typer(slurm, name="slurm", rich_help_panel=CLUSTER)
