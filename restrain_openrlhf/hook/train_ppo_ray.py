@@ -4,6 +4,7 @@ Add `--restrain.config FILE`, a YAML file with `method:` and, where the method n
 """
 
 import argparse
+import json
 import os
 import runpy
 import sys
@@ -18,7 +19,7 @@ from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import ENTRY_POINT, agent_path, parse, to_arguments
 from restrain_openrlhf.config.this_machine import with_limits
 from restrain_openrlhf.config.yaml_file import HookConfig, load_hook_config
-from restrain_openrlhf.errors import RestrainError
+from restrain_openrlhf.errors import ConfigError, RestrainError
 from restrain_openrlhf.hook.fixes.checkpoints import drop_unfinished
 from restrain_openrlhf.hook.install.environment import VARIABLE, to_environment
 from restrain_openrlhf.hook.install.instrument import install
@@ -89,9 +90,10 @@ def agent_flag() -> dict[str, object]:
 
 
 def missing_words(host_words: Sequence[str], flags: dict[str, object]) -> list[str]:
-    """The flags that the command line does not set already, as words."""
-    given = {word.split("=", 1)[0] for word in host_words}
-    return to_arguments({name: value for name, value in flags.items() if f"--{name}" not in given})
+    """The flags that the command line does not set already, in full or by the beginning of a name, as words."""
+    given = tuple(word.split("=", 1)[0] for word in host_words if word.startswith("--") and len(word) > len("--"))
+    is_given = {name: any(f"--{name}".startswith(word) for word in given) for name in flags}
+    return to_arguments({name: value for name, value in flags.items() if not is_given[name]})
 
 
 def start_ray(device: Device, gpus: int) -> None:
@@ -103,6 +105,7 @@ def start_ray(device: Device, gpus: int) -> None:
     environment |= {name: os.environ[name] for name in (*HOST_ENVIRONMENT, VARIABLE) if name in os.environ}
     os.environ.update(environment)
     # A submitted job has a runtime environment of its own; ours must be added to it, not refused.
+    _refuse_other_setup(os.environ.get("RAY_JOB_CONFIG_JSON_ENV_VAR") or "{}")
     os.environ.setdefault("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1")
     runtime_env = {"env_vars": environment, "worker_process_setup_hook": SETUP_HOOK}
     if os.environ.get("RAY_ADDRESS") or device.has_gpus:
@@ -111,6 +114,16 @@ def start_ray(device: Device, gpus: int) -> None:
         # One CPU per GPU bundle, and one for each of the host's controllers.
         ray.init("local", runtime_env=runtime_env, num_gpus=gpus, num_cpus=gpus + 4, include_dashboard=False)
     refuse_shortage(gpus, ray.cluster_resources().get("GPU", 0))
+
+
+def _refuse_other_setup(job: str) -> None:
+    """Raises ConfigError where a submitted job has a set-up function, which ours would silently replace."""
+    other = json.loads(job).get("runtime_env", {}).get("worker_process_setup_hook", SETUP_HOOK)
+    if other != SETUP_HOOK:
+        raise ConfigError(
+            f"The job's runtime environment has worker_process_setup_hook: {other}. RESTRAIN needs that place for its "
+            "own function in every worker. Leave it out of the submitted job."
+        )
 
 
 if __name__ == "__main__":

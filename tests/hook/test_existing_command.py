@@ -1,5 +1,6 @@
 """What a deployment that runs `python -m openrlhf.cli.train_ppo_ray FLAGS` changes: one module and one flag."""
 
+import json
 import os
 import sys
 
@@ -91,6 +92,21 @@ def test_the_agent_may_be_named_and_a_reward_of_the_commands_own_is_refused(comm
     assert vars(parse(started[-1][2:]))["train.agent_func_path"] == str(agent_path())
     with pytest.raises(SystemExit, match=r"OpenRLHF would never call that address\. Remove it"):
         train_ppo_ray.main([*command, "--reward.remote_url=http://reward:8000/get_reward"])
+    # argparse takes the beginning of a name, and of a flag that is given twice the last.
+    with pytest.raises(SystemExit, match=r"train\.agent_func_path is 'theirs\.py', which is not this project's agent"):
+        train_ppo_ray.main([*command, "--train.agent_func=theirs.py"])
+
+
+def test_a_submitted_jobs_own_set_up_function_is_not_replaced_silently(command, started, monkeypatch):
+    runtime_env = {"working_dir": "/theirs", "env_vars": {"A": "b"}}
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps({"runtime_env": runtime_env}))
+    train_ppo_ray.main(command)
+    assert len(started) == 2
+    runtime_env["worker_process_setup_hook"] = "theirs.setup"
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", json.dumps({"runtime_env": runtime_env}))
+    with pytest.raises(SystemExit, match=r"has worker_process_setup_hook: theirs\.setup\. RESTRAIN"):
+        train_ppo_ray.main(command)
+    assert len(started) == 2
 
 
 @pytest.mark.parametrize(
