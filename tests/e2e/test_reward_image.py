@@ -22,6 +22,7 @@ from tests.processes import free_port
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(2400)]
 BASE, IMAGE, CONTAINER = "localhost/python-base:test", "localhost/restrain-reward:test", "restrain-reward-test"
 PACKAGES = "python3,python3-venv,python3-pip,ca-certificates"
+OF_THE_INDEX = ("index-url", "extra-index-url", "trusted-host", "proxy", "cert", "default-timeout", "timeout")
 Buildah = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -81,11 +82,15 @@ def image(buildah: Buildah, tmp_path: Path) -> str:
 
 
 def pip_config(path: Path) -> Path:
-    """pip's configuration here, environment included: an image is built with the index that everything else is."""
+    """Where pip's index is here, environment included, and how it is reached: an image is built with the same.
+
+    Settings that name this machine's files, such as constraints, mean nothing in the image.
+    """
     words = [sys.executable, "-m", "pip", "config", "list"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
     found = (line.partition("=") for line in done.stdout.splitlines())
     values = {name.rpartition(".")[2]: value.strip("'") for name, _, value in found}
+    values = {name: value for name, value in values.items() if name in OF_THE_INDEX and "file:" not in value}
     path.write_text("\n".join(["[global]", *(f"{name} = {value}" for name, value in values.items())]))
     return path
 
