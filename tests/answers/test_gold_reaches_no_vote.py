@@ -164,6 +164,7 @@ def test_premise(rollouts, kind):
     found = diagnose(from_rollouts(rollouts, kind=kind), TTRL)
     assert found.gold is not None
     assert blind()
+    assert len(Witness.graded) == len(set(SAID)), "each answer is graded once, however often groups are gone through"
 
 
 def test_evaluation(kind):

@@ -24,12 +24,16 @@ TRIED = 500
 
 @dataclass(frozen=True)
 class FrozenGroup:
-    """One prompt: the frozen model's vote, the first rollouts of it (as many as a training step has), gold if known."""
+    """One prompt: the frozen model's vote, the first rollouts of it (as many as a training step has), gold if known.
+
+    `verdicts` are of all prompts of a pass that were graded, by their hash: a program's tests take seconds.
+    """
 
     row: ReferenceRow
     group: GroupAnswers
     gold: str | None = None
     kind: AnswerKind = MATHEMATICS
+    verdicts: dict[str, bytes] = field(default_factory=dict)
 
     @cached_property
     def keys(self) -> tuple[str | None, ...]:
@@ -50,7 +54,14 @@ class FrozenGroup:
     @cached_property
     def grades(self) -> GradeRow | None:
         """All rollouts against gold, by evaluation's rule; None without gold."""
-        return None if self.gold is None else grade_vote(self.row, self.gold, self.kind)
+        if self.gold is None:
+            return None
+        if (known := self.verdicts.get(self.row.prompt_hash)) is None:
+            graded = grade_vote(self.row, self.gold, self.kind)
+            self.verdicts[self.row.prompt_hash] = bytes(graded.correct)
+            return graded
+        row, right = self.row, tuple(map(bool, known))
+        return GradeRow(id=str(row.id), gold=self.gold, answers=row.answers, classes=row.classes, correct=right)
 
     @property
     def majority_is_right(self) -> bool:
@@ -63,7 +74,8 @@ class FrozenPass:
     """The frozen model's rollouts on `count` prompts, n each; groups have the first `group_size` of them.
 
     Answers are of one `kind`; `gold` is by the prompts' hashes. `unread` are some responses without an answer, or their
-    ends, each with what is known of its prompt.
+    ends, each with what is known of its prompt. `verdicts` are those of FrozenGroup: every group is gone through often,
+    and graded once.
     """
 
     source: Path
@@ -74,12 +86,14 @@ class FrozenPass:
     gold: Mapping[str, str]
     kind: AnswerKind = MATHEMATICS
     unread: Mapping[str, Row] = field(default_factory=dict)
+    verdicts: dict[str, bytes] = field(default_factory=dict)
 
     @property
     def groups(self) -> Iterator[FrozenGroup]:
         """Read anew from the file each time: one at a time is in memory."""
         for row in self.rows():
-            yield FrozenGroup(row, row.group.first(self.group_size), self.gold.get(row.problem_hash), self.kind)
+            gold, own = self.gold.get(row.problem_hash), row.group.first(self.group_size)
+            yield FrozenGroup(row, own, gold, self.kind, self.verdicts)
 
 
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:
