@@ -74,8 +74,8 @@ class FrozenPass:
     """The frozen model's rollouts on `count` prompts, n each; groups have the first `group_size` of them.
 
     Answers are of one `kind`; `gold` is by the prompts' hashes. `unread` are some responses without an answer, or their
-    ends, each with what is known of its prompt. `verdicts` are those of FrozenGroup: every group is gone through often,
-    and graded once.
+    ends, each with what is known of its prompt. `verdicts` are those of FrozenGroup: each method goes
+    through all groups, which are graded once.
     """
 
     source: Path
