@@ -54,11 +54,11 @@ class CopyCheck(BaseModel):
         return self.known_digest not in (None, self.digest)
 
     def verdict(self, name: str) -> str:
-        """One sentence: the copy known, another one with both numbers and digests, or none to compare with."""
+        """One sentence: the known copy, another one with both numbers and digests, or none to compare with."""
         if self.known_digest is None:
             return f"{name}: no copy of it is known, so its digest is compared with none."
         if not self.is_another:
-            return f"{name}: this is the copy known, {self.count:,} prompts, digest {self.digest}."
+            return f"{name}: this is the known copy, {self.count:,} prompts, digest {self.digest}."
         known = "" if self.known_count is None else f"{self.known_count:,} prompts, "
         return (
             f"{name}: this is another copy than the one known. This one: {self.count:,} prompts, digest "

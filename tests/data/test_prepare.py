@@ -117,7 +117,7 @@ def test_the_copy_that_is_known_is_told_from_another_and_recorded(write_jsonl, t
     out = tmp_path / "t.jsonl"
     same = prepare(known(ROWS), str(write_jsonl("o.jsonl", reversed(ROWS))), out)
     assert not same.whole_set.is_another
-    assert "this is the copy known, 2 prompts" in same.whole_set.verdict("own")
+    assert "this is the known copy, 2 prompts" in same.whole_set.verdict("own")
     other = [ROWS[0], {"problem": "2+3=", "answer": "5"}, {"problem": "2+4=", "answer": "6"}]
     another = prepare(known(ROWS), str(write_jsonl("p.jsonl", other)), out, any_count=True)
     assert another.whole_set.is_another
