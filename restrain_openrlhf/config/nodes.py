@@ -60,7 +60,10 @@ def plan(flags: Flags, shape: NodeShape) -> Layout:
     """
     for name in ("actor.num_gpus_per_node", "ref.num_gpus_per_node", "vllm.tensor_parallel_size"):
         if (flags[name] or 0) > shape.gpus_per_node:
-            raise ConfigError(f"{name} is {flags[name]}, but a node has {shape.gpus_per_node} GPUs. Lower it.")
+            raise ConfigError(
+                f"{name} is {flags[name]}, which is more than the GPUs of a node ({shape.gpus_per_node}). Lower it, or "
+                "choose larger nodes."
+            )
     needed = GpuLayout.of(flags).needed
     layout = Layout(-(-needed // shape.gpus_per_node), min(needed, shape.gpus_per_node))
     if layout.nodes > 1 and needed % shape.gpus_per_node:
