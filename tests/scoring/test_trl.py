@@ -11,6 +11,7 @@ from datasets import Dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
+from restrain_openrlhf.answers import KINDS
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 from restrain_openrlhf.errors import ConfigError, GroupError
 from restrain_openrlhf.scoring.trl import VotesGRPOTrainer, erased, vote_reward
@@ -53,6 +54,21 @@ def test_rewards_are_the_net_advantages_of_whole_groups(args):
     assert found[:4] == pytest.approx([unit * right for right in (0.25, 0.25, 0.25, -0.75)], rel=1e-5)
     assert found[4:] == [0.0] * 4
     assert logged["restrain/majority_share"] == 7 / 8
+
+
+def test_columns_of_gold_reach_no_vote(args):
+    """TRL hands every column of its data set to a reward function."""
+    seen = []
+
+    class Witness(KINDS["text"]):
+        def extract(self, response, row):
+            seen.append(dict(row))
+            return super().extract(response, row)
+
+    gold = {"aliases": [["York"]] * N, "solution": ["York"] * N, "label": ["York"] * N}
+    vote_reward(args(), NO_PENALTY, answers=Witness())(["p"] * N, ["York"] * N, [[1]] * N, **gold)
+    assert seen
+    assert "York" not in str(seen)
 
 
 def test_a_response_of_the_longest_length_is_truncated(args):

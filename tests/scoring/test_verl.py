@@ -17,6 +17,7 @@ from verl.trainer.ppo.reward import load_reward_manager
 
 from restrain_openrlhf.data.demo_tasks.tasks import PREMISE
 from restrain_openrlhf.errors import ConfigError, GroupError
+from restrain_openrlhf.scoring import library
 
 N, LONGEST = 4, 5
 # Three votes of four, and four distinct answers, which RESTRAIN penalises by -1.
@@ -56,12 +57,12 @@ def settings(tmp_path):
     return make
 
 
-def rollout(tokenizer, prompt, response, uid):
+def rollout(tokenizer, prompt, response, uid, extra=()):
     """One rollout as verl's agent loop sends it to the reward loop (experimental/agent_loop/agent_loop.py)."""
     parts = [torch.tensor(tokenizer(text)["input_ids"]) for text in (prompt, response)]
     ids = torch.cat(parts)
     batch = {"prompts": parts[0], "responses": parts[1], "attention_mask": torch.ones_like(ids), "input_ids": ids}
-    own = {"uid": uid, "extra_info": {}, "data_source": "", "reward_model": {"ground_truth": "never read"}}
+    own = {"uid": uid, "extra_info": dict(extra), "data_source": "", "reward_model": {"ground_truth": "never read"}}
     return DataProto(
         batch=TensorDict({name: value[None] for name, value in batch.items()}, batch_size=1),
         non_tensor_batch={name: np.array([value], dtype=object) for name, value in own.items()},
@@ -102,6 +103,21 @@ def test_groups_are_scored_whole_though_their_rollouts_come_mixed_and_verl_keeps
     # verl's own estimator takes the penalty away: what the refusal below is for.
     own = compute_advantage(data, "grpo", norm_adv_by_std_in_grpo=False).batch["advantages"]
     assert own[1::2].abs().max() == 0
+
+
+def test_columns_of_gold_reach_no_vote(settings, tokenizer, monkeypatch):
+    seen, ours = [], library.group_of
+
+    def group_of(*given, **named):
+        asked = ours(*given, **named)
+        seen.append(asked)
+        return asked
+
+    monkeypatch.setattr("restrain_openrlhf.scoring.verl.group_of", group_of)
+    gold = {"answer": "secret", "solution": "secret", "aliases": ["secret"], "index": 3}
+    scored(settings(), tokenizer, [rollout(tokenizer, "1.....*2.....=", "2", "a", gold) for _ in range(N)])
+    assert seen
+    assert "secret" not in str(seen)
 
 
 def test_a_response_of_the_longest_length_counts_as_truncated(settings, tokenizer):
