@@ -298,7 +298,7 @@ def test_steps_that_nothing_needs_are_left_out():
             "more rollouts per prompt than the run reads",
         ),
         (("--image", IMAGE), "8xh100", "unknown overlay. Give --overlay, or `overlay:` in --cluster FILE: 8xa100-80g"),
-        (("--image", IMAGE), "single-node", "a node has 1 GPUs"),
+        (("--image", IMAGE), "single-node", "more than the GPUs of a node (1)"),
         (("--gpu-memory", 8), "8xa100-80g", "A GPU has 8.0 GiB, and what is certain alone needs"),
         (("--image", "restrain-train=registry.example/x:latest"), "8xa100-80g", "no tags"),
         (("--image", IMAGE.replace("train=", "trein=")), "8xa100-80g", "The images are restrain-train"),
