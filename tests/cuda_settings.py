@@ -18,7 +18,7 @@ from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.gpu_layout import GpuLayout
 from restrain_openrlhf.config.host_flags import parse, to_arguments
 from restrain_openrlhf.config.memory.shape import shipped
-from restrain_openrlhf.config.this_machine import limits_of_run
+from restrain_openrlhf.config.this_machine import with_limits
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.install.instrument import install
@@ -155,8 +155,7 @@ def settings_of(preset, folder):
     name = flags["actor.model_name_or_path"]
     words = {**flags, "actor.model_name_or_path": model_of(name, folder / name)}
     args = hierarchize(parse(to_arguments(words)))
-    limits = limits_of_run(config, flags, detect())
-    os.environ.update(to_environment(config.model_copy(update={"engine": limits})))
+    os.environ.update(to_environment(with_limits(config, flags, detect())))
     return {
         "preset": preset,
         "deepspeed": deepspeeds(args, GpuLayout.of(flags).ranks),

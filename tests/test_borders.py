@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tests.conftest import ROOT
 
 PACKAGE = ROOT / "restrain_openrlhf"
 HOST = ("openrlhf", "ray", "deepspeed")
+OURS = ("restrain_openrlhf", "test_time", "tests", "tools", "benchmarks")
 # The one kind of answer that is a model imports what runs it once it is used.
 ENCODER = "answers/kinds/embedding/encoder.py"
 # What `restrain gpu-check` measures is the host's own: these modules of it run in processes of their own.
@@ -214,3 +216,40 @@ def test_no_two_classes_have_one_name():
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def defined(path: Path) -> set[str]:
+    """The names that a module has at its top level, below `if` and `try` too."""
+    names, found = set(), list(parsed(path).body)
+    while found:
+        node = found.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        names |= {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+        found += [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.stmt | ast.excepthandler)]
+    return names
+
+
+def test_what_is_imported_of_our_own_is_there():
+    """By what only other machines run, too: no type checker reads the tests, tools and benchmarks."""
+    paths = [path for folder in OURS for path in (ROOT / folder).rglob("*.py")]
+    files = {".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path for path in paths}
+    absent = [
+        f"{path.relative_to(ROOT)}: {node.module}.{alias.name}"
+        for path in paths
+        for node in ast.walk(parsed(path))
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.partition(".")[0] in OURS
+        for alias in node.names
+        if f"{node.module}.{alias.name}" not in files
+        and not (node.module in files and alias.name in defined(files[node.module]))
+    ]
+    assert absent == []
