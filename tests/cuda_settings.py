@@ -16,9 +16,9 @@ from unittest.mock import patch
 
 from restrain_openrlhf.config.command_line import find_config
 from restrain_openrlhf.config.gpu_layout import GpuLayout
-from restrain_openrlhf.config.host_flags import parse, to_arguments
+from restrain_openrlhf.config.host_flags import host_flags, parse, to_arguments
 from restrain_openrlhf.config.memory.shape import shipped
-from restrain_openrlhf.config.this_machine import with_limits
+from restrain_openrlhf.config.this_machine import on_this_machine, with_limits
 from restrain_openrlhf.config.yaml_file import load_run_config
 from restrain_openrlhf.hook.install.environment import to_environment
 from restrain_openrlhf.hook.install.instrument import install
@@ -153,8 +153,9 @@ def settings_of(preset, folder):
     config = load_run_config(find_config(preset))
     flags = flags_here(config)
     name = flags["actor.model_name_or_path"]
-    words = {**flags, "actor.model_name_or_path": model_of(name, folder / name)}
-    args = hierarchize(parse(to_arguments(words)))
+    asked = {**detect().host_flags, **host_flags(on_this_machine(config))}
+    words = to_arguments({**asked, "actor.model_name_or_path": model_of(name, folder / name)})
+    args = hierarchize(parse(words))
     os.environ.update(to_environment(with_limits(config, flags, detect())))
     return {
         "preset": preset,
