@@ -108,6 +108,31 @@ def test_another_evaluation_is_not_mixed_in(toy):
         toy.folder.each_response()
 
 
+def test_finished_is_what_was_drawn_and_graded_as_it_would_be_now(toy):
+    asked = provenance(toy.count)
+    assert not toy.folder.is_finished(asked)
+    run(toy.sampling(), Engine())
+    result, _ = grade_folder(toy.folder)
+    assert toy.folder.is_finished(asked)
+    assert not toy.folder.is_finished(provenance(toy.count, temperature=1.0))
+    for other in ({"grader_version": "0"}, {"extractor_version": "0"}):
+        toy.folder.result.write_text(result.model_copy(update=other).model_dump_json())
+        assert not toy.folder.is_finished(asked)
+    toy.folder.result.write_text(result.model_dump_json()[:-9])
+    assert not toy.folder.is_finished(asked)
+
+
+def test_a_pass_is_complete_once_every_prompt_has_its_row(toy):
+    assert not toy.sampling().is_complete()
+    with pytest.raises(KilledError):
+        run(toy.sampling(), Engine(chunks=1))
+    assert not toy.sampling().is_complete()
+    run(toy.sampling(), Engine())
+    assert toy.sampling().is_complete()
+    with pytest.raises(RunError, match=r"temperature: 0.6 against 1.0"):
+        toy.sampling(temperature=1.0).is_complete()
+
+
 def test_where_a_model_lies_makes_no_difference():
     assert provenance(1).difference(provenance(1, model="elsewhere", source="x")) is None
     assert "model_fingerprint" in (provenance(1).difference(provenance(1, model_fingerprint="folder:2")) or "")
