@@ -131,6 +131,9 @@ class AnswerKind(BaseModel, ABC):
         """Raises DataError where the row lacks what this kind reads, or has it in another form."""
         self.extract("", row)
 
+    def check_prompt(self, text: str, row: Row) -> None:
+        """Raises DataError where the text that a policy is to see lacks what its answers need."""
+
     def row_columns(self) -> frozenset[str]:
         """The columns that a prompt's row needs to have with it: `columns`, unless the settings say otherwise."""
         return self.columns

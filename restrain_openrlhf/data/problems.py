@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler
 
 from restrain_openrlhf.answers.extract import last_boxes
 from restrain_openrlhf.answers.kind import of_a_cell
-from restrain_openrlhf.answers.kinds.choice import options_of
+from restrain_openrlhf.answers.kinds.choice import lists, options_of
 from restrain_openrlhf.errors import DataError
 
 LETTERS = ("A", "B", "C", "D")
@@ -143,7 +143,7 @@ def with_options(text: str, row: Row) -> str:
     Raises DataError for options that the kind `choice` could not read.
     """
     options = options_of({"problem": text, **row})
-    if not options or re.search(rf"(?:^|[\s(]){re.escape(options[-1].label)}[).:]", text):
+    if not options or lists(text, options):
         return text.strip()
     return "\n".join([text.strip(), *(f"({each.label}) {each.text.strip()}" for each in options)])
 

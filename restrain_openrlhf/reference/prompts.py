@@ -178,7 +178,12 @@ def _prompt(
         raise DataError(f"{source.dataset}, {where}: {source.input_key!r} is empty. Remove the row.")
     problem = str(stated)
     _refuse_pictures(source, where, row, problem)
-    return Prompt(row.get("id"), problem, render(stated), where, kind.own_columns(row) or NO_COLUMNS)
+    prompt = Prompt(row.get("id"), problem, render(stated), where, kind.own_columns(row) or NO_COLUMNS)
+    try:
+        kind.check_prompt(prompt.text, prompt.row)
+    except DataError as error:
+        raise DataError(f"{source.dataset}, {where}: {error}") from None
+    return prompt
 
 
 def _refuse_pictures(source: PromptSource, where: str, row: Mapping[str, Any], problem: str) -> None:

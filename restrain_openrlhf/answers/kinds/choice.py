@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from string import ascii_uppercase
@@ -98,6 +98,14 @@ class Choice(AnswerKind):
         ),
     )
 
+    def check_prompt(self, text: str, row: Row) -> None:
+        options = options_of(row)
+        if options and not lists(text, options) and any(option.text.strip() not in text for option in options):
+            raise DataError(
+                "the prompt does not list the options of its column, so that the model could not choose one. Write "
+                f'them into its text, such as "({options[0].label}) {options[0].text.strip()[:40]}".'
+            )
+
     def extract(self, response: str, row: Row) -> str | None:
         options = options_of(row)
         text = reading.ending(response)
@@ -145,6 +153,11 @@ def options_of(row: Row) -> tuple[Option, ...]:
             "Correct the column, or remove it."
         )
     return pairs
+
+
+def lists(text: str, options: Sequence[Option]) -> bool:
+    """Whether the text names the last of the options by its label: `(D)`, `D)`, `D.` or `D:`."""
+    return re.search(rf"(?:^|[\s(]){re.escape(options[-1].label)}[).:]", text) is not None
 
 
 def _pairs(column: _Listing | None) -> tuple[Option, ...]:

@@ -52,6 +52,9 @@ class ComparedTexts(AnswerKind):
     def graded_columns(self) -> frozenset[str]:
         return self.gold_columns | self.read.graded_columns()
 
+    def check_prompt(self, text: str, row: Row) -> None:
+        self.read.check_prompt(text, row)
+
     def instruction_for(self, row: Row) -> str:
         return self.read.instruction_for(row)
 

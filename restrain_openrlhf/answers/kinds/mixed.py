@@ -65,6 +65,9 @@ class Mixed(AnswerKind):
     def check_row(self, row: Row) -> None:
         self._of(row).check_row(row)
 
+    def check_prompt(self, text: str, row: Row) -> None:
+        self._of(row).check_prompt(text, row)
+
     def instruction_for(self, row: Row) -> str:
         return self._of(row).instruction_for(row)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from restrain_openrlhf.answers.kind import parse_kind
 from restrain_openrlhf.errors import DataError
+from restrain_openrlhf.reference.prompts import PromptSource, load_prompts
 from tests.answers.kinds.shapes import is_equivalence_whatever_the_order, keys_are_classes
 
 CHOICE = parse_kind({"name": "choice"})
@@ -223,6 +224,27 @@ def test_options_in_another_form_are_refused(row):
 def test_a_mapping_of_a_parquet_file_has_none_for_options_of_other_rows():
     row = {"options": {"A": "Lyon", "B": "Paris", "C": None}}
     assert [CHOICE.extract(said, row) for said in ("B", "C", "Paris")] == ["Paris", None, "Paris"]
+
+
+@pytest.mark.parametrize("kind", [{"name": "choice"}, {"name": "mixed", "default": "choice"}])
+@pytest.mark.parametrize(
+    ("problem", "listed"),
+    [
+        ("Where?", False),
+        ("Where? (A) Lyon (B) Paris", True),
+        ("Where?\nA. Lyon\nB. Paris", True),
+        ("Is it Lyon or Paris?", True),
+        ("Is it Lyon?", False),
+    ],
+)
+def test_a_policy_sees_the_options(write_jsonl, kind, problem, listed):
+    path = write_jsonl("prompts.jsonl", [{"problem": problem, "options": ["Lyon", "Paris"]}, {"problem": "Yes or no?"}])
+    source = PromptSource(str(path), "problem")
+    if listed:
+        assert len(load_prompts(source, kind=parse_kind(kind))) == 2
+    else:
+        with pytest.raises(DataError, match=r'line 1: the prompt does not list the options .* such as "\(A\) Lyon"'):
+            load_prompts(source, kind=parse_kind(kind))
 
 
 def test_numbers_may_be_options():

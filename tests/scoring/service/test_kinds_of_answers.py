@@ -103,7 +103,7 @@ def test_keys_are_those_of_the_labels_where_right_answers_are_one():
 
 CHOICE = parse_kind({"name": "choice"})
 OPTIONS = ["Ada", "Bea", "Cy"]
-ASKED = {"id": "1", "problem": "Who is it?", "options": OPTIONS}
+ASKED = {"id": "1", "problem": "Who is it, Ada, Bea or Cy?", "options": OPTIONS}
 # Two ways to say one option, another, and what is none: without the row these are C, no answer, B and K.
 SAID = ["The answer is (C)", "Cy", "(B)", "The answer is (K)"]
 READ = ("Cy", "Cy", "Bea", None)
@@ -132,7 +132,9 @@ def as_mixed_file(file, _tmp_path):
 
 def as_the_agent_alone(file, _tmp_path):
     rows = PromptRows.of(file, CHOICE)
-    group = GroupRequest(prompt="User: Who is it?", responses=[{"text": text, "finished": True} for text in SAID])
+    group = GroupRequest(
+        prompt=f"User: {ASKED['problem']}", responses=[{"text": text, "finished": True} for text in SAID]
+    )
     return score_whole_group(GroupScorer(build(parse_settings({"name": "ttrl"})), None, CHOICE, rows), group).answers
 
 
@@ -148,7 +150,7 @@ def test_kept_rollouts_are_graded_with_the_options_of_the_training_file(write_js
     file = write_jsonl("rows.jsonl", [ASKED])
     gold = write_jsonl("gold.jsonl", [{"problem": ASKED["problem"], "answer": "C"}])
     flags = {"data.prompt_dataset": str(file), "data.input_key": "problem"}
-    prompt = "User: Who is it?\nAssistant:"
+    prompt = f"User: {ASKED['problem']}\nAssistant:"
     assert gold_for([prompt], gold, flags, CHOICE).right(prompt, answer) is right
 
 
@@ -157,8 +159,8 @@ def test_options_are_there_over_http(services, write_jsonl):
     pytest.importorskip("fastapi", reason="needs restrain-openrlhf[serve]")
     others = {"answers": {"name": "choice"}, "answer_rows": str(write_jsonl("rows.jsonl", [ASKED]))}
     service = services.start(others=others)
-    prompt, responses = "User: Who is it?", [{"text": text, "finished": True} for text in SAID]
-    for row in ({"problem": "Who is it?", "options": OPTIONS}, None):
+    prompt, responses = f"User: {ASKED['problem']}", [{"text": text, "finished": True} for text in SAID]
+    for row in ({"problem": ASKED["problem"], "options": OPTIONS}, None):
         body = {"groups": [{"prompt": prompt, "responses": responses, "row": row}]}
         (scored,) = service.http.post("/v1/score", json=body).json()["groups"]
         assert tuple(scored["answers"]) == READ
