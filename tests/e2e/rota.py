@@ -18,6 +18,7 @@ PARTS: dict[str, frozenset[str]] = {
     ),
     "2": frozenset(
         {
+            "commands/gpu_check/test_broken_gradient.py",
             "e2e/test_gpu_check.py",
             "e2e/test_own_answers.py",
             "e2e/test_wrapped_agent.py",

@@ -352,7 +352,7 @@ def test_a_file_that_has_changed_is_read_again(tmp_path):
         ({"database": __file__}, "file is not a database"),
         ({"schema": "CREATE TABLE t ("}, "incomplete input"),
         ({"schema": "ATTACH 'x.sqlite' AS x"}, "too many attached"),
-        ({"schema": 3}, "3 for its column 'schema'"),
+        ({"schema": 3}, "has 3 in its column 'schema'"),
     ],
 )
 def test_a_row_without_a_database_is_said(columns, said):

@@ -10,7 +10,7 @@ from tests.conftest import ROOT
 from tests.processes import needs_its_accelerator
 
 pytest.importorskip("openrlhf", reason="needs the training stack: make install")
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.long]
 
 from restrain_openrlhf.commands.gpu_check.gradient import judge_gradient, judge_patches  # noqa: E402
 from tests.commands.gpu_check.broken_gradient_case import BREAKS, LINES, OWN  # noqa: E402
