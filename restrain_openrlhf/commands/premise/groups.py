@@ -26,14 +26,15 @@ TRIED = 500
 class FrozenGroup:
     """One prompt: the frozen model's vote, the first rollouts of it (as many as a training step has), gold if known.
 
-    `verdicts` are of all prompts of a pass that were graded, by their hash: a program's tests take seconds.
+    `verdicts` are of all groups of a pass that were graded, by their `place` in it: a program's tests take seconds.
     """
 
     row: ReferenceRow
     group: GroupAnswers
     gold: str | None = None
     kind: AnswerKind = MATHEMATICS
-    verdicts: dict[str, bytes] = field(default_factory=dict)
+    verdicts: dict[int, bytes] = field(default_factory=dict)
+    place: int = 0
 
     @cached_property
     def keys(self) -> tuple[str | None, ...]:
@@ -56,9 +57,9 @@ class FrozenGroup:
         """All rollouts against gold, by evaluation's rule; None without gold."""
         if self.gold is None:
             return None
-        if (known := self.verdicts.get(self.row.prompt_hash)) is None:
+        if (known := self.verdicts.get(self.place)) is None:
             graded = grade_vote(self.row, self.gold, self.kind)
-            self.verdicts[self.row.prompt_hash] = bytes(graded.correct)
+            self.verdicts[self.place] = bytes(graded.correct)
             return graded
         row, right = self.row, tuple(map(bool, known))
         return GradeRow(id=str(row.id), gold=self.gold, answers=row.answers, classes=row.classes, correct=right)
@@ -86,14 +87,14 @@ class FrozenPass:
     gold: Mapping[str, str]
     kind: AnswerKind = MATHEMATICS
     unread: Mapping[str, Row] = field(default_factory=dict)
-    verdicts: dict[str, bytes] = field(default_factory=dict)
+    verdicts: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def groups(self) -> Iterator[FrozenGroup]:
         """Read anew from the file each time: one at a time is in memory."""
-        for row in self.rows():
+        for place, row in enumerate(self.rows()):
             gold, own = self.gold.get(row.problem_hash), row.group.first(self.group_size)
-            yield FrozenGroup(row, own, gold, self.kind, self.verdicts)
+            yield FrozenGroup(row, own, gold, self.kind, self.verdicts, place)
 
 
 def from_reference(path: Path, gold: Path | None = None, group_size: int | None = None) -> FrozenPass:

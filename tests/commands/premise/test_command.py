@@ -165,6 +165,17 @@ def test_a_fifth_without_an_answer_is_no_warning(tmp_path):
     assert [one for one in warnings(found) if "do not vote" in one] == []
 
 
+def test_a_problem_that_comes_twice_has_each_groups_own_verdicts(write_jsonl):
+    """Of twelve rollouts 3 + 0 + 4 are right, and two of three majorities."""
+    answers = [("1+1?", "2", "2223"), ("1+1?", "2", "3333"), ("2+2?", "4", "4444")]
+    rows = [
+        {"id": place, "problem": problem, "answer": gold, "responses": [f"\\boxed{{{each}}}" for each in given]}
+        for place, (problem, gold, given) in enumerate(answers)
+    ]
+    gold = document("--rollouts", write_jsonl("rollouts.jsonl", rows))["gold"]
+    assert (gold["pass_at_1"], gold["majority_right"]) == (pytest.approx(7 / 12), pytest.approx(2 / 3))
+
+
 def test_real_rollouts_have_no_shortcut(shared):
     found = document("--rollouts", shared / "rollouts" / "math_50x8.jsonl")
     assert warnings(found) == []
