@@ -20,6 +20,10 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+# As the host sets it for every worker (openrlhf/cli/train_ppo_ray.py): Ray then sends tensors without torch's pickling.
+# Read as ray is imported.
+os.environ["RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"] = "1"
+
 import ray
 from rich.console import Console
 
