@@ -116,6 +116,9 @@ def test_offline_prompt_weight_without_a_reference_is_an_error():
 def test_sigma_zero_gives_the_majority_all_weight_and_ties_share_it():
     assert restrain(sigma=0).score(group(12, 4)).label_weights.tolist() == [1.0, 0.0]
     assert restrain(sigma=0).score(group(8, 8)).label_weights.tolist() == [0.5, 0.5]
+    weight = restrain(sigma=0, prompt_weight="offline").score
+    assert weight(group(12, 4), PromptFacts(reference=ReferenceVote(16, 16))).prompt_weight == 1.0
+    assert weight(group(12, 4), PromptFacts(reference=ReferenceVote(15, 16))).prompt_weight == 0.0
 
 
 def test_sigma_infinite_gives_every_label_the_same_weight():
