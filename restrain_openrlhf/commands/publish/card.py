@@ -59,7 +59,9 @@ def card_text(run: RunFolder, name: str, base: BaseModel, evaluations: Sequence[
         about=about,
         prompts=about.name if about else without_paths(prompts),
         front=_front_matter(name, (method["name"], run.kind.name), base, source, evaluations),
-        answers=cleaned(run.kind.identity),
+        answers=_in_a_cell(cleaned(run.kind.identity)),
+        reads=_in_a_cell(run.kind.reads),
+        columns=", ".join(f"`{name}`" for name in sorted(run.kind.row_columns())),
         version=version(PACKAGE),
         method=cleaned({key: value for key, value in method.items() if value is not None}),
         summary=" ".join(
@@ -105,8 +107,13 @@ def _row(result: Result) -> list[str]:
     scores, how = result.scores, result.provenance
     accuracy = f"{100 * scores.pass_at_1:.1f} [{100 * scores.low:.1f}, {100 * scores.high:.1f}]"
     words = f"T {how.temperature:g}, top-p {how.top_p:g}, n {how.n}, up to {how.max_new_tokens} tokens, {how.template}"
-    words = " ".join(str(cleaned(words)).split()).replace("|", "\\|")
-    return [how.title, str(how.problems), accuracy, f"{100 * scores.maj_at_k[how.n]:.1f} (k {how.n})", words]
+    majority = f"{100 * scores.maj_at_k[how.n]:.1f} (k {how.n})"
+    return [how.title, str(how.problems), accuracy, majority, _in_a_cell(cleaned(words))]
+
+
+def _in_a_cell(text: Any) -> str:
+    """On one line of a table; a tag such as <answer> would be taken for HTML."""
+    return " ".join(str(text).split()).replace("|", "\\|").replace("<", "&lt;")
 
 
 def describe_base(model: str, hub_id: str | None = None) -> BaseModel:

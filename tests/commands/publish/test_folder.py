@@ -114,6 +114,38 @@ def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it
     assert ".internal" not in text + (run / "hub" / "restrain.json").read_text()
 
 
+@pytest.mark.parametrize(
+    ("answers", "counts", "columns"),
+    [
+        ({"name": "math"}, "follows \"the answer is\"", None),
+        ({"name": "choice"}, "An answer is one option", "`choices`, `options`"),
+        ({"name": "text"}, "the last &lt;answer>...&lt;/answer> or box", None),
+        ({"name": "number", "unit": "km"}, "An answer is one number", "`unit`"),
+        ({"name": "json", "keys": ["city"]}, "the last JSON object or array", "`schema`"),
+        ({"name": "code", "inputs": 20}, "the last Python block", "`entry_point`, `examples`"),
+        ({"name": "sql", "databases": "/data/spider"}, "one SELECT or WITH", "`database`, `db_id`, `schema`"),
+        ({"name": "embedding", "model": "/models/mine", "threshold": 0.8}, "the kind under `read` reads", None),
+        ({"name": "judge", "callable": "mine:same", "send": ["rubric"]}, "the kind under `read` reads", "`rubric`"),
+        ({"name": "mixed", "default": "text"}, "The kind that each row names", "`answers`, `choices`, `database`"),
+    ],
+    ids=lambda value: value["name"] if isinstance(value, dict) else "",
+)
+def test_the_card_says_what_counts_as_an_answer_and_what_a_prompt_needs_for_it(run, answers, counts, columns):
+    resolved = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**resolved, "answers": answers}))
+    front, text = published(run)
+    cells = [line.split(" | ")[:2] for line in text.splitlines() if line.startswith("| ")]
+    told = {name.removeprefix("| "): value.removesuffix(" |") for name, value in cells}
+    assert answers["name"] in front["tags"]
+    assert counts in told["what counts as an answer"]
+    assert (told.get("columns that it reads beside a problem") or "").startswith(columns or "")
+    assert ("columns that it reads beside a problem" in told) == (columns is not None)
+    assert "/data/" not in text
+    assert "/models/" not in text
+    # One model answers problems of another kind than sums.
+    assert "12 + 34" not in text
+
+
 def test_nothing_of_this_machine_is_published(run, tmp_path):
     published(run)
     private = [tmp_path, "/opt/venv", ".internal", "a-key-of-wandb", "team-of-someone", "secret-project"]
