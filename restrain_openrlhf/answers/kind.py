@@ -40,8 +40,8 @@ class AnswerKind(BaseModel, ABC):
     get another answer, or the same answers other classes. `columns` are the columns of a row that the kind reads
     besides `problem`; gold is never one of them. `gold_columns` are those that belong to gold, such as its other
     spellings: `is_right` alone reads them, so they never change a vote. `without_effect` names settings that change no
-    answer and no class. `gold_is_an_answer` is False where gold is tests that an answer has to pass. `reads` says in
-    one sentence what counts as an answer, and `advice` what to do, for the warning where many responses have none.
+    answer and no class. `reads` says in one sentence what counts as an answer, and `advice` what to do, for the warning
+    where many responses have none.
     `instruction` asks a chat model for such an answer. `narrowness` orders kinds that read the same responses: the
     higher, the fewer texts are such an answer, and 0 is for a kind that reads nearly any.
     """
@@ -57,7 +57,6 @@ class AnswerKind(BaseModel, ABC):
     columns: ClassVar[frozenset[str]] = frozenset()
     gold_columns: ClassVar[frozenset[str]] = frozenset()
     without_effect: ClassVar[frozenset[str]] = frozenset()
-    gold_is_an_answer: ClassVar[bool] = True
     instruction: ClassVar[str] = ""
     narrowness: ClassVar[int] = 1
 
@@ -104,6 +103,10 @@ class AnswerKind(BaseModel, ABC):
         `row` has the columns that belong to gold, too, where they are known (`graded_row`).
         """
         return answer is not None and self.key(answer, row) == self.key(gold, row)
+
+    def answer_of_gold(self, gold: str, row: Row) -> str | None:
+        """Gold as an answer that could vote; None where gold is tests that an answer has to pass."""
+        return gold
 
     def grade(self, response: str, gold: str, row: Row) -> Grade:
         """The response's answer, and whether it is right."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, Row
+from restrain_openrlhf.answers.kind import PROBLEM
 from restrain_openrlhf.data.gold import identities, load_gold
 from restrain_openrlhf.data.identity import text_hash
 from restrain_openrlhf.errors import ConfigError, DataError
@@ -38,7 +39,10 @@ class PromptGold:
         return self.answers.get(text_hash(self._problem(prompt))) if self.answers else None
 
     def right(self, prompt: str, answer: str | None) -> bool | None:
-        """Whether the answer is right; None where the prompt has no gold answer."""
+        """Whether the answer is right; None where the prompt has no gold answer.
+
+        Raises ConfigError for `exact` where gold is no answer but tests, as of programs.
+        """
         gold, problem = self.of(prompt), self._problem(prompt)
         if gold is None:
             return None
@@ -46,7 +50,12 @@ class PromptGold:
         return self._votes_alike(answer, gold, row) if self.exact else self.kind.is_right(answer, gold, row)
 
     def _votes_alike(self, answer: str | None, gold: str, row: Row) -> bool:
-        own, other = self.kind.classes([answer, gold], row)
+        if (wanted := self.kind.answer_of_gold(gold, row)) is None:
+            raise ConfigError(
+                f"--exact: the gold of {row[PROBLEM][:60]!r} is tests that an answer has to pass, and no answer that "
+                "could vote. Leave --exact out."
+            )
+        own, other = self.kind.classes([answer, wanted], row)
         return own is not None and own == other
 
     def _problem(self, prompt: str) -> str:
@@ -65,14 +74,8 @@ def gold_for(
 
     Answers are compared as their `kind` says, with the columns that it reads of the run's training set.
 
-    Raises ConfigError for `exact` where gold is no answer but tests, as of programs.
     Raises DataError where the file cannot be read, has ids that the run's training set has not, or none of the prompts.
     """
-    if exact and not kind.gold_is_an_answer:
-        raise ConfigError(
-            f"--exact: the gold of {kind.name!r} is what an answer has to pass, and no answer that could vote. Leave "
-            "--exact out."
-        )
     joined = join(prompts, _answers_to(flags, file))
     if joined is None:
         raise DataError(

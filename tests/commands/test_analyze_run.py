@@ -67,11 +67,33 @@ def test_exactly_right_is_what_would_vote_for_golds_class(tmp_path, write_jsonl)
     assert "right as votes are equal (--exact)" in found.stdout
 
 
-def test_gold_that_is_tests_cannot_be_exact(run, gold):
-    (run / "run.json").write_text(json.dumps({"answers": {"name": "code"}, "method": {"name": "restrain"}}))
-    assert "--exact: the gold of 'code' is what an answer has to pass" in refused(
-        "analyze", run, "--gold", gold, "--exact"
-    )
+def test_gold_that_is_tests_cannot_be_exact(run, gold, write_jsonl):
+    """Of a whole run or of one prompt of a mixed one: a vote for the class of a test is a vote for nothing."""
+    rows = [{"problem": problem, "answers": "code" if problem == "2+2=" else "math"} for problem in ANSWERS]
+    flags = {"data.prompt_dataset": str(write_jsonl("prompts.jsonl", rows)), "data.input_key": "problem"}
+    for name in ("code", "mixed"):
+        resolved = {"answers": {"name": name}, "method": {"name": "restrain"}, "openrlhf": flags}
+        (run / "run.json").write_text(json.dumps(resolved))
+        assert "is tests that an answer has to pass" in refused("analyze", run, "--gold", gold, "--exact")
+
+
+def test_gold_that_gives_an_options_place_is_that_option_for_a_vote_too(tmp_path, write_jsonl):
+    """As MMLU has it; a vote for the option is exactly right."""
+    problem = "Which is the capital of France?"
+    rows = write_jsonl("prompts.jsonl", [{"problem": problem, "options": ["Lyon", "Paris", "Nice"]}])
+    (near, *_) = RUN
+    answers = ("Paris", "Paris", "Lyon", None)
+    rollouts = [replace(each, answer=answer) for each, answer in zip(near.rollouts, answers, strict=True)]
+    group = replace(near, prompt=problem, prompt_id=text_hash(problem), rollouts=tuple(rollouts))
+    write_step(tmp_path / "run", 1, as_parquet([group]))
+    flags = {"data.prompt_dataset": str(rows), "data.input_key": "problem"}
+    resolved = {"answers": {"name": "choice"}, "method": {"name": "restrain"}, "openrlhf": flags}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(resolved))
+    for answer in ("B", "1", "Paris"):
+        file = write_jsonl("gold.jsonl", [{"problem": problem, "answer": answer}])
+        for words in ((), ("--exact",)):
+            found = json.loads(restrain("analyze", tmp_path / "run", "--gold", file, "--json", *words).stdout)
+            assert found["total"]["rollout_accuracy"] == 1 / 2, (answer, words)
 
 
 def test_gold_is_joined_by_the_problem_where_the_run_had_a_template(tmp_path, gold, write_jsonl):

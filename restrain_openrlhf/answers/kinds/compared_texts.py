@@ -81,5 +81,8 @@ class ComparedTexts(AnswerKind):
         """Whether answer and gold, by themselves, are equal, or the kind that reads says that the answer is right."""
         if self.read.is_right(answer, gold, row):
             return True
-        first, second = self.classes([answer, gold], row)
-        return first == second
+        first, second = self.classes([answer, self.answer_of_gold(gold, row)], row)
+        return first is not None and first == second
+
+    def answer_of_gold(self, gold: str, row: Row) -> str | None:
+        return self.read.answer_of_gold(gold, row)

@@ -84,6 +84,9 @@ class Mixed(AnswerKind):
     def is_right(self, answer: str | None, gold: str, row: Row) -> bool:
         return self._of(row).is_right(answer, gold, row)
 
+    def answer_of_gold(self, gold: str, row: Row) -> str | None:
+        return self._of(row).answer_of_gold(gold, row)
+
     def _chosen(self) -> list[AnswerKind]:
         """The default and those with settings."""
         return [self._named(name) for name in dict.fromkeys((self.default, *self.kinds))]

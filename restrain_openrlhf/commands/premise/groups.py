@@ -44,7 +44,8 @@ class FrozenGroup:
     @cached_property
     def gold_key(self) -> str | None:
         """The key of the gold answer; None without gold, and where gold is no answer but tests of one."""
-        return self.kind.key(self.gold, self.row.row) if self.gold is not None and self.kind.gold_is_an_answer else None
+        answer = None if self.gold is None else self.kind.answer_of_gold(self.gold, self.row.row)
+        return None if answer is None else self.kind.key(answer, self.row.row)
 
     def is_right(self, key: str) -> bool:
         """Whether gold is known, and the answer with this key is right by it: as its rollouts were graded, if any."""

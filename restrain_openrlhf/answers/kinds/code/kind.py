@@ -54,7 +54,6 @@ class Code(AnswerKind):
     )
     columns: ClassVar[frozenset[str]] = frozenset({"entry_point", "examples"})
     without_effect: ClassVar[frozenset[str]] = frozenset({"sandbox", "test_seconds"})
-    gold_is_an_answer: ClassVar[bool] = False
     instruction: ClassVar[str] = "Write the whole program in one fenced block of Python."
     narrowness: ClassVar[int] = 3
 
@@ -147,6 +146,9 @@ class Code(AnswerKind):
         job = self.job(answer, "tests", task.entry, (_asserts(gold),), self.test_seconds)
         (outcomes,) = run_all([job], self.sandbox, self.group_seconds)
         return outcomes == (PASSED,)
+
+    def answer_of_gold(self, gold: str, row: Row) -> str | None:
+        return None
 
     def _prints(self, answer: str, expected: Sequence[Expected]) -> bool:
         jobs = [self.job(answer, "script", "", (each.input,), self.test_seconds) for each in expected]

@@ -108,7 +108,7 @@ class Sql(AnswerKind):
 
         Raises DataError where the gold query does not run.
         """
-        wanted = self._result(gold.strip().rstrip(";"), row)
+        wanted = self._result(self.answer_of_gold(gold, row), row)
         if wanted is None:
             raise DataError(
                 f"The gold query {gold[:200]!r} of {str(row.get(PROBLEM))[:60]!r} does not run on its database, or "
@@ -118,6 +118,9 @@ class Sql(AnswerKind):
         if found is None:
             return False
         return found.in_order == wanted.in_order if orders_rows(gold) else found.in_any_order == wanted.in_any_order
+
+    def answer_of_gold(self, gold: str, row: Row) -> str:
+        return gold.strip().rstrip(";")
 
     def _result(self, query: str, row: Row) -> QueryResult | None:
         return QUERIES.result(query, self._database(row), Limits(self.steps, self.rows, self.seconds))
