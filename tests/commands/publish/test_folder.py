@@ -117,7 +117,7 @@ def test_the_card_says_what_kind_of_answer_it_votes_on_and_nothing_private_of_it
 @pytest.mark.parametrize(
     ("answers", "counts", "columns"),
     [
-        ({"name": "math"}, "follows \"the answer is\"", None),
+        ({"name": "math"}, 'follows "the answer is"', None),
         ({"name": "choice"}, "An answer is one option", "`choices`, `options`"),
         ({"name": "text"}, "the last &lt;answer>...&lt;/answer> or box", None),
         ({"name": "number", "unit": "km"}, "An answer is one number", "`unit`"),
