@@ -25,6 +25,7 @@ from typing import Any
 os.environ["RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"] = "1"
 
 import ray
+from ray.util import deregister_serializer
 from rich.console import Console
 
 # As Ray sets it for the trainer, an actor of one CPU; read as torch is imported.
@@ -68,57 +69,56 @@ class Rollouts:
     """Answers as the host's rollout actor does (trainer/ray/vllm_engine.py), without drawing: what a group costs it."""
 
     def __init__(self, tokens: int) -> None:
-        from restrain_openrlhf.hook.rollout.group_columns import (
-            GENERATED,
-            MAJORITY,
-            ScoredGroup,
-            columns,
-            majority_digest,
-        )
+        from restrain_openrlhf.hook.install import instrument
         from restrain_openrlhf.method import build, parse_settings
-        from restrain_openrlhf.scoring import GroupScorer, score_whole_group
-        from restrain_openrlhf.scoring.wire import GroupRequest
+        from restrain_openrlhf.scoring import GroupScorer
 
-        self.tokens = tokens
-        self.scorer = GroupScorer(build(parse_settings(METHOD)))
-        self.request, self.score, self.scored = GroupRequest, score_whole_group, ScoredGroup
-        self.columns, self.extra = columns, lambda score: {
-            MAJORITY: majority_digest(score.majority_key), GENERATED: 16.0 * tokens,
-        }  # fmt: skip
+        self.tokens, self.scorer = tokens, GroupScorer(build(parse_settings(METHOD)))
+        instrument.install()
 
     async def get_num_unfinished_requests(self) -> int:
         return 0
 
     async def generate_responses(self, prompt: str, hf_tokenizer: Any, num_samples: int, **_: Any) -> list[Any]:
-        """A group of responses of `tokens` tokens each, and its columns."""
-        from restrain_openrlhf.hook.agent import as_arrays
+        """A group of responses of `tokens` tokens each; with the hook scored, and as its agent sends it."""
         from restrain_openrlhf.hook.rollout.sent_tokenizer import tokenizer_here
 
         tokenizer = await tokenizer_here(hf_tokenizer)
-        is_hooked = tokenizer is not hf_tokenizer
         ids = (tokenizer(prompt, add_special_tokens=False)["input_ids"] * PROMPT_TOKENS)[:PROMPT_TOKENS]
-        texts = [f"{'so ' * self.tokens}\\boxed{{{place % 5}}}" for place in range(num_samples)]
-        group = self.request(prompt=prompt, responses=[{"text": text, "finished": True} for text in texts])
-        score = self.score(self.scorer, group)
-        rows = [{**row, **self.extra(score)} for row in self.columns(group, score)]
-        rollouts = [self._rollout(prompt, ids, row) for row in rows]
-        if not is_hooked:
-            return rollouts
-        rollouts[0]["label"] = self.scored(group, score)
-        return [as_arrays(each) for each in rollouts]
+        rollouts = [self._rollout(prompt, ids) for _ in range(num_samples)]
+        return rollouts if tokenizer is hf_tokenizer else self._scored(prompt, rollouts)
 
-    def _rollout(self, prompt: str, ids: list[int], row: dict[str, float]) -> dict[str, Any]:
+    def _scored(self, prompt: str, rollouts: list[dict[str, Any]]) -> list[Any]:
+        from restrain_openrlhf.hook.agent import Drawn, as_arrays, extra_logs
+        from restrain_openrlhf.hook.rollout.group_columns import ScoredGroup, labels
+        from restrain_openrlhf.hook.rollout.training_data import TrainingRow
+        from restrain_openrlhf.scoring import score_whole_group
+        from restrain_openrlhf.scoring.wire import GroupRequest, GroupResponse
+
+        texts = [f"{'so ' * self.tokens}\\boxed{{{place % 5}}}" for place in range(len(rollouts))]
+        responses = tuple(GroupResponse(text=text, finished=True) for text in texts)
+        group = GroupRequest(prompt=prompt, responses=responses)
+        score = score_whole_group(self.scorer, group)
+        logs = extra_logs(group, score, TrainingRow(), Drawn(rollouts, responses, len(rollouts) * self.tokens))
+        carried = labels(ScoredGroup(group, score), len(rollouts), carry=True)
+        log_probs = [0.0] * PROMPT_TOKENS + [-0.5] * self.tokens
+        return [
+            {**as_arrays({**rollout, "rollout_log_probs": log_probs}), "extra_logs": row, "label": label}
+            for rollout, row, label in zip(rollouts, logs, carried, strict=True)
+        ]
+
+    def _rollout(self, prompt: str, ids: list[int]) -> dict[str, Any]:
         tokens = [*ids, *((place * 7919) % 100_000 for place in range(self.tokens))]
         return {
             "prompt": prompt,
             "label": "",
             "observation_tokens": tokens,
             "action_ranges": [(len(ids), len(tokens))],
-            "rollout_log_probs": [0.0] * len(ids) + [-0.5] * self.tokens,
+            "rollout_log_probs": None,
             "truncated": False,
             "reward": 0.5,
             "scores": 0.5,
-            "extra_logs": row,
+            "extra_logs": {},
         }
 
     def cpu_seconds(self) -> float:
@@ -126,19 +126,33 @@ class Rollouts:
         return time.process_time()
 
 
-class Models:
-    """A group of policy processes that answers at once. As the host (trainer/ray/launcher.py), it sends through Ray."""
+@ray.remote
+class Policy:
+    """The policy, or its reference, without a model: it is sent what the host sends, and answers at once."""
 
-    def async_run_method_batch(self, method_name: str, **batch: Any) -> list[Any]:
+    def execute_batch(self, method_name: str, all_data: dict[str, Any], start_idx: int, end_idx: int) -> list[Any]:
+        """As the host's (trainer/ray/launcher.py)."""
         import torch
 
-        ray.put(batch)
         if method_name == "append":
             return []
-        return [ray.put([torch.full(mask.shape, -0.5) for mask in batch["action_mask"]])]
+        return [torch.full(mask.shape, -0.5) for mask in all_data["action_mask"][start_idx:end_idx]]
 
-    def async_run_method(self, method_name: str, **_: Any) -> list[Any]:
-        return [ray.put({"policy_loss": 0.5, "kl": 0.1})] if method_name == "fit" else []
+    def fit(self, kl_ctl: float) -> dict[str, float]:
+        """The numbers of a step."""
+        return {"policy_loss": 0.5, "kl": 0.1}
+
+    def broadcast_to_vllm(self) -> None:
+        """Send nothing."""
+
+
+def group_of(actor: Any) -> Any:
+    """The host's group of one actor."""
+    from openrlhf.trainer.ray.launcher import RayActorGroup
+
+    group: Any = RayActorGroup.__new__(RayActorGroup)
+    group._actor_handlers, group.duplicate_actors = [actor], 1
+    return group
 
 
 class Prompts(list[Any]):
@@ -157,16 +171,16 @@ class Cost:
     wall: float
 
 
-def step(tokenizer: Any, engine: Any, arguments: Any, prompts: int) -> Cost:
+def step(tokenizer: Any, engine: Any, policy: Any, reference: Any, arguments: Any, prompts: int) -> Cost:
     """One step of the host's trainer as it is now, patched or not, but for its constructor, which loads models."""
     from openrlhf.trainer.ppo_trainer import BasePPOTrainer, PPOTrainer
     from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator
 
-    strategy, models = SimpleNamespace(args=arguments), Models()
+    strategy = SimpleNamespace(args=arguments)
     rows = Prompts(("", [f"Problem {place}: what is it?"], [""], [None]) for place in range(prompts))
     host = PPOTrainer.__ray_metadata__.modified_class
     trainer: Any = host.__new__(host)
-    BasePPOTrainer.__init__(trainer, strategy, models, None, None, models, None, tokenizer)
+    BasePPOTrainer.__init__(trainer, strategy, policy, None, None, reference, None, tokenizer)
     trainer.prompts_dataloader, trainer.eval_dataloader = rows, None
     trainer.generate_kwargs = {"max_new_tokens": 2048, "max_len": 4096}
     trainer.samples_generator = SamplesGenerator(strategy, rows, None, tokenizer, [engine])
@@ -179,6 +193,8 @@ def step(tokenizer: Any, engine: Any, arguments: Any, prompts: int) -> Cost:
 
 def in_turn(run: Callable[[], Cost], repeats: int, metrics: Path) -> Iterator[tuple[Cost, Cost]]:
     """Stock and hooked, one after the other; the first pair warms up and is left out."""
+    import torch
+
     from restrain_openrlhf.config.yaml_file import HookConfig
     from restrain_openrlhf.hook.install import instrument
     from restrain_openrlhf.hook.install.environment import to_environment
@@ -190,6 +206,8 @@ def in_turn(run: Callable[[], Cost], repeats: int, metrics: Path) -> Iterator[tu
         instrument.install()
         hooked = run()
         instrument.uninstall()
+        # The hooked trainer's processes never go back (hook/fixes/sent_tensors.py); this one does.
+        deregister_serializer(torch.Tensor)
         if repeat:
             yield stock, hooked
 
@@ -211,6 +229,7 @@ def main() -> None:
     flags = {
         "algo.advantage.estimator": "group_norm",
         "algo.kl.use_loss": True,
+        "algo.kl.init_coef": 0.001,
         "rollout.batch_size": options.prompts,
         "rollout.n_samples_per_prompt": options.n,
         "rollout.micro_batch_size": MICRO_BATCH,
@@ -224,7 +243,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         tokenizer = get_tokenizer(str(byte_level_bpe(Path(name), options.tokens)), None, "left")
         size = (Path(name) / "tokenizer.json").stat().st_size / 1e6
-        run = partial(step, tokenizer, engine, arguments, options.prompts)
+        policy, reference = group_of(Policy.remote()), group_of(Policy.remote())
+        run = partial(step, tokenizer, engine, policy, reference, arguments, options.prompts)
         pairs = list(in_turn(run, options.repeats, Path(name) / "metrics.jsonl"))
     console = Console()
     console.print(

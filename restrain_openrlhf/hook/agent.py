@@ -27,6 +27,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (
     columns,
     labels,
     majority_digest,
+    vote_columns,
 )
 from restrain_openrlhf.hook.rollout.group_gathering import GroupGathering, all_or_none
 from restrain_openrlhf.hook.rollout.group_scoring import scoring_of
@@ -294,12 +295,17 @@ def group_request(call: Call, row: TrainingRow, drawn: Drawn) -> GroupRequest:
 
 
 def extra_logs(request: GroupRequest, score: GroupScore, row: TrainingRow, drawn: Drawn) -> list[dict[str, float]]:
-    """The group's columns, beside its agent's; those for the hooked trainer alone where there is one."""
-    for_trainer: dict[str, float] = {}
+    """The rollouts' columns beside their agent's, and the group's: under the hooked trainer on the first, or on all.
+
+    The host makes tensors of each number of each rollout, and wants the same names in all.
+    """
+    first = others = vote_columns(request, score)
     if is_active():
-        for_trainer = {MAJORITY: majority_digest(score.majority_key), GENERATED: drawn.tokens}
-    if row.visit is not None:
-        for_trainer[PLACE] = row.visit.place
+        first, others = {**first, MAJORITY: majority_digest(score.majority_key), GENERATED: drawn.tokens}, {}
+    place = {} if row.visit is None else {PLACE: row.visit.place}
     scored = columns(request, score)
     logs = drawn.logs or [{}] * len(scored)
-    return [{**own, **one, **for_trainer} for own, one in zip(logs, scored, strict=True)]
+    return [
+        {**own, **one, **place, **(others if index else first)}
+        for index, (own, one) in enumerate(zip(logs, scored, strict=True))
+    ]

@@ -15,6 +15,7 @@ from restrain_openrlhf.hook.rollout.group_columns import (  # noqa: E402
     columns,
     majority_digest,
     take_votes,
+    vote_columns,
 )
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.scoring import GroupScorer, score_whole_group  # noqa: E402
@@ -27,8 +28,8 @@ def rollouts(prompt, *answers):
     texts = [{"text": rf"\boxed{{{answer}}}", "finished": answer is not None} for answer in answers]
     request = GroupRequest(prompt=prompt, responses=texts)
     reply = score_whole_group(scorer, request)
-    extra = {MAJORITY: majority_digest(reply.majority_key), GENERATED: 50, "restrain/place": 7}
-    rows = [{**row, **extra} for row in columns(request, reply)]
+    rows = [{**row, "restrain/place": 7} for row in columns(request, reply)]
+    rows[0] |= {**vote_columns(request, reply), MAJORITY: majority_digest(reply.majority_key), GENERATED: 50}
     return [
         SimpleNamespace(prompts=[prompt], info={name: torch.tensor([value]) for name, value in row.items()})
         for row in rows
@@ -77,9 +78,18 @@ def test_what_is_no_group_is_refused(samples, message):
         take_votes(samples, 2)
 
 
-@pytest.mark.parametrize("name", [*TRAINED_ON, MAJORITY, GENERATED, "restrain/voters"])
-def test_a_rollout_without_its_columns_stops_the_run(name):
+@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("name", TRAINED_ON)
+def test_a_rollout_without_its_columns_stops_the_run(place, name):
     samples = rollouts("a", "1", "2")
-    del samples[1].info[name]
+    del samples[place].info[name]
     with pytest.raises(HookNotActiveError, match="1 of a prompt's 2 rollouts carry no advantages"):
+        take_votes(samples, 2)
+
+
+@pytest.mark.parametrize("name", [MAJORITY, GENERATED, "restrain/voters", "restrain/truncated"])
+def test_a_group_without_its_vote_stops_the_run(name):
+    samples = rollouts("a", "1", "2")
+    del samples[0].info[name]
+    with pytest.raises(HookNotActiveError, match="2 of a prompt's 2 rollouts carry no advantages"):
         take_votes(samples, 2)

@@ -16,7 +16,7 @@ from restrain_openrlhf.config.yaml_file import HookConfig  # noqa: E402
 from restrain_openrlhf.errors import ConfigError, ScoreServiceError  # noqa: E402
 from restrain_openrlhf.hook.logging.keeping import kept_group  # noqa: E402
 from restrain_openrlhf.hook.rollout import group_scoring  # noqa: E402
-from restrain_openrlhf.hook.rollout.group_columns import columns  # noqa: E402
+from restrain_openrlhf.hook.rollout.group_columns import columns, vote_columns  # noqa: E402
 from restrain_openrlhf.hook.rollout.group_scoring import InProcess, ScoreService, scoring_of  # noqa: E402
 from restrain_openrlhf.method import build, parse_settings  # noqa: E402
 from restrain_openrlhf.reference.checks import NeededReference  # noqa: E402
@@ -113,6 +113,7 @@ def test_the_wire_changes_no_bit(answers, entropies, method):
     direct = score_whole_group(scorer(method), request)
     assert GroupReply.of(arrived) == sent == GroupReply.of(direct)
     assert columns(request, arrived) == columns(request, direct)
+    assert vote_columns(request, arrived) == vote_columns(request, direct)
     assert kept_group(1, 0, request, arrived) == kept_group(1, 0, request, direct)
 
 

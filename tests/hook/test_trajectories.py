@@ -136,15 +136,15 @@ def test_two_turns_vote_with_their_last_and_keep_what_the_host_has_of_them(hooke
     assert [row["extra_logs"]["agent/asked"] for row in drawn] == [1.0, 1.0, 1.0, 0.0]
     assert {row["extra_logs"]["agent/restrain/advantage_pos"] for row in drawn} == {9.0}
     assert drawn[0]["extra_logs"][POSITIVE] != 9.0
-    assert all(row["extra_logs"][GENERATED] == 3 + 10 + 3 + 10 + 8 + 10 + 10 for row in drawn)
+    assert drawn[0]["extra_logs"][GENERATED] == 3 + 10 + 3 + 10 + 8 + 10 + 10
     assert all(detokenize for *_, detokenize in actor.asked), "an agent reads text"
 
 
 def test_one_failed_trajectory_is_a_missing_answer_with_what_it_had_written(hooked, agent, caplog):
     hooked({"name": "ttrl"}, agent=agent())
     drawn = drawn_by(Actor([TWO_TURNS, ["b?", r"\boxed{2}"], ["c?", "fail"], ["fail"]]), 4)
-    facts = [tuple(row["extra_logs"][name] for name in (VOTERS, MISSING, AGENT_FAILED)) for row in drawn]
-    assert facts == [(4.0, 2.0, 0.5)] * 4
+    assert [drawn[0]["extra_logs"][name] for name in (VOTERS, MISSING)] == [4.0, 2.0]
+    assert [row["extra_logs"][AGENT_FAILED] for row in drawn] == [0.5] * 4
     assert Letters().decode(drawn[2]["observation_tokens"], True) == "1+1=c?[ok]fail"
     assert drawn[2]["action_ranges"] == [(4, 7), (11, 16)]
     assert drawn[2]["rollout_log_probs"].tolist() == [0.0] * 4 + [-0.5] * 3 + [0.0] * 4 + [-0.5] * 5
@@ -160,7 +160,7 @@ def test_a_prompt_that_fails_whole_has_no_vote_and_four_in_a_row_are_an_error_wi
         assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [1.0, 1.0]
     assert [row["extra_logs"][AGENT_FAILED] for row in drawn_by(actor, 2)] == [0.0, 0.0]
     for _ in range(3):
-        assert {row["extra_logs"][MISSING] for row in drawn_by(actor, 2)} == {2.0}
+        assert drawn_by(actor, 2)[0]["extra_logs"][MISSING] == 2.0
     with pytest.raises(
         GroupError, match=r"4 prompts in a row failed. The first error for '1\+1=': OSError\('the tool is"
     ):
@@ -204,7 +204,7 @@ def test_a_trajectory_that_was_cut_off_or_fills_its_length_has_no_answer(hooked,
     hooked({"name": "ttrl"}, agent=agent())
     filling = "b?" + "x" * (MAX_LEN - 4 - 3)
     drawn = drawn_by(Actor([TWO_TURNS, [r"\boxed{2}~"], [filling], ["c?", r"\boxed{2}"]]), 4)
-    assert {row["extra_logs"][TRUNCATED] for row in drawn} == {2.0}
+    assert drawn[0]["extra_logs"][TRUNCATED] == 2.0
     assert [row["reward"] for row in drawn] == [1.0, 0.0, 0.0, 1.0]
     assert len(drawn[2]["observation_tokens"]) >= MAX_LEN
 
@@ -255,7 +255,7 @@ def test_votes_beyond_the_trained_trajectories_count(hooked, agent):
     hooked({"name": "ttrl", "votes": 4, "train_on": 2}, agent=agent())
     drawn = drawn_by(Actor([TWO_TURNS, OTHER, ["c?", r"\boxed{3}"], ["fail"]]), 2)
     assert [row["reward"] for row in drawn] == [0.0, 1.0]
-    assert {row["extra_logs"][VOTERS] for row in drawn} == {4.0}
+    assert drawn[0]["extra_logs"][VOTERS] == 4.0
     assert {row["extra_logs"][AGENT_FAILED] for row in drawn} == {0.25}
 
 

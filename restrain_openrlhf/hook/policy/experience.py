@@ -203,7 +203,8 @@ def make_experience_batch(
     if is_of_now:
         refuse_mismatch(gap, config_here().logprob_gap_limit)
     for experience in experiences:
-        experience.advantages = None
+        # A critic alone would read returns (trainer/ray/ppo_critic.py), and group_norm has none.
+        experience.advantages = experience.returns = None
     return experiences
 
 

@@ -40,11 +40,22 @@ TRAINED_ON = (POSITIVE, NEGATIVE, KL_WEIGHT)
 AGENT = (AGENT_REWARD, AGENT_TURNS, AGENT_FAILED)
 RESIDUAL = (RESIDUAL_TIMEOUTS, RESIDUAL_DEATHS)
 VOTE = (PROMPT_WEIGHT, PENALIZED, VOTERS, MAJORITY_COUNT, EFFECTIVE_LABELS, MISSING, TRUNCATED, *RESIDUAL)
+# What the first rollout of a group carries to the hooked trainer for all of them.
+OF_GROUP = (*VOTE, MAJORITY, GENERATED)
 
 
 def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
-    """The host's extra_logs of each trained rollout (utils/agent.py); they become Experience.info."""
-    vote = {
+    """What is each trained rollout's own of the host's extra_logs (utils/agent.py); they become Experience.info."""
+    pairs = zip(score.pair.positive.tolist(), score.pair.negative.tolist(), strict=True)
+    rows = [{POSITIVE: one, NEGATIVE: other, KL_WEIGHT: score.kl_weight} for one, other in pairs]
+    if request.entropies is None:
+        return rows
+    return [{**row, ENTROPY: entropy} for row, entropy in zip(rows, request.entropies, strict=True)]
+
+
+def vote_columns(request: GroupRequest, score: GroupScore) -> dict[str, float]:
+    """What is the whole group's of the host's extra_logs."""
+    return {
         PROMPT_WEIGHT: score.prompt_weight,
         PENALIZED: float(score.penalized),
         VOTERS: float(score.votes.n),
@@ -55,11 +66,6 @@ def columns(request: GroupRequest, score: GroupScore) -> list[dict[str, float]]:
         RESIDUAL_TIMEOUTS: float(score.residual_timeouts),
         RESIDUAL_DEATHS: float(score.residual_deaths),
     }
-    pairs = zip(score.pair.positive.tolist(), score.pair.negative.tolist(), strict=True)
-    rows = [{POSITIVE: one, NEGATIVE: other, KL_WEIGHT: score.kl_weight, **vote} for one, other in pairs]
-    if request.entropies is None:
-        return rows
-    return [{**row, ENTROPY: entropy} for row, entropy in zip(rows, request.entropies, strict=True)]
 
 
 def majority_digest(key: str | None) -> int:
@@ -87,7 +93,7 @@ def take_votes(samples: Sequence[Any], n: int) -> StepVotes:
     majorities = [int(info[MAJORITY].item()) or None for info in firsts]
     pair = (torch.cat([sample.info[name] for sample in samples]).numpy() for name in (POSITIVE, NEGATIVE))
     for sample in samples:
-        for name in (*VOTE, MAJORITY, GENERATED, PLACE):
+        for name in (*OF_GROUP, PLACE):
             sample.info.pop(name, None)
     return step_votes(prompts, votes, majorities, *pair)
 
@@ -106,12 +112,11 @@ def take_agent_logs(samples: Sequence[Any]) -> dict[str, float]:
 
 def _prompt_of(samples: Sequence[Any]) -> str:
     """The one prompt of a group, all of whose rollouts were scored."""
-    needed = (*TRAINED_ON, *VOTE, MAJORITY, GENERATED)
-    without = sum(any(name not in sample.info for name in needed) for sample in samples)
-    if without:
+    without = sum(not sample.info.keys() >= set(TRAINED_ON) for sample in samples)
+    if without or not samples[0].info.keys() >= set(OF_GROUP):
         raise HookNotActiveError(
-            f"{without} of a prompt's {len(samples)} rollouts carry no advantages: the rollout actors that drew them "
-            "do not run this project's agent, or run it without the hook."
+            f"{without or len(samples)} of a prompt's {len(samples)} rollouts carry no advantages: the rollout actors "
+            "that drew them do not run this project's agent, or run it without the hook."
         )
     prompts = {prompt for sample in samples for prompt in sample.prompts}
     if len(prompts) != 1:
