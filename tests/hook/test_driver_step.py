@@ -87,7 +87,7 @@ KINDS = {
     "truth": lambda: torch.tensor([True, False]),
     "bfloat16": lambda: torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
     "a parameter's": lambda: torch.ones(3, requires_grad=True),
-    "a part": lambda: torch.arange(3000).reshape(2, 1500)[:, 3:9:2].t(),
+    "a part": lambda: torch.arange(3000).reshape(2, 1500)[:, 3:9:2],
     "one number many times": lambda: torch.tensor([7.0]).expand(4),
     "a number": lambda: torch.tensor(3.5, dtype=torch.float64),
     "nothing": lambda: torch.zeros(0, 5),

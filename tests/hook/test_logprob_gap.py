@@ -17,6 +17,7 @@ from restrain_openrlhf.errors import PolicyMismatchError  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import (  # noqa: E402
     LAST_STEP,
     LogProbGap,
+    TokenLogProbs,
     logprob_gap,
     refuse_mismatch,
     rounding_of,
@@ -29,6 +30,7 @@ def experience(rollout, policy, mask):
     return SimpleNamespace(
         rollout_log_probs=None if rollout is None else torch.tensor(rollout),
         action_log_probs=torch.tensor(policy),
+        base_action_log_probs=None,
         action_mask=torch.tensor(mask),
     )
 
@@ -36,7 +38,7 @@ def experience(rollout, policy, mask):
 def test_it_is_the_mean_over_response_tokens_of_all_micro_batches():
     one = experience([[9.0, -1.0, -2.0]], [[0.0, -1.5, -2.0]], [[0, 1, 1]])
     other = experience([[-1.0, 5.0], [-3.0, -1.0]], [[-1.0, 0.0], [-2.0, -1.0]], [[1, 0], [1, 1]])
-    gap = logprob_gap([one, other])
+    gap = logprob_gap(TokenLogProbs.of([one, other]))
     assert gap.mean == pytest.approx((0.5 + 0 + 0 + 1 + 0) / 5)
     assert gap.relative == pytest.approx((0.5 + 1) / (1 + 2 + 1 + 3 + 1))
 
@@ -44,21 +46,25 @@ def test_it_is_the_mean_over_response_tokens_of_all_micro_batches():
 def test_it_does_not_depend_on_micro_batching():
     rollout, policy = [[-1.0, -2.0], [-3.0, 0.0]], [[-1.1, -2.2], [-3.4, 0.0]]
     mask = [[1, 1], [1, 0]]
-    rows = logprob_gap([experience([rollout[i]], [policy[i]], [mask[i]]) for i in range(2)])
-    whole = logprob_gap([experience(rollout, policy, mask)])
+    rows = logprob_gap(TokenLogProbs.of([experience([rollout[i]], [policy[i]], [mask[i]]) for i in range(2)]))
+    whole = logprob_gap(TokenLogProbs.of([experience(rollout, policy, mask)]))
     assert (rows.mean, rows.relative) == pytest.approx((whole.mean, whole.relative))
 
 
 def test_it_is_taken_in_full_precision():
     half = experience([[-1.0]], [[-1.25]], [[1]])
     half.action_log_probs = half.action_log_probs.bfloat16()
-    gap = logprob_gap([half])
+    gap = logprob_gap(TokenLogProbs.of([half]))
     assert (gap.mean, gap.relative) == (0.25, 0.25)
 
 
 def test_a_policy_that_is_sure_of_every_token_has_no_gap():
-    assert logprob_gap([experience([[0.0, 0.0]], [[0.0, 0.0]], [[1, 1]])]) == LogProbGap(0.0, 0.0, 0.0, 1.0)
-    assert logprob_gap([experience([[5.0]], [[0.0]], [[0]])]) == LogProbGap(0.0, 0.0, 0.0, 1.0), "nor one of no token"
+    assert logprob_gap(TokenLogProbs.of([experience([[0.0, 0.0]], [[0.0, 0.0]], [[1, 1]])])) == LogProbGap(
+        0.0, 0.0, 0.0, 1.0
+    )
+    assert logprob_gap(TokenLogProbs.of([experience([[5.0]], [[0.0]], [[0]])])) == LogProbGap(0.0, 0.0, 0.0, 1.0), (
+        "nor one of no token"
+    )
 
 
 def test_the_peers_numbers_are_as_worked_by_hand():
@@ -68,16 +74,16 @@ def test_the_peers_numbers_are_as_worked_by_hand():
     """
     half, eighth, one = math.log(1 / 2), math.log(1 / 8), 0.0
     rows = experience([[half, half], [half, 9.0]], [[eighth, half], [one, 0.0]], [[1, 1], [1, 0]])
-    gap = logprob_gap([rows])
+    gap = logprob_gap(TokenLogProbs.of([rows]))
     assert gap.mismatch_kl == pytest.approx((math.log(2) + 1 / 4) / 3)
     assert gap.token_mult_prob_error == pytest.approx(7 / 3)
 
 
 def test_a_mismatch_is_a_number_whether_tiny_or_huge():
     """By d²/2 of a small d; e^100 is beyond fp32."""
-    tiny = logprob_gap([experience([[-1.0]], [[-1.0 - 2**-12]], [[1]])])
+    tiny = logprob_gap(TokenLogProbs.of([experience([[-1.0]], [[-1.0 - 2**-12]], [[1]])]))
     assert tiny.mismatch_kl == pytest.approx(2**-25, rel=1e-3)
-    huge = logprob_gap([experience([[-101.0]], [[-1.0]], [[1]])])
+    huge = logprob_gap(TokenLogProbs.of([experience([[-101.0]], [[-1.0]], [[1]])]))
     assert huge.mismatch_kl == pytest.approx(math.exp(100), rel=1e-5)
     assert huge.token_mult_prob_error == pytest.approx(math.exp(100), rel=1e-5)
 
@@ -100,16 +106,18 @@ def of_an_update(arrived, move, reference=True):
 
 @pytest.mark.parametrize("part", [0.0, 0.2, 0.7, 1.0])
 def test_the_share_of_an_update_that_arrived_is_found_where_it_is_above_rounding(part):
-    rounding = rounding_of([of_an_update(1.0, 0.0)])
+    rounding = rounding_of(TokenLogProbs.of([of_an_update(1.0, 0.0)]))
     assert rounding == pytest.approx(0.02 * math.sqrt(2), rel=0.02)
-    assert update_arrived([of_an_update(part, 0.5)] * 2, rounding) == pytest.approx(part, abs=0.02)
+    assert update_arrived(TokenLogProbs.of([of_an_update(part, 0.5)] * 2), rounding) == pytest.approx(part, abs=0.02)
 
 
 def test_a_move_as_small_as_rounding_has_no_share_nor_has_one_without_a_reference_policy():
-    rounding = rounding_of([of_an_update(1.0, 0.0)])
-    assert update_arrived([of_an_update(0.0, 0.01)], rounding) is None, "it would be called a half"
-    assert update_arrived([of_an_update(1.0, 0.0)], 0.0) == pytest.approx(0.5, abs=0.02), "as here, of no update at all"
-    assert update_arrived([of_an_update(1.0, 0.5, reference=False)], rounding) is None
+    rounding = rounding_of(TokenLogProbs.of([of_an_update(1.0, 0.0)]))
+    assert update_arrived(TokenLogProbs.of([of_an_update(0.0, 0.01)]), rounding) is None, "it would be called a half"
+    assert update_arrived(TokenLogProbs.of([of_an_update(1.0, 0.0)]), 0.0) == pytest.approx(0.5, abs=0.02), (
+        "as here, of no update at all"
+    )
+    assert update_arrived(TokenLogProbs.of([of_an_update(1.0, 0.5, reference=False)]), rounding) is None
 
 
 def gap_of(mean, relative):

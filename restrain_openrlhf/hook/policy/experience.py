@@ -49,13 +49,39 @@ class LogProbGap:
         }
 
 
-def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
-    """The gap over all response tokens of the host's experiences, whatever their micro-batches.
+@dataclass(frozen=True)
+class TokenLogProbs:
+    """The log-probabilities of a step's response tokens, each in one row: by vLLM, the policy and the reference policy.
 
-    Each experience has `rollout_log_probs`, which the hooked rollout actors always bring, `action_log_probs` and
-    `action_mask`, (B, T-1).
+    `base` is None where there is no reference policy.
     """
-    rollout, policy = _of_tokens(experiences, "rollout_log_probs"), _of_tokens(experiences, "action_log_probs")
+
+    rollout: torch.Tensor
+    policy: torch.Tensor
+    base: torch.Tensor | None
+
+    @classmethod
+    def of(cls, experiences: Sequence[Any]) -> "TokenLogProbs":
+        """Of the host's experiences, whatever their micro-batches.
+
+        Each has `rollout_log_probs`, which the hooked rollout actors always bring, the others' and `action_mask`, all
+        (B, T-1).
+        """
+        places = [each.action_mask.flatten().nonzero().squeeze(1) for each in experiences]
+
+        def row(name: str) -> torch.Tensor:
+            pairs = zip(experiences, places, strict=True)
+            return torch.cat([getattr(each, name).take(place).float() for each, place in pairs])
+
+        has_base = all(each.base_action_log_probs is not None for each in experiences)
+        return cls(
+            row("rollout_log_probs"), row("action_log_probs"), row("base_action_log_probs") if has_base else None
+        )
+
+
+def logprob_gap(tokens: TokenLogProbs) -> LogProbGap:
+    """The gap over all response tokens."""
+    rollout, policy = tokens.rollout, tokens.policy
     total, size, count = float((rollout - policy).abs().sum()), float(rollout.abs().sum()), max(len(rollout), 1)
     log_ratio = (policy - rollout).double()  # e^89 is no fp32 number, and e^d - d - 1 of a small d is all rounding
     return LogProbGap(
@@ -66,12 +92,12 @@ def logprob_gap(experiences: Sequence[Any]) -> LogProbGap:
     )
 
 
-def rounding_of(experiences: Sequence[Any]) -> float:
+def rounding_of(tokens: TokenLogProbs) -> float:
     """The root mean square of log p_vLLM − log π over response tokens, in nats; 0 for none."""
-    return _rms(_of_tokens(experiences, "rollout_log_probs") - _of_tokens(experiences, "action_log_probs"))
+    return _rms(tokens.rollout - tokens.policy)
 
 
-def update_arrived(experiences: Sequence[Any], rounding: float) -> float | None:
+def update_arrived(tokens: TokenLogProbs, rounding: float) -> float | None:
     """The share of the policy's update that is in its rollouts: 1 where vLLM has all of it, 0 where it has the base.
 
     That is <v − b, p − b> / |p − b|², over the response tokens' log-probabilities by vLLM (v), the policy (p) and the
@@ -79,18 +105,12 @@ def update_arrived(experiences: Sequence[Any], rounding: float) -> float | None:
     where the move's root mean square is below twice `rounding`, that of v − p where nothing else was between them, and
     where there is no reference policy.
     """
-    if any(experience.base_action_log_probs is None for experience in experiences):
+    if tokens.base is None:
         return None
-    base = _of_tokens(experiences, "base_action_log_probs")
-    move = _of_tokens(experiences, "action_log_probs") - base
+    move = tokens.policy - tokens.base
     if not _rms(move) > MOVE_ABOVE_ROUNDING * rounding:
         return None
-    return float((_of_tokens(experiences, "rollout_log_probs") - base) @ move / (move @ move))
-
-
-def _of_tokens(experiences: Sequence[Any], name: str) -> torch.Tensor:
-    """The named values (B, T-1) of all response tokens, in one row."""
-    return torch.cat([getattr(each, name).float()[each.action_mask.bool()] for each in experiences])
+    return float((tokens.rollout - tokens.base) @ move / (move @ move))
 
 
 def _rms(values: torch.Tensor) -> float:
@@ -180,8 +200,9 @@ def make_experience_batch(
     votes, scored = take_votes(samples, n), take_scored(samples, n)
     agent, before = take_agent_logs(samples), LAST_STEP.get(maker)
     experiences = wrapped(*args, **kwargs)
-    rounding = min(before.rounding if before is not None else math.inf, rounding_of(experiences))
-    gap = logprob_gap(experiences)
+    tokens = TokenLogProbs.of(experiences)
+    rounding = min(before.rounding if before is not None else math.inf, rounding_of(tokens))
+    gap = logprob_gap(tokens)
     # The asynchronous trainer's rollouts may be of earlier weights, by design.
     is_of_now = not maker.args.train.async_enable
     kind = config_here().answers
@@ -195,7 +216,7 @@ def make_experience_batch(
         scored=scored,
         gap=gap,
         rounding=rounding,
-        update_arrived=update_arrived(experiences, rounding),
+        update_arrived=update_arrived(tokens, rounding),
         rollout_gaps=rollout_gaps(experiences) if scored else [],
         warned=warn_once(warnings, before.warned if before is not None else frozenset()),
         agent=agent,
