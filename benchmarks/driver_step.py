@@ -25,7 +25,6 @@ from typing import Any
 os.environ["RAY_ENABLE_ZERO_COPY_TORCH_TENSORS"] = "1"
 
 import ray
-from ray.util import deregister_serializer
 from rich.console import Console
 
 # As Ray sets it for the trainer, an actor of one CPU; read as torch is imported.
@@ -193,8 +192,6 @@ def step(tokenizer: Any, engine: Any, policy: Any, reference: Any, arguments: An
 
 def in_turn(run: Callable[[], Cost], repeats: int, metrics: Path) -> Iterator[tuple[Cost, Cost]]:
     """Stock and hooked, one after the other; the first pair warms up and is left out."""
-    import torch
-
     from restrain_openrlhf.config.yaml_file import HookConfig
     from restrain_openrlhf.hook.install import instrument
     from restrain_openrlhf.hook.install.environment import to_environment
@@ -206,8 +203,6 @@ def in_turn(run: Callable[[], Cost], repeats: int, metrics: Path) -> Iterator[tu
         instrument.install()
         hooked = run()
         instrument.uninstall()
-        # The hooked trainer's processes never go back (hook/fixes/sent_tensors.py); this one does.
-        deregister_serializer(torch.Tensor)
         if repeat:
             yield stock, hooked
 

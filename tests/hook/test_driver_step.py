@@ -1,7 +1,6 @@
-"""What the hook makes quicker in the trainer's process is as the host has it: returns, rollouts, tensors, tokenizer."""
+"""What the hook makes quicker in the trainer's process is as the host has it: the returns, and the tokenizer."""
 
 import asyncio
-import pickle
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -16,13 +15,9 @@ from restrain_openrlhf.machine.devices import detect  # noqa: E402
 
 detect().install()
 
-from openrlhf.trainer.ppo_utils.experience import Experience  # noqa: E402
 from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator  # noqa: E402
-from ray import cloudpickle  # noqa: E402
-from ray.util import deregister_serializer  # noqa: E402
 
 from restrain_openrlhf.hook.agent import as_arrays  # noqa: E402
-from restrain_openrlhf.hook.fixes.sent_tensors import send_tensors_as_arrays  # noqa: E402
 from restrain_openrlhf.hook.rollout.sent_tokenizer import SentTokenizer, tokenizer_here  # noqa: E402
 from tests.conftest import ROOT  # noqa: E402
 from tests.hook.in_process import Letters, Stored, host_arguments, maker_of  # noqa: E402
@@ -65,56 +60,6 @@ def test_the_host_makes_of_arrays_what_it_makes_of_lists(log_probs, max_len):
         if one is not None:
             assert one.dtype == other.dtype
             assert torch.equal(one, other)
-
-
-def through_ray(value):
-    """Pickled as Ray does, with its arrays apart; and what arrives may read them, but not write to them."""
-    buffers = []
-    pickled = cloudpickle.dumps(value, protocol=5, buffer_callback=buffers.append)
-    return len(pickled), pickle.loads(pickled, buffers=[bytes(each.raw()) for each in buffers])
-
-
-@pytest.fixture
-def as_arrays_through_ray():
-    send_tensors_as_arrays()
-    yield
-    deregister_serializer(torch.Tensor)
-
-
-KINDS = {
-    "tokens": lambda: torch.arange(3000).reshape(2, 1500),
-    "log-probabilities": lambda: torch.tensor([[-0.1, -0.0, float("nan"), -1e-45, float("-inf")]]),
-    "truth": lambda: torch.tensor([True, False]),
-    "bfloat16": lambda: torch.tensor([1.5, -2.0], dtype=torch.bfloat16),
-    "a parameter's": lambda: torch.ones(3, requires_grad=True),
-    "a part": lambda: torch.arange(3000).reshape(2, 1500)[:, 3:9:2],
-    "one number many times": lambda: torch.tensor([7.0]).expand(4),
-    "a number": lambda: torch.tensor(3.5, dtype=torch.float64),
-    "nothing": lambda: torch.zeros(0, 5),
-}
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_tensor_arrives_bit_for_bit_and_may_be_written_to(kind, as_arrays_through_ray):
-    tensor = KINDS[kind]()
-    _, arrived = through_ray(tensor)
-    assert (arrived.dtype, arrived.shape, arrived.requires_grad) == (tensor.dtype, tensor.shape, tensor.requires_grad)
-    as_bytes = [each.detach().contiguous().view(-1).view(torch.uint8) for each in (tensor, arrived)]
-    assert torch.equal(*as_bytes)
-    arrived.detach().copy_(torch.zeros_like(tensor))
-
-
-def test_an_experience_is_sent_without_its_numbers_in_the_pickle(as_arrays_through_ray):
-    """They are copied apart from it; torch's own way has all of them in it."""
-    info = {"reward": torch.tensor([0.5, 0.25])}
-    tokens = torch.arange(3000).reshape(2, 1500)
-    experience = Experience(sequences=tokens, action_log_probs=-tokens.float(), prompts=["a", "b"], info=info)
-    pickled, arrived = through_ray([experience])
-    assert pickled < 2000 < tokens.numel()
-    assert torch.equal(arrived[0].sequences, tokens)
-    assert torch.equal(arrived[0].action_log_probs, -tokens.float())
-    assert torch.equal(arrived[0].info["reward"], info["reward"])
-    assert arrived[0].prompts == ["a", "b"]
 
 
 def test_rollouts_of_a_process_share_one_tokenizer_that_is_loaded_once():

@@ -17,8 +17,6 @@ detect().install()
 from openrlhf.trainer.ppo_trainer import PPOTrainer  # noqa: E402
 from openrlhf.trainer.ppo_trainer_async import TrainingActor  # noqa: E402
 from openrlhf.trainer.ppo_utils.kl_controller import FixedKLController  # noqa: E402
-from ray import cloudpickle  # noqa: E402
-from ray.util import deregister_serializer  # noqa: E402
 
 from restrain_openrlhf.hook.logging.step_records import tokens_per_second  # noqa: E402
 from restrain_openrlhf.hook.policy.experience import LAST_STEP  # noqa: E402
@@ -167,16 +165,6 @@ def test_a_lora_runs_reference_policy_is_its_policy_from_its_begin_on(hooked, ra
     (process,) = maker.initial_model_group._actor_handlers
     assert getattr(process, "actor", process) == asked
     assert maker.actor_model_group._actor_handlers == ["policy"]
-
-
-def test_a_runs_trainer_sends_tensors_as_arrays_from_its_begin_on(hooked):
-    hooked(RESTRAIN)
-    deregister_serializer(torch.Tensor)
-    many = torch.zeros(5000)
-    assert len(cloudpickle.dumps(many, protocol=5, buffer_callback=lambda _: None)) > many.numel()
-    trainer_of(TrainingActor, host_arguments(1, 3, **{"train.async_enable": True})).init_checkpoint_states()
-    assert len(cloudpickle.dumps(many, protocol=5, buffer_callback=lambda _: None)) < 1000
-    deregister_serializer(torch.Tensor)
 
 
 def test_what_took_no_time_or_was_not_done_has_no_speed():

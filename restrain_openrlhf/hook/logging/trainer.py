@@ -7,7 +7,6 @@ from typing import Any
 from restrain_openrlhf.config.gpu_layout import rollout_batches
 from restrain_openrlhf.config.yaml_file import HookConfig
 from restrain_openrlhf.hook.fixes.lora import make_policy_the_reference
-from restrain_openrlhf.hook.fixes.sent_tensors import send_tensors_as_arrays
 from restrain_openrlhf.hook.install.environment import config_here
 from restrain_openrlhf.hook.logging.keeping import Keeping
 from restrain_openrlhf.hook.logging.step_records import finite, not_finite, numbers, publish, tokens_per_second
@@ -33,7 +32,6 @@ def init_checkpoint_states(trainer: Any) -> dict[str, Any]:
     if states["data_loader_state_dict"].get(LOADER_ENDED, False):
         states = {**states, "episode": states["episode"] + 1}
     log_by_us(trainer)
-    send_tensors_as_arrays()
     make_policy_the_reference(trainer.experience_maker)
     # The asynchronous trainer's rollouts and evaluations are drawn by another process.
     if hasattr(trainer, "samples_generator"):
