@@ -150,6 +150,8 @@ def test_ettrls_published_trees_have_sixty_leaves():
         ({"name": "ettrl", "entropy_top_k": 21}, "entropy_top_k: Input should be less than or equal to 20"),
         ({"name": "ettrl", "trees": 2.5}, "trees: Input should be a valid integer"),
         ({"name": "srt_easy", "easy_share": 0}, "easy_share: Input should be greater than 0"),
+        ({"name": "srt_easy", "easy_share": 1.5}, "easy_share: Input should be less than or equal to 1"),
+        ({"name": "srt_easy", "easy_cutoff": 1.5}, "easy_cutoff: Input should be less than or equal to 1"),
         ({"name": "srt_easy", "easy_share": 0.5, "easy_cutoff": 0.8}, "both say which prompts are easy"),
         ({"name": "restrain", "prompt_weight": "none", "prompt_sigma": 1}, "prompt_sigma has no effect"),
     ],
