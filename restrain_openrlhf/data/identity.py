@@ -215,7 +215,12 @@ class Provenance(BaseModel):
     def write(self, file: Path) -> None:
         """Write it beside `file`."""
         with whole_file(provenance_path(file)) as text:
-            text.write(self.model_dump_json(indent=2) + "\n")
+            text.write(self.text)
+
+    @property
+    def text(self) -> str:
+        """What its file has."""
+        return self.model_dump_json(indent=2) + "\n"
 
     @classmethod
     def of(cls, file: Path) -> Self:

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, model_validator
 
 from restrain_openrlhf.answers import MATHEMATICS, AnswerKind, GroupAnswers, Row, parse_kind
 from restrain_openrlhf.answers.votes import end_of, missing_warning
-from restrain_openrlhf.data.identity import Provenance, text_hash
+from restrain_openrlhf.data.identity import Provenance, provenance_path, text_hash
 from restrain_openrlhf.data.jsonl import Line, each_line, each_row, parse, write_rows
 from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -308,8 +308,7 @@ def merge(shards: Sequence[Path], out: Path) -> int:
                 "missing shards."
             )
 
-    write_rows(out, rows())
-    provenance.write(out)
+    _write(out, rows(), provenance)
     return count
 
 
@@ -326,6 +325,18 @@ def subset(reference: Reference, out: Path, n: int) -> int:
         )
     if out.resolve() == reference.path.resolve():
         raise ReferencePassError(f"--out {out}: is the file that is read. Name another file.")
-    write_rows(out, (row.first(n) for row in reference.each_row()))
-    made.model_copy(update={"n": n}).write(out)
+    _write(out, (row.first(n) for row in reference.each_row()), made.model_copy(update={"n": n}))
     return made.prompt_count
+
+
+def _write(out: Path, rows: Iterable[ReferenceRow], provenance: ReferenceProvenance) -> None:
+    """A kill leaves the old file with its provenance, or a file without one, which is refused: never another's."""
+
+    def rows_and_no_old_provenance() -> Iterator[ReferenceRow]:
+        yield from rows
+        old = provenance_path(out)
+        if old.exists() and old.read_text(encoding="utf-8") != provenance.text:
+            old.unlink()
+
+    write_rows(out, rows_and_no_old_provenance())
+    provenance.write(out)

@@ -15,7 +15,7 @@ from restrain_openrlhf.data.jsonl import write_rows
 from restrain_openrlhf.errors import ConfigError, DataError, ReferencePassError, RunError
 from restrain_openrlhf.method import build, parse_settings
 from restrain_openrlhf.reference import ReferenceProvenance, ReferenceRow, load_reference
-from restrain_openrlhf.reference.artifact import merge
+from restrain_openrlhf.reference.artifact import merge, subset
 from restrain_openrlhf.reference.checks import NeededReference, refuse_mismatch, refuse_missing
 from restrain_openrlhf.reference.offline_engine import Rollout, Sampling, prompt_seed, refuse_long_prompts
 from restrain_openrlhf.reference.prompts import Prompt, prompt_set_hash
@@ -144,6 +144,29 @@ def test_shards_of_two_passes_do_not_merge(tmp_path):
         run_pass(shard.of(everything), provenance(everything, seed=seed), shard.path(tmp_path / "ref.jsonl"), Engine)
     with pytest.raises(ReferencePassError, match="seed"):
         merge(sorted(tmp_path.glob("*.jsonl")), tmp_path / "merged.jsonl")
+
+
+@pytest.mark.parametrize("write", [lambda shard, out: merge([shard], out), lambda whole, out: subset(load_reference(whole), out, 2)])
+def test_a_kill_between_a_file_and_its_provenance_never_leaves_it_with_anothers(tmp_path, monkeypatch, write):
+    """There is a merged file of another seed already, and the process ends once the new rows have taken its place."""
+    everything, out = prompts(3), tmp_path / "merged.jsonl"
+    for seed in (1, 2):
+        run_pass(everything, provenance(everything, seed=seed), tmp_path / f"{seed}.jsonl", Engine)
+    merge([tmp_path / "1.jsonl"], out)
+    monkeypatch.setattr(ReferenceProvenance, "write", lambda *_: pytest.fail("killed"))
+    with pytest.raises(pytest.fail.Exception, match="killed"):
+        write(tmp_path / "2.jsonl", out)
+    with pytest.raises(ReferencePassError, match="no such file"):
+        load_reference(out)
+
+
+def test_a_kill_as_a_part_is_completed_in_place_does_not_cost_it_its_provenance(tmp_path, monkeypatch):
+    everything, out = prompts(3), tmp_path / "ref.jsonl"
+    run_pass(everything, provenance(everything), out, Engine)
+    monkeypatch.setattr(ReferenceProvenance, "write", lambda *_: pytest.fail("killed"))
+    with pytest.raises(pytest.fail.Exception, match="killed"):
+        merge([out], out)
+    assert len(load_reference(out).rows) == 3
 
 
 @pytest.fixture
