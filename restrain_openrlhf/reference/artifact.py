@@ -21,7 +21,7 @@ from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference.offline_engine import Rollout
 from restrain_openrlhf.reference.prompts import Prompt
 from restrain_openrlhf.reference.row_table import OpenFile, RowTable, TableColumns, shared_table
-from restrain_openrlhf.reference.sampling_pass import SampledRow, each_of_parts, shared_provenance
+from restrain_openrlhf.reference.sampling_pass import SampledRow, each_of_parts, lines_file, shared_provenance
 
 
 class ReferenceRow(SampledRow):
@@ -338,5 +338,5 @@ def _write(out: Path, rows: Iterable[ReferenceRow], provenance: ReferenceProvena
         if old.exists() and old.read_text(encoding="utf-8") != provenance.text:
             old.unlink()
 
-    write_rows(out, rows_and_no_old_provenance())
+    write_rows(lines_file(out), rows_and_no_old_provenance())
     provenance.write(out)

@@ -15,7 +15,6 @@ from restrain_openrlhf.config.command_line import ANSWERS, choose_agent, choose_
 from restrain_openrlhf.config.host_flags import flags_of
 from restrain_openrlhf.config.yaml_file import RunConfig
 from restrain_openrlhf.data.identity import model_fingerprint
-from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import ConfigError
 from restrain_openrlhf.machine.devices import detect
 from restrain_openrlhf.machine.host_releases import check_version
@@ -30,7 +29,14 @@ from restrain_openrlhf.reference.prompts import (
     prompt_source,
     template_identity,
 )
-from restrain_openrlhf.reference.sampling_pass import WHOLE, Engine, SamplingPass, Shard, prompts_per_chunk
+from restrain_openrlhf.reference.sampling_pass import (
+    WHOLE,
+    Engine,
+    SamplingPass,
+    Shard,
+    lines_file,
+    prompts_per_chunk,
+)
 
 
 class ModelAndPrompts(BaseModel):
@@ -106,7 +112,7 @@ class OfflinePass:
 
         Raises ConfigError for a model that does not exist, DataError for bad prompts or ones that are too long.
         """
-        output_file(options.out)
+        lines_file(options.out)
         kind, fingerprint = choose_kind(options.answers), model_fingerprint(options.model)
         agent = None if options.agent is None else choose_agent(options.agent)
         from transformers import AutoTokenizer  # noqa: PLC0415 - costs seconds; bad input is told before

@@ -14,7 +14,7 @@ from typing import IO, Generic, Protocol, TypeVar
 from pydantic import BaseModel
 
 from restrain_openrlhf.data.identity import Provenance
-from restrain_openrlhf.data.jsonl import drop_cut_line, dump, each_line, each_row, parse
+from restrain_openrlhf.data.jsonl import drop_cut_line, dump, each_line, each_row, is_parquet, parse
 from restrain_openrlhf.data.outputs import output_file
 from restrain_openrlhf.errors import DataError, RunError
 from restrain_openrlhf.reference.offline_engine import Rollout
@@ -145,6 +145,13 @@ class SamplingPass:
             missing = [prompt for prompt in chunk if self.row.key_of(prompt) not in done]
             if missing:
                 yield missing
+
+
+def lines_file(path: Path) -> Path:
+    """A file that lines can be appended to, as `output_file`. Raises DataError for one that is called Parquet, too."""
+    if is_parquet(path):
+        raise DataError(f"{path}: a reference is a file of JSON Lines, and not Parquet. Name a .jsonl file.")
+    return output_file(path)
 
 
 @contextmanager

@@ -146,7 +146,9 @@ def test_shards_of_two_passes_do_not_merge(tmp_path):
         merge(sorted(tmp_path.glob("*.jsonl")), tmp_path / "merged.jsonl")
 
 
-@pytest.mark.parametrize("write", [lambda shard, out: merge([shard], out), lambda whole, out: subset(load_reference(whole), out, 2)])
+@pytest.mark.parametrize(
+    "write", [lambda shard, out: merge([shard], out), lambda whole, out: subset(load_reference(whole), out, 2)]
+)
 def test_a_kill_between_a_file_and_its_provenance_never_leaves_it_with_anothers(tmp_path, monkeypatch, write):
     """There is a merged file of another seed already, and the process ends once the new rows have taken its place."""
     everything, out = prompts(3), tmp_path / "merged.jsonl"

@@ -2,9 +2,11 @@
 
 import pytest
 
-from restrain_openrlhf.errors import ReferencePassError
+from restrain_openrlhf.errors import DataError, ReferencePassError
 from restrain_openrlhf.reference import load_reference
-from restrain_openrlhf.reference.artifact import subset
+from restrain_openrlhf.reference.artifact import merge, subset
+from restrain_openrlhf.reference.offline_pass import OfflineOptions, OfflinePass
+from restrain_openrlhf.reference.sampling_pass import WHOLE
 from tests.reference.test_offline_pass import Engine, prompts, provenance, run_pass
 
 
@@ -41,3 +43,19 @@ def test_answers_of_another_extractor_are_not_voted_on_again(reference, tmp_path
 def test_the_artifact_is_not_written_over(reference):
     with pytest.raises(ReferencePassError, match="is the file that is read"):
         subset(reference, reference.path, n=2)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda path, out: subset(load_reference(path), out, n=2),
+        lambda path, out: merge([path], out),
+        lambda _, out: OfflinePass.prepare(OfflineOptions(model="m", prompts="p.jsonl", out=out), None, WHOLE),
+    ],
+    ids=["subset", "merge", "pass"],
+)
+def test_a_reference_is_not_written_under_a_name_that_says_parquet(reference, tmp_path, write):
+    """A pass appends lines to its file, which nothing would read as Parquet when it is done."""
+    with pytest.raises(DataError, match=r"o\.parquet: a reference is a file of JSON Lines, and not Parquet"):
+        write(reference.path, tmp_path / "o.parquet")
+    assert not list(tmp_path.glob("o.parquet*"))
