@@ -17,13 +17,13 @@ from restrain_openrlhf.errors import DataError
 
 _ANNOUNCED = reading.announcement("answers?", "option", "choice")
 _BEFORE_LABEL = re.compile(r"(?:the\s+)?(?:correct\s+)?(?:option|choice|answer|letter)\s{0,3}:?\s{0,3}", re.IGNORECASE)
-_LABEL = re.compile(r"(?P<open>[(\[{]?)\s?(?P<label>[A-Za-z]|\d{1,2})\s?(?P<close>[)\]}]?)(?![\w'’])")
+_LABEL = re.compile(r"(?P<open>[(\[{]?)\s?(?P<label>[A-Za-z]|\d{1,2})(?:\s?(?P<close>[)\]}]))?(?![\w'’])")
 _ANOTHER = re.compile(r"\s*(?:,|;|&|/|\band\b|\bor\b)\s*[(\[{]?(?:[B-HJ-Z]|[AI](?!\s+[a-z])|\d{1,2})[)\]}]?(?!\w)")
 _SEPARATOR = re.compile(r"\s*[.:,](?:\s|$)|\s+[-–—]\s|\s*—")
 _REASON = re.compile(r"\s+(?:because|since|as|is|for|which|due|from)\b|\s+\(")
 _IN_PROSE = re.compile(
     r"\b(?:option|choice|answer)\s{1,3}[(*]{0,3}(?P<named>(?-i:[A-Z]))(?=[)\].,:;*]|\s*$|\s+(?:is|because|since|as)\b)"
-    r"|(?<!\w)(?P<praised>(?-i:[A-Z]))[)*]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?(?:correct|right|best)\b"
+    r"|(?<!\w)(?<!\band\s)(?<!\bor\s)(?P<praised>(?-i:[A-Z]))[)*]{0,3}\s{1,3}is\s{1,3}(?:the\s{1,3})?(?:correct|right|best)\b"
     r"|\b(?:so|hence|thus|therefore|be|choose|pick|select)\s{1,3}(?:it\s{1,3}is\s{1,3})?(?P<chosen>(?-i:[A-Z]))(?=[*.]{0,3}\s*$)"
     r"|(?<![\w(])\((?P<bracketed>(?-i:[A-Z]))\)",
     re.IGNORECASE,
@@ -78,7 +78,7 @@ class Choice(AnswerKind):
     so that a problem whose options are shuffled keeps its votes.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     reads: ClassVar[str] = (
         'An answer is one option: its letter in a tag, in a box, after "the answer is" or alone on the last or first '
         "line, or the option's own text. A letter beyond the options is no answer."
@@ -178,14 +178,16 @@ def _read(span: str, options: tuple[Option, ...]) -> str | None:
     text = reading.bare(span[: 2 * MAX_ANSWER])
     text = _BEFORE_LABEL.sub("", text, count=1) if _BEFORE_LABEL.match(text) else text
     text = reading.bare(text)
-    found = _LABEL.match(text)
-    if found and not text[found.end() :].strip(" .*"):
+    # An option's own text may have two stars; a letter has them around it, or around it and its full stop.
+    letter = text.replace("**", "")
+    found = _LABEL.match(letter)
+    if found and not letter[found.end() :].strip(" .*"):
         return _labelled(found, options)
     whole = _by_text(text, options)
     if whole is not None:
         return whole
-    if found and _stands_alone(found, text[found.end() :], options):
-        return "" if _ANOTHER.match(text, found.end()) else _labelled(found, options)
+    if found and _stands_alone(found, letter[found.end() :], options):
+        return "" if _ANOTHER.match(letter, found.end()) else _labelled(found, options)
     return _by_start(text, options)
 
 
@@ -276,8 +278,9 @@ def _alone(line: str, options: tuple[Option, ...]) -> str | None:
 
 def _read_strictly(line: str, options: tuple[Option, ...]) -> str | None:
     """As `_read`, but for prose that may begin with the word A or I: the letter alone, or with a mark of its own."""
-    found = _LABEL.match(reading.bare(line))
-    is_prose = found is not None and not found["close"] and bool(re.match(r"\s+\w", reading.bare(line)[found.end() :]))
+    text = reading.bare(line).replace("**", "")
+    found = _LABEL.match(text)
+    is_prose = found is not None and not found["close"] and bool(re.match(r"\s+\w", text[found.end() :]))
     return _by_text(line, options) if is_prose else _read(line, options)
 
 

@@ -58,6 +58,13 @@ BY_LETTER = (
     "The answer is {0}: {1}.",
     "<think>\\boxed{{Z}}</think>\nThe answer is {0}.<|im_end|>",
     "{0} is correct because of this.",
+    "Answer: {0} - {1}",
+    "Answer: {0} – {1}",
+    "The answer is {0} ({1}).",
+    "Reasons.\n**{0}** - {1}",
+    "**{0}.** {1}",
+    "**{0})** {1}",
+    "**{0}**: {1}",
 )
 BY_TEXT = ("\\boxed{{{1}}}", "<answer>{1}</answer>", "The answer is {1}", "Answer:\n{1}", "{1}", "**{1}**")
 # As the Hub has them: TIGER-Lab/MMLU-Pro, cais/mmlu, and Idavidrein/gpqa with its four answers in one shuffled list.
@@ -111,6 +118,13 @@ def test_votes_follow_the_option_and_not_its_letter(options, chosen, form):
     answers = [CHOICE.extract(form.format(letter(row["options"].index(chosen)), chosen), row) for row in rows]
     assert answers == [chosen, chosen]
     assert CHOICE.key(answers[0], rows[1]) == CHOICE.key(answers[1], rows[0])
+
+
+def test_a_letter_of_an_options_own_text_is_no_vote():
+    row = {"options": ["Both A and B", "mass", "A or B"]}
+    assert CHOICE.extract("Therefore **Both A and B** is correct.", row) in (None, "Both A and B")
+    assert CHOICE.extract("Therefore **A or B** is correct.", row) in (None, "A or B")
+    assert CHOICE.extract("Therefore **B** is correct.", row) == "mass"
 
 
 PLACES = {"options": ["London", "Paris", "Rome", "Madrid"]}
