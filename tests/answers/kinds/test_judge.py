@@ -3,6 +3,8 @@
 import json
 import random
 import re
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -92,7 +94,9 @@ def waits(monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def nothing_known():
+def nothing_known(monkeypatch):
+    """And nothing is told of it when the tests end."""
+    monkeypatch.setattr(kind.atexit, "register", lambda *_: None)
     kind._verdicts.cache_clear()
 
 
@@ -450,3 +454,16 @@ def test_how_a_judge_is_reached_is_not_part_of_what_it_is():
     one = Judge(url="http://a", revision="2")
     assert one.identity == Judge(url="http://a", revision="2", cache="kept", tries=1, seconds=2).identity
     assert one.identity != Judge(url="http://a", revision="3").identity
+
+
+def test_a_command_says_in_the_end_what_the_judge_cost(service, write_jsonl, tmp_path):
+    """In three groups with different answers of four it is asked; in a second command what it said is known."""
+    texts = [["Paris", "PARIS"], ["Rome", "rome"], ["Oslo", "oslo"], ["Bern", "Bern"]]
+    rows = [{"id": str(at), "problem": f"Where is it, {at}?", "responses": each} for at, each in enumerate(texts)]
+    block = json.dumps({"name": "judge", "url": service.url, "cache": str(tmp_path / "verdicts")})
+    command = [sys.executable, "-m", "restrain_openrlhf.commands.main", "score", write_jsonl("rows.jsonl", rows)]
+    for name, told in (("first", "3 verdicts; 0 were"), ("second", "0 verdicts; 3 were")):
+        words = [*command, "--answers", block, "--out", tmp_path / f"{name}.jsonl"]
+        done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, check=True)
+        assert f"note: the judge {service.url} was asked for {told} known before." in done.stderr
+    assert len(service.asked) == 3

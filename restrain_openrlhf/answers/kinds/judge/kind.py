@@ -1,7 +1,9 @@
 """Answers that a judge of the user's own takes for equal: a Python function, or a service behind HTTP."""
 
+import atexit
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
@@ -165,7 +167,16 @@ class Judge(ComparedTexts):
 def _verdicts(judge: Judge) -> Verdicts:
     """One for equal settings, with one memory and one count."""
     name = f"{judge.callable or judge.url} {judge.revision}".strip()
-    return Verdicts(_judge(judge), name, None if judge.cache is None else Path(judge.cache))
+    verdicts = Verdicts(_judge(judge), name, None if judge.cache is None else Path(judge.cache))
+    atexit.register(_tell_cost, judge.callable or judge.url, verdicts.cost)
+    return verdicts
+
+
+def _tell_cost(judge: str | None, cost: Cost) -> None:
+    """At a process' end, when all of it is known; each worker of a run asks for itself."""
+    if cost.calls or cost.cached:
+        told = f"note: the judge {judge} was asked for {cost.calls} verdicts; {cost.cached} were known before."
+        print(told, file=sys.stderr)
 
 
 def _judge(judge: Judge) -> Ask:
