@@ -20,6 +20,7 @@ _WHOLE = (
     r"(?:\d{1,3}(?:,\d{2,3}){0,99},\d{3}(?![\d])|\d{1,3}(?:_\d{3}){1,99}(?![\d_])"
     r"|[1-9]\d{0,2}(?:[ \u00a0\u2009\u202f]\d{3}){1,99}(?!\d)|\d{1,400})"
 )
+_SCALE = "hundred|thousand|million|billion|trillion"
 _POWER = r"(?:\s?[×x*·⋅]\s?10\s?(?:\^|\*\*)\s?[({]?(?P<power>[-+]?\d{1,4})[)}]?|[eE](?P<e>[-+]?\d{1,4}))"
 _NUMBER = re.compile(
     rf"(?<![\w.^])(?<!\^[-({{])(?P<sign>[-+]?)\s?(?:{_CURRENCY}\s?(?P<inner>[-+]?))?"
@@ -27,9 +28,24 @@ _NUMBER = re.compile(
     rf"|(?:(?P<mixed>\d{{1,9}})\s(?=\d{{1,9}}/))?(?P<value>{_WHOLE}(?:\.\d{{0,400}})?|\.\d{{1,400}})"
     rf"(?:\s?/\s?(?P<below>\d{{1,400}})(?![\d.])|{_POWER})?)"
     # No part of a longer number, of 1.2.3, 10_2 or 0x10.
-    r"(?!\d|\.\d|_\d|e[-+]?\d|x\d)(?:\s(?P<scale>hundred|thousand|million|billion|trillion)\b)?",
+    rf"(?!\d|\.\d|_\d|e[-+]?\d|x\d)(?:[\s-]{{0,3}}(?P<scale>{_SCALE})s?\b)?",
     re.IGNORECASE,
 )
+# What makes a number a part of something else: √2, 2+3, x/4, 2^10, 2π, 2½, 0.(3), 2 thousand million.
+_PART_AFTER = re.compile(
+    r"(?:√|\}\s?\{|\\(?:overline|binom)\s?\{|\d\.\(|\d\s?\*\*|[\w)}π]/|[\w)}π]\s?[+*×·⋅]"
+    r"|\b(?:sqrt|log|ln|sin|cos|tan|exp)(?:_\{?\w{1,9}\}?)?)\s?[({]?\Z"
+)
+_PART_BEFORE = re.compile(
+    r"\.?\(\d|\*\*\d|[+*×·⋅][A-Za-z]"
+    r"|\s?(?:\^|√|π|[½⅓⅔¼¾⅛⅜⅝⅞]|\\(?:sqrt|pi|overline)\b|[+*×·⋅]\s?[\d\\√π(])"
+    rf"|\s+(?:{_SCALE})s?\b",
+    re.IGNORECASE,
+)
+# What a sign after it adds to, or takes from.
+_TERM = re.compile(r"(?:\b[A-Za-z]|[)}π]|\^-?\w{1,9})\s?\Z")
+# Thousands or kelvin, millions or metres: without a unit nobody knows.
+_SUFFIX = re.compile(r"(?:[kKMB]|bn|mn)\b")
 _SCALES = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
 # Between two numbers that are a list, a range, a ratio, a date, or one quantity in two units.
 _JOINT = re.compile(r"\s*(?:[^\W\d_]{1,12}\.?)?\s*(?:,|;|:|/|-|–|±|and|or|to|out of|of|[°'′\"])?\s*")
@@ -45,11 +61,12 @@ _LATEX = (
     (re.compile(r"\\[,;: ]|~"), " "),
     (re.compile(r"\\([$%_])"), r"\1"),
     (re.compile(r"\\(?:mu)\b\s?"), "µ"),
+    (re.compile(r"\b(?:minus|negative)\s(?=[$€£]?[.\d])", re.IGNORECASE), "-"),
     (re.compile(r"\\[()\[\]]|\\left|\\right|\*\*(?=\s|$|\.)|(?<![\w*])\*\*"), ""),
 )
 _SUPERSCRIPT = re.compile(r"(?<=10)[⁻⁺]?[⁰¹²³⁴-⁹]{1,4}")
 _RAISED = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
-_MINUS = str.maketrans("−﹣－", "---")
+_SIGNS = str.maketrans("−﹣－⁄∕", "---//")
 # A unit is at most this long, and one of these words after a number is none: 5 in total, 20 at most.
 _LONGEST_UNIT = 60
 _NO_UNITS = frozenset("a an as at are be by for from in is it of on or so the to".split())
@@ -69,10 +86,10 @@ class Number(AnswerKind):
     what stands around the number is not read.
     """
 
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     reads: ClassVar[str] = (
         'An answer is one number in a tag, in a box or after "the answer is", or the last number of the last line. '
-        "A list, a range, or a number with a unit of another dimension is no answer."
+        "A list, a range, a sum, a root, or a number with a unit of another dimension is no answer."
     )
     columns: ClassVar[frozenset[str]] = frozenset({"unit"})
 
@@ -163,7 +180,7 @@ def _exact(setting: float) -> Fraction:
 
 def _plain(text: str) -> str:
     """A span in plain signs: LaTeX, raised exponents and the signs of minus in one notation."""
-    text = _SUPERSCRIPT.sub(lambda found: "^" + found[0].translate(_RAISED), text.translate(_MINUS))
+    text = _SUPERSCRIPT.sub(lambda found: "^" + found[0].translate(_RAISED), text.translate(_SIGNS))
     for pattern, replacement in _LATEX:
         text = pattern.sub(replacement, text)
     return text
@@ -176,7 +193,7 @@ def _one_number(span: str) -> str | None:
         narrowed = narrower(side)
         side = narrowed if narrowed and _has_digit(narrowed) else side
     numbers = list(_NUMBER.finditer(side))
-    if not numbers or (len(numbers) > 1 and _belong_together(side, numbers[0], numbers[1])):
+    if not numbers or _is_part(side, numbers[0]) or (len(numbers) > 1 and _belong_together(side, *numbers[:2])):
         return None
     return side[numbers[0].start() :].strip()
 
@@ -192,9 +209,16 @@ def _has_digit(text: str) -> bool:
 
 def _last_number(line: str) -> str | None:
     numbers = list(_NUMBER.finditer(line))
-    if not numbers or (len(numbers) > 1 and _belong_together(line, numbers[-2], numbers[-1])):
+    if not numbers or _is_part(line, numbers[-1]) or (len(numbers) > 1 and _belong_together(line, *numbers[-2:])):
         return None
     return line[numbers[-1].start() :].strip()
+
+
+def _is_part(text: str, number: re.Match[str]) -> bool:
+    """Whether the number is part of a sum, a root, a power or the like, and not by itself the value."""
+    before = text[max(number.start() - _LONGEST_UNIT, 0) : number.start()]
+    signed = number["sign"] and _TERM.search(before)
+    return bool(signed or _PART_AFTER.search(before) or _PART_BEFORE.match(text, number.end()))
 
 
 def _belong_together(text: str, one: re.Match[str], other: re.Match[str]) -> bool:
@@ -216,7 +240,7 @@ def _value(answer: str, unit: str | None) -> Fraction | None:
     if text is None:
         return None
     number, written = _split(text, unit)
-    value = _of(number)
+    value = None if unit is None and _SUFFIX.match(text, number.end()) else _of(number)
     return value if value is None or unit is None or not written else units.convert(value, written, unit)
 
 

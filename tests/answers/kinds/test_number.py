@@ -82,6 +82,36 @@ def test_golden_numbers(response, expected):
     assert value(response) == expected
 
 
+@pytest.mark.parametrize(
+    "response",
+    ["√2", "2√2", "\\sqrt{2}", "\\boxed{2\\sqrt{3}}", "\\boxed{2\\pi}", "π/4", "\\boxed{\\frac{\\pi}{4}}", "5^2",
+     "2^10", "2 ** 10", "2**10", "3×4", "2 \\cdot 3", "2½", "0.(3)", "0.\\overline{3}", "\\boxed{2+3}", "2+3 apples",
+     "\\boxed{1+\\sqrt{5}}", "\\boxed{\\frac{\\sqrt{3}}{2}}", "\\boxed{x+5}", "x + 5", "\\boxed{x - 5}",
+     "\\boxed{y^2 - 4}", "(1+2) - 5", "\\boxed{(1+2)/3}", "\\boxed{5(2)}", "log 5", "\\ln 5", "\\boxed{\\log_2 5}",
+     "\\binom{5}{2}", "1.5 thousand million", "1.5M", "$1.5M", "3k", "2bn"],
+)  # fmt: skip
+def test_a_number_that_is_a_part_of_something_else_is_no_answer(response):
+    assert value(response) is None
+    assert value(f"The answer is {response}.") is None
+
+
+@pytest.mark.parametrize(
+    ("response", "expected"),
+    [("2 hundred", "200"), ("3 thousand", "3000"), ("7 billion", "7000000000"), ("7 trillion", "7000000000000"),
+     ("1.5million", "1500000"), ("1.5  million", "1500000"), ("5 millions", "5000000"), ("1.5-million", "1500000"),
+     ("minus 5", "-5"), ("The answer is negative 5.", "-5"), ("Total is -5", "-5"), ("Total is - 5", "-5"),
+     ("x = - 5", "-5"), ("f(x) = -5", "-5"), ("3⁄4", "3/4"), ("5 (five)", "5"), ("The answer is 3 (2+1).", "3"),
+     ("42 - because it is so", "42"), ("5+ years", "5"), ("3 + 4 = 7", "7"), ("**5** apples", "5"), ("60 km/h", "60"),
+     ("5km", "5"), ("Using √2 we get 5", "5"), ("It is 5!", "5"), ("The answer is clear.\nIt is 42", "42")],
+)  # fmt: skip
+def test_what_stands_beside_a_number_and_is_no_part_of_it(response, expected):
+    assert value(response) == expected
+
+
+def test_texts_without_a_value_are_told_apart():
+    assert EXACT.key("none", {}) != EXACT.key("no number", {})
+
+
 def classes_by_trying(values, tolerance):
     """The fewest classes of sorted values in each of which all lie within the tolerance of the smallest, filled from
     below: every way of cutting the sorted values is tried."""

@@ -364,6 +364,7 @@ def test_an_empty_result_may_be_left_out():
     query = "SELECT Name FROM singer WHERE Age > 99"
     assert KIND.extract(fenced(query), ROW) == query
     assert Sql(empty=False).extract(fenced(query), ROW) is None
+    assert Sql(empty=False).extract(fenced("SELECT Name FROM singer"), ROW) == "SELECT Name FROM singer"
     assert Sql(rows=5).extract(fenced("SELECT Name FROM singer"), ROW) is None
 
 
