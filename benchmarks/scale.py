@@ -194,9 +194,9 @@ class Inputs:
 
     def _evaluation(self) -> dict[str, object]:
         of = {"benchmark": "own", "title": "own", "source": "here", "problems_digest": "d", "problems": self.size}
-        how = {"model": "m", "model_fingerprint": "f", "template": "plain", "template_digest": "t", "shots": 0}
+        how = {"model": "m", "model_fingerprint": "f", "template": "plain", "template_digest": "t"}
         drawn = {"temperature": 1.0, "top_p": 1.0, "max_new_tokens": 40, "seed": 1}
-        return {**of, **how, "protocol": "paper", "n": self.rollouts, **drawn, "context": 64, "labels": {}}
+        return {**of, **how, "protocol": "paper", "n": self.rollouts, **drawn, "context": 64}
 
     def _keep(self, run: Path) -> None:
         """Steps of KEPT groups whose prompts come again."""
